@@ -1,0 +1,1 @@
+//! athanor-query

@@ -1,0 +1,2 @@
+//! The athanor binary.
+fn main() {}
