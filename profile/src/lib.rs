@@ -1,1 +1,26 @@
-//! athanor-profile
+//! Profiles: their formats and the algebra of stacks. Pure: no clock, no file, no network.
+//!
+//! ```text
+//!  pprof ─┐                    ┌─► Tree ─► Flamegraph ─► svg, ansi, dot
+//!  folded ┼─► Profile ─► merge ┼─► table, callers, diff
+//!  …      ┘   (dense ids)      └─► pprof, folded, speedscope
+//! ```
+//!
+//! A [`Profile`] is rows of dense ids and a [`Dictionary`] that says what the ids mean. Everything in a
+//! dictionary has a 128-bit content hash, so equal stacks meet whatever file they came in, and merging is
+//! adding into arrays. Names are resolved only for what is shown.
+//!
+//! Sums are taken modulo 2^64, as pprof does: so merging is associative and commutative without exception.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod hash;
+pub mod identity;
+pub mod labels;
+mod model;
+pub mod pprof;
+pub mod stacks;
+pub mod symbols;
+
+pub use labels::{LabelSets, Labels, SampleLabel};
+pub use model::{Dictionary, Header, Profile, Samples, ValueType};

@@ -1,0 +1,125 @@
+//! Who a profile is: the ids by which repeats are known.
+//!
+//! E1: an upload's identity hashes tenant, labels and time *as sent*, type, duration, canonical content and
+//! the client's id where it sends one. Re-encoding, other gzip levels and relabelling change nothing.
+//! E2: a record's id hashes the upload's identity, the sample type, the labels that split it off, and `n`
+//! for the n-th equal profile of one request, so that records of one upload never look like repeats.
+
+use crate::hash::{self, Hash};
+use crate::labels::Labels;
+use crate::model::{Header, ValueType};
+
+/// The canonical content of a profile: order-free, and blind to how equal rows were split.
+///
+/// Each row adds `value × H(stack, labels)` to the sum of its type, modulo 2^128.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content(Vec<u128>);
+
+impl Content {
+    /// Starts over for `width` values a row.
+    pub fn reset(&mut self, width: usize) {
+        self.0.clear();
+        self.0.resize(width, 0);
+    }
+    /// Adds one row.
+    pub fn add(&mut self, stack: Hash, labels: Hash, values: &[i64]) {
+        // Odd, so that multiplying by it loses no bit of the value.
+        let row = if labels == 0 { stack | 1 } else { hash::list(&[stack, labels]) | 1 };
+        for (sum, &value) in self.0.iter_mut().zip(values) {
+            *sum = sum.wrapping_add((value as i128 as u128).wrapping_mul(row));
+        }
+    }
+    /// The content with the types that give it meaning.
+    pub fn finish(&self, header: &Header) -> Hash {
+        let mut parts: Vec<Hash> = Vec::with_capacity(self.0.len() * 2 + 2);
+        for (sum, value_type) in self.0.iter().zip(&header.types) {
+            parts.extend([value_type.hash(), *sum]);
+        }
+        let period = header.period_type.as_ref().map_or(0, ValueType::hash);
+        parts.extend([period, header.period as u128]);
+        hash::list(&parts)
+    }
+}
+
+/// What an upload says of itself beside its content.
+#[derive(Clone, Copy, Debug)]
+pub struct Upload<'a> {
+    /// The tenant.
+    pub tenant: &'a str,
+    /// Labels as sent, before any rule changed them.
+    pub labels: &'a Labels,
+    /// Time as sent: the profile's own, else the request's `from` (E3).
+    pub time_nanos: i64,
+    /// Duration as sent.
+    pub duration_nanos: i64,
+    /// From [`Content::finish`].
+    pub content: Hash,
+    /// The client's own id, if it sends one.
+    pub client_id: Option<&'a [u8]>,
+}
+
+impl Upload<'_> {
+    /// The upload's identity (E1). An id of zero bytes only is nil: it counts as absent.
+    pub fn identity(&self) -> Hash {
+        let client = self.client_id.filter(|id| id.iter().any(|&byte| byte != 0));
+        hash::list(&[
+            hash::bytes(self.tenant.as_bytes()),
+            self.labels.hash(),
+            self.time_nanos as u128,
+            self.duration_nanos as u128,
+            self.content,
+            client.map_or(0, |id| hash::tagged(1, id)),
+        ])
+    }
+}
+
+/// A record's id (E2): `n` counts equal profiles within one request.
+pub fn record_id(upload: Hash, value_type: &ValueType, split: &Labels, n: u64) -> Hash {
+    hash::list(&[upload, value_type.hash(), split.hash(), u128::from(n)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upload<'a>(labels: &'a Labels, content: Hash, client_id: Option<&'a [u8]>) -> Hash {
+        Upload { tenant: "a", labels, time_nanos: 1, duration_nanos: 2, content, client_id }.identity()
+    }
+
+    #[test]
+    fn content_ignores_order_and_splits_but_not_values() {
+        let rows = [(7u128, 0u128, 5i64), (9, 3, -2), (7, 0, 1)];
+        let sum = |rows: &[(u128, u128, i64)]| {
+            let mut content = Content::default();
+            content.reset(1);
+            rows.iter().for_each(|&(stack, labels, value)| content.add(stack, labels, &[value]));
+            content
+        };
+        assert_eq!(sum(&rows), sum(&[(9, 3, -2), (7, 0, 6)]));
+        assert_ne!(sum(&rows), sum(&[(9, 3, -2), (7, 0, 7)]));
+        assert_ne!(sum(&rows), sum(&[(9, 0, -2), (7, 0, 6)]));
+    }
+
+    #[test]
+    fn a_nil_client_id_counts_as_absent_and_another_tells_equal_contents_apart() {
+        let labels = Labels::default();
+        assert_eq!(upload(&labels, 1, None), upload(&labels, 1, Some(&[0; 16])));
+        assert_ne!(upload(&labels, 1, None), upload(&labels, 1, Some(&[1; 16])));
+        assert_ne!(upload(&labels, 1, None), upload(&labels, 2, None));
+    }
+
+    #[test]
+    fn records_of_one_upload_differ_by_type_split_and_count() {
+        let (cpu, samples) = (ValueType::new("cpu", "nanoseconds"), ValueType::new("samples", "count"));
+        let split = Labels::new([("thread".into(), "1".into())]);
+        let ids = [
+            record_id(1, &cpu, &Labels::default(), 0),
+            record_id(1, &samples, &Labels::default(), 0),
+            record_id(1, &cpu, &split, 0),
+            record_id(1, &cpu, &Labels::default(), 1),
+        ];
+        for (at, id) in ids.iter().enumerate() {
+            assert!(!ids[..at].contains(id));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Labels: of series (sorted text pairs) and of samples (pprof's text or number with a unit).
+
+use std::fmt;
+
+use crate::hash::{self, Hash, HashedMap};
+use crate::symbols::Strings;
+
+/// The labels of a series: sorted by name, each name once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Labels(Vec<(String, String)>);
+
+impl Labels {
+    /// Sorts; of equal names the last one stays; empty values are dropped.
+    pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut labels = Labels::default();
+        for (name, value) in pairs {
+            labels.set(&name, &value);
+        }
+        labels
+    }
+    /// The value of a name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let at = self.0.binary_search_by(|pair| pair.0.as_str().cmp(name)).ok()?;
+        Some(&self.0[at].1)
+    }
+    /// Sets a value; an empty one removes the label.
+    pub fn set(&mut self, name: &str, value: &str) {
+        match (self.0.binary_search_by(|pair| pair.0.as_str().cmp(name)), value.is_empty()) {
+            (Ok(at), false) => value.clone_into(&mut self.0[at].1),
+            (Ok(at), true) => drop(self.0.remove(at)),
+            (Err(at), false) => self.0.insert(at, (name.to_owned(), value.to_owned())),
+            (Err(_), true) => {}
+        }
+    }
+    /// Name and value, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+    /// How many labels.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// The content hash; lengths are part of it, so that no two sets run together.
+    pub fn hash(&self) -> Hash {
+        let mut content = Vec::with_capacity(64);
+        for (name, value) in self.iter() {
+            for text in [name, value] {
+                content.extend_from_slice(&(text.len() as u64).to_le_bytes());
+                content.extend_from_slice(text.as_bytes());
+            }
+        }
+        hash::bytes(&content)
+    }
+}
+
+impl fmt::Display for Labels {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("{")?;
+        for (at, (name, value)) in self.iter().enumerate() {
+            let comma = if at > 0 { ", " } else { "" };
+            write!(out, "{comma}{name}={value:?}")?;
+        }
+        out.write_str("}")
+    }
+}
+
+/// Why a label was refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum LabelError {
+    /// Not `name=value`.
+    #[error("label {text:?} has no '='; write name=value")]
+    NoEquals {
+        /// What was given.
+        text: String,
+    },
+    /// Not a name.
+    #[error("label name {name:?} is not valid; use letters, digits and _ and start with no digit")]
+    BadName {
+        /// What was given.
+        name: String,
+    },
+}
+
+/// Parses `name=value`.
+pub fn parse_label(text: &str) -> Result<(String, String), LabelError> {
+    let (name, value) = text.split_once('=').ok_or_else(|| LabelError::NoEquals { text: text.into() })?;
+    let name = name.trim();
+    if !is_label_name(name) {
+        return Err(LabelError::BadName { name: name.into() });
+    }
+    Ok((name.to_owned(), value.trim().to_owned()))
+}
+
+/// Whether this is a label name: letters, digits, `_`, `.`, `-`; the first no digit, `.` or `-`.
+pub fn is_label_name(name: &str) -> bool {
+    let starts = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    starts && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+}
+
+/// A label of a sample: text if `text` is not 0, else a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SampleLabel {
+    /// The name's string.
+    pub key: u32,
+    /// The value's string, 0 if it is a number.
+    pub text: u32,
+    /// The number.
+    pub number: i64,
+    /// The unit's string.
+    pub unit: u32,
+}
+
+/// Sets of sample labels, interned; 0 is the empty set.
+#[derive(Clone, Debug)]
+pub struct LabelSets {
+    labels: Vec<SampleLabel>,
+    ends: Vec<usize>,
+    hashes: Vec<Hash>,
+    ids: HashedMap<Hash, u32>,
+}
+
+impl Default for LabelSets {
+    fn default() -> Self {
+        let mut sets =
+            LabelSets { labels: Vec::new(), ends: Vec::new(), hashes: Vec::new(), ids: HashedMap::default() };
+        sets.intern(&Strings::default(), &[]);
+        sets
+    }
+}
+
+/// The order-free hash of one label, by the hashes of its texts.
+pub fn sample_label_hash(key: Hash, text: Hash, number: i64, unit: Hash) -> Hash {
+    hash::list(&[key, text, number as u128, unit])
+}
+
+impl LabelSets {
+    /// The id of a set, in any order, added if new.
+    pub fn intern(&mut self, strings: &Strings, labels: &[SampleLabel]) -> u32 {
+        let hash = labels.iter().fold(0u128, |sum, label| {
+            let (key, text) = (strings.hash(label.key), strings.hash(label.text));
+            sum.wrapping_add(sample_label_hash(key, text, label.number, strings.hash(label.unit)))
+        });
+        *self.ids.entry(hash).or_insert_with(|| {
+            let start = self.labels.len();
+            self.labels.extend_from_slice(labels);
+            self.labels[start..].sort_by(|a, b| {
+                let by_key = strings.get(a.key).cmp(strings.get(b.key));
+                let by_text = by_key.then_with(|| strings.get(a.text).cmp(strings.get(b.text)));
+                by_text.then(a.number.cmp(&b.number))
+            });
+            self.ends.push(self.labels.len());
+            self.hashes.push(hash);
+            self.ends.len() as u32 - 1
+        })
+    }
+    /// The labels of a set, by name.
+    pub fn get(&self, id: u32) -> &[SampleLabel] {
+        let id = id as usize;
+        &self.labels[if id == 0 { 0 } else { self.ends[id - 1] }..self.ends[id]]
+    }
+    /// The content hash of a set.
+    pub fn hash(&self, id: u32) -> Hash {
+        self.hashes[id as usize]
+    }
+    /// How many sets, the empty one included.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+    /// Never true: the empty set is always there.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+}

@@ -1,0 +1,139 @@
+//! pprof, read and written.
+//!
+//! Reading is one walk: top-level fields are visited once in their order, samples are remembered as ranges
+//! (their tables come later in the file), then every table entry is hashed once, then every sample. A stack
+//! that the dictionary knows costs a hash and a look-up; only a new one has its names copied.
+
+mod decode;
+mod encode;
+mod inflate;
+mod wire;
+
+pub use decode::{Decoded, Decoder, Dropped};
+pub use encode::encode;
+pub use inflate::{Inflater, inflate};
+
+use crate::model::{Dictionary, Profile};
+
+/// Bounds on what is read. Each is named in the error that it causes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes after decompression.
+    pub bytes: usize,
+    /// Samples in a profile.
+    pub samples: usize,
+    /// Labels on one sample.
+    pub labels: usize,
+    /// Frames in one stack.
+    pub depth: usize,
+    /// Entries in any one table: strings, functions, locations, mappings, lines.
+    pub entries: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { bytes: 1 << 30, samples: 50_000_000, labels: 1000, depth: 100_000, entries: 50_000_000 }
+    }
+}
+
+/// Why bytes were refused as pprof.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum DecodeError {
+    /// The bytes end in the middle.
+    #[error("profile is cut off at byte {at}, within {what}")]
+    Truncated {
+        /// Offset in the decompressed bytes.
+        at: usize,
+        /// What was being read.
+        what: &'static str,
+    },
+    /// Not a protobuf message.
+    #[error("not a pprof profile: {why} at byte {at}")]
+    Malformed {
+        /// Offset in the decompressed bytes.
+        at: usize,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// Compressed bytes that do not decompress.
+    #[error("{format} stream is damaged: {why}")]
+    Compression {
+        /// gzip or zstd.
+        format: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// Over a limit.
+    #[error("profile has {seen} {what}, the limit is {limit}")]
+    OverLimit {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much was seen, at least.
+        seen: usize,
+        /// How much may be.
+        limit: usize,
+    },
+    /// An index that points outside its table.
+    #[error("{what} refers to entry {index} of a table of {length} ({table})")]
+    OutOfRange {
+        /// Who refers.
+        what: &'static str,
+        /// The table.
+        table: &'static str,
+        /// The index.
+        index: i64,
+        /// The table's length.
+        length: usize,
+    },
+    /// An entry with id 0.
+    #[error("{what} number {at} has id 0; ids start at 1")]
+    IdZero {
+        /// Which table.
+        what: &'static str,
+        /// Which entry.
+        at: usize,
+    },
+    /// Two entries with one id.
+    #[error("two {what}s have the id {id}")]
+    IdTwice {
+        /// Which table.
+        what: &'static str,
+        /// The id.
+        id: u64,
+    },
+    /// Text that is not UTF-8.
+    #[error("string {index} is not valid UTF-8")]
+    NotUtf8 {
+        /// Index in the string table.
+        index: usize,
+    },
+    /// The string table does not start with the empty string.
+    #[error("string table does not begin with the empty string")]
+    NoEmptyString,
+    /// No sample type.
+    #[error("profile has no sample type")]
+    NoSampleType,
+    /// A sample with too few or too many values.
+    #[error("sample {sample} has {seen} values, the profile has {expected} sample types")]
+    ValueCount {
+        /// Which sample.
+        sample: usize,
+        /// Its values.
+        seen: usize,
+        /// The sample types.
+        expected: usize,
+    },
+}
+
+/// Reads one whole profile with a dictionary of its own; gzip, zstd or plain.
+pub fn decode(bytes: &[u8], limits: &Limits) -> Result<(Profile, Dropped), DecodeError> {
+    let mut inflater = Inflater::default();
+    let raw = inflater.inflate(bytes, limits.bytes)?;
+    let mut dictionary = Dictionary::default();
+    let mut decoded = Decoded::default();
+    Decoder::default().decode(raw, limits, &mut dictionary, &mut decoded)?;
+    Ok((Profile { header: decoded.header, samples: decoded.samples, dictionary }, decoded.dropped))
+}
+
+#[cfg(test)]
+mod tests;

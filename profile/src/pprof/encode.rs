@@ -1,0 +1,208 @@
+//! Writing pprof: only what the rows refer to, numbered from one in the order of first use.
+
+use crate::hash::HashedMap;
+use crate::model::{Profile, ValueType};
+use crate::symbols::{NONE, Symbols};
+
+/// The profile as uncompressed pprof.
+pub fn encode(profile: &Profile) -> Vec<u8> {
+    Encoder { symbols: &profile.dictionary.symbols, tables: Tables::default() }.profile(profile)
+}
+
+#[derive(Default)]
+struct Tables {
+    texts: Vec<String>,
+    text_ids: HashedMap<u32, u64>,
+    /// Texts of the header, which are in no dictionary.
+    loose: std::collections::BTreeMap<String, u64>,
+    functions: Numbering,
+    mappings: Numbering,
+    locations: Numbering,
+}
+
+/// New numbers from 1 by first use.
+#[derive(Default)]
+struct Numbering {
+    ids: HashedMap<u32, u64>,
+    order: Vec<u32>,
+}
+
+impl Numbering {
+    fn number(&mut self, id: u32) -> u64 {
+        *self.ids.entry(id).or_insert_with(|| {
+            self.order.push(id);
+            self.order.len() as u64
+        })
+    }
+}
+
+struct Encoder<'a> {
+    symbols: &'a Symbols,
+    tables: Tables,
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// A number field; 0 is the default and is not written.
+fn number(out: &mut Vec<u8>, field: u64, value: u64) {
+    if value != 0 {
+        varint(out, field << 3);
+        varint(out, value);
+    }
+}
+
+fn message(out: &mut Vec<u8>, field: u64, content: &[u8]) {
+    varint(out, field << 3 | 2);
+    varint(out, content.len() as u64);
+    out.extend_from_slice(content);
+}
+
+fn packed(out: &mut Vec<u8>, field: u64, values: impl Iterator<Item = u64>) {
+    let mut content = Vec::new();
+    values.for_each(|value| varint(&mut content, value));
+    if !content.is_empty() {
+        message(out, field, &content);
+    }
+}
+
+impl Encoder<'_> {
+    fn profile(mut self, profile: &Profile) -> Vec<u8> {
+        self.loose("");
+        let mut out = Vec::new();
+        let header = &profile.header;
+        for value_type in &header.types {
+            let content = self.value_type(value_type);
+            message(&mut out, 1, &content);
+        }
+        self.samples(profile, &mut out);
+        self.locations(&mut out);
+        self.mappings(&mut out);
+        self.functions(&mut out);
+        number(&mut out, 7, self.loose(&header.drop_frames));
+        number(&mut out, 8, self.loose(&header.keep_frames));
+        number(&mut out, 9, header.time_nanos as u64);
+        number(&mut out, 10, header.duration_nanos as u64);
+        if let Some(period_type) = &header.period_type {
+            let content = self.value_type(period_type);
+            message(&mut out, 11, &content);
+        }
+        number(&mut out, 12, header.period as u64);
+        let comments: Vec<u64> = header.comments.iter().map(|comment| self.loose(comment)).collect();
+        packed(&mut out, 13, comments.into_iter());
+        number(&mut out, 14, self.loose(&header.default_type));
+        number(&mut out, 15, self.loose(&header.doc_url));
+        for text in &self.tables.texts {
+            message(&mut out, 6, text.as_bytes());
+        }
+        out
+    }
+
+    /// The index of a text in the file's string table.
+    fn loose(&mut self, text: &str) -> u64 {
+        if let Some(&index) = self.tables.loose.get(text) {
+            return index;
+        }
+        let index = self.tables.texts.len() as u64;
+        self.tables.texts.push(text.to_owned());
+        self.tables.loose.insert(text.to_owned(), index);
+        index
+    }
+
+    fn text(&mut self, id: u32) -> u64 {
+        if let Some(&index) = self.tables.text_ids.get(&id) {
+            return index;
+        }
+        let index = self.loose(self.symbols.strings.get(id));
+        self.tables.text_ids.insert(id, index);
+        index
+    }
+
+    fn value_type(&mut self, value_type: &ValueType) -> Vec<u8> {
+        let mut content = Vec::new();
+        number(&mut content, 1, self.loose(&value_type.kind));
+        number(&mut content, 2, self.loose(&value_type.unit));
+        content
+    }
+
+    fn samples(&mut self, profile: &Profile, out: &mut Vec<u8>) {
+        let dictionary = &profile.dictionary;
+        let mut content = Vec::new();
+        for (stack, labels, values) in profile.samples.rows(profile.header.types.len()) {
+            content.clear();
+            let path = dictionary.stacks.locations(stack);
+            packed(&mut content, 1, path.map(|location| self.tables.locations.number(location)));
+            packed(&mut content, 2, values.iter().map(|&value| value as u64));
+            for label in dictionary.label_sets.get(labels) {
+                let mut inner = Vec::new();
+                number(&mut inner, 1, self.text(label.key));
+                number(&mut inner, 2, self.text(label.text));
+                number(&mut inner, 3, label.number as u64);
+                number(&mut inner, 4, self.text(label.unit));
+                message(&mut content, 3, &inner);
+            }
+            message(out, 2, &content);
+        }
+    }
+
+    fn locations(&mut self, out: &mut Vec<u8>) {
+        let order = std::mem::take(&mut self.tables.locations.order);
+        for (id, &location) in (1..).zip(&order) {
+            let entry = self.symbols.locations()[location as usize];
+            let mut content = Vec::new();
+            number(&mut content, 1, id);
+            let mut address = entry.address;
+            if entry.mapping != NONE {
+                number(&mut content, 2, self.tables.mappings.number(entry.mapping));
+                address = address.wrapping_add(self.symbols.mappings()[entry.mapping as usize].start);
+            }
+            number(&mut content, 3, address);
+            for line in self.symbols.lines(location) {
+                let mut inner = Vec::new();
+                number(&mut inner, 1, self.tables.functions.number(line.function));
+                number(&mut inner, 2, line.line as u64);
+                number(&mut inner, 3, line.column as u64);
+                message(&mut content, 4, &inner);
+            }
+            number(&mut content, 5, u64::from(entry.folded));
+            message(out, 4, &content);
+        }
+    }
+
+    fn mappings(&mut self, out: &mut Vec<u8>) {
+        let order = std::mem::take(&mut self.tables.mappings.order);
+        for (id, &mapping) in (1..).zip(&order) {
+            let entry = self.symbols.mappings()[mapping as usize];
+            let mut content = Vec::new();
+            number(&mut content, 1, id);
+            number(&mut content, 2, entry.start);
+            number(&mut content, 3, entry.start.wrapping_add(entry.size));
+            number(&mut content, 4, entry.offset);
+            number(&mut content, 5, self.text(entry.filename));
+            number(&mut content, 6, self.text(entry.build_id));
+            for flag in 0..4 {
+                number(&mut content, 7 + flag, u64::from(entry.flags >> flag & 1));
+            }
+            message(out, 3, &content);
+        }
+    }
+
+    fn functions(&mut self, out: &mut Vec<u8>) {
+        let order = std::mem::take(&mut self.tables.functions.order);
+        for (id, &function) in (1..).zip(&order) {
+            let entry = self.symbols.functions()[function as usize];
+            let mut content = Vec::new();
+            number(&mut content, 1, id);
+            number(&mut content, 2, self.text(entry.name));
+            number(&mut content, 3, self.text(entry.system_name));
+            number(&mut content, 4, self.text(entry.filename));
+            number(&mut content, 5, entry.start_line as u64);
+            message(out, 5, &content);
+        }
+    }
+}

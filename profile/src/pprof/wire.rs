@@ -1,0 +1,104 @@
+//! Protobuf's wire format, read from a slice with every bound checked and every place known.
+
+use super::DecodeError;
+
+/// A place in the bytes. Offsets are those of the whole input, also within nested messages.
+#[derive(Clone, Copy)]
+pub(super) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    end: usize,
+}
+
+/// One field's content.
+#[derive(Clone, Copy)]
+pub(super) enum Value {
+    Varint(u64),
+    Fixed,
+    /// Start and end.
+    Bytes(usize, usize),
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Cursor { bytes, at: 0, end: bytes.len() }
+    }
+    pub(super) fn range(&self, start: usize, end: usize) -> Self {
+        Cursor { bytes: self.bytes, at: start, end }
+    }
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+    pub(super) fn is_done(&self) -> bool {
+        self.at >= self.end
+    }
+
+    #[inline]
+    pub(super) fn varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
+        let rest = &self.bytes[self.at..self.end];
+        match *rest {
+            [byte, ..] if byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(byte))
+            }
+            [low, high, ..] if high < 0x80 => {
+                self.at += 2;
+                Ok(u64::from(low & 0x7f) | u64::from(high) << 7)
+            }
+            _ => self.long_varint(what),
+        }
+    }
+
+    fn long_varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
+        let mut value = 0u64;
+        for (count, &byte) in self.bytes[self.at..self.end].iter().take(10).enumerate() {
+            if count == 9 && byte > 1 {
+                return Err(DecodeError::Malformed { at: self.at, why: "a number over 64 bits" });
+            }
+            value |= u64::from(byte & 0x7f) << (7 * count);
+            if byte < 0x80 {
+                self.at += count + 1;
+                return Ok(value);
+            }
+        }
+        if self.end - self.at >= 10 {
+            return Err(DecodeError::Malformed { at: self.at, why: "a number over 64 bits" });
+        }
+        Err(DecodeError::Truncated { at: self.end, what })
+    }
+
+    /// The next field's number and content.
+    #[inline]
+    pub(super) fn field(&mut self, what: &'static str) -> Result<(u64, Value), DecodeError> {
+        let start = self.at;
+        let key = self.varint(what)?;
+        let number = key >> 3;
+        if number == 0 {
+            return Err(DecodeError::Malformed { at: start, why: "field number 0" });
+        }
+        let value = match key & 7 {
+            0 => Value::Varint(self.varint(what)?),
+            1 => self.fixed(8, what)?,
+            2 => {
+                let length = self.varint(what)?;
+                if length > (self.end - self.at) as u64 {
+                    return Err(DecodeError::Truncated { at: self.end, what });
+                }
+                let from = self.at;
+                self.at += length as usize;
+                Value::Bytes(from, self.at)
+            }
+            5 => self.fixed(4, what)?,
+            _ => return Err(DecodeError::Malformed { at: start, why: "an unknown wire type" }),
+        };
+        Ok((number, value))
+    }
+
+    fn fixed(&mut self, length: usize, what: &'static str) -> Result<Value, DecodeError> {
+        if self.end - self.at < length {
+            return Err(DecodeError::Truncated { at: self.end, what });
+        }
+        self.at += length;
+        Ok(Value::Fixed)
+    }
+}

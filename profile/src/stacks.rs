@@ -1,0 +1,93 @@
+//! Stacks: paths through a tree of locations, each known by a dense id and a content hash.
+//!
+//! Nodes point to their parents, so a stack is its leaf; a common root path is stored once. Only paths
+//! that were seen as a whole stack have a stack id.
+
+use crate::hash::{self, Hash, HashedMap};
+use crate::symbols::{NONE, Symbols};
+
+/// One frame of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The caller's node, or [`NONE`] at the root.
+    pub parent: u32,
+    /// The location.
+    pub location: u32,
+}
+
+/// All stacks of a dictionary.
+#[derive(Clone, Debug, Default)]
+pub struct Stacks {
+    nodes: Vec<Node>,
+    children: HashedMap<u64, u32>,
+    leaves: Vec<u32>,
+    hashes: Vec<Hash>,
+    ids: HashedMap<Hash, u32>,
+}
+
+impl Stacks {
+    /// The hash of a stack whose locations have these hashes, leaf first.
+    pub fn hash_of(locations: &[Hash]) -> Hash {
+        hash::list(locations)
+    }
+    /// The id of a stack by its hash.
+    pub fn find(&self, hash: Hash) -> Option<u32> {
+        self.ids.get(&hash).copied()
+    }
+    /// The id of a stack, leaf first, added if new.
+    pub fn intern(&mut self, symbols: &Symbols, leaf_first: &[u32]) -> u32 {
+        let hashes: Vec<Hash> = leaf_first.iter().map(|&location| symbols.location_hash(location)).collect();
+        self.intern_hashed(Self::hash_of(&hashes), leaf_first.iter().rev().copied())
+    }
+    /// As [`intern`](Self::intern), for a caller who knows the hash and gives the path root first.
+    pub fn intern_hashed(&mut self, hash: Hash, root_first: impl Iterator<Item = u32>) -> u32 {
+        if let Some(id) = self.find(hash) {
+            return id;
+        }
+        let leaf = root_first.fold(NONE, |parent, location| self.child(parent, location));
+        let id = self.leaves.len() as u32;
+        self.leaves.push(leaf);
+        self.hashes.push(hash);
+        self.ids.insert(hash, id);
+        id
+    }
+    fn child(&mut self, parent: u32, location: u32) -> u32 {
+        *self.children.entry(u64::from(parent) << 32 | u64::from(location)).or_insert_with(|| {
+            self.nodes.push(Node { parent, location });
+            self.nodes.len() as u32 - 1
+        })
+    }
+    /// How many stacks there are.
+    pub fn len(&self) -> usize {
+        self.leaves.len()
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.leaves.is_empty()
+    }
+    /// The leaf's node of a stack; [`NONE`] for the empty stack.
+    pub fn leaf(&self, stack: u32) -> u32 {
+        self.leaves[stack as usize]
+    }
+    /// The content hash of a stack.
+    pub fn hash(&self, stack: u32) -> Hash {
+        self.hashes[stack as usize]
+    }
+    /// All nodes; a parent comes before its children.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+    /// The locations of a stack, leaf first.
+    pub fn locations(&self, stack: u32) -> impl Iterator<Item = u32> + '_ {
+        self.path(self.leaf(stack))
+    }
+    /// The locations from a node to its root.
+    pub fn path(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut at = node;
+        std::iter::from_fn(move || {
+            let node = self.nodes.get(at as usize)?;
+            at = node.parent;
+            Some(node.location)
+        })
+    }
+}

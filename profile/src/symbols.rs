@@ -1,0 +1,335 @@
+//! Names: strings, functions, mappings and locations, each stored once and known by a dense id.
+//!
+//! Every entry is found by its content hash, which covers the entries it refers to by *their* hashes. So
+//! two dictionaries that never met give equal things equal hashes, and merging them is a look-up.
+
+use crate::hash::{self, Hash, HashedMap};
+
+/// "No such entry": the mapping of a location that has none, the parent of a root frame.
+pub const NONE: u32 = u32::MAX;
+
+/// A function, as the language names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Name for people.
+    pub name: u32,
+    /// Name for the linker, often mangled.
+    pub system_name: u32,
+    /// Source file.
+    pub filename: u32,
+    /// Line at which the function starts, 0 if unknown.
+    pub start_line: i64,
+}
+
+/// A binary or library that was mapped into the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Where it was mapped. Differs between processes, so it is no part of the identity; the smallest seen is kept.
+    pub start: u64,
+    /// Length of the mapped range.
+    pub size: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Path of the file.
+    pub filename: u32,
+    /// Build id, as hex.
+    pub build_id: u32,
+    /// What was symbolized by the sender; bits in the order of pprof's `has_*` fields.
+    pub flags: u8,
+}
+
+/// One line of source within a location: the function and the place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The function.
+    pub function: u32,
+    /// Line number, 0 if unknown.
+    pub line: i64,
+    /// Column, 0 if unknown.
+    pub column: i64,
+}
+
+/// An instruction address with the lines inlined there, innermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The mapping, or [`NONE`].
+    pub mapping: u32,
+    /// Address relative to the mapping's start; absolute without a mapping.
+    pub address: u64,
+    /// Whether identical code was folded, so that the names may be wrong.
+    pub folded: bool,
+    /// First entry in [`Symbols::lines`].
+    first_line: u32,
+    /// How many lines.
+    line_count: u32,
+}
+
+/// Strings in one arena, interned.
+#[derive(Clone, Debug)]
+pub struct Strings {
+    arena: Vec<u8>,
+    ends: Vec<usize>,
+    hashes: Vec<Hash>,
+    ids: HashedMap<Hash, u32>,
+}
+
+impl Default for Strings {
+    fn default() -> Self {
+        let mut strings =
+            Strings { arena: Vec::new(), ends: Vec::new(), hashes: Vec::new(), ids: HashedMap::default() };
+        strings.intern("");
+        strings
+    }
+}
+
+impl Strings {
+    /// The id of `text`, added if new. The empty string is 0.
+    pub fn intern(&mut self, text: &str) -> u32 {
+        self.intern_hashed(hash::bytes(text.as_bytes()), text)
+    }
+    /// As [`intern`](Self::intern), for a caller who knows the hash.
+    pub fn intern_hashed(&mut self, hash: Hash, text: &str) -> u32 {
+        *self.ids.entry(hash).or_insert_with(|| {
+            self.arena.extend_from_slice(text.as_bytes());
+            self.ends.push(self.arena.len());
+            self.hashes.push(hash);
+            self.ends.len() as u32 - 1
+        })
+    }
+    /// The text of an id.
+    pub fn get(&self, id: u32) -> &str {
+        let id = id as usize;
+        let start = if id == 0 { 0 } else { self.ends[id - 1] };
+        std::str::from_utf8(&self.arena[start..self.ends[id]]).expect("only whole strings were added")
+    }
+    /// The id of `text`, if it is known.
+    pub fn find(&self, text: &str) -> Option<u32> {
+        self.ids.get(&hash::bytes(text.as_bytes())).copied()
+    }
+    /// The content hash of an id.
+    pub fn hash(&self, id: u32) -> Hash {
+        self.hashes[id as usize]
+    }
+    /// How many strings there are, the empty one included.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+    /// Never true: the empty string is always there.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+    /// Bytes of text held.
+    pub fn bytes(&self) -> usize {
+        self.arena.len()
+    }
+}
+
+/// Entries of one kind with their content hashes.
+#[derive(Clone, Debug)]
+struct Table<T> {
+    entries: Vec<T>,
+    hashes: Vec<Hash>,
+    ids: HashedMap<Hash, u32>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Table { entries: Vec::new(), hashes: Vec::new(), ids: HashedMap::default() }
+    }
+}
+
+impl<T> Table<T> {
+    fn intern(&mut self, hash: Hash, entry: impl FnOnce() -> T) -> u32 {
+        *self.ids.entry(hash).or_insert_with(|| {
+            self.entries.push(entry());
+            self.hashes.push(hash);
+            self.entries.len() as u32 - 1
+        })
+    }
+}
+
+/// Everything that has a name.
+#[derive(Clone, Debug, Default)]
+pub struct Symbols {
+    /// All texts.
+    pub strings: Strings,
+    functions: Table<Function>,
+    mappings: Table<Mapping>,
+    locations: Table<Location>,
+    lines: Vec<Line>,
+}
+
+const FUNCTION: u64 = 1;
+const MAPPING: u64 = 2;
+const LOCATION: u64 = 3;
+
+/// The hash of a function whose texts have these hashes.
+pub fn function_hash(name: Hash, system_name: Hash, filename: Hash, start_line: i64) -> Hash {
+    let mut content = [0; 56];
+    content[..16].copy_from_slice(&name.to_le_bytes());
+    content[16..32].copy_from_slice(&system_name.to_le_bytes());
+    content[32..48].copy_from_slice(&filename.to_le_bytes());
+    content[48..].copy_from_slice(&start_line.to_le_bytes());
+    hash::tagged(FUNCTION, &content)
+}
+
+/// The hash of a mapping: all but where it was mapped.
+pub fn mapping_hash(size: u64, offset: u64, filename: Hash, build_id: Hash, flags: u8) -> Hash {
+    let mut content = [0; 49];
+    content[..8].copy_from_slice(&size.to_le_bytes());
+    content[8..16].copy_from_slice(&offset.to_le_bytes());
+    content[16..32].copy_from_slice(&filename.to_le_bytes());
+    content[32..48].copy_from_slice(&build_id.to_le_bytes());
+    content[48] = flags;
+    hash::tagged(MAPPING, &content)
+}
+
+/// Hashes a location piece by piece.
+#[derive(Default)]
+pub struct LocationHasher(Vec<u8>);
+
+impl LocationHasher {
+    /// Starts a location; `mapping` is 0 without one.
+    pub fn start(&mut self, mapping: Hash, address: u64, folded: bool) {
+        self.0.clear();
+        self.0.extend_from_slice(&mapping.to_le_bytes());
+        self.0.extend_from_slice(&address.to_le_bytes());
+        self.0.push(u8::from(folded));
+    }
+    /// Adds the next line, innermost first.
+    pub fn line(&mut self, function: Hash, line: i64, column: i64) {
+        self.0.extend_from_slice(&function.to_le_bytes());
+        self.0.extend_from_slice(&line.to_le_bytes());
+        self.0.extend_from_slice(&column.to_le_bytes());
+    }
+    /// The hash of all that was given.
+    pub fn finish(&self) -> Hash {
+        hash::tagged(LOCATION, &self.0)
+    }
+}
+
+impl Symbols {
+    /// The id of a function, added if new.
+    pub fn function(&mut self, function: Function) -> u32 {
+        let hash = function_hash(
+            self.strings.hash(function.name),
+            self.strings.hash(function.system_name),
+            self.strings.hash(function.filename),
+            function.start_line,
+        );
+        self.functions.intern(hash, || function)
+    }
+    /// The id of a function that is known by its hash.
+    pub fn find_function(&self, hash: Hash) -> Option<u32> {
+        self.functions.ids.get(&hash).copied()
+    }
+    /// The id of a mapping, added if new.
+    pub fn mapping(&mut self, mapping: Mapping) -> u32 {
+        let hash = mapping_hash(
+            mapping.size,
+            mapping.offset,
+            self.strings.hash(mapping.filename),
+            self.strings.hash(mapping.build_id),
+            mapping.flags,
+        );
+        let id = self.mappings.intern(hash, || mapping);
+        let known = &mut self.mappings.entries[id as usize];
+        known.start = known.start.min(mapping.start);
+        id
+    }
+    /// The id of a location, added if new.
+    pub fn location(&mut self, mapping: u32, address: u64, folded: bool, lines: &[Line]) -> u32 {
+        let mut hasher = LocationHasher::default();
+        let mapping_hash = if mapping == NONE { 0 } else { self.mappings.hashes[mapping as usize] };
+        hasher.start(mapping_hash, address, folded);
+        for line in lines {
+            hasher.line(self.functions.hashes[line.function as usize], line.line, line.column);
+        }
+        let first_line = self.lines.len() as u32;
+        let id = self.locations.intern(hasher.finish(), || Location {
+            mapping,
+            address,
+            folded,
+            first_line,
+            line_count: lines.len() as u32,
+        });
+        if self.locations.entries[id as usize].first_line == first_line {
+            self.lines.extend_from_slice(lines);
+        }
+        id
+    }
+    /// The id of a location that is known by its hash.
+    pub fn find_location(&self, hash: Hash) -> Option<u32> {
+        self.locations.ids.get(&hash).copied()
+    }
+    /// All functions, by id.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions.entries
+    }
+    /// All mappings, by id.
+    pub fn mappings(&self) -> &[Mapping] {
+        &self.mappings.entries
+    }
+    /// All locations, by id.
+    pub fn locations(&self) -> &[Location] {
+        &self.locations.entries
+    }
+    /// The content hash of a location.
+    pub fn location_hash(&self, location: u32) -> Hash {
+        self.locations.hashes[location as usize]
+    }
+    /// The lines of a location, innermost first.
+    pub fn lines(&self, location: u32) -> &[Line] {
+        let location = &self.locations.entries[location as usize];
+        let first = location.first_line as usize;
+        &self.lines[first..first + location.line_count as usize]
+    }
+    /// The name of a function.
+    pub fn function_name(&self, function: u32) -> &str {
+        self.strings.get(self.functions.entries[function as usize].name)
+    }
+    /// What to call a location that has no lines: its binary and address.
+    pub fn address_name(&self, location: u32) -> String {
+        let location = &self.locations.entries[location as usize];
+        if location.mapping == NONE {
+            return format!("0x{:x}", location.address);
+        }
+        let file = self.strings.get(self.mappings.entries[location.mapping as usize].filename);
+        format!("{}+0x{:x}", file.rsplit('/').next().unwrap_or(file), location.address)
+    }
+    /// Copies one location with all it refers to from another dictionary.
+    pub fn adopt_location(&mut self, from: &Symbols, location: u32) -> u32 {
+        if let Some(id) = self.find_location(from.location_hash(location)) {
+            return id;
+        }
+        let source = from.locations.entries[location as usize];
+        let mapping = match source.mapping {
+            NONE => NONE,
+            mapping => self.adopt_mapping(from, mapping),
+        };
+        let lines: Vec<Line> = from
+            .lines(location)
+            .iter()
+            .map(|line| Line { function: self.adopt_function(from, line.function), ..*line })
+            .collect();
+        self.location(mapping, source.address, source.folded, &lines)
+    }
+    /// Copies one mapping from another dictionary.
+    pub fn adopt_mapping(&mut self, from: &Symbols, mapping: u32) -> u32 {
+        let source = from.mappings.entries[mapping as usize];
+        let filename = self.strings.intern(from.strings.get(source.filename));
+        let build_id = self.strings.intern(from.strings.get(source.build_id));
+        self.mapping(Mapping { filename, build_id, ..source })
+    }
+    /// Copies one function from another dictionary.
+    pub fn adopt_function(&mut self, from: &Symbols, function: u32) -> u32 {
+        if let Some(id) = self.find_function(from.functions.hashes[function as usize]) {
+            return id;
+        }
+        let source = from.functions.entries[function as usize];
+        let name = self.strings.intern(from.strings.get(source.name));
+        let system_name = self.strings.intern(from.strings.get(source.system_name));
+        let filename = self.strings.intern(from.strings.get(source.filename));
+        self.function(Function { name, system_name, filename, start_line: source.start_line })
+    }
+}
