@@ -1,1 +1,56 @@
-//! athanor-chassis
+//! How an Athanor process lives.
+//!
+//! Everything that a program takes from the machine it runs on comes in through this crate: time, chance, threads,
+//! tasks, files, the environment. The crates above are handed these as values and name none of them themselves, so
+//! that a whole cluster can be run in one thread from a seed, and so that there is one place to look for how a
+//! process starts, is limited, reports what goes wrong, and ends.
+//!
+//! ```text
+//!   YAML ─┐
+//!   env  ─┼─► config ─► limits ─► (roles, above)        what may be done, by whom
+//!   --set ┘     │         └ tenant, units
+//!               ▼
+//!           telemetry                                   what is said about it
+//!
+//!   clock   random   disk          ◄── real, or simulated from a seed
+//!     │                │
+//!   tasks   gate    compute        ◄── bounded; panics reported; ended together, with a deadline
+//!
+//!   code                           ◄── what any failure means at an edge: HTTP, gRPC, retry, log, exit
+//! ```
+//!
+//! * [`code`]: the one table of error codes, and [`Status`].
+//! * [`clock`], [`random`]: [`Clock`] and [`Random`], each real or driven by a test.
+//! * [`disk`]: one folder of files, [`LocalDisk`](disk::LocalDisk) or [`MemoryDisk`](disk::MemoryDisk), the latter
+//!   with crashes and faults.
+//! * [`tasks`], [`gate`]: background work and requests, both of which a shutdown waits for.
+//! * [`compute`]: threads for what would hold up an I/O thread.
+//! * [`config`], [`units`], [`limits`], [`tenant`]: settings, and what each tenant may do.
+//! * [`telemetry`]: log lines.
+//!
+//! What is not promised: the order in which tasks run or end, and that [`Random`] cannot be foreseen.
+
+pub mod clock;
+pub mod code;
+pub mod compute;
+pub mod config;
+pub mod disk;
+pub mod gate;
+pub mod limits;
+pub mod random;
+pub mod tasks;
+pub mod telemetry;
+pub mod tenant;
+pub mod units;
+
+pub use clock::{Clock, Timestamp};
+pub use code::{Code, Coded, Status};
+pub use compute::Compute;
+pub use disk::Disk;
+pub use gate::Gate;
+pub use limits::{Limits, Overrides};
+pub use random::Random;
+pub use tasks::Tasks;
+pub use telemetry::Telemetry;
+pub use tenant::TenantId;
+pub use units::ByteSize;

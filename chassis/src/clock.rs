@@ -1,0 +1,366 @@
+//! Time, as something that is handed in.
+//!
+//! A [`Clock`] tells the wall time (what profiles are stamped with), a monotonic time (what waits and rates are
+//! measured with), and sleeps. In a test it is driven by a [`ManualClock`], which moves only when it is told to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+/// A moment of wall time: nanoseconds since 1970-01-01 UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(i64);
+
+/// A source of time. Cheap to clone; clones tell the same time.
+#[derive(Clone)]
+pub struct Clock {
+    source: Arc<dyn Source>,
+    /// Added to the wall time, in nanoseconds: a node whose clock is wrong.
+    skew: i64,
+}
+
+/// The hand that moves a manual clock. Cheap to clone.
+#[derive(Clone)]
+pub struct ManualClock {
+    shared: Arc<Manual>,
+}
+
+/// A wait was longer than allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not done within {}", crate::units::format_duration(*.0))]
+pub struct Elapsed(pub Duration);
+
+#[async_trait]
+trait Source: Send + Sync {
+    fn wall(&self) -> Timestamp;
+    fn monotonic(&self) -> Duration;
+    async fn sleep(&self, wait: Duration);
+}
+
+struct System {
+    started: Instant,
+}
+
+struct Manual {
+    start: Timestamp,
+    hands: Mutex<Hands>,
+    /// How many sleepers wait, for those who wait for sleepers.
+    sleeping: watch::Sender<usize>,
+}
+
+#[derive(Default)]
+struct Hands {
+    now: Duration,
+    next: u64,
+    /// Ordered by the time to wake at, then by arrival.
+    sleepers: BTreeMap<(Duration, u64), oneshot::Sender<()>>,
+}
+
+// === impl Timestamp ===
+
+impl Timestamp {
+    /// 1970-01-01 UTC.
+    pub const EPOCH: Self = Self(0);
+
+    /// From nanoseconds since 1970.
+    pub const fn from_nanos(nanos: i64) -> Self {
+        Self(nanos)
+    }
+
+    /// From seconds since 1970; saturates at the year 2262.
+    pub const fn from_seconds(seconds: i64) -> Self {
+        Self(seconds.saturating_mul(1_000_000_000))
+    }
+
+    /// Nanoseconds since 1970.
+    pub const fn nanos(self) -> i64 {
+        self.0
+    }
+
+    /// Whole milliseconds since 1970, rounded down.
+    pub const fn millis(self) -> i64 {
+        self.0.div_euclid(1_000_000)
+    }
+
+    /// This moment and a while more; saturates.
+    #[must_use]
+    pub fn plus(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(saturating_nanos(span)))
+    }
+
+    /// This moment and a while less; saturates.
+    #[must_use]
+    pub fn minus(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(saturating_nanos(span)))
+    }
+
+    /// How long after `earlier` this moment is; zero if it is not.
+    pub const fn since(self, earlier: Self) -> Duration {
+        let nanos = self.0 as i128 - earlier.0 as i128;
+        if nanos <= 0 { Duration::ZERO } else { Duration::from_nanos(nanos as u64) }
+    }
+}
+
+fn saturating_nanos(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
+}
+
+// === impl Clock ===
+
+impl Clock {
+    /// The clock of this machine. Its monotonic part and its sleeps are those of the tokio runtime, so that they
+    /// follow a runtime whose time is paused.
+    pub fn system() -> Self {
+        Self { source: Arc::new(System { started: Instant::now() }), skew: 0 }
+    }
+
+    /// A clock that stands still, and the hand that moves it.
+    pub fn manual(start: Timestamp) -> (Self, ManualClock) {
+        let hand = ManualClock {
+            shared: Arc::new(Manual { start, hands: Mutex::default(), sleeping: watch::Sender::new(0) }),
+        };
+        (hand.clock(), hand)
+    }
+
+    /// The same passing of time, with a wall clock that is ahead by so many nanoseconds (behind, if negative).
+    #[must_use]
+    pub fn skewed(&self, nanos: i64) -> Self {
+        Self { source: Arc::clone(&self.source), skew: self.skew.saturating_add(nanos) }
+    }
+
+    /// Wall time. It may jump, also backwards.
+    pub fn wall(&self) -> Timestamp {
+        Timestamp(self.source.wall().0.saturating_add(self.skew))
+    }
+
+    /// Time since some moment before the start of this clock. Never goes back.
+    pub fn monotonic(&self) -> Duration {
+        self.source.monotonic()
+    }
+
+    /// Waits.
+    pub async fn sleep(&self, wait: Duration) {
+        self.source.sleep(wait).await;
+    }
+
+    /// Drives a future for at most so long, then drops it. A future that is ready wins over a limit that is up.
+    pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            () = self.sleep(limit) => Err(Elapsed(limit)),
+        }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").field("wall", &self.wall()).field("skew", &self.skew).finish()
+    }
+}
+
+#[async_trait]
+impl Source for System {
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
+    fn wall(&self) -> Timestamp {
+        match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => Timestamp(saturating_nanos(after)),
+            Err(before) => Timestamp(-saturating_nanos(before.duration())),
+        }
+    }
+
+    fn monotonic(&self) -> Duration {
+        Instant::now().duration_since(self.started)
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        tokio::time::sleep(wait).await;
+    }
+}
+
+// === impl ManualClock ===
+
+impl ManualClock {
+    /// A clock that this hand moves.
+    pub fn clock(&self) -> Clock {
+        let source: Arc<dyn Source> = Arc::clone(&self.shared) as _;
+        Clock { source, skew: 0 }
+    }
+
+    /// Lets time pass and wakes, in order, everyone whose time has come.
+    pub fn advance(&self, by: Duration) {
+        let mut hands = self.shared.hands();
+        hands.now = hands.now.saturating_add(by);
+        hands.wake();
+        self.shared.sleeping.send_replace(hands.sleepers.len());
+    }
+
+    /// Lets time pass until the next sleeper wakes, and says whether there was one.
+    pub fn advance_to_next(&self) -> bool {
+        let mut hands = self.shared.hands();
+        hands.drop_the_gone();
+        let next = hands.sleepers.keys().next().map(|(at, _)| *at);
+        if let Some(at) = next {
+            hands.now = at;
+            hands.wake();
+        }
+        self.shared.sleeping.send_replace(hands.sleepers.len());
+        next.is_some()
+    }
+
+    /// Waits until at least so many sleep on this clock.
+    pub async fn until_sleeping(&self, count: usize) {
+        let mut sleeping = self.shared.sleeping.subscribe();
+        sleeping
+            .wait_for(|now| *now >= count)
+            .await
+            .expect("the sender lives in the clock, which self holds");
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManualClock").field("now", &self.shared.hands().now).finish()
+    }
+}
+
+impl Manual {
+    fn hands(&self) -> MutexGuard<'_, Hands> {
+        self.hands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a sleeper, unless its time has come already.
+    fn enter(&self, wait: Duration) -> Option<oneshot::Receiver<()>> {
+        if wait.is_zero() {
+            return None;
+        }
+        let mut hands = self.hands();
+        hands.drop_the_gone();
+        let (wake, woken) = oneshot::channel();
+        let key = (hands.now.saturating_add(wait), hands.next);
+        hands.next += 1;
+        hands.sleepers.insert(key, wake);
+        self.sleeping.send_replace(hands.sleepers.len());
+        Some(woken)
+    }
+}
+
+impl Hands {
+    fn wake(&mut self) {
+        while let Some(entry) = self.sleepers.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            // A sleeper that was dropped meanwhile no longer cares.
+            let _ = entry.remove().send(());
+        }
+    }
+
+    fn drop_the_gone(&mut self) {
+        self.sleepers.retain(|_, wake| !wake.is_closed());
+    }
+}
+
+#[async_trait]
+impl Source for Manual {
+    fn wall(&self) -> Timestamp {
+        self.start.plus(self.hands().now)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.hands().now
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        if let Some(woken) = self.enter(wait) {
+            woken.await.expect("a waiting sleeper is dropped only with the clock, which this call holds");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn timestamps_count_and_saturate() {
+        let moment = Timestamp::from_seconds(10);
+        assert_eq!(moment.plus(SECOND).nanos(), 11_000_000_000);
+        assert_eq!(moment.minus(SECOND).since(moment), Duration::ZERO);
+        assert_eq!(moment.since(Timestamp::EPOCH), 10 * SECOND);
+        assert_eq!(moment.plus(Duration::MAX), Timestamp::from_nanos(i64::MAX));
+        assert_eq!(Timestamp::from_nanos(-1).millis(), -1);
+        let all = Timestamp::from_nanos(i64::MAX).since(Timestamp::from_nanos(i64::MIN));
+        assert_eq!(all, Duration::from_nanos(u64::MAX));
+    }
+
+    #[tokio::test]
+    async fn sleepers_wake_in_order_and_only_when_time_passes() {
+        let (clock, hand) = Clock::manual(Timestamp::from_seconds(100));
+        let (woken, mut order) = tokio::sync::mpsc::unbounded_channel();
+        let mut sleepers = Vec::new();
+        for seconds in [3_u32, 1, 2] {
+            let (clock, woken) = (clock.clone(), woken.clone());
+            sleepers.push(async move {
+                clock.sleep(seconds * SECOND).await;
+                woken.send(seconds).unwrap();
+            });
+        }
+        let mut sleepers = sleepers.into_iter();
+        let (a, b, c) = (sleepers.next().unwrap(), sleepers.next().unwrap(), sleepers.next().unwrap());
+        let driver = async {
+            hand.until_sleeping(3).await;
+            assert!(order.try_recv().is_err());
+            assert!(hand.advance_to_next());
+            assert_eq!(order.recv().await, Some(1));
+            assert_eq!(clock.wall(), Timestamp::from_seconds(101));
+            hand.advance(2 * SECOND);
+            assert_eq!(order.recv().await.min(order.recv().await), Some(2));
+            assert!(!hand.advance_to_next());
+        };
+        tokio::join!(a, b, c, driver);
+        assert_eq!(clock.monotonic(), 3 * SECOND);
+    }
+
+    #[tokio::test]
+    async fn within_gives_up_at_the_limit_and_forgets_its_sleeper() {
+        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        assert_eq!(clock.within(SECOND, async { 7 }).await, Ok(7));
+        assert!(!hand.advance_to_next(), "the sleeper of a finished wait is gone");
+        let stuck = clock.within(SECOND, std::future::pending::<()>());
+        let (outcome, ()) = tokio::join!(stuck, async {
+            hand.until_sleeping(1).await;
+            hand.advance(SECOND);
+        });
+        assert_eq!(outcome, Err(Elapsed(SECOND)));
+        assert_eq!(Elapsed(SECOND).to_string(), "not done within 1s");
+    }
+
+    #[test]
+    fn a_skewed_clock_is_wrong_by_as_much_and_passes_alike() {
+        let (clock, hand) = Clock::manual(Timestamp::from_seconds(50));
+        let wrong = clock.skewed(-5_000_000_000);
+        hand.advance(SECOND);
+        assert_eq!(clock.wall().since(wrong.wall()), 5 * SECOND);
+        assert_eq!(clock.monotonic(), wrong.monotonic());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_system_clock_follows_a_paused_runtime() {
+        let clock = Clock::system();
+        let before = clock.monotonic();
+        clock.sleep(3600 * SECOND).await;
+        assert!(clock.monotonic() - before >= 3600 * SECOND);
+        assert!(clock.wall() > Timestamp::from_seconds(1_600_000_000));
+    }
+}

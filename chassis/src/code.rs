@@ -1,0 +1,288 @@
+//! The one table of what can go wrong, and what each edge makes of it.
+//!
+//! Every operation has an error enum of its own, declared where it is raised. At an edge (gRPC, HTTP, a retry loop,
+//! the log, the end of a process) such an error is reduced to a [`Code`], and only this file says what a code means
+//! there.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tracing::Level;
+
+/// Exit code of a process whose command line or configuration could not be understood.
+pub const EXIT_USAGE: u8 = 64;
+
+/// What kind of failure this is, as far as a caller can act on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// The request itself is wrong; sending it again cannot help.
+    Invalid,
+    /// Nobody knows who is asking.
+    Unauthenticated,
+    /// It is known who is asking, and that they may not.
+    PermissionDenied,
+    /// The thing asked for does not exist.
+    NotFound,
+    /// The thing exists already, or has changed since it was looked at.
+    Conflict,
+    /// One item is larger than a limit.
+    TooLarge,
+    /// A rate, a quota or a queue is full for now.
+    Exhausted,
+    /// Another node has to be asked.
+    NotLeader,
+    /// The service cannot answer now.
+    Unavailable,
+    /// The answer did not come in time.
+    Deadline,
+    /// The caller left.
+    Cancelled,
+    /// This operation does not exist here.
+    Unimplemented,
+    /// A mistake in this program, or in its environment, that a person must look at.
+    Internal,
+    /// Stored bytes are gone or damaged.
+    DataLoss,
+}
+
+/// What each edge makes of one [`Code`].
+struct Row {
+    name: &'static str,
+    http: u16,
+    grpc: i32,
+    connect: &'static str,
+    retryable: bool,
+    level: Level,
+    exit: u8,
+}
+
+/// An error that knows its [`Code`].
+pub trait Coded {
+    /// The kind of this error.
+    fn code(&self) -> Code;
+}
+
+/// An error as it crosses an edge: a code, a sentence, and perhaps when to come back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Status {
+    /// What kind of failure this is.
+    pub code: Code,
+    /// The cause, the limit, the value seen and the way out, for a person.
+    pub message: String,
+    /// How long the caller should wait before it tries again, where that is known.
+    pub retry_after: Option<Duration>,
+}
+
+// === impl Code ===
+
+impl Code {
+    /// Every code, in the order of the table.
+    pub const ALL: [Self; 14] = [
+        Self::Invalid,
+        Self::Unauthenticated,
+        Self::PermissionDenied,
+        Self::NotFound,
+        Self::Conflict,
+        Self::TooLarge,
+        Self::Exhausted,
+        Self::NotLeader,
+        Self::Unavailable,
+        Self::Deadline,
+        Self::Cancelled,
+        Self::Unimplemented,
+        Self::Internal,
+        Self::DataLoss,
+    ];
+
+    /// The table. Oversized items share gRPC's `RESOURCE_EXHAUSTED` with full queues, as gRPC's own message limit
+    /// does: `OUT_OF_RANGE` would tell an OpenTelemetry client to send the same item again.
+    #[rustfmt::skip]
+    const fn row(self) -> Row {
+        let (name, http, grpc, connect, retryable, level, exit) = match self {
+            Self::Invalid          => ("invalid",           400,  3, "invalid_argument",    false, Level::DEBUG, 65),
+            Self::Unauthenticated  => ("unauthenticated",   401, 16, "unauthenticated",     false, Level::DEBUG, 77),
+            Self::PermissionDenied => ("permission_denied", 403,  7, "permission_denied",   false, Level::DEBUG, 77),
+            Self::NotFound         => ("not_found",         404,  5, "not_found",           false, Level::DEBUG, 66),
+            Self::Conflict         => ("conflict",          409,  6, "already_exists",      false, Level::DEBUG, 73),
+            Self::TooLarge         => ("too_large",         413,  8, "resource_exhausted",  false, Level::DEBUG, 65),
+            Self::Exhausted        => ("exhausted",         429,  8, "resource_exhausted",  true,  Level::INFO,  75),
+            Self::NotLeader        => ("not_leader",        503,  9, "failed_precondition", true,  Level::DEBUG, 75),
+            Self::Unavailable      => ("unavailable",       503, 14, "unavailable",         true,  Level::WARN,  69),
+            Self::Deadline         => ("deadline",          504,  4, "deadline_exceeded",   true,  Level::WARN,  75),
+            Self::Cancelled        => ("cancelled",         499,  1, "canceled",            false, Level::DEBUG, 75),
+            Self::Unimplemented    => ("unimplemented",     501, 12, "unimplemented",       false, Level::DEBUG, 69),
+            Self::Internal         => ("internal",          500, 13, "internal",            false, Level::ERROR, 70),
+            Self::DataLoss         => ("data_loss",         500, 15, "data_loss",           false, Level::ERROR, 74),
+        };
+        Row { name, http, grpc, connect, retryable, level, exit }
+    }
+
+    /// The name by which this code travels between our own processes and appears in metrics.
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The HTTP status.
+    pub const fn http(self) -> u16 {
+        self.row().http
+    }
+
+    /// The number of the gRPC status.
+    pub const fn grpc(self) -> i32 {
+        self.row().grpc
+    }
+
+    /// The name in a Connect error.
+    pub const fn connect(self) -> &'static str {
+        self.row().connect
+    }
+
+    /// Whether the same request may succeed later, unchanged.
+    pub const fn retryable(self) -> bool {
+        self.row().retryable
+    }
+
+    /// How loudly it is logged where it is handled.
+    pub const fn level(self) -> Level {
+        self.row().level
+    }
+
+    /// The exit code of a command that ends with it, after `sysexits.h`.
+    pub const fn exit(self) -> u8 {
+        self.row().exit
+    }
+
+    /// Reads the name that [`Code::name`] gives.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.name() == name)
+    }
+
+    /// Reads a gRPC status from a foreign server. Two codes share number 8: it is read as [`Code::Exhausted`].
+    pub fn from_grpc(number: i32) -> Self {
+        match number {
+            8 => Self::Exhausted,
+            10 => Self::Conflict,
+            11 => Self::Invalid,
+            _ => Self::ALL.into_iter().find(|code| code.grpc() == number).unwrap_or(Self::Internal),
+        }
+    }
+
+    /// Reads an HTTP status from a foreign server.
+    pub const fn from_http(status: u16) -> Self {
+        match status {
+            401 => Self::Unauthenticated,
+            403 => Self::PermissionDenied,
+            404 | 410 => Self::NotFound,
+            409 | 412 => Self::Conflict,
+            413 => Self::TooLarge,
+            429 => Self::Exhausted,
+            408 | 504 => Self::Deadline,
+            499 => Self::Cancelled,
+            501 => Self::Unimplemented,
+            502 | 503 => Self::Unavailable,
+            400..=498 => Self::Invalid,
+            _ => Self::Internal,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+// === impl Status ===
+
+impl Status {
+    /// A status of that code, with its sentence.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), retry_after: None }
+    }
+
+    /// Reduces an error, with everything that caused it, to a status.
+    pub fn of<E: Coded + std::error::Error>(error: &E) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            let text = inner.to_string();
+            if !message.ends_with(&text) {
+                message.push_str(": ");
+                message.push_str(&text);
+            }
+            cause = inner.source();
+        }
+        Self::new(error.code(), message)
+    }
+
+    /// Tells the caller how long to wait.
+    #[must_use]
+    pub fn after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+}
+
+impl Coded for Status {
+    fn code(&self) -> Code {
+        self.code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("profile not stored")]
+    struct Outer(#[source] std::io::Error);
+
+    impl Coded for Outer {
+        fn code(&self) -> Code {
+            Code::Unavailable
+        }
+    }
+
+    #[test]
+    fn every_code_has_one_row_and_comes_back_from_its_name() {
+        for code in Code::ALL {
+            assert_eq!(Code::from_name(code.name()), Some(code));
+            assert_eq!(serde_json::to_value(code).unwrap(), code.name(), "serde and the table agree");
+            assert!(
+                (400..600).contains(&code.http()) && !code.connect().is_empty() && code.exit() >= EXIT_USAGE
+            );
+            assert_eq!(code.to_string(), code.name());
+        }
+        assert_eq!(Code::from_name("nonsense"), None);
+    }
+
+    #[test]
+    fn foreign_numbers_keep_their_meaning() {
+        for code in Code::ALL.into_iter().filter(|code| *code != Code::TooLarge) {
+            assert_eq!(Code::from_grpc(code.grpc()), code);
+        }
+        assert_eq!(Code::from_grpc(99), Code::Internal);
+        assert_eq!(Code::from_http(503), Code::Unavailable);
+        assert_eq!(Code::from_http(422), Code::Invalid);
+        for code in Code::ALL {
+            let read = Code::from_http(code.http());
+            assert_eq!(read.retryable(), code.retryable(), "{code} must stay retryable or not over HTTP");
+        }
+    }
+
+    #[test]
+    fn only_what_a_person_must_see_is_an_error() {
+        let loud: Vec<_> = Code::ALL.into_iter().filter(|code| code.level() == Level::ERROR).collect();
+        assert_eq!(loud, [Code::Internal, Code::DataLoss]);
+    }
+
+    #[test]
+    fn a_status_carries_the_whole_chain() {
+        let status = Status::of(&Outer(std::io::Error::other("disk is gone"))).after(Duration::from_secs(3));
+        assert_eq!(status.to_string(), "profile not stored: disk is gone");
+        assert_eq!((status.code(), status.retry_after), (Code::Unavailable, Some(Duration::from_secs(3))));
+    }
+}

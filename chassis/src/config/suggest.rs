@@ -1,0 +1,51 @@
+//! The nearest known name for one that is not known.
+
+/// Reads serde's ``unknown field `a`, expected one of `b`, `c` `` (or variant) and names the nearest of the expected;
+/// empty where the message is another or nothing is near.
+pub(super) fn hint(reason: &str) -> String {
+    if !reason.starts_with("unknown ") {
+        return String::new();
+    }
+    let mut quoted = reason.split('`').skip(1).step_by(2);
+    let Some(unknown) = quoted.next() else { return String::new() };
+    let nearest = quoted.map(|known| (distance(unknown, known), known)).min();
+    match nearest {
+        Some((steps, known)) if steps <= known.chars().count().div_ceil(3) => {
+            format!("; did you mean `{known}`?")
+        }
+        _ => String::new(),
+    }
+}
+
+/// How many characters must be added, removed or replaced to make one text the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_hinted_and_far_ones_are_not() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(
+            hint("unknown field `bukcet`, expected one of `bucket`, `region`"),
+            "; did you mean `bucket`?"
+        );
+        assert_eq!(hint("unknown field `zzz`, expected `bucket`"), "");
+        assert_eq!(hint("invalid type: `bucket` and `bukcet`"), "");
+    }
+}

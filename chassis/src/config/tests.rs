@@ -1,0 +1,159 @@
+use serde::Deserialize;
+
+use super::*;
+use crate::units::ByteSize;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Settings {
+    name: String,
+    cut: Cut,
+    s3: Option<Bucket>,
+    tags: BTreeMap<String, String>,
+    peers: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Cut {
+    max_size: ByteSize,
+    max_rows: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Bucket {
+    bucket: String,
+    secret_key: Secret,
+}
+
+impl Default for Cut {
+    fn default() -> Self {
+        Self { max_size: ByteSize::mib(128), max_rows: 1000 }
+    }
+}
+
+fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| (String::from(*name), String::from(*value))).collect()
+}
+
+fn yaml(text: &str) -> Result<Sources, ConfigError> {
+    Sources::default().yaml(Path::new("athanor.yaml"), text)
+}
+
+fn refused(sources: Result<Sources, ConfigError>) -> String {
+    sources.and_then(Sources::load::<Settings>).unwrap_err().to_string()
+}
+
+#[test]
+fn each_source_wins_over_those_below_it() {
+    let sources = yaml("name: file\ncut:\n  max_size: 1MiB\n  max_rows: 1\npeers: [a, b]\n")
+        .unwrap()
+        .environment(variables(&[("ATHANOR_CUT__MAX_ROWS", "2"), ("HOME", "/root"), ("ATHANOR_NAME", "env")]))
+        .flags(["name=flag"])
+        .unwrap();
+    let loaded = sources.load::<Settings>().unwrap();
+    let expected = Settings {
+        name: "flag".to_owned(),
+        cut: Cut { max_size: ByteSize::mib(1), max_rows: 2 },
+        peers: vec!["a".to_owned(), "b".to_owned()],
+        ..Settings::default()
+    };
+    assert_eq!(loaded.value, expected);
+
+    let file = || Origin::File("athanor.yaml".into());
+    let told: Vec<_> = loaded.explain().into_iter().map(|e| (e.path, e.value, e.origin)).collect();
+    let line = |path: &str, value: &str, origin| (path.to_owned(), value.to_owned(), origin);
+    let expected = [
+        line("cut.max_rows", "2", Origin::Environment("ATHANOR_CUT__MAX_ROWS".to_owned())),
+        line("cut.max_size", "\"1MiB\"", file()),
+        line("name", "\"flag\"", Origin::Flag),
+        line("peers", "[\"a\",\"b\"]", file()),
+        line("s3", "null", Origin::Default),
+        line("tags", "{}", Origin::Default),
+    ];
+    let mut told = told;
+    told.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn nothing_given_means_defaults() {
+    assert_eq!(Sources::default().load::<Settings>().unwrap().value, Settings::default());
+    assert_eq!(yaml("# only a comment\n").unwrap().load::<Settings>().unwrap().value, Settings::default());
+}
+
+#[test]
+fn unknown_keys_are_refused_with_path_nearest_name_and_origin() {
+    let message = refused(yaml("cut: {max_sise: 1MiB}"));
+    assert!(message.contains("unknown field `max_sise`"), "{message}");
+    assert!(message.contains("did you mean `max_size`?"), "{message}");
+    assert!(
+        message.ends_with("(from file athanor.yaml)") && message.starts_with("cut.max_sise: "),
+        "{message}"
+    );
+
+    let message = refused(Ok(Sources::default().environment(variables(&[("ATHANOR_CUT__MAX_ROW", "1")]))));
+    assert!(
+        message.contains("`max_rows`?") && message.contains("variable ATHANOR_CUT__MAX_ROW"),
+        "{message}"
+    );
+    let message = refused(Sources::default().flags(["s3.buckett=x"]));
+    assert!(message.contains("`bucket`?") && message.contains("(from flag --set)"), "{message}");
+}
+
+#[test]
+fn values_that_do_not_fit_are_refused_with_the_way_out() {
+    let message = refused(yaml("cut: {max_size: 1 parsec}"));
+    assert!(message.contains("cut.max_size") && message.contains("write for example 128MiB"), "{message}");
+    let message = refused(Sources::default().flags(["cut.max_rows=many"]));
+    assert!(message.starts_with("cut.max_rows: invalid type") && message.contains("flag"), "{message}");
+    assert!(refused(yaml("- a\n- b\n")).contains("expected a table of settings"));
+    assert!(refused(yaml("a: [")).starts_with("file athanor.yaml: "));
+    for flag in ["no-value", "=x", "a..b=1"] {
+        assert!(refused(Sources::default().flags([flag])).contains("cannot be read"));
+    }
+    let missing = Sources::default().file(Path::new("/does/not/exist.yaml")).unwrap_err();
+    assert_eq!(missing.code(), Code::NotFound);
+}
+
+#[test]
+fn text_that_looks_like_a_number_is_a_string_where_one_is_wanted() {
+    let sources =
+        Sources::default().flags(["s3.secret_key=007", "name=12", "tags.zone=1", "peers=[a]"]).unwrap();
+    let loaded = sources.load::<Settings>().unwrap().value;
+    assert_eq!(loaded.s3.unwrap().secret_key.expose(), "007");
+    assert_eq!((loaded.name.as_str(), loaded.tags["zone"].as_str(), loaded.peers.len()), ("12", "1", 1));
+}
+
+#[test]
+fn a_flag_replaces_what_the_file_says_below_it() {
+    let sources = yaml("s3: {bucket: b, secret_key: x}").unwrap().flags(["s3={bucket: c}"]).unwrap();
+    let loaded = sources.load::<Settings>().unwrap();
+    assert_eq!(loaded.value.s3.as_ref().unwrap().secret_key, Secret::default());
+    assert_eq!(loaded.explain().iter().find(|e| e.path == "s3.bucket").unwrap().origin, Origin::Flag);
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let loaded = yaml("s3: {secret_key: hunter2}").unwrap().load::<Settings>().unwrap();
+    assert_eq!(loaded.value.s3.as_ref().unwrap().secret_key, Secret::new("hunter2"));
+    let shown = format!("{:?} {:?}", loaded.value, loaded.explain());
+    assert!(!shown.contains("hunter2") && shown.contains("******"), "{shown}");
+}
+
+#[test]
+fn what_kubernetes_sets_for_a_service_is_left_alone() {
+    let links = variables(&[
+        ("ATHANOR_SERVICE_HOST", "10.0.0.1"),
+        ("ATHANOR_PORT", "tcp://10.0.0.1:4040"),
+        ("ATHANOR_PORT_4040_TCP_ADDR", "10.0.0.1"),
+        ("ATHANOR_QUERIER_SERVICE_PORT_HTTP", "4040"),
+    ]);
+    assert_eq!(Sources::default().environment(links).load::<Settings>().unwrap().value, Settings::default());
+}
+
+#[test]
+fn the_environment_of_this_process_is_read() {
+    assert!(process_environment().any(|(name, _)| name == "PATH"));
+}

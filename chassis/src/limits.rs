@@ -1,0 +1,168 @@
+//! What one tenant may do, and the exceptions to it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::config::{ConfigError, Sources};
+use crate::tenant::TenantId;
+use crate::units::{ByteSize, duration_text};
+
+/// The limits of one tenant. Named as users of this ecosystem know them; zero never means "without limit".
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// The largest profile, decompressed. Example: `4MiB`.
+    pub max_profile_size_bytes: ByteSize,
+    /// The most samples in a profile. Example: `16000`.
+    pub max_profile_stacktrace_samples: u32,
+    /// The most labels on a sample. Example: `100`.
+    pub max_profile_stacktrace_sample_labels: u32,
+    /// The deepest stack, in frames; deeper ones are cut at the root. Example: `1000`.
+    pub max_profile_stacktrace_depth: u32,
+    /// The longest name of a function, a file or a mapping, in bytes. Example: `65535`.
+    pub max_profile_symbol_value_length: u32,
+    /// The longest name of a label, in bytes. Example: `1024`.
+    pub max_label_name_length: u32,
+    /// The longest value of a label, in bytes. Example: `2048`.
+    pub max_label_value_length: u32,
+    /// The most labels of a series. Example: `30`.
+    pub max_label_names_per_series: u32,
+    /// How old a profile may be when it arrives. Example: `1h`.
+    #[serde(with = "duration_text")]
+    pub reject_older_than: Duration,
+    /// How far in the future a profile may lie when it arrives. Example: `10m`.
+    #[serde(with = "duration_text")]
+    pub reject_newer_than: Duration,
+    /// The largest body of one push request, as sent. Example: `256MiB`.
+    pub ingestion_body_limit: ByteSize,
+}
+
+/// The limits of every tenant: one set for all, and exceptions. Cheap to clone; clones see what one replaces.
+#[derive(Clone, Debug)]
+pub struct Overrides {
+    table: Arc<RwLock<Table>>,
+}
+
+#[derive(Debug)]
+struct Table {
+    all: Arc<Limits>,
+    exceptions: BTreeMap<TenantId, Arc<Limits>>,
+}
+
+/// The runtime file.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RuntimeFile {
+    overrides: BTreeMap<TenantId, Map<String, Value>>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_profile_size_bytes: ByteSize::mib(4),
+            max_profile_stacktrace_samples: 16_000,
+            max_profile_stacktrace_sample_labels: 100,
+            max_profile_stacktrace_depth: 1_000,
+            max_profile_symbol_value_length: 65_535,
+            max_label_name_length: 1_024,
+            max_label_value_length: 2_048,
+            max_label_names_per_series: 30,
+            reject_older_than: Duration::from_secs(60 * 60),
+            reject_newer_than: Duration::from_secs(10 * 60),
+            ingestion_body_limit: ByteSize::mib(256),
+        }
+    }
+}
+
+impl Overrides {
+    /// The same limits for all.
+    pub fn new(all: Limits) -> Self {
+        let table = Table { all: Arc::new(all), exceptions: BTreeMap::new() };
+        Self { table: Arc::new(RwLock::new(table)) }
+    }
+
+    /// The limits of a tenant.
+    pub fn of(&self, tenant: &TenantId) -> Arc<Limits> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(table.exceptions.get(tenant).unwrap_or(&table.all))
+    }
+
+    /// Replaces all exceptions by those of a runtime file: `overrides: {team-a: {reject_older_than: 2h}}`. What an
+    /// exception does not say is as for all. A file that cannot be taken changes nothing.
+    pub fn replace(&self, path: &Path, yaml: &str) -> Result<(), ConfigError> {
+        let file = Sources::default().yaml(path, yaml)?.load::<RuntimeFile>()?.value;
+        let all = serde_json::to_value(&*self.all()).expect("limits serialise to JSON");
+        let mut exceptions = BTreeMap::new();
+        for (tenant, exception) in file.overrides {
+            let below = all.as_object().cloned().expect("limits are a table");
+            let loaded = Sources::table(path, below, exception).load::<Limits>();
+            let limits = loaded.map_err(|error| of_tenant(&tenant, error))?.value;
+            exceptions.insert(tenant, Arc::new(limits));
+        }
+        self.table.write().unwrap_or_else(PoisonError::into_inner).exceptions = exceptions;
+        Ok(())
+    }
+    fn all(&self) -> Arc<Limits> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner).all)
+    }
+}
+
+fn of_tenant(tenant: &TenantId, error: ConfigError) -> ConfigError {
+    match error {
+        ConfigError::Value { path, reason, hint, origin } => {
+            ConfigError::Value { path: format!("overrides.{tenant}.{path}"), reason, hint, origin }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "runtime.yaml";
+
+    #[test]
+    fn an_exception_says_only_what_differs() {
+        let all = Limits { max_label_names_per_series: 40, ..Limits::default() };
+        let overrides = Overrides::new(all.clone());
+        let seen_by_a_role = overrides.clone();
+        let yaml = "overrides:\n  team-a:\n    reject_older_than: 2h\n    max_profile_size_bytes: 8MiB\n";
+        overrides.replace(Path::new(FILE), yaml).unwrap();
+        let team_a = Limits {
+            reject_older_than: Duration::from_secs(7200),
+            max_profile_size_bytes: ByteSize::mib(8),
+            ..all.clone()
+        };
+        assert_eq!(*seen_by_a_role.of(&"team-a".parse().unwrap()), team_a);
+        assert_eq!(*seen_by_a_role.of(&TenantId::anonymous()), all);
+        overrides.replace(Path::new(FILE), "").unwrap();
+        assert_eq!(*seen_by_a_role.of(&"team-a".parse().unwrap()), all);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_taken_changes_nothing() {
+        let overrides = Overrides::new(Limits::default());
+        overrides.replace(Path::new(FILE), "overrides: {a: {reject_newer_than: 1m}}").unwrap();
+        let before = overrides.of(&"a".parse().unwrap());
+        let error =
+            overrides.replace(Path::new(FILE), "overrides: {a: {reject_newer_then: 5m}}").unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("overrides.a.reject_newer_then: unknown field"), "{text}");
+        assert!(text.contains("did you mean `reject_newer_than`?") && text.contains(FILE), "{text}");
+        assert!(overrides.replace(Path::new(FILE), "overrides: {\"a/b\": {}}").is_err());
+        assert_eq!(overrides.of(&"a".parse().unwrap()), before);
+    }
+
+    #[test]
+    fn limits_are_written_as_they_are_read() {
+        let text = serde_json::to_string(&Limits::default()).unwrap();
+        assert!(text.contains("\"reject_older_than\":\"1h\"") && text.contains("\"4MiB\""), "{text}");
+        assert_eq!(serde_json::from_str::<Limits>(&text).unwrap(), Limits::default());
+    }
+}

@@ -1,0 +1,144 @@
+//! Chance, as something that is handed in: seeded by the system in a process, by a number in a test.
+//!
+//! Not for secrets: the generator (xoshiro256++, seeded through splitmix64) is fast and fair, not unpredictable.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A source of chance. Cheap to clone; clones draw from one sequence, [`Random::split`] begins another.
+#[derive(Clone)]
+pub struct Random {
+    state: Arc<Mutex<[u64; 4]>>,
+}
+
+impl Random {
+    /// Seeded by the operating system.
+    ///
+    /// # Panics
+    /// If the operating system has no entropy to give, without which no process of ours can name anything.
+    pub fn system() -> Self {
+        let seed = getrandom::u64().expect("the operating system gives entropy");
+        Self::seeded(seed)
+    }
+
+    /// Draws the same sequence for the same seed, on every machine.
+    pub fn seeded(seed: u64) -> Self {
+        let mut position = seed;
+        let state = std::array::from_fn(|_| splitmix(&mut position));
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// An independent child: what it draws does not depend on what the parent draws later.
+    #[must_use]
+    pub fn split(&self) -> Self {
+        Self::seeded(self.next_u64())
+    }
+
+    /// Any number, all equally likely.
+    pub fn next_u64(&self) -> u64 {
+        let mut s = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let drawn = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let shifted = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= shifted;
+        s[3] = s[3].rotate_left(45);
+        drawn
+    }
+
+    /// A number below `n`, all equally likely.
+    ///
+    /// # Panics
+    /// If `n` is zero: there is no such number.
+    pub fn below(&self, n: u64) -> u64 {
+        assert!(n > 0, "no number is below zero");
+        // The high half of a 128-bit product is fair once the few low halves that would be drawn too often are
+        // thrown away.
+        let unfair = n.wrapping_neg() % n;
+        loop {
+            let product = u128::from(self.next_u64()) * u128::from(n);
+            if product as u64 >= unfair {
+                return (product >> 64) as u64;
+            }
+        }
+    }
+
+    /// Between half of that span and the whole of it, so that those who failed together do not return together.
+    pub fn jitter(&self, span: Duration) -> Duration {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let half = nanos / 2;
+        Duration::from_nanos(nanos - half + self.below(half + 1))
+    }
+
+    /// A name that nobody else draws.
+    pub fn id128(&self) -> u128 {
+        u128::from(self.next_u64()) << 64 | u128::from(self.next_u64())
+    }
+}
+
+impl fmt::Debug for Random {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Random")
+    }
+}
+
+fn splitmix(position: &mut u64) -> u64 {
+    *position = position.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *position;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splitmix_agrees_with_its_published_numbers() {
+        let mut position = 1_234_567;
+        let drawn: [u64; 3] = std::array::from_fn(|_| splitmix(&mut position));
+        assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+
+    #[test]
+    fn xoshiro_agrees_with_its_published_numbers() {
+        let random = Random { state: Arc::new(Mutex::new([1, 2, 3, 4])) };
+        let drawn: [u64; 3] = std::array::from_fn(|_| random.next_u64());
+        assert_eq!(drawn, [41_943_041, 58_720_359, 3_588_806_011_781_223]);
+    }
+
+    #[test]
+    fn one_seed_one_sequence_and_children_stand_alone() {
+        let (a, b) = (Random::seeded(7), Random::seeded(7));
+        let (child_a, child_b) = (a.split(), b.split());
+        a.next_u64();
+        assert_eq!(child_a.id128(), child_b.id128());
+        assert_ne!(Random::seeded(1).next_u64(), Random::seeded(2).next_u64());
+        assert_ne!(Random::system().id128(), Random::system().id128());
+    }
+
+    #[test]
+    fn below_is_fair_and_stays_below() {
+        let random = Random::seeded(3);
+        let mut drawn = [0_u32; 6];
+        for _ in 0..60_000 {
+            drawn[random.below(6) as usize] += 1;
+        }
+        assert!(drawn.iter().all(|count| (9_500..10_500).contains(count)), "{drawn:?}");
+        assert_eq!(random.below(1), 0);
+    }
+
+    #[test]
+    fn jitter_lies_between_the_half_and_the_whole() {
+        let random = Random::seeded(4);
+        let span = Duration::from_millis(100);
+        for _ in 0..1_000 {
+            assert!((span / 2..=span).contains(&random.jitter(span)));
+        }
+        assert_eq!(random.jitter(Duration::ZERO), Duration::ZERO);
+    }
+}

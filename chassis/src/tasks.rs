@@ -1,0 +1,298 @@
+//! Background work of a process: named, counted, and ended together.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::code::{Code, Coded};
+
+/// The tasks of one process or one role. Cheap to clone.
+#[derive(Clone)]
+pub struct Tasks {
+    shared: Arc<Shared>,
+}
+
+/// A running task. Awaiting it gives its result; dropping it lets it run on.
+#[derive(Debug)]
+pub struct Task<T> {
+    name: String,
+    handle: JoinHandle<T>,
+}
+
+/// Why a task was not started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpawnError {
+    /// As many run as may run.
+    #[error("task {name} not started: {limit} are running, which is the limit")]
+    Full {
+        /// The task that was not started.
+        name: String,
+        /// How many may run at once.
+        limit: usize,
+    },
+    /// The process is ending.
+    #[error("task {name} not started: shutting down")]
+    Closed {
+        /// The task that was not started.
+        name: String,
+    },
+}
+
+/// Why a task gave no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TaskError {
+    /// It panicked.
+    #[error("task {name} panicked: {message}")]
+    Panicked {
+        /// The task.
+        name: String,
+        /// What the panic said.
+        message: String,
+    },
+    /// It was ended at shutdown.
+    #[error("task {name} was ended at shutdown")]
+    Aborted {
+        /// The task.
+        name: String,
+    },
+}
+
+/// How a shutdown went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Tasks that did not end in time and were aborted, by name.
+    pub unfinished: Vec<String>,
+    /// Tasks that panicked since the start, by name; the first hundred.
+    pub panicked: Vec<String>,
+}
+
+struct Shared {
+    clock: Clock,
+    limit: usize,
+    token: CancellationToken,
+    book: Mutex<Book>,
+    running: watch::Sender<usize>,
+}
+
+#[derive(Default)]
+struct Book {
+    next: u64,
+    closed: bool,
+    running: BTreeMap<u64, (String, Option<AbortHandle>)>,
+    panicked: Vec<String>,
+}
+
+/// Strikes a task from the book, however it ends.
+struct Entry {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+const MAX_PANICS_REMEMBERED: usize = 100;
+
+// === impl Tasks ===
+
+impl Tasks {
+    /// Room for `limit` tasks at once; `clock` measures the deadline of a shutdown.
+    pub fn new(clock: Clock, limit: usize) -> Self {
+        let token = CancellationToken::new();
+        let running = watch::Sender::new(0);
+        Self { shared: Arc::new(Shared { clock, limit, token, book: Mutex::default(), running }) }
+    }
+
+    /// Cancelled when the process is to end; tasks watch it and finish.
+    pub fn token(&self) -> CancellationToken {
+        self.shared.token.clone()
+    }
+
+    /// How many run now.
+    pub fn running(&self) -> usize {
+        self.shared.book().running.len()
+    }
+
+    /// Starts a task. It runs to its end though nobody awaits it.
+    #[expect(clippy::disallowed_methods, reason = "the one place that spawns")]
+    pub fn spawn<F>(&self, name: impl Into<String>, future: F) -> Result<Task<F::Output>, SpawnError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let name = name.into();
+        let entry = self.enter(&name)?;
+        let id = entry.id;
+        let handle = tokio::spawn(async move {
+            let _entry = entry;
+            future.await
+        });
+        if let Some((_, abort)) = self.shared.book().running.get_mut(&id) {
+            *abort = Some(handle.abort_handle());
+        }
+        Ok(Task { name, handle })
+    }
+
+    /// Asks all tasks to end, waits for them no longer than the deadline, then aborts the rest. None start after it.
+    pub async fn shutdown(&self, deadline: Duration) -> Ended {
+        self.shared.book().closed = true;
+        self.shared.token.cancel();
+        let mut running = self.shared.running.subscribe();
+        let all_ended = running.wait_for(|count| *count == 0);
+        // Whether all ended or the time is up shows in the book.
+        let _ = self.shared.clock.within(deadline, all_ended).await;
+        let book = self.shared.book();
+        let mut ended = Ended { panicked: book.panicked.clone(), ..Ended::default() };
+        for (name, abort) in book.running.values() {
+            tracing::warn!(task = name, "task did not end in time");
+            ended.unfinished.push(name.clone());
+            if let Some(abort) = abort {
+                abort.abort();
+            }
+        }
+        ended
+    }
+
+    fn enter(&self, name: &str) -> Result<Entry, SpawnError> {
+        let shared = &self.shared;
+        let mut book = shared.book();
+        if book.closed {
+            return Err(SpawnError::Closed { name: name.to_owned() });
+        }
+        if book.running.len() >= shared.limit {
+            return Err(SpawnError::Full { name: name.to_owned(), limit: shared.limit });
+        }
+        let id = book.next;
+        book.next += 1;
+        book.running.insert(id, (name.to_owned(), None));
+        shared.running.send_replace(book.running.len());
+        Ok(Entry { shared: Arc::clone(shared), id })
+    }
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tasks").field("running", &self.running()).field("limit", &self.shared.limit).finish()
+    }
+}
+
+impl Shared {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut book = self.shared.book();
+        let Some((name, _)) = book.running.remove(&self.id) else { return };
+        if std::thread::panicking() {
+            tracing::error!(task = name, "task panicked");
+            if book.panicked.len() < MAX_PANICS_REMEMBERED {
+                book.panicked.push(name);
+            }
+        }
+        self.shared.running.send_replace(book.running.len());
+    }
+}
+
+// === impl Task ===
+
+impl<T> Future for Task<T> {
+    type Output = Result<T, TaskError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let joined = std::task::ready!(Pin::new(&mut self.handle).poll(context));
+        Poll::Ready(joined.map_err(|error| {
+            let name = self.name.clone();
+            match error.try_into_panic() {
+                Ok(payload) => TaskError::Panicked { name, message: panic_message(&*payload) },
+                Err(_) => TaskError::Aborted { name },
+            }
+        }))
+    }
+}
+
+/// What a panic said, where it said something.
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
+}
+
+impl Coded for SpawnError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Full { .. } => Code::Exhausted,
+            Self::Closed { .. } => Code::Unavailable,
+        }
+    }
+}
+
+impl Coded for TaskError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Panicked { .. } => Code::Internal,
+            Self::Aborted { .. } => Code::Cancelled,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+
+    #[tokio::test]
+    async fn shutdown_names_those_that_did_not_end() {
+        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let tasks = Tasks::new(clock, 8);
+        let token = tasks.token();
+        let polite = tasks.spawn("polite", async move { token.cancelled().await }).unwrap();
+        let stubborn = tasks.spawn("stubborn", std::future::pending::<()>()).unwrap();
+        let (ended, polite) = tokio::join!(tasks.shutdown(Duration::from_secs(5)), async {
+            let polite = polite.await;
+            hand.until_sleeping(1).await;
+            hand.advance(Duration::from_secs(5));
+            polite
+        });
+        assert_eq!(polite, Ok(()));
+        assert_eq!(ended, Ended { unfinished: vec!["stubborn".to_owned()], panicked: vec![] });
+        assert_eq!(stubborn.await, Err(TaskError::Aborted { name: "stubborn".to_owned() }));
+        let late = tasks.spawn("late", async {}).unwrap_err();
+        assert_eq!(late.code(), Code::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_reported_and_ends_only_its_task() {
+        let tasks = Tasks::new(Clock::system(), 8);
+        let failed = tasks.spawn("careless", async { panic!("oh no") }).unwrap();
+        let error: Result<(), _> = failed.await;
+        assert_eq!(
+            error,
+            Err(TaskError::Panicked { name: "careless".to_owned(), message: "oh no".to_owned() })
+        );
+        assert_eq!(tasks.spawn("next", async { 3 }).unwrap().await, Ok(3));
+        let ended = tasks.shutdown(Duration::from_secs(60)).await;
+        assert_eq!(ended, Ended { unfinished: vec![], panicked: vec!["careless".to_owned()] });
+    }
+
+    #[tokio::test]
+    async fn no_more_run_than_may() {
+        let tasks = Tasks::new(Clock::system(), 1);
+        let (finish, finished) = tokio::sync::oneshot::channel::<()>();
+        let first = tasks.spawn("first", finished).unwrap();
+        let refused = tasks.spawn("second", async {}).unwrap_err();
+        assert_eq!(refused, SpawnError::Full { name: "second".to_owned(), limit: 1 });
+        assert_eq!((refused.code(), tasks.running()), (Code::Exhausted, 1));
+        finish.send(()).unwrap();
+        first.await.unwrap().unwrap();
+        tasks.spawn("third", async {}).unwrap().await.unwrap();
+    }
+}
