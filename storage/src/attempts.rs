@@ -1,0 +1,93 @@
+//! One call, tried until it succeeds, cannot succeed, or patience ends.
+
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Code, Random};
+use object_store::Error;
+
+use crate::config::Patience;
+use crate::error::StoreError;
+
+/// Tries calls with the patience of one store.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    pub(crate) patience: Patience,
+}
+
+impl Attempts {
+    /// Tries `call`, which is told the number of the attempt, from 1.
+    pub(crate) async fn run<T>(
+        &self,
+        op: &'static str,
+        key: &str,
+        call: impl AsyncFn(u32) -> Result<T, Error>,
+    ) -> Result<T, StoreError> {
+        let Patience { attempts, attempt_timeout, total_timeout, .. } = self.patience;
+        let end = self.clock.monotonic() + total_timeout;
+        let mut attempt = 1;
+        loop {
+            let left = end.saturating_sub(self.clock.monotonic());
+            let outcome = self.clock.within(attempt_timeout.min(left), call(attempt)).await;
+            let failed = match outcome {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(error)) => match verdict(&error) {
+                    Verdict::Retry => Some(error),
+                    Verdict::Final(code) => return Err(refused(op, key, code, error)),
+                },
+                Err(_elapsed) => None,
+            };
+            let wait = self.random.jitter(self.backoff(attempt));
+            if attempt >= attempts || self.clock.monotonic() + wait >= end {
+                return Err(gave_up(op, key, attempt, failed));
+            }
+            let error = failed.as_ref().map_or("no answer in time".to_owned(), Error::to_string);
+            tracing::debug!(op, key, attempt, error, "bucket call failed, will be tried again");
+            self.clock.sleep(wait).await;
+            attempt += 1;
+        }
+    }
+
+    fn backoff(&self, attempt: u32) -> Duration {
+        let doubled = self.patience.backoff_first.saturating_mul(1 << (attempt - 1).min(20));
+        doubled.min(self.patience.backoff_most)
+    }
+}
+
+enum Verdict {
+    Retry,
+    Final(Code),
+}
+
+fn verdict(error: &Error) -> Verdict {
+    match error {
+        Error::NotFound { .. } => Verdict::Final(Code::NotFound),
+        Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. } => {
+            Verdict::Final(Code::Conflict)
+        }
+        Error::PermissionDenied { .. } => Verdict::Final(Code::PermissionDenied),
+        Error::Unauthenticated { .. } => Verdict::Final(Code::Unauthenticated),
+        Error::InvalidPath { .. } => Verdict::Final(Code::Invalid),
+        Error::NotSupported { .. } | Error::NotImplemented { .. } => Verdict::Final(Code::Unimplemented),
+        // Servers answer 5xx, 429, a broken connection and much else as a generic error: any of them may pass.
+        _ => Verdict::Retry,
+    }
+}
+
+fn refused(op: &'static str, key: &str, code: Code, error: Error) -> StoreError {
+    let key = key.to_owned();
+    match error {
+        Error::NotFound { .. } => StoreError::NotFound { op, key },
+        Error::AlreadyExists { .. } => StoreError::Exists { key },
+        error => StoreError::Refused { op, key, code, source: Box::new(error) },
+    }
+}
+
+fn gave_up(op: &'static str, key: &str, attempts: u32, last: Option<Error>) -> StoreError {
+    let key = key.to_owned();
+    match last {
+        Some(error) => StoreError::GaveUp { op, key, attempts, source: Box::new(error) },
+        None => StoreError::Deadline { op, key, attempts },
+    }
+}

@@ -1,0 +1,75 @@
+//! What can go wrong with a call to the bucket.
+
+use athanor_chassis::{Code, Coded};
+
+/// Why a call to the bucket failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The name is taken, by other bytes than were to be written.
+    #[error("cannot create {key}: the name is taken")]
+    Exists {
+        /// The key.
+        key: String,
+    },
+    /// There is no such object.
+    #[error("cannot {op} {key}: no such object")]
+    NotFound {
+        /// What was asked.
+        op: &'static str,
+        /// The key.
+        key: String,
+    },
+    /// The bucket refused in a way that trying again cannot change.
+    #[error("cannot {op} {key}: refused")]
+    Refused {
+        /// What was asked.
+        op: &'static str,
+        /// The key.
+        key: String,
+        /// What is to be made of it.
+        code: Code,
+        /// What the bucket said.
+        source: Box<object_store::Error>,
+    },
+    /// Every attempt failed, the last one with an error.
+    #[error("cannot {op} {key}: gave up after {attempts} attempts")]
+    GaveUp {
+        /// What was asked.
+        op: &'static str,
+        /// The key.
+        key: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// What the last attempt met.
+        source: Box<object_store::Error>,
+    },
+    /// Every attempt failed, the last one for want of an answer.
+    #[error("cannot {op} {key}: no answer in time, after {attempts} attempts")]
+    Deadline {
+        /// What was asked.
+        op: &'static str,
+        /// The key.
+        key: String,
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// The configuration names no bucket, more than one, or one that cannot be opened.
+    #[error("storage configuration: {reason}")]
+    Config {
+        /// What is wrong and what to write.
+        reason: String,
+    },
+}
+
+impl Coded for StoreError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Exists { .. } => Code::Conflict,
+            Self::NotFound { .. } => Code::NotFound,
+            Self::Refused { code, .. } => *code,
+            Self::GaveUp { .. } => Code::Unavailable,
+            Self::Deadline { .. } => Code::Deadline,
+            Self::Config { .. } => Code::Invalid,
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! How keys are spelt. No other place writes or reads one.
+//!
+//! ```text
+//! blocks/<tenant>/<block>/<file>      blocks/_shared/<block>/<file>
+//! catalogue/snapshots/<index>
+//! debuginfo/<build id>/<file>
+//! ```
+//!
+//! Numbers have a fixed width, so that keys sort as numbers do. A tenant's name keeps letters, digits and `-_.`;
+//! anything else, and an underscore at its beginning, is written `=` and two hexadecimal digits. So no tenant can
+//! meet `_shared`, and every key is the same in every bucket.
+
+use std::fmt;
+
+use athanor_chassis::{Code, Coded, TenantId};
+
+/// Whose rows a block holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Owner {
+    /// One tenant's.
+    Tenant(TenantId),
+    /// Several tenants', as a shard cut them.
+    Shared,
+}
+
+/// The name of one file of a block or of debug information: letters, digits, `-_.`, no dot first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileName(String);
+
+/// The build id of a binary: 1 to 64 bytes, as lower-case hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BuildId(String);
+
+/// The key of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A file of a block.
+    Block {
+        /// Whose rows it holds.
+        owner: Owner,
+        /// The block.
+        block: u128,
+        /// Which of its files.
+        file: FileName,
+    },
+    /// A snapshot of the catalogue.
+    Snapshot {
+        /// The index in the catalogue's log up to which it goes.
+        index: u64,
+    },
+    /// Debug information.
+    Debuginfo {
+        /// Of which binary.
+        build: BuildId,
+        /// Which file.
+        file: FileName,
+    },
+}
+
+/// The beginning that some keys share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prefix {
+    /// All blocks.
+    Blocks,
+    /// The blocks of one owner.
+    BlocksOf(Owner),
+    /// The files of one block.
+    Block(Owner, u128),
+    /// All snapshots.
+    Snapshots,
+    /// All debug information.
+    Debuginfo,
+}
+
+/// Text that is not a key of ours, or not part of one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {expected}")]
+pub struct PathError {
+    text: String,
+    expected: &'static str,
+}
+
+const SHARED: &str = "_shared";
+
+// === parts ===
+
+impl FileName {
+    /// Takes a name.
+    pub fn new(text: impl Into<String>) -> Result<Self, PathError> {
+        let text = text.into();
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if text.is_empty() || text.len() > 100 || text.starts_with('.') || !text.chars().all(allowed) {
+            return Err(PathError { text, expected: "the name of a file" });
+        }
+        Ok(Self(text))
+    }
+}
+
+impl BuildId {
+    /// Takes hexadecimal digits, of either case.
+    pub fn new(text: &str) -> Result<Self, PathError> {
+        let whole = text.len().is_multiple_of(2) && (2..=128).contains(&text.len());
+        if !whole || !text.chars().all(|c| c.is_ascii_hexdigit()) {
+            return Err(PathError { text: text.to_owned(), expected: "a build id" });
+        }
+        Ok(Self(text.to_ascii_lowercase()))
+    }
+}
+
+impl Owner {
+    fn parse(text: &str) -> Option<Self> {
+        if text == SHARED {
+            return Some(Self::Shared);
+        }
+        let mut name = String::new();
+        let mut rest = text.chars();
+        while let Some(c) = rest.next() {
+            if c == '=' {
+                let digits = [rest.next()?, rest.next()?];
+                let number = u8::from_str_radix(&String::from_iter(digits), 16).ok()?;
+                name.push(char::from(number));
+            } else {
+                name.push(c);
+            }
+        }
+        let owner = Self::Tenant(name.parse().ok()?);
+        // One spelling for each tenant: whatever is spelt otherwise is not ours.
+        (owner.to_string() == text).then_some(owner)
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Tenant(tenant) = self else { return f.write_str(SHARED) };
+        for (position, c) in tenant.as_str().chars().enumerate() {
+            let plain = c.is_ascii_alphanumeric() || matches!(c, '-' | '.') || (c == '_' && position > 0);
+            if plain {
+                write!(f, "{c}")?;
+            } else {
+                write!(f, "={:02X}", u32::from(c))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Key ===
+
+impl Key {
+    /// Reads a key.
+    pub fn parse(text: &str) -> Result<Self, PathError> {
+        Self::read(text).ok_or_else(|| PathError { text: text.to_owned(), expected: "a key" })
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let key = match parts[..] {
+            ["blocks", owner, block, file] => Self::Block {
+                owner: Owner::parse(owner)?,
+                block: u128::from_str_radix(block, 16).ok()?,
+                file: FileName::new(file).ok()?,
+            },
+            ["catalogue", "snapshots", index] => Self::Snapshot { index: index.parse().ok()? },
+            ["debuginfo", build, file] => {
+                Self::Debuginfo { build: BuildId::new(build).ok()?, file: FileName::new(file).ok()? }
+            }
+            _ => return None,
+        };
+        // Other spellings of a number or a build id are not ours.
+        (key.to_string() == text).then_some(key)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Block { owner, block, file } => write!(f, "blocks/{owner}/{block:032x}/{}", file.0),
+            Self::Snapshot { index } => write!(f, "catalogue/snapshots/{index:020}"),
+            Self::Debuginfo { build, file } => write!(f, "debuginfo/{}/{}", build.0, file.0),
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blocks => f.write_str("blocks"),
+            Self::BlocksOf(owner) => write!(f, "blocks/{owner}"),
+            Self::Block(owner, block) => write!(f, "blocks/{owner}/{block:032x}"),
+            Self::Snapshots => f.write_str("catalogue/snapshots"),
+            Self::Debuginfo => f.write_str("debuginfo"),
+        }
+    }
+}
+
+impl Coded for PathError {
+    fn code(&self) -> Code {
+        Code::Invalid
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn owner() -> impl Strategy<Value = Owner> {
+        let tenant = "[A-Za-z0-9!_.*'():-]{1,20}".prop_filter_map("reserved", |name| name.parse().ok());
+        prop_oneof![Just(Owner::Shared), tenant.prop_map(Owner::Tenant)]
+    }
+
+    fn key() -> impl Strategy<Value = Key> {
+        let file = || "[a-z0-9_-][a-z0-9_.-]{0,9}".prop_map(|name| FileName::new(name).unwrap());
+        let build = "([0-9a-fA-F]{2}){1,20}".prop_map(|id| BuildId::new(&id).unwrap());
+        prop_oneof![
+            (owner(), any::<u128>(), file()).prop_map(|(owner, block, file)| Key::Block {
+                owner,
+                block,
+                file
+            }),
+            any::<u64>().prop_map(|index| Key::Snapshot { index }),
+            (build, file()).prop_map(|(build, file)| Key::Debuginfo { build, file }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn keys_round_trip_and_mean_the_same_to_every_bucket(key in key()) {
+            let text = key.to_string();
+            prop_assert_eq!(Key::parse(&text), Ok(key));
+            let path = object_store::path::Path::from(text.as_str());
+            prop_assert_eq!(path.as_ref(), text.as_str(), "the bucket must not spell it otherwise");
+        }
+
+        #[test]
+        fn each_key_has_one_spelling(text in "(blocks|debuginfo)/[_=A-F0-9a-f.]{1,6}/[0-9a-fA-F]{1,33}/[a.]{1,3}") {
+            if let Ok(key) = Key::parse(&text) {
+                prop_assert_eq!(key.to_string(), text);
+            }
+        }
+    }
+
+    #[test]
+    fn keys_look_as_documented() {
+        let file = FileName::new("samples.parquet").unwrap();
+        let block = |owner| Key::Block { owner, block: 255, file: file.clone() }.to_string();
+        assert_eq!(block(Owner::Shared), "blocks/_shared/000000000000000000000000000000ff/samples.parquet");
+        let tenant = |name: &str| Owner::Tenant(name.parse().unwrap()).to_string();
+        assert_eq!((tenant("_shared"), tenant("a_b:c")), ("=5Fshared".to_owned(), "a_b=3Ac".to_owned()));
+        assert_eq!(Key::Snapshot { index: 7 }.to_string(), "catalogue/snapshots/00000000000000000007");
+        for bad in ["", "blocks/a/zz/f", "catalogue/snapshots/7", "blocks/../00/f", "debuginfo/ABCD/f"] {
+            assert_eq!(Key::parse(bad).unwrap_err().code(), Code::Invalid, "{bad}");
+        }
+        assert!(FileName::new("../x").is_err() && BuildId::new("abc").is_err());
+    }
+
+    #[test]
+    fn prefixes_begin_the_keys_they_name() {
+        let owner = Owner::Tenant("team-a".parse().unwrap());
+        let file = FileName::new("meta.json").unwrap();
+        let key = Key::Block { owner: owner.clone(), block: 9, file }.to_string();
+        for prefix in [Prefix::Blocks, Prefix::BlocksOf(owner.clone()), Prefix::Block(owner, 9)] {
+            assert!(key.starts_with(&format!("{prefix}/")), "{prefix}");
+        }
+        assert_eq!(
+            (Prefix::Snapshots.to_string(), Prefix::Debuginfo.to_string()),
+            ("catalogue/snapshots".to_owned(), "debuginfo".to_owned())
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! The calls.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use athanor_chassis::{Clock, Random};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::attempts::Attempts;
+use crate::config::{Bucket, Config};
+use crate::error::StoreError;
+use crate::path::{Key, Prefix};
+
+/// A bucket. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+}
+
+/// What a store takes from its process.
+#[derive(Clone, Debug)]
+pub struct StoreDeps {
+    /// Measures deadlines and waits.
+    pub clock: Clock,
+    /// Spreads retries.
+    pub random: Random,
+}
+
+/// What the bucket says of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key as the bucket spells it; [`Key::parse`] reads those that are ours.
+    pub key: String,
+    /// Its length in bytes.
+    pub size: u64,
+}
+
+struct Shared {
+    bucket: Bucket,
+    attempts: Attempts,
+    /// One permit for each call under way.
+    room: Semaphore,
+}
+
+impl Store {
+    /// Opens the bucket that the configuration names. Nothing is sent yet.
+    pub fn open(config: &Config, deps: StoreDeps) -> Result<Self, StoreError> {
+        let bucket = config.bucket()?;
+        let attempts = Attempts { clock: deps.clock, random: deps.random, patience: config.patience.clone() };
+        let room = Semaphore::new(config.max_concurrent as usize);
+        Ok(Self { shared: Arc::new(Shared { bucket, attempts, room }) })
+    }
+
+    /// Writes an object under a name that must be free; otherwise [`StoreError::Exists`].
+    ///
+    /// Where an earlier attempt may have succeeded without its answer coming through, and the name turns out to be
+    /// taken by the same bytes, the object is taken for one's own.
+    pub async fn create(&self, key: &Key, bytes: Bytes) -> Result<(), StoreError> {
+        let (_room, path) = self.enter(key).await;
+        let objects = self.objects();
+        let attempt = async |attempt: u32| {
+            let options = PutOptions::from(PutMode::Create);
+            match objects.put_opts(&path, bytes.clone().into(), options).await {
+                Ok(_) => Ok(()),
+                Err(error @ Error::AlreadyExists { .. }) if attempt > 1 => {
+                    let there = objects.get(&path).await?;
+                    let same = there.meta.size == bytes.len() as u64 && there.bytes().await? == bytes;
+                    if same { Ok(()) } else { Err(error) }
+                }
+                Err(error) => Err(error),
+            }
+        };
+        self.shared.attempts.run("create", path.as_ref(), attempt).await
+    }
+
+    /// Reads a whole object.
+    pub async fn get(&self, key: &Key) -> Result<Bytes, StoreError> {
+        let (_room, path) = self.enter(key).await;
+        let attempt = async |_| self.objects().get(&path).await?.bytes().await;
+        self.shared.attempts.run("get", path.as_ref(), attempt).await
+    }
+
+    /// Reads part of an object.
+    pub async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let (_room, path) = self.enter(key).await;
+        let attempt = async |_| self.objects().get_range(&path, range.clone()).await;
+        self.shared.attempts.run("get range of", path.as_ref(), attempt).await
+    }
+
+    /// Reads parts of an object, in the order asked for. Parts that lie near each other are fetched together.
+    pub async fn get_ranges(&self, key: &Key, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StoreError> {
+        let (_room, path) = self.enter(key).await;
+        let attempt = async |_| self.objects().get_ranges(&path, ranges).await;
+        self.shared.attempts.run("get ranges of", path.as_ref(), attempt).await
+    }
+
+    /// What the bucket says of an object.
+    pub async fn head(&self, key: &Key) -> Result<Entry, StoreError> {
+        let (_room, path) = self.enter(key).await;
+        let attempt = async |_| self.objects().head(&path).await;
+        self.shared.attempts.run("head", path.as_ref(), attempt).await.map(Entry::from)
+    }
+
+    /// One page of the objects below a prefix, in order of their keys, after the key `after`. A page with fewer than
+    /// `limit` entries is the last.
+    pub async fn list(
+        &self,
+        below: &Prefix,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Entry>, StoreError> {
+        let _room = self.room().await;
+        let prefix = below.to_string();
+        let (path, after) = (Path::from(prefix.as_str()), Path::from(after.unwrap_or_default()));
+        let ordered = self.shared.bucket.ordered;
+        let attempt = async |_| {
+            let found = self.objects().list_with_offset(Some(&path), &after).map_ok(Entry::from);
+            if ordered {
+                return found.take(limit).try_collect::<Vec<_>>().await;
+            }
+            let mut all: Vec<Entry> = found.try_collect().await?;
+            all.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+            all.truncate(limit);
+            Ok(all)
+        };
+        self.shared.attempts.run("list", &prefix, attempt).await
+    }
+
+    /// Removes an object. One that does not exist, or no longer, counts as removed.
+    pub async fn delete(&self, key: &Key) -> Result<(), StoreError> {
+        let (_room, path) = self.enter(key).await;
+        let attempt = async |_| match self.objects().delete(&path).await {
+            Err(Error::NotFound { .. }) => Ok(()),
+            other => other,
+        };
+        self.shared.attempts.run("delete", path.as_ref(), attempt).await
+    }
+
+    fn objects(&self) -> &Arc<dyn ObjectStore> {
+        &self.shared.bucket.objects
+    }
+
+    async fn enter(&self, key: &Key) -> (SemaphorePermit<'_>, Path) {
+        (self.room().await, Path::from(key.to_string()))
+    }
+
+    async fn room(&self) -> SemaphorePermit<'_> {
+        self.shared.room.acquire().await.expect("the semaphore is never closed")
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("bucket", &self.objects().to_string()).finish()
+    }
+}
+
+impl From<ObjectMeta> for Entry {
+    fn from(meta: ObjectMeta) -> Self {
+        Self { key: meta.location.to_string(), size: meta.size }
+    }
+}
