@@ -1,1 +1,45 @@
-//! athanor-block
+//! The bytes of a block: a folder of plain Parquet files and a `meta.json`, written last.
+//!
+//! ```text
+//!  series ◄── profiles ◄── samples ──► stacks ──► locations ──► functions
+//!    ▲                                   ▲            └───────► mappings
+//!    └────────────── rollup ─────────────┘        index: function ──► services
+//! ```
+//!
+//! Ids are dense and local to the block; each tenant's are one run of them, so the files join as they lie, and
+//! no row group mixes tenants. [`Builder`] makes a block from profiles in any order, [`merge`] from other blocks,
+//! both in bounded memory. [`Block`] reads one: no byte is used before the checksum of its page was right.
+//!
+//! | file | a row is |
+//! |---|---|
+//! | `series` | labels and type |
+//! | `profiles` | series, time, record id, duration, period, count of its samples; by (series, time, id) |
+//! | `samples` | profile, stack, value; by (profile, stack) |
+//! | `stacks` | parent, location; whole stacks first, by falling popularity |
+//! | `locations` | one line of a location, innermost first |
+//! | `functions`, `mappings` | names |
+//! | `rollup` | sum and count of a series' stack over the whole block |
+//! | `index` | a function and a service whose profiles hold it |
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod build;
+mod columns;
+mod error;
+mod folder;
+mod merge;
+mod meta;
+mod number;
+mod read;
+mod scan;
+mod series;
+mod write;
+
+pub use build::{Builder, Counts, Scratch};
+pub use error::BlockError;
+pub use folder::{Folder, LocalFolder, MemoryFolder, PAGE};
+pub use merge::{FAN_IN, merge, merge_all};
+pub use meta::{FILES, FORMAT, FileMeta, META, Meta, Run, TenantMeta};
+pub use read::{Block, Names, Part, Rollup};
+pub use series::{ProfileRow, Series};
+pub use write::{TenantWriter, Writer};

@@ -1,0 +1,261 @@
+//! Building a block from profiles in any order, within a bound of memory.
+//!
+//! Profiles are held decoded until the bound; then they leave as a *run*, a block of its own in scratch space,
+//! and at the end all runs are merged. Without a run the block is written directly.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use athanor_profile::hash::{Hash, HashedMap};
+use athanor_profile::identity::{Upload, record_id};
+use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits};
+use athanor_profile::{Dictionary, Labels, ValueType};
+use hashbrown::HashMap;
+
+use crate::error::BlockError;
+use crate::folder::Folder;
+use crate::merge::merge_all;
+use crate::meta::Meta;
+use crate::read::Block;
+use crate::series::{ProfileRow, Series};
+use crate::write::Writer;
+
+/// Makes an empty folder for a run.
+pub type Scratch<'s> = dyn FnMut() -> std::io::Result<Arc<dyn Folder>> + 's;
+
+/// What was taken in and what was not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Uploads.
+    pub uploads: u64,
+    /// Records: one for each type and set of text labels.
+    pub profiles: u64,
+    /// Rows that are not zero.
+    pub samples: u64,
+    /// Bytes of uncompressed pprof.
+    pub raw_bytes: u64,
+    /// Labels of samples that are numbers or ids of spans and traces: a block has no column for them.
+    pub dropped_labels: u64,
+    /// Samples with a dangling location.
+    pub dropped_samples: u64,
+}
+
+/// A block being built.
+pub struct Builder<'s> {
+    id: String,
+    limits: Limits,
+    budget: usize,
+    held: usize,
+    parts: BTreeMap<String, Part>,
+    runs: Vec<Arc<dyn Folder>>,
+    scratch: &'s mut Scratch<'s>,
+    inflater: Inflater,
+    decoder: Decoder,
+    decoded: Decoded,
+    equals: HashMap<Hash, u64>,
+    counts: Counts,
+}
+
+/// One tenant's profiles in memory.
+#[derive(Default)]
+struct Part {
+    dictionary: Dictionary,
+    series: Vec<Series>,
+    series_ids: HashMap<Series, u32>,
+    profiles: Vec<(ProfileRow, usize)>,
+    rows: Vec<(u32, i64)>,
+}
+
+/// Labels of samples that name one request, not a series.
+const REQUEST_LABELS: [&str; 3] = ["span_id", "trace_id", "profile_id"];
+
+impl<'s> Builder<'s> {
+    /// A builder that holds at most about `budget` bytes of rows before it writes a run.
+    pub fn new(id: &str, limits: Limits, budget: usize, scratch: &'s mut Scratch<'s>) -> Self {
+        Builder {
+            id: id.into(),
+            limits,
+            budget,
+            held: 0,
+            parts: BTreeMap::new(),
+            runs: Vec::new(),
+            scratch,
+            inflater: Inflater::default(),
+            decoder: Decoder::default(),
+            decoded: Decoded::default(),
+            equals: HashMap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// What was taken in so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Adds one pprof profile: a record for each type and each set of text labels on its samples.
+    pub fn add_pprof(&mut self, tenant: &str, labels: &Labels, bytes: &[u8]) -> Result<(), BlockError> {
+        let raw = self.inflater.inflate(bytes, self.limits.bytes)?;
+        if !self.parts.contains_key(tenant) {
+            self.parts.insert(tenant.to_owned(), Part::default());
+        }
+        let part = self.parts.get_mut(tenant).expect("it was just inserted");
+        self.decoder.decode(raw, &self.limits, &mut part.dictionary, &mut self.decoded)?;
+        self.counts.uploads += 1;
+        self.counts.raw_bytes += raw.len() as u64;
+        self.counts.dropped_samples += self.decoded.dropped.samples as u64;
+        let header = &self.decoded.header;
+        let upload = Upload {
+            tenant,
+            labels,
+            time_nanos: header.time_nanos,
+            duration_nanos: header.duration_nanos,
+            content: self.decoded.content.finish(header),
+            client_id: None,
+        };
+        // E2 and E3: the n-th equal upload counts on its own only where it says no time.
+        let identity = upload.identity();
+        let n = if header.time_nanos == 0 {
+            let seen = self.equals.entry(identity).or_default();
+            *seen += 1;
+            *seen - 1
+        } else {
+            0
+        };
+        let before = part.rows.len();
+        let splits = part.split(&self.decoded, labels, &mut self.counts);
+        for (split, rows) in &splits {
+            let mut of_series = labels.clone();
+            split.iter().for_each(|(name, text)| of_series.set(name, text));
+            for (value, value_type) in header.types.iter().enumerate() {
+                let series = part.series_of(&of_series, value_type, header.period_type.as_ref());
+                let id = record_id(identity, value_type, split, n);
+                part.add(&self.decoded, value, rows, (series, id));
+            }
+        }
+        let added = part.rows.len() - before;
+        self.counts.samples += added as u64;
+        self.counts.profiles += (splits.len() * header.types.len()) as u64;
+        self.held += added * size_of::<(u32, i64)>() + splits.len() * header.types.len() * size_of::<ProfileRow>();
+        if self.held > self.budget { self.write_run() } else { Ok(()) }
+    }
+
+    fn write_run(&mut self) -> Result<(), BlockError> {
+        let folder = (self.scratch)().map_err(BlockError::io("a run"))?;
+        write_parts(folder.as_ref(), &self.id, std::mem::take(&mut self.parts))?;
+        self.runs.push(folder);
+        self.held = 0;
+        Ok(())
+    }
+
+    /// Writes the block into an empty folder.
+    pub fn finish(mut self, folder: &dyn Folder) -> Result<Meta, BlockError> {
+        if self.runs.is_empty() {
+            return write_parts(folder, &self.id, self.parts);
+        }
+        if self.held > 0 {
+            self.write_run()?;
+        }
+        let runs = self.runs.into_iter().map(Block::open).collect::<Result<Vec<_>, _>>()?;
+        merge_all(folder, &self.id, runs, self.scratch)
+    }
+}
+
+fn write_parts(folder: &dyn Folder, id: &str, parts: BTreeMap<String, Part>) -> Result<Meta, BlockError> {
+    let mut writer = Writer::create(folder, id)?;
+    for (tenant, part) in parts {
+        part.write(&mut writer, &tenant)?;
+    }
+    writer.finish()
+}
+
+/// Text labels that split samples off, and the rows that have them.
+type Splits = Vec<(Labels, Vec<u32>)>;
+
+impl Part {
+    /// Groups the rows by the text labels that the series does not have already.
+    fn split(&self, decoded: &Decoded, labels: &Labels, counts: &mut Counts) -> Splits {
+        let mut places: HashedMap<u32, usize> = HashedMap::default();
+        let mut splits: Splits = Vec::new();
+        for (row, &set) in (0u32..).zip(&decoded.samples.labels) {
+            let place = match places.get(&set) {
+                Some(&place) => place,
+                None => {
+                    let split = self.text_labels(set, labels);
+                    let known = splits.iter().position(|(known, _)| *known == split);
+                    let place = known.unwrap_or(splits.len());
+                    if known.is_none() {
+                        splits.push((split, Vec::new()));
+                    }
+                    *places.entry(set).or_insert(place)
+                }
+            };
+            if set != 0 {
+                let promoted = splits[place].0.len();
+                counts.dropped_labels += self.dictionary.label_sets.get(set).len().saturating_sub(promoted) as u64;
+            }
+            splits[place].1.push(row);
+        }
+        if splits.is_empty() {
+            splits.push((Labels::default(), Vec::new()));
+        }
+        splits
+    }
+
+    fn text_labels(&self, set: u32, of_series: &Labels) -> Labels {
+        let text = |id| self.dictionary.symbols.strings.get(id);
+        let of_sample = self.dictionary.label_sets.get(set).iter();
+        let named = of_sample.map(|label| (text(label.key), text(label.text)));
+        let promoted = named.filter(|(name, value)| {
+            !value.is_empty() && !REQUEST_LABELS.contains(name) && of_series.get(name).is_none()
+        });
+        Labels::new(promoted.map(|(name, value)| (name.to_owned(), value.to_owned())))
+    }
+
+    fn series_of(&mut self, labels: &Labels, value_type: &ValueType, period_type: Option<&ValueType>) -> u32 {
+        let series = Series::new(labels.clone(), value_type.clone(), period_type.cloned().unwrap_or_default());
+        *self.series_ids.entry(series).or_insert_with_key(|series| {
+            self.series.push(series.clone());
+            self.series.len() as u32 - 1
+        })
+    }
+
+    fn add(&mut self, decoded: &Decoded, value: usize, rows: &[u32], (series, id): (u32, Hash)) {
+        let header = &decoded.header;
+        let width = header.types.len();
+        let start = self.rows.len();
+        for &row in rows {
+            let amount = decoded.samples.values[row as usize * width + value];
+            if amount != 0 {
+                self.rows.push((decoded.samples.stacks[row as usize], amount));
+            }
+        }
+        let (time, duration, period) = (header.time_nanos, header.duration_nanos, header.period);
+        let samples = (self.rows.len() - start) as u32;
+        self.profiles.push((ProfileRow { series, time, id, duration, period, samples }, start));
+    }
+
+    fn write(mut self, writer: &mut Writer<'_>, tenant: &str) -> Result<(), BlockError> {
+        let mut order: Vec<u32> = (0..self.series.len() as u32).collect();
+        order.sort_unstable_by(|&a, &b| self.series[a as usize].cmp(&self.series[b as usize]));
+        let mut place = vec![0; order.len()];
+        (0u32..).zip(&order).for_each(|(new, &old)| place[old as usize] = new);
+        let series: Vec<Series> = order.iter().map(|&old| self.series[old as usize].clone()).collect();
+        for (profile, _) in &mut self.profiles {
+            profile.series = place[profile.series as usize];
+        }
+        self.profiles.sort_unstable_by_key(|(profile, _)| profile.order());
+        // E20: equal ids are repeats.
+        self.profiles.dedup_by_key(|(profile, _)| (profile.series, profile.id));
+        let mut popularity = vec![0u64; self.dictionary.stacks.len()];
+        self.rows.iter().for_each(|row| popularity[row.0 as usize] += 1);
+        let mut part = writer.tenant(tenant, &series, &self.dictionary, &popularity)?;
+        let mut rows = Vec::new();
+        for (profile, start) in self.profiles {
+            rows.clear();
+            rows.extend_from_slice(&self.rows[start..start + profile.samples as usize]);
+            part.profile(profile, &mut rows)?;
+        }
+        part.finish()
+    }
+}

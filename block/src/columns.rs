@@ -1,0 +1,271 @@
+//! Columns in and out of Parquet files: the schema of each file, and typed vectors for its columns.
+//!
+//! This works on Parquet's own column readers and writers. No row is ever made into an object.
+
+use std::sync::Arc;
+
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::column::reader::{ColumnReader, get_typed_column_reader};
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type,
+};
+use parquet::file::properties::{EnabledStatistics, ReaderProperties, WriterProperties};
+use parquet::file::reader::FileReader;
+use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
+
+use crate::error::BlockError;
+use crate::folder::{Summed, Verified};
+use crate::meta::{
+    FILES, FUNCTIONS, FileMeta, INDEX, LOCATIONS, MAPPINGS, PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS,
+};
+
+/// Rows of one row group at most: what a writer holds at a time, and what one scan job takes.
+pub(crate) const GROUP_ROWS: usize = 1 << 20;
+
+/// The columns of a file, in Parquet's own notation.
+fn schema(file: &str) -> &'static str {
+    match file {
+        SERIES => {
+            "message series { required int32 series; required binary tenant (UTF8);
+             required group labels (MAP) { repeated group key_value {
+                 required binary key (UTF8); required binary value (UTF8); } }
+             required binary sample_type (UTF8); required binary sample_unit (UTF8);
+             required binary period_type (UTF8); required binary period_unit (UTF8); }"
+        }
+        PROFILES => {
+            "message profiles { required int32 profile; required int32 series; required int64 time;
+             required fixed_len_byte_array(16) id; required int64 duration; required int64 period;
+             required int32 samples; }"
+        }
+        SAMPLES => "message samples { required int32 profile; required int32 stack; required int64 value; }",
+        STACKS => "message stacks { required int32 stack; required int32 parent; required int32 location; }",
+        LOCATIONS => {
+            "message locations { required int32 location; required int32 mapping; required int64 address;
+             required boolean folded; required int32 function; required int64 line; required int64 column; }"
+        }
+        FUNCTIONS => {
+            "message functions { required int32 function; required binary name (UTF8);
+             required binary system_name (UTF8); required binary filename (UTF8); required int64 start_line; }"
+        }
+        MAPPINGS => {
+            "message mappings { required int32 mapping; required int64 start; required int64 size;
+             required int64 offset; required binary filename (UTF8); required binary build_id (UTF8);
+             required int32 flags; }"
+        }
+        ROLLUP => {
+            "message rollup { required int32 series; required int32 stack; required int64 value;
+             required int32 samples; }"
+        }
+        INDEX => "message index { required int32 function; required binary service (UTF8); }",
+        other => unreachable!("{other} is none of the files of a block"),
+    }
+}
+
+/// Columns whose neighbours are close to each other: stored as differences.
+fn delta_columns(file: &str) -> &'static [&'static str] {
+    match file {
+        SERIES => &["series"],
+        PROFILES => &["profile", "series", "time"],
+        SAMPLES => &["profile", "stack"],
+        STACKS => &["stack", "parent", "location"],
+        LOCATIONS => &["location", "address", "function"],
+        FUNCTIONS => &["function"],
+        MAPPINGS => &["mapping"],
+        ROLLUP => &["series", "stack"],
+        INDEX => &["function"],
+        other => unreachable!("{other} is none of the files of a block"),
+    }
+}
+
+fn properties(file: &str) -> WriterProperties {
+    let level = ZstdLevel::try_new(3).expect("zstd has a level 3");
+    let mut builder = WriterProperties::builder()
+        .set_created_by("athanor".into())
+        .set_compression(Compression::ZSTD(level))
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_offset_index_disabled(file != SAMPLES)
+        .set_data_page_row_count_limit(64 * 1024)
+        .set_write_batch_size(16 * 1024)
+        .set_max_row_group_row_count(None);
+    if matches!(file, SAMPLES | ROLLUP) {
+        let first = ColumnPath::from(if file == SAMPLES { "profile" } else { "series" });
+        builder = builder.set_column_statistics_enabled(first, EnabledStatistics::Chunk);
+    }
+    for name in delta_columns(file) {
+        let column = ColumnPath::from(*name);
+        builder = builder
+            .set_column_dictionary_enabled(column.clone(), false)
+            .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+    }
+    if file == PROFILES {
+        // Ids are random: nothing to gain.
+        let id = ColumnPath::from("id");
+        builder = builder
+            .set_column_dictionary_enabled(id.clone(), false)
+            .set_column_compression(id, Compression::UNCOMPRESSED);
+    }
+    if matches!(file, FUNCTIONS) {
+        builder = builder.set_column_dictionary_enabled(ColumnPath::from("name"), false);
+    }
+    builder.build()
+}
+
+/// One column's values within a row group.
+pub(crate) enum Column<'a> {
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+    Bool(&'a [bool]),
+    Text(&'a [ByteArray]),
+    Fixed(&'a [FixedLenByteArray]),
+    /// Texts of a map's keys or values with their repetition and definition levels.
+    Nested(&'a [ByteArray], &'a [i16], &'a [i16]),
+}
+
+/// One Parquet file being written.
+pub(crate) struct Table {
+    file: &'static str,
+    writer: SerializedFileWriter<Summed>,
+    groups: u32,
+}
+
+impl Table {
+    pub(crate) fn create(file: &'static str, out: Summed) -> Result<Self, BlockError> {
+        let schema = parse_message_type(schema(file)).expect("the schemas of a block parse");
+        let writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties(file)))
+            .map_err(BlockError::parquet(file))?;
+        Ok(Table { file, writer, groups: 0 })
+    }
+    /// Row groups so far.
+    pub(crate) fn groups(&self) -> u32 {
+        self.groups
+    }
+    /// Adds one row group.
+    pub(crate) fn write(&mut self, columns: &[Column<'_>]) -> Result<(), BlockError> {
+        let failed = BlockError::parquet(self.file);
+        let mut group = self.writer.next_row_group().map_err(&failed)?;
+        for column in columns {
+            match column {
+                Column::I32(values) => put::<Int32Type>(&mut group, values, None),
+                Column::I64(values) => put::<Int64Type>(&mut group, values, None),
+                Column::Bool(values) => put::<BoolType>(&mut group, values, None),
+                Column::Text(values) => put::<ByteArrayType>(&mut group, values, None),
+                Column::Fixed(values) => put::<FixedLenByteArrayType>(&mut group, values, None),
+                Column::Nested(values, repetition, definition) => {
+                    put::<ByteArrayType>(&mut group, values, Some((repetition, definition)))
+                }
+            }
+            .map_err(&failed)?;
+        }
+        group.close().map_err(&failed)?;
+        self.groups += 1;
+        Ok(())
+    }
+    /// Writes the footer.
+    pub(crate) fn finish(mut self) -> Result<FileMeta, BlockError> {
+        self.writer.finish().map_err(BlockError::parquet(self.file))?;
+        let out = self.writer.into_inner().map_err(BlockError::parquet(self.file))?;
+        out.finish().map_err(BlockError::io(self.file))
+    }
+}
+
+fn put<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, Summed>,
+    values: &[T::T],
+    levels: Option<(&[i16], &[i16])>,
+) -> parquet::errors::Result<()> {
+    let mut column = group.next_column()?.expect("as many columns are given as the schema has");
+    let (repetition, definition) = levels.unzip();
+    column.typed::<T>().write_batch(values, definition, repetition)?;
+    column.close()
+}
+
+/// One Parquet file being read.
+pub(crate) struct TableReader {
+    file: &'static str,
+    reader: SerializedFileReader<Verified>,
+}
+
+impl TableReader {
+    pub(crate) fn open(file: &'static str, content: Verified) -> Result<Self, BlockError> {
+        let options = ReadOptionsBuilder::new().with_reader_properties(ReaderProperties::builder().build()).build();
+        let reader =
+            SerializedFileReader::new_with_options(content, options).map_err(BlockError::parquet(file))?;
+        let expected = parse_message_type(schema(file)).expect("the schemas of a block parse");
+        if reader.metadata().file_metadata().schema() != &expected {
+            return Err(BlockError::corrupt(file, "its columns are not those of a block's file"));
+        }
+        Ok(TableReader { file, reader })
+    }
+    pub(crate) fn groups(&self) -> usize {
+        self.reader.num_row_groups()
+    }
+    /// Rows of one row group.
+    pub(crate) fn rows(&self, group: usize) -> Result<usize, BlockError> {
+        if group >= self.groups() {
+            return Err(BlockError::corrupt(self.file, format!("it has no row group {group}")));
+        }
+        let rows = self.reader.metadata().row_group(group).num_rows();
+        usize::try_from(rows).map_err(|_| BlockError::corrupt(self.file, "a negative number of rows"))
+    }
+    /// A reader of one column of one row group.
+    pub(crate) fn reader(&self, group: usize, column: usize) -> Result<ColumnReader, BlockError> {
+        self.rows(group)?;
+        let group = self.reader.get_row_group(group).map_err(BlockError::parquet(self.file))?;
+        group.get_column_reader(column).map_err(BlockError::parquet(self.file))
+    }
+    /// One column of one row group.
+    pub(crate) fn column<T: DataType>(&self, group: usize, column: usize) -> Result<Vec<T::T>, BlockError>
+    where
+        T::T: Default + Clone,
+    {
+        let rows = self.rows(group)?;
+        let mut values = Vec::new();
+        let mut levels = (Vec::new(), Vec::new());
+        self.nested::<T>(group, column, (&mut values, &mut levels.0, &mut levels.1))?;
+        if values.len() != rows {
+            return Err(BlockError::corrupt(self.file, format!("column {column} has not {rows} values")));
+        }
+        Ok(values)
+    }
+    /// One column of one row group with its levels.
+    pub(crate) fn nested<T: DataType>(
+        &self,
+        group: usize,
+        column: usize,
+        (values, repetition, definition): (&mut Vec<T::T>, &mut Vec<i16>, &mut Vec<i16>),
+    ) -> Result<(), BlockError> {
+        let failed = BlockError::parquet(self.file);
+        let rows = self.rows(group)?;
+        let mut reader = get_typed_column_reader::<T>(self.reader(group, column)?);
+        let mut left = rows;
+        while left > 0 {
+            let (records, _, _) = reader
+                .read_records(left, Some(definition), Some(repetition), values)
+                .map_err(&failed)?;
+            if records == 0 {
+                return Err(BlockError::corrupt(self.file, format!("column {column} ends {left} rows early")));
+            }
+            left -= records;
+        }
+        Ok(())
+    }
+    /// One column over consecutive row groups.
+    pub(crate) fn run<T: DataType>(&self, groups: Run, column: usize) -> Result<Vec<T::T>, BlockError>
+    where
+        T::T: Default + Clone,
+    {
+        let mut values = Vec::new();
+        for group in groups.range() {
+            values.append(&mut self.column::<T>(group, column)?);
+        }
+        Ok(values)
+    }
+}
+
+/// The place of a file in [`FILES`].
+pub(crate) fn place(file: &str) -> usize {
+    FILES.iter().position(|name| *name == file).expect("only files of a block are asked for")
+}

@@ -1,0 +1,129 @@
+//! Why a block cannot be written or read. Every message names the file.
+
+use athanor_chassis::code::{Code, Coded};
+
+/// Why a block was refused or could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockError {
+    /// The folder did not answer.
+    #[error("{file}: {source}")]
+    Io {
+        /// Which file.
+        file: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A file is shorter or longer than `meta.json` says.
+    #[error("{file} has {seen} bytes, meta.json says {expected}: it is cut off or belongs to another block")]
+    Length {
+        /// Which file.
+        file: String,
+        /// Its length.
+        seen: u64,
+        /// What it should be.
+        expected: u64,
+    },
+    /// Bytes that differ from what was written.
+    #[error("{file} is damaged within bytes {from}..{to}: its checksum is {seen:08x}, meta.json says {expected:08x}")]
+    Damaged {
+        /// Which file.
+        file: String,
+        /// First byte of the page.
+        from: u64,
+        /// End of the page.
+        to: u64,
+        /// Checksum of what is there.
+        seen: u32,
+        /// Checksum of what was written.
+        expected: u32,
+    },
+    /// `meta.json` that says nonsense.
+    #[error("meta.json is not a block's: {why}")]
+    Meta {
+        /// What is wrong.
+        why: String,
+    },
+    /// A block of a version that this program does not know.
+    #[error("the block has format {seen}, this program reads up to {known}: use a newer athanor")]
+    NewerFormat {
+        /// Its format.
+        seen: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// A table that is whole but says nonsense.
+    #[error("{file} contradicts itself: {why}")]
+    Corrupt {
+        /// Which file.
+        file: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Parquet that does not parse or cannot be written.
+    #[error("{file}: {source}")]
+    Parquet {
+        /// Which file.
+        file: String,
+        /// The cause.
+        source: parquet::errors::ParquetError,
+    },
+    /// More rows than ids.
+    #[error("a block holds at most {limit} {what}; build several")]
+    TooLarge {
+        /// Rows of what.
+        what: &'static str,
+        /// How many fit.
+        limit: usize,
+    },
+    /// No such tenant in the block.
+    #[error("the block holds nothing of tenant {tenant}; it holds {known}")]
+    NoTenant {
+        /// Who was asked for.
+        tenant: String,
+        /// Who is there.
+        known: String,
+    },
+    /// A profile that was refused.
+    #[error(transparent)]
+    Profile(#[from] athanor_profile::pprof::DecodeError),
+}
+
+impl BlockError {
+    pub(crate) fn corrupt(file: &str, why: impl Into<String>) -> Self {
+        BlockError::Corrupt { file: file.into(), why: why.into() }
+    }
+    pub(crate) fn io(file: &str) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| BlockError::Io { file: file.into(), source }
+    }
+    pub(crate) fn parquet(file: &str) -> impl Fn(parquet::errors::ParquetError) -> Self {
+        move |source| match source {
+            // What our own reader said comes back whole.
+            parquet::errors::ParquetError::External(inner) => match inner.downcast::<BlockError>() {
+                Ok(ours) => *ours,
+                Err(other) => BlockError::Parquet {
+                    file: file.into(),
+                    source: parquet::errors::ParquetError::External(other),
+                },
+            },
+            source => BlockError::Parquet { file: file.into(), source },
+        }
+    }
+}
+
+impl Coded for BlockError {
+    fn code(&self) -> Code {
+        match self {
+            BlockError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Code::NotFound,
+            BlockError::Io { .. } => Code::Unavailable,
+            BlockError::Length { .. }
+            | BlockError::Damaged { .. }
+            | BlockError::Meta { .. }
+            | BlockError::Corrupt { .. }
+            | BlockError::Parquet { .. } => Code::DataLoss,
+            BlockError::NewerFormat { .. } => Code::Unimplemented,
+            BlockError::TooLarge { .. } => Code::TooLarge,
+            BlockError::NoTenant { .. } => Code::NotFound,
+            BlockError::Profile(_) => Code::Invalid,
+        }
+    }
+}

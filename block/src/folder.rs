@@ -1,0 +1,232 @@
+//! Where a block's files lie, and the checksums that guard them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+
+use crate::error::BlockError;
+use crate::meta::FileMeta;
+
+/// Bytes that share a checksum.
+pub const PAGE: usize = 64 * 1024;
+
+/// Names and bytes of one block. A name is never written twice.
+pub trait Folder: Send + Sync {
+    /// A new file; an error if the name exists.
+    fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>>;
+    /// Bytes of a file, exactly as many.
+    fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes>;
+    /// Length of a file.
+    fn length(&self, name: &str) -> io::Result<u64>;
+}
+
+/// A folder of the local file system.
+pub struct LocalFolder(PathBuf);
+
+impl LocalFolder {
+    /// An existing folder.
+    pub fn open(path: impl Into<PathBuf>) -> Self {
+        LocalFolder(path.into())
+    }
+    /// A folder that is made now, with its parents.
+    pub fn create(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        fs::create_dir_all(&path)?;
+        Ok(LocalFolder(path))
+    }
+}
+
+impl Folder for LocalFolder {
+    fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>> {
+        Ok(Box::new(fs::File::create_new(self.0.join(name))?))
+    }
+    fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes> {
+        let mut content = vec![0; length];
+        fs::File::open(self.0.join(name))?.read_exact_at(&mut content, offset)?;
+        Ok(content.into())
+    }
+    fn length(&self, name: &str) -> io::Result<u64> {
+        Ok(fs::metadata(self.0.join(name))?.len())
+    }
+}
+
+/// A folder in memory.
+#[derive(Clone, Default)]
+pub struct MemoryFolder(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
+
+impl MemoryFolder {
+    /// Changes a file's bytes, as a broken disk would.
+    pub fn tamper(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        change(self.files().entry(name.to_owned()).or_default());
+    }
+    /// The names of all files.
+    pub fn names(&self) -> Vec<String> {
+        self.files().keys().cloned().collect()
+    }
+    fn files(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+struct MemoryFile(MemoryFolder, String);
+
+impl Write for MemoryFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.files().entry(self.1.clone()).or_default().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Folder for MemoryFolder {
+    fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>> {
+        if self.files().contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.files().insert(name.to_owned(), Vec::new());
+        Ok(Box::new(MemoryFile(self.clone(), name.to_owned())))
+    }
+    fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes> {
+        let files = self.files();
+        let content = files.get(name).ok_or(io::ErrorKind::NotFound)?;
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let part = start.checked_add(length).and_then(|end| content.get(start..end));
+        Ok(Bytes::copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?))
+    }
+    fn length(&self, name: &str) -> io::Result<u64> {
+        Ok(self.files().get(name).ok_or(io::ErrorKind::NotFound)?.len() as u64)
+    }
+}
+
+/// A file being written: counts and sums what passes.
+pub(crate) struct Summed {
+    inner: Box<dyn Write + Send>,
+    page: crc32fast::Hasher,
+    filled: usize,
+    meta: FileMeta,
+}
+
+impl Summed {
+    pub(crate) fn new(inner: Box<dyn Write + Send>) -> Self {
+        Summed { inner, page: crc32fast::Hasher::new(), filled: 0, meta: FileMeta::default() }
+    }
+    /// Ends the file and says what it holds.
+    pub(crate) fn finish(mut self) -> io::Result<FileMeta> {
+        self.inner.flush()?;
+        if self.filled > 0 {
+            self.close_page();
+        }
+        Ok(self.meta)
+    }
+    fn close_page(&mut self) {
+        let page = std::mem::replace(&mut self.page, crc32fast::Hasher::new());
+        self.meta.checksums.push(page.finalize());
+        self.filled = 0;
+    }
+}
+
+impl Write for Summed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.write_all(bytes)?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(PAGE - self.filled));
+            self.page.update(now);
+            self.filled += now.len();
+            if self.filled == PAGE {
+                self.close_page();
+            }
+            rest = later;
+        }
+        self.meta.bytes += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// A file being read: no byte is handed out before its page's checksum is right.
+#[derive(Clone)]
+pub(crate) struct Verified {
+    folder: Arc<dyn Folder>,
+    name: &'static str,
+    meta: Arc<FileMeta>,
+}
+
+impl Verified {
+    pub(crate) fn open(folder: &Arc<dyn Folder>, name: &'static str, meta: &FileMeta) -> Result<Self, BlockError> {
+        let seen = folder.length(name).map_err(BlockError::io(name))?;
+        if seen != meta.bytes {
+            return Err(BlockError::Length { file: name.into(), seen, expected: meta.bytes });
+        }
+        Ok(Verified { folder: folder.clone(), name, meta: Arc::new(meta.clone()) })
+    }
+
+    /// Bytes of the file; whole pages are read and checked.
+    pub(crate) fn read(&self, offset: u64, length: usize) -> Result<Bytes, BlockError> {
+        let wanted = offset.checked_add(length as u64).filter(|&end| end <= self.meta.bytes);
+        let end = wanted.ok_or_else(|| BlockError::corrupt(self.name, "its footer points past its end"))?;
+        let page = PAGE as u64;
+        let from = offset / page * page;
+        let to = end.div_ceil(page).saturating_mul(page).min(self.meta.bytes).max(from);
+        let content = self.folder.read(self.name, from, (to - from) as usize).map_err(BlockError::io(self.name))?;
+        for (number, part) in (from / page..).zip(content.chunks(PAGE)) {
+            let seen = crc32fast::hash(part);
+            let expected = self.meta.checksums[number as usize];
+            if seen != expected {
+                let from = number * page;
+                let (file, to) = (self.name.into(), from + part.len() as u64);
+                return Err(BlockError::Damaged { file, from, to, seen, expected });
+            }
+        }
+        let start = (offset - from) as usize;
+        Ok(content.slice(start..start + length))
+    }
+}
+
+impl Length for Verified {
+    fn len(&self) -> u64 {
+        self.meta.bytes
+    }
+}
+
+impl ChunkReader for Verified {
+    type T = Cursor;
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Cursor> {
+        Ok(Cursor { file: self.clone(), at: start, page: Bytes::new() })
+    }
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        self.read(start, length).map_err(|error| ParquetError::External(Box::new(error)))
+    }
+}
+
+/// Reads on from a place.
+pub(crate) struct Cursor {
+    file: Verified,
+    at: u64,
+    page: Bytes,
+}
+
+impl io::Read for Cursor {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.page.is_empty() {
+            let to_page_end = PAGE as u64 - self.at % PAGE as u64;
+            let length = to_page_end.min(self.file.meta.bytes.saturating_sub(self.at));
+            self.page = self.file.read(self.at, length as usize).map_err(io::Error::other)?;
+            self.at += length;
+        }
+        let length = out.len().min(self.page.len());
+        out[..length].copy_from_slice(&self.page.split_to(length));
+        Ok(length)
+    }
+}

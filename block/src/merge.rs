@@ -1,0 +1,180 @@
+//! Merging blocks into one, streaming: what is held in memory is the names of one tenant, its profiles'
+//! headers, a page of each input's samples and one row group of the output.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+
+use athanor_profile::Dictionary;
+use athanor_profile::hash::Hash;
+
+use crate::build::Scratch;
+use crate::columns::TableReader;
+use crate::error::BlockError;
+use crate::folder::Folder;
+use crate::meta::{Meta, Run, SAMPLES};
+use crate::read::{Block, Part};
+use crate::scan::Columns;
+use crate::series::{ProfileRow, Series};
+use crate::write::Writer;
+
+/// Blocks merged at once. More are merged in rounds, so that memory does not grow with their number.
+pub const FAN_IN: usize = 32;
+
+/// Sample rows held of each input.
+const AHEAD: usize = 8 * 1024;
+
+/// Merges any number of blocks into an empty folder.
+pub fn merge_all(
+    folder: &dyn Folder,
+    id: &str,
+    mut blocks: Vec<Block>,
+    scratch: &mut Scratch<'_>,
+) -> Result<Meta, BlockError> {
+    while blocks.len() > FAN_IN {
+        let mut merged = Vec::new();
+        for round in blocks.chunks(FAN_IN) {
+            let between: Arc<dyn Folder> = scratch().map_err(BlockError::io("a run"))?;
+            merge(between.as_ref(), id, round)?;
+            merged.push(Block::open(between)?);
+        }
+        blocks = merged;
+    }
+    merge(folder, id, &blocks)
+}
+
+/// Merges blocks into an empty folder. Profiles of equal id are kept once (E20).
+pub fn merge(folder: &dyn Folder, id: &str, blocks: &[Block]) -> Result<Meta, BlockError> {
+    let tenants: BTreeSet<&str> =
+        blocks.iter().flat_map(|block| &block.meta().tenants).map(|part| part.tenant.as_str()).collect();
+    let mut writer = Writer::create(folder, id)?;
+    for tenant in tenants {
+        let parts: Vec<Part<'_>> = blocks.iter().filter_map(|block| block.part(tenant).ok()).collect();
+        merge_tenant(&mut writer, tenant, &parts)?;
+    }
+    writer.finish()
+}
+
+fn merge_tenant(writer: &mut Writer<'_>, tenant: &str, parts: &[Part<'_>]) -> Result<(), BlockError> {
+    let mut dictionary = Dictionary::default();
+    let mut series_ids: BTreeMap<Series, u32> = BTreeMap::new();
+    let mut of_parts = Vec::with_capacity(parts.len());
+    for part in parts {
+        let series = part.series()?;
+        series.iter().for_each(|series| drop(series_ids.insert(series.clone(), 0)));
+        of_parts.push(series);
+    }
+    (0u32..).zip(series_ids.values_mut()).for_each(|(place, id)| *id = place);
+    let mut inputs = Vec::with_capacity(parts.len());
+    let mut popularity: Vec<u64> = Vec::new();
+    for (part, series) in parts.iter().zip(of_parts) {
+        let names = part.names()?;
+        let stacks = (0..names.dictionary.stacks.len() as u32)
+            .map(|stack| dictionary.adopt_stack(&names.dictionary, stack))
+            .collect::<Vec<_>>();
+        let stacks: Vec<u32> = names.stacks.iter().map(|&stack| stacks[stack as usize]).collect();
+        popularity.resize(dictionary.stacks.len(), 0);
+        let rollup = part.rollup()?;
+        for (&stack, &samples) in rollup.stack.iter().zip(&rollup.samples) {
+            popularity[stacks[stack as usize] as usize] += u64::from(samples);
+        }
+        let series = series.iter().map(|series| series_ids[series]).collect();
+        inputs.push(Input::open(part, stacks, series)?);
+    }
+    let series: Vec<Series> = series_ids.into_keys().collect();
+    let mut out = writer.tenant(tenant, &series, &dictionary, &popularity)?;
+    let mut next: BinaryHeap<Reverse<((u32, i64, Hash), usize)>> =
+        inputs.iter().enumerate().filter_map(|(at, input)| Some(Reverse((input.peek()?.order(), at)))).collect();
+    let mut last = None;
+    let mut rows = Vec::new();
+    while let Some(Reverse((order, at))) = next.pop() {
+        let input = &mut inputs[at];
+        let profile = input.take(&mut rows)?;
+        if last != Some(order) {
+            out.profile(profile, &mut rows)?;
+            last = Some(order);
+        }
+        if let Some(profile) = input.peek() {
+            next.push(Reverse((profile.order(), at)));
+        }
+    }
+    out.finish()
+}
+
+/// One input's profiles and sample rows, in order.
+struct Input {
+    profiles: std::vec::IntoIter<ProfileRow>,
+    table: TableReader,
+    groups: std::ops::Range<usize>,
+    columns: Option<(Columns, usize)>,
+    stacks: Vec<i32>,
+    values: Vec<i64>,
+    at: usize,
+    /// Ids of the input's stacks.
+    run: Run,
+    /// From the input's stacks to the merged dictionary's.
+    merged: Vec<u32>,
+}
+
+impl Input {
+    fn open(part: &Part<'_>, merged: Vec<u32>, series: Vec<u32>) -> Result<Self, BlockError> {
+        let mut profiles = part.profiles()?;
+        for profile in &mut profiles {
+            profile.series = series[profile.series as usize];
+        }
+        Ok(Input {
+            profiles: profiles.into_iter(),
+            table: part.samples()?,
+            groups: part.groups(SAMPLES).range(),
+            columns: None,
+            stacks: Vec::new(),
+            values: Vec::new(),
+            at: 0,
+            run: Run(part.meta.nodes.0, part.meta.stacks),
+            merged,
+        })
+    }
+
+    fn peek(&self) -> Option<&ProfileRow> {
+        self.profiles.as_slice().first()
+    }
+
+    /// The next profile; its rows replace what is in `rows`.
+    fn take(&mut self, rows: &mut Vec<(u32, i64)>) -> Result<ProfileRow, BlockError> {
+        rows.clear();
+        let profile = self.profiles.next().expect("the caller peeked");
+        let mut missing = profile.samples as usize;
+        while missing > 0 {
+            if self.at == self.stacks.len() {
+                self.refill()?;
+            }
+            let count = missing.min(self.stacks.len() - self.at);
+            let range = self.at..self.at + count;
+            for (&stack, &value) in self.stacks[range.clone()].iter().zip(&self.values[range]) {
+                let place = (stack as u32).wrapping_sub(self.run.0) as usize;
+                let merged = self.merged.get(place);
+                let stack = merged.ok_or_else(|| BlockError::corrupt(SAMPLES, format!("it names stack {stack}")))?;
+                rows.push((*stack, value));
+            }
+            self.at += count;
+            missing -= count;
+        }
+        Ok(profile)
+    }
+
+    fn refill(&mut self) -> Result<(), BlockError> {
+        let (mut columns, left) = match self.columns.take() {
+            Some(columns) => columns,
+            None => {
+                let group = self.groups.next().ok_or_else(|| BlockError::corrupt(SAMPLES, "it has too few rows"))?;
+                (Columns::open(&self.table, group)?, self.table.rows(group)?)
+            }
+        };
+        let count = columns.read(AHEAD.min(left), &mut self.stacks, &mut self.values)?;
+        self.at = 0;
+        if left > count {
+            self.columns = Some((columns, left - count));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! `meta.json`: what a block holds, written last. A block without it does not exist.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::BlockError;
+use crate::folder::PAGE;
+
+/// The format that this program writes.
+pub const FORMAT: u32 = 1;
+/// The file's name.
+pub const META: &str = "meta.json";
+/// Most bytes of `meta.json` that are read.
+pub const MAX_META: u64 = 64 << 20;
+
+/// The Parquet files of every block.
+pub const FILES: [&str; 9] =
+    [SERIES, PROFILES, SAMPLES, STACKS, LOCATIONS, FUNCTIONS, MAPPINGS, ROLLUP, INDEX];
+/// Series: labels and type.
+pub const SERIES: &str = "series.parquet";
+/// Profiles: series, time, id.
+pub const PROFILES: &str = "profiles.parquet";
+/// Samples: profile, stack, value.
+pub const SAMPLES: &str = "samples.parquet";
+/// Stacks: a tree of parent pointers.
+pub const STACKS: &str = "stacks.parquet";
+/// Locations, a row for each line.
+pub const LOCATIONS: &str = "locations.parquet";
+/// Functions.
+pub const FUNCTIONS: &str = "functions.parquet";
+/// Mappings with build ids.
+pub const MAPPINGS: &str = "mappings.parquet";
+/// Totals by series and stack.
+pub const ROLLUP: &str = "rollup.parquet";
+
+/// Which services call which function.
+pub const INDEX: &str = "index.parquet";
+
+/// What is known of one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileMeta {
+    /// Length.
+    pub bytes: u64,
+    /// CRC-32 of every 64 KiB, as one string of eight hex digits each.
+    #[serde(with = "hex_words")]
+    pub checksums: Vec<u32>,
+}
+
+/// Consecutive ids or row groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run(
+    /// The first.
+    pub u32,
+    /// How many.
+    pub u32,
+);
+
+impl Run {
+    /// The ids.
+    pub fn range(self) -> std::ops::Range<usize> {
+        self.0 as usize..self.0 as usize + self.1 as usize
+    }
+}
+
+/// One tenant's part of a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantMeta {
+    /// The tenant.
+    pub tenant: String,
+    /// Time of the earliest profile, Unix nanoseconds.
+    pub min_time: i64,
+    /// Time of the latest profile.
+    pub max_time: i64,
+    /// Ids in `series.parquet`.
+    pub series: Run,
+    /// Ids in `profiles.parquet`.
+    pub profiles: Run,
+    /// Rows in `samples.parquet`.
+    pub samples: u64,
+    /// Ids in `stacks.parquet`: whole stacks first, by falling popularity, then the frames between.
+    pub nodes: Run,
+    /// How many of the nodes are whole stacks.
+    pub stacks: u32,
+    /// Ids in `locations.parquet`.
+    pub locations: Run,
+    /// Ids in `functions.parquet`.
+    pub functions: Run,
+    /// Ids in `mappings.parquet`.
+    pub mappings: Run,
+    /// Row groups of each file, in the order of [`FILES`].
+    pub groups: [Run; FILES.len()],
+}
+
+/// What a block says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Meta {
+    /// The format's version.
+    pub format: u32,
+    /// The block's id.
+    pub id: String,
+    /// The parts, by tenant.
+    pub tenants: Vec<TenantMeta>,
+    /// The files.
+    pub files: BTreeMap<String, FileMeta>,
+}
+
+/// As it lies on disk: the meta with a checksum of its own.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sealed {
+    checksum: String,
+    meta: Box<serde_json::value::RawValue>,
+}
+
+/// Only what must be understood before the rest is.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
+
+impl Meta {
+    /// The file's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let meta = serde_json::value::to_raw_value(self).expect("a meta has only strings for keys");
+        let checksum = checksum(meta.get());
+        serde_json::to_vec(&Sealed { checksum, meta }).expect("a meta has only strings for keys")
+    }
+    /// Parses and checks the file's bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BlockError> {
+        let wrong = |why: String| BlockError::Meta { why };
+        let sealed: Sealed = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+        let text = sealed.meta.get();
+        let seen = checksum(text);
+        if seen != sealed.checksum {
+            return Err(wrong(format!("its checksum is {seen}, it says {}", sealed.checksum)));
+        }
+        let version: Version = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        if version.format > FORMAT {
+            return Err(BlockError::NewerFormat { seen: version.format, known: FORMAT });
+        }
+        let meta: Meta = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        meta.check().map_err(wrong)?;
+        Ok(meta)
+    }
+    /// All bytes of all files, `meta.json` left out.
+    pub fn bytes(&self) -> u64 {
+        self.files.values().map(|file| file.bytes).sum()
+    }
+    /// All samples of all tenants.
+    pub fn samples(&self) -> u64 {
+        self.tenants.iter().map(|tenant| tenant.samples).sum()
+    }
+    /// What is known of a file.
+    pub fn file(&self, name: &str) -> Result<&FileMeta, BlockError> {
+        self.files.get(name).ok_or_else(|| BlockError::Meta { why: format!("it does not list {name}") })
+    }
+    fn check(&self) -> Result<(), String> {
+        for name in FILES {
+            let file = self.files.get(name).ok_or_else(|| format!("it does not list {name}"))?;
+            let pages = file.bytes.div_ceil(PAGE as u64);
+            if file.checksums.len() as u64 != pages {
+                let seen = file.checksums.len();
+                return Err(format!("{name} has {pages} pages of 64 KiB and {seen} checksums"));
+            }
+        }
+        if let Some(name) = self.files.keys().find(|name| !FILES.contains(&name.as_str())) {
+            return Err(format!("it lists {name:?}, which is no file of a block"));
+        }
+        let mut next = TenantMeta::default();
+        for tenant in &self.tenants {
+            let runs = |of: &TenantMeta| [of.series, of.profiles, of.nodes, of.locations, of.functions, of.mappings];
+            for (run, before) in runs(tenant).into_iter().zip(runs(&next)).chain(tenant.groups.into_iter().zip(next.groups)) {
+                if run.0 != before.0 + before.1 || run.0.checked_add(run.1).is_none_or(|end| end > i32::MAX as u32) {
+                    return Err(format!("tenant {:?} does not begin where the one before it ends", tenant.tenant));
+                }
+            }
+            if tenant.stacks > tenant.nodes.1 {
+                return Err(format!("tenant {:?} has more stacks than nodes", tenant.tenant));
+            }
+            next = tenant.clone();
+        }
+        Ok(())
+    }
+}
+
+fn checksum(text: &str) -> String {
+    format!("{:032x}", athanor_profile::hash::bytes(text.as_bytes()))
+}
+
+mod hex_words {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::fmt::Write;
+
+    pub(super) fn serialize<S: Serializer>(words: &[u32], serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(words.len() * 8);
+        for word in words {
+            write!(text, "{word:08x}").expect("writing to a string does not fail");
+        }
+        serializer.serialize_str(&text)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if !text.is_ascii() || text.len() % 8 != 0 {
+            return Err(D::Error::custom("checksums are eight hex digits each"));
+        }
+        let digits = text.as_bytes().chunks(8).map(|word| std::str::from_utf8(word).unwrap_or_default());
+        digits.map(|word| u32::from_str_radix(word, 16).map_err(D::Error::custom)).collect()
+    }
+}

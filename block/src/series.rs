@@ -1,0 +1,55 @@
+//! Series and profiles, as a block knows them.
+
+use athanor_profile::hash::Hash;
+use athanor_profile::{Labels, ValueType};
+
+/// What a series counts, and for whom. Sorted by service first, so that a service's rows lie together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Series {
+    service: String,
+    labels: Labels,
+    /// What its values count.
+    pub value_type: ValueType,
+    /// What was counted between two samples.
+    pub period_type: ValueType,
+}
+
+impl Series {
+    /// From labels and types.
+    pub fn new(labels: Labels, value_type: ValueType, period_type: ValueType) -> Self {
+        let service = labels.get("service_name").unwrap_or_default().to_owned();
+        Series { service, labels, value_type, period_type }
+    }
+    /// The labels.
+    pub fn labels(&self) -> &Labels {
+        &self.labels
+    }
+    /// The service, empty if no label names it.
+    pub fn service(&self) -> &str {
+        &self.service
+    }
+}
+
+/// One profile of a series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProfileRow {
+    /// Place of its series in the tenant's part.
+    pub series: u32,
+    /// When it was taken, Unix nanoseconds.
+    pub time: i64,
+    /// Its record id.
+    pub id: Hash,
+    /// How long it took, nanoseconds.
+    pub duration: i64,
+    /// What lay between two samples, in the period's unit.
+    pub period: i64,
+    /// How many rows of `samples.parquet` are its.
+    pub samples: u32,
+}
+
+impl ProfileRow {
+    /// The order of profiles within a block.
+    pub fn order(&self) -> (u32, i64, Hash) {
+        (self.series, self.time, self.id)
+    }
+}

@@ -1,0 +1,442 @@
+//! Writing one block, tenant after tenant, profile after profile, in bounded memory.
+//!
+//! For each tenant the caller gives the tables first (series in their order, the dictionary, how often each
+//! stack occurs), then the profiles by (series, time, id). Sample rows leave in row groups as they come; what
+//! stays in memory is one row group and the roll-up of the series at hand.
+
+use std::collections::BTreeMap;
+
+use athanor_profile::Dictionary;
+use athanor_profile::symbols::NONE;
+use parquet::data_type::{ByteArray, FixedLenByteArray};
+
+use crate::columns::{Column, GROUP_ROWS, Table, place};
+use crate::error::BlockError;
+use crate::folder::{Folder, Summed};
+use crate::meta::{
+    FILES, FORMAT, FUNCTIONS, INDEX, LOCATIONS, MAPPINGS, META, Meta, PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS,
+    TenantMeta,
+};
+use crate::number::Numbering;
+use crate::series::{ProfileRow, Series};
+
+/// A block being written.
+pub struct Writer<'f> {
+    folder: &'f dyn Folder,
+    tables: Vec<Table>,
+    meta: Meta,
+}
+
+/// A tenant's part being written.
+pub struct TenantWriter<'w, 'f> {
+    block: &'w mut Writer<'f>,
+    meta: TenantMeta,
+    series: &'w [Series],
+    numbering: Numbering,
+    profiles: ProfileColumns,
+    samples: SampleColumns,
+    rollup: Rollup,
+}
+
+#[derive(Default)]
+struct ProfileColumns {
+    profile: Vec<i32>,
+    series: Vec<i32>,
+    time: Vec<i64>,
+    id: Vec<FixedLenByteArray>,
+    duration: Vec<i64>,
+    period: Vec<i64>,
+    samples: Vec<i32>,
+}
+
+#[derive(Default)]
+struct SampleColumns {
+    profile: Vec<i32>,
+    stack: Vec<i32>,
+    value: Vec<i64>,
+}
+
+/// Totals by stack of the series at hand, and rows of the series before it.
+#[derive(Default)]
+struct Rollup {
+    at: u32,
+    totals: Vec<(i64, u32)>,
+    series: Vec<i32>,
+    stack: Vec<i32>,
+    value: Vec<i64>,
+    samples: Vec<i32>,
+    /// Services whose profiles hold a stack: for the index.
+    services: BTreeMap<String, Vec<bool>>,
+}
+
+impl<'f> Writer<'f> {
+    /// Begins a block in an empty folder.
+    pub fn create(folder: &'f dyn Folder, id: &str) -> Result<Self, BlockError> {
+        let tables = FILES.iter().map(|&file| {
+            let out = folder.create(file).map_err(BlockError::io(file))?;
+            Table::create(file, Summed::new(out))
+        });
+        let tables = tables.collect::<Result<_, BlockError>>()?;
+        Ok(Writer { folder, tables, meta: Meta { format: FORMAT, id: id.into(), ..Meta::default() } })
+    }
+
+    fn write(&mut self, file: &'static str, columns: &[Column<'_>]) -> Result<(), BlockError> {
+        self.tables[place(file)].write(columns)
+    }
+
+    /// Begins a tenant's part. `popularity` counts the rows of each stack of the dictionary; a stack of none is left out.
+    pub fn tenant<'w>(
+        &'w mut self,
+        tenant: &str,
+        series: &'w [Series],
+        dictionary: &Dictionary,
+        popularity: &[u64],
+    ) -> Result<TenantWriter<'w, 'f>, BlockError> {
+        let before = self.meta.tenants.last().cloned().unwrap_or_default();
+        let after = |run: Run| run.0 + run.1;
+        let mut meta = TenantMeta {
+            tenant: tenant.into(),
+            min_time: i64::MAX,
+            max_time: i64::MIN,
+            series: Run(after(before.series), count(series.len(), "series")?),
+            profiles: Run(after(before.profiles), 0),
+            ..TenantMeta::default()
+        };
+        for (run, table) in meta.groups.iter_mut().zip(&self.tables) {
+            run.0 = table.groups();
+        }
+        let numbering = Numbering::new(dictionary, popularity);
+        meta.stacks = count(numbering.stacks, "stacks")?;
+        meta.nodes = Run(after(before.nodes), count(numbering.nodes.len(), "stacks")?);
+        meta.locations = Run(after(before.locations), count(numbering.locations.len(), "locations")?);
+        meta.functions = Run(after(before.functions), count(numbering.functions.len(), "functions")?);
+        meta.mappings = Run(after(before.mappings), count(numbering.mappings.len(), "mappings")?);
+        write_series(self, &meta, series)?;
+        numbering.write(dictionary, &meta, |file, columns| self.write(file, columns))?;
+        let rollup = Rollup { totals: vec![(0, 0); numbering.stacks], ..Rollup::default() };
+        let (profiles, samples) = (ProfileColumns::default(), SampleColumns::default());
+        Ok(TenantWriter { block: self, meta, series, numbering, profiles, samples, rollup })
+    }
+
+    /// Ends the block: footers, then `meta.json`.
+    pub fn finish(mut self) -> Result<Meta, BlockError> {
+        for (file, table) in FILES.iter().zip(self.tables) {
+            self.meta.files.insert((*file).into(), table.finish()?);
+        }
+        let mut out = self.folder.create(META).map_err(BlockError::io(META))?;
+        out.write_all(&self.meta.encode()).and_then(|()| out.flush()).map_err(BlockError::io(META))?;
+        Ok(self.meta)
+    }
+}
+
+/// Ids are 32 bits with a sign, as Parquet's are.
+fn count(length: usize, what: &'static str) -> Result<u32, BlockError> {
+    let limit = i32::MAX as usize;
+    u32::try_from(length)
+        .ok()
+        .filter(|_| length <= limit)
+        .ok_or(BlockError::TooLarge { what, limit })
+}
+
+fn write_series(block: &mut Writer<'_>, meta: &TenantMeta, series: &[Series]) -> Result<(), BlockError> {
+    let text = |text: &str| ByteArray::from(text);
+    let ids: Vec<i32> = meta.series.range().map(|id| id as i32).collect();
+    let tenants = vec![text(&meta.tenant); series.len()];
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    let (mut repetition, mut definition) = (Vec::new(), Vec::new());
+    for series in series {
+        if series.labels().is_empty() {
+            repetition.push(0);
+            definition.push(0);
+        }
+        for (at, (name, value)) in series.labels().iter().enumerate() {
+            repetition.push(i16::from(at > 0));
+            definition.push(1);
+            keys.push(text(name));
+            values.push(text(value));
+        }
+    }
+    let column = |of: fn(&Series) -> &str| series.iter().map(|series| text(of(series))).collect::<Vec<_>>();
+    let types = [
+        column(|series| &series.value_type.kind),
+        column(|series| &series.value_type.unit),
+        column(|series| &series.period_type.kind),
+        column(|series| &series.period_type.unit),
+    ];
+    block.write(
+        SERIES,
+        &[
+            Column::I32(&ids),
+            Column::Text(&tenants),
+            Column::Nested(&keys, &repetition, &definition),
+            Column::Nested(&values, &repetition, &definition),
+            Column::Text(&types[0]),
+            Column::Text(&types[1]),
+            Column::Text(&types[2]),
+            Column::Text(&types[3]),
+        ],
+    )
+}
+
+impl TenantWriter<'_, '_> {
+    /// Adds the next profile by (series, time, id). Rows name stacks of the dictionary; those of equal stack
+    /// are added up.
+    pub fn profile(&mut self, profile: ProfileRow, rows: &mut Vec<(u32, i64)>) -> Result<(), BlockError> {
+        for row in rows.iter_mut() {
+            row.0 = self.numbering.rank[row.0 as usize];
+        }
+        rows.sort_unstable_by_key(|row| row.0);
+        rows.dedup_by(|row, kept| {
+            let same = row.0 == kept.0;
+            if same {
+                kept.1 = kept.1.wrapping_add(row.1);
+            }
+            same
+        });
+        if profile.series != self.rollup.at {
+            self.end_series();
+            self.rollup.at = profile.series;
+        }
+        let id = self.meta.profiles.0 as usize + self.meta.profiles.1 as usize;
+        let id = count(id + 1, "profiles")? as i32 - 1;
+        self.meta.profiles.1 += 1;
+        self.meta.samples += rows.len() as u64;
+        self.meta.min_time = self.meta.min_time.min(profile.time);
+        self.meta.max_time = self.meta.max_time.max(profile.time);
+        let first = self.meta.nodes.0;
+        for &(node, value) in rows.iter() {
+            let total = &mut self.rollup.totals[node as usize];
+            *total = (total.0.wrapping_add(value), total.1.saturating_add(1));
+            self.samples.profile.push(id);
+            self.samples.stack.push((first + node) as i32);
+            self.samples.value.push(value);
+            if self.samples.value.len() == GROUP_ROWS {
+                self.flush_samples()?;
+            }
+        }
+        let columns = &mut self.profiles;
+        columns.profile.push(id);
+        columns.series.push((self.meta.series.0 + profile.series) as i32);
+        columns.time.push(profile.time);
+        columns.id.push(FixedLenByteArray::from(profile.id.to_be_bytes().to_vec()));
+        columns.duration.push(profile.duration);
+        columns.period.push(profile.period);
+        columns.samples.push(rows.len() as i32);
+        if columns.profile.len() == GROUP_ROWS {
+            self.flush_profiles()?;
+        }
+        Ok(())
+    }
+
+    fn flush_samples(&mut self) -> Result<(), BlockError> {
+        let SampleColumns { profile, stack, value } = &mut self.samples;
+        if !profile.is_empty() {
+            self.block.write(SAMPLES, &[Column::I32(profile), Column::I32(stack), Column::I64(value)])?;
+        }
+        profile.clear();
+        stack.clear();
+        value.clear();
+        Ok(())
+    }
+
+    fn flush_profiles(&mut self) -> Result<(), BlockError> {
+        let columns = std::mem::take(&mut self.profiles);
+        if columns.profile.is_empty() {
+            return Ok(());
+        }
+        self.block.write(
+            PROFILES,
+            &[
+                Column::I32(&columns.profile),
+                Column::I32(&columns.series),
+                Column::I64(&columns.time),
+                Column::Fixed(&columns.id),
+                Column::I64(&columns.duration),
+                Column::I64(&columns.period),
+                Column::I32(&columns.samples),
+            ],
+        )
+    }
+
+    /// Turns the totals of the series at hand into rows.
+    fn end_series(&mut self) {
+        let Rollup { at, totals, series, stack, value, samples, services } = &mut self.rollup;
+        let Some(service) = self.series.get(*at as usize).map(Series::service) else { return };
+        if !services.contains_key(service) {
+            services.insert(service.to_owned(), vec![false; totals.len()]);
+        }
+        let seen = services.get_mut(service).expect("it was just inserted");
+        for (node, total) in totals.iter_mut().enumerate().filter(|(_, total)| total.1 > 0) {
+            seen[node] = true;
+            series.push((self.meta.series.0 + *at) as i32);
+            stack.push((self.meta.nodes.0 + node as u32) as i32);
+            value.push(total.0);
+            samples.push(i32::try_from(total.1).unwrap_or(i32::MAX));
+            *total = (0, 0);
+        }
+    }
+
+    /// Ends the tenant's part.
+    pub fn finish(mut self) -> Result<(), BlockError> {
+        self.flush_samples()?;
+        self.flush_profiles()?;
+        self.end_series();
+        let Rollup { series, stack, value, samples, services, .. } = std::mem::take(&mut self.rollup);
+        for at in (0..series.len()).step_by(GROUP_ROWS) {
+            let end = series.len().min(at + GROUP_ROWS);
+            self.block.write(
+                ROLLUP,
+                &[
+                    Column::I32(&series[at..end]),
+                    Column::I32(&stack[at..end]),
+                    Column::I64(&value[at..end]),
+                    Column::I32(&samples[at..end]),
+                ],
+            )?;
+        }
+        self.write_index(&services)?;
+        for (run, table) in self.meta.groups.iter_mut().zip(&self.block.tables) {
+            run.1 = table.groups() - run.0;
+        }
+        if self.meta.profiles.1 == 0 {
+            (self.meta.min_time, self.meta.max_time) = (0, 0);
+        }
+        self.block.meta.tenants.push(self.meta);
+        Ok(())
+    }
+
+    /// Which services call which functions: from the stacks that each service has.
+    fn write_index(&mut self, services: &BTreeMap<String, Vec<bool>>) -> Result<(), BlockError> {
+        let mut pairs: Vec<(u32, &str)> = Vec::new();
+        let mut seen = vec![NONE; self.numbering.nodes.len()];
+        for (at, (service, stacks)) in (0u32..).zip(services) {
+            let mut called = vec![false; self.numbering.functions.len()];
+            for stack in stacks.iter().enumerate().filter_map(|(stack, &has)| has.then_some(stack)) {
+                let mut node = stack;
+                // A node that this service has been at before has had its callers visited.
+                while seen[node] != at {
+                    seen[node] = at;
+                    self.numbering.functions_of(node).for_each(|function| called[function as usize] = true);
+                    match self.numbering.nodes[node].parent {
+                        NONE => break,
+                        parent => node = parent as usize,
+                    }
+                }
+            }
+            let called = (0u32..).zip(called).filter_map(|(function, called)| called.then_some(function));
+            pairs.extend(called.map(|function| (function, service.as_str())));
+        }
+        pairs.sort_unstable();
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        let functions: Vec<i32> = pairs.iter().map(|pair| (self.meta.functions.0 + pair.0) as i32).collect();
+        let services: Vec<ByteArray> = pairs.iter().map(|pair| ByteArray::from(pair.1)).collect();
+        self.block.write(INDEX, &[Column::I32(&functions), Column::Text(&services)])
+    }
+}
+
+/// Writes the tables of names.
+impl Numbering {
+    fn write(
+        &self,
+        dictionary: &Dictionary,
+        meta: &TenantMeta,
+        mut write: impl FnMut(&'static str, &[Column<'_>]) -> Result<(), BlockError>,
+    ) -> Result<(), BlockError> {
+        let ids = |run: Run| run.range().map(|id| id as i32).collect::<Vec<i32>>();
+        let based = |id: u32, base: u32| if id == NONE { -1 } else { (base + id) as i32 };
+        let parents: Vec<i32> = self.nodes.iter().map(|node| based(node.parent, meta.nodes.0)).collect();
+        let locations: Vec<i32> = self.nodes.iter().map(|node| based(node.location, meta.locations.0)).collect();
+        if !self.nodes.is_empty() {
+            write(STACKS, &[Column::I32(&ids(meta.nodes)), Column::I32(&parents), Column::I32(&locations)])?;
+        }
+        self.write_locations(dictionary, meta, &mut write)?;
+        let strings = &dictionary.symbols.strings;
+        let text = |id: u32| ByteArray::from(strings.get(id));
+        let functions: Vec<_> = self.functions.iter().map(|&id| dictionary.symbols.functions()[id as usize]).collect();
+        if !functions.is_empty() {
+            let column = |of: fn(&athanor_profile::symbols::Function) -> u32| {
+                functions.iter().map(|function| text(of(function))).collect::<Vec<_>>()
+            };
+            let (names, systems) = (column(|function| function.name), column(|function| function.system_name));
+            let files = column(|function| function.filename);
+            let lines: Vec<i64> = functions.iter().map(|function| function.start_line).collect();
+            write(
+                FUNCTIONS,
+                &[
+                    Column::I32(&ids(meta.functions)),
+                    Column::Text(&names),
+                    Column::Text(&systems),
+                    Column::Text(&files),
+                    Column::I64(&lines),
+                ],
+            )?;
+        }
+        let mappings: Vec<_> = self.mappings.iter().map(|&id| dictionary.symbols.mappings()[id as usize]).collect();
+        if mappings.is_empty() {
+            return Ok(());
+        }
+        let number = |of: fn(&athanor_profile::symbols::Mapping) -> u64| {
+            mappings.iter().map(|mapping| of(mapping) as i64).collect::<Vec<_>>()
+        };
+        let files: Vec<_> = mappings.iter().map(|mapping| text(mapping.filename)).collect();
+        let builds: Vec<_> = mappings.iter().map(|mapping| text(mapping.build_id)).collect();
+        let flags: Vec<i32> = mappings.iter().map(|mapping| i32::from(mapping.flags)).collect();
+        write(
+            MAPPINGS,
+            &[
+                Column::I32(&ids(meta.mappings)),
+                Column::I64(&number(|mapping| mapping.start)),
+                Column::I64(&number(|mapping| mapping.size)),
+                Column::I64(&number(|mapping| mapping.offset)),
+                Column::Text(&files),
+                Column::Text(&builds),
+                Column::I32(&flags),
+            ],
+        )
+    }
+
+    /// A row for each line, innermost first; a location without lines has one row with function −1.
+    fn write_locations(
+        &self,
+        dictionary: &Dictionary,
+        meta: &TenantMeta,
+        write: &mut impl FnMut(&'static str, &[Column<'_>]) -> Result<(), BlockError>,
+    ) -> Result<(), BlockError> {
+        let (mut ids, mut mappings, mut addresses, mut folded) = (vec![], vec![], vec![], vec![]);
+        let (mut functions, mut lines, mut columns) = (vec![], vec![], vec![]);
+        let symbols = &dictionary.symbols;
+        for (id, &location) in meta.locations.range().zip(&self.locations) {
+            let entry = symbols.locations()[location as usize];
+            let mapping = self.mapping_numbers.get(&entry.mapping);
+            let of_lines = symbols.lines(location);
+            for at in 0..of_lines.len().max(1) {
+                ids.push(id as i32);
+                mappings.push(mapping.map_or(-1, |&mapping| (meta.mappings.0 + mapping) as i32));
+                addresses.push(entry.address as i64);
+                folded.push(entry.folded);
+                let line = of_lines.get(at);
+                let function = line.map(|line| self.function_numbers[&line.function]);
+                functions.push(function.map_or(-1, |function| (meta.functions.0 + function) as i32));
+                lines.push(line.map_or(0, |line| line.line));
+                columns.push(line.map_or(0, |line| line.column));
+            }
+        }
+        if ids.is_empty() {
+            return Ok(());
+        }
+        write(
+            LOCATIONS,
+            &[
+                Column::I32(&ids),
+                Column::I32(&mappings),
+                Column::I64(&addresses),
+                Column::Bool(&folded),
+                Column::I32(&functions),
+                Column::I64(&lines),
+                Column::I64(&columns),
+            ],
+        )
+    }
+}
