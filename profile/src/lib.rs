@@ -14,6 +14,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod generate;
 pub mod hash;
 pub mod identity;
 pub mod labels;

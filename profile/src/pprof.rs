@@ -7,7 +7,7 @@
 mod decode;
 mod encode;
 mod inflate;
-mod wire;
+pub(crate) mod wire;
 
 pub use decode::{Decoded, Decoder, Dropped};
 pub use encode::encode;

@@ -192,7 +192,26 @@ impl Decoder {
         while !cursor.is_done() {
             let (number, value) = cursor.field("the profile")?;
             self.top_field(number, value, &cursor)?;
+            let grown = match number {
+                2 => self.samples.len(),
+                3 => self.mappings.len(),
+                4 => self.locations.len().max(self.lines.len()),
+                5 => self.functions.len(),
+                6 => self.strings.len(),
+                _ => 0,
+            };
+            // An entry of two bytes takes forty in memory: so count as the tables grow.
+            if grown > limits.entries.min(limits.samples) {
+                self.within(limits)?;
+            }
         }
+        if self.head.types.is_empty() {
+            return Err(DecodeError::NoSampleType);
+        }
+        Ok(())
+    }
+
+    fn within(&self, limits: &Limits) -> Result<(), DecodeError> {
         let tables = [
             ("strings", self.strings.len()),
             ("functions", self.functions.len()),
@@ -208,9 +227,6 @@ impl Decoder {
         if self.samples.len() > limits.samples {
             let (seen, limit) = (self.samples.len(), limits.samples);
             return Err(DecodeError::OverLimit { what: "samples", seen, limit });
-        }
-        if self.head.types.is_empty() {
-            return Err(DecodeError::NoSampleType);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Writing pprof: only what the rows refer to, numbered from one in the order of first use.
 
+use super::wire::{message, number, packed};
 use crate::hash::HashedMap;
 use crate::model::{Profile, ValueType};
 use crate::symbols::{NONE, Symbols};
@@ -39,36 +40,6 @@ impl Numbering {
 struct Encoder<'a> {
     symbols: &'a Symbols,
     tables: Tables,
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-/// A number field; 0 is the default and is not written.
-fn number(out: &mut Vec<u8>, field: u64, value: u64) {
-    if value != 0 {
-        varint(out, field << 3);
-        varint(out, value);
-    }
-}
-
-fn message(out: &mut Vec<u8>, field: u64, content: &[u8]) {
-    varint(out, field << 3 | 2);
-    varint(out, content.len() as u64);
-    out.extend_from_slice(content);
-}
-
-fn packed(out: &mut Vec<u8>, field: u64, values: impl Iterator<Item = u64>) {
-    let mut content = Vec::new();
-    values.for_each(|value| varint(&mut content, value));
-    if !content.is_empty() {
-        message(out, field, &content);
-    }
 }
 
 impl Encoder<'_> {

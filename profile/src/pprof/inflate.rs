@@ -5,6 +5,7 @@ use std::io::Read;
 use super::DecodeError;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+const DEFLATE: u8 = 8;
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// A decompressor that keeps its memory between profiles.
@@ -18,7 +19,8 @@ pub struct Inflater {
 pub fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
     let mut inflater = Inflater::default();
     if is_compressed(bytes) {
-        inflater.inflate(bytes, limit)?;
+        let length = inflater.inflate(bytes, limit)?.len();
+        inflater.buffer.truncate(length);
         return Ok(inflater.buffer);
     }
     Ok(inflater.inflate(bytes, limit)?.to_vec())
@@ -29,6 +31,10 @@ fn is_compressed(bytes: &[u8]) -> bool {
 }
 
 impl Inflater {
+    /// Bytes of memory held between profiles.
+    pub fn memory(&self) -> usize {
+        self.buffer.capacity()
+    }
     /// The plain bytes: decompressed if a magic number says so, else as they are.
     pub fn inflate<'a>(&'a mut self, bytes: &'a [u8], limit: usize) -> Result<&'a [u8], DecodeError> {
         if bytes.starts_with(&GZIP) {
@@ -44,6 +50,11 @@ impl Inflater {
 
     /// The trailer's length is only a hint: the buffer grows from it, never past the limit.
     fn gzip(&mut self, bytes: &[u8], limit: usize) -> Result<&[u8], DecodeError> {
+        // libdeflate reads one member and does not say where it ended. A second one cannot hide: it begins
+        // with these bytes.
+        if memchr::memmem::find(&bytes[2..], &[GZIP[0], GZIP[1], DEFLATE]).is_some() {
+            return self.gzip_members(bytes, limit);
+        }
         let hint = bytes.last_chunk::<4>().map_or(0, |length| u32::from_le_bytes(*length) as usize);
         // Deflate cannot do better than 1032 to 1, so a larger claim is a lie.
         let mut size = hint.min(bytes.len().saturating_mul(1032)).max(64);
@@ -67,12 +78,28 @@ impl Inflater {
         }
     }
 
+    fn gzip_members(&mut self, bytes: &[u8], limit: usize) -> Result<&[u8], DecodeError> {
+        let stream = flate2::bufread::MultiGzDecoder::new(bytes);
+        self.stream("gzip", stream, limit)
+    }
+
     fn zstd(&mut self, bytes: &[u8], limit: usize) -> Result<&[u8], DecodeError> {
-        let damaged =
-            |error: std::io::Error| DecodeError::Compression { format: "zstd", why: error.to_string() };
+        let stream = zstd::stream::read::Decoder::with_buffer(bytes)
+            .map_err(|error| DecodeError::Compression { format: "zstd", why: error.to_string() })?;
+        self.stream("zstd", stream, limit)
+    }
+
+    fn stream(
+        &mut self,
+        format: &'static str,
+        stream: impl Read,
+        limit: usize,
+    ) -> Result<&[u8], DecodeError> {
         self.buffer.clear();
-        let stream = zstd::stream::read::Decoder::with_buffer(bytes).map_err(damaged)?;
-        stream.take(limit as u64 + 1).read_to_end(&mut self.buffer).map_err(damaged)?;
+        stream
+            .take(limit as u64 + 1)
+            .read_to_end(&mut self.buffer)
+            .map_err(|error| DecodeError::Compression { format, why: error.to_string() })?;
         if self.buffer.len() > limit {
             return Err(over(self.buffer.len(), limit));
         }

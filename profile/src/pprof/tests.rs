@@ -1,1 +1,325 @@
-//! Tests of reading and writing.
+//! Hostile and odd input.
+
+use super::wire::{message, number, packed};
+use super::*;
+use crate::generate::arbitrary;
+
+/// A profile with one sample, put together field by field so that each can be made wrong.
+#[derive(Clone)]
+struct Draft {
+    strings: Vec<&'static [u8]>,
+    locations: Vec<Vec<u8>>,
+    functions: Vec<Vec<u8>>,
+    mappings: Vec<Vec<u8>>,
+    samples: Vec<Vec<u8>>,
+    types: usize,
+}
+
+fn fields(list: &[(u64, u64)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    list.iter().for_each(|&(field, value)| number(&mut out, field, value));
+    out
+}
+
+fn sample(path: &[u64], values: &[u64]) -> Vec<u8> {
+    let mut out = Vec::new();
+    packed(&mut out, 1, path.iter().copied());
+    packed(&mut out, 2, values.iter().copied());
+    out
+}
+
+fn location(id: u64, mapping: u64, function: u64) -> Vec<u8> {
+    let mut out = fields(&[(1, id), (2, mapping), (3, 0x1234)]);
+    message(&mut out, 4, &fields(&[(1, function), (2, 7)]));
+    out
+}
+
+impl Draft {
+    fn good() -> Self {
+        Draft {
+            strings: vec![b"", b"cpu", b"nanoseconds", b"main", b"main.go", b"/bin/app"],
+            locations: vec![location(1, 1, 1)],
+            functions: vec![fields(&[(1, 1), (2, 3), (3, 3), (4, 4)])],
+            mappings: vec![fields(&[(1, 1), (2, 0x1000), (3, 0x9000), (5, 5)])],
+            samples: vec![sample(&[1], &[10])],
+            types: 1,
+        }
+    }
+    fn with(change: impl FnOnce(&mut Draft)) -> Vec<u8> {
+        let mut draft = Draft::good();
+        change(&mut draft);
+        draft.bytes()
+    }
+    fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        (0..self.types).for_each(|_| message(&mut out, 1, &fields(&[(1, 1), (2, 2)])));
+        let tables = [(2, &self.samples), (3, &self.mappings), (4, &self.locations), (5, &self.functions)];
+        for (field, entries) in tables {
+            entries.iter().for_each(|entry| message(&mut out, field, entry));
+        }
+        self.strings.iter().for_each(|text| message(&mut out, 6, text));
+        out
+    }
+}
+
+fn read(bytes: &[u8]) -> Result<(Profile, Dropped), DecodeError> {
+    decode(bytes, &Limits::default())
+}
+
+fn refused(bytes: &[u8]) -> DecodeError {
+    read(bytes).expect_err("this must be refused")
+}
+
+fn gzip(raw: &[u8]) -> Vec<u8> {
+    let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::best());
+    let mut out = vec![0; compressor.gzip_compress_bound(raw.len())];
+    let length = compressor.gzip_compress(raw, &mut out).unwrap();
+    out.truncate(length);
+    out
+}
+
+#[test]
+fn a_good_profile_reads() {
+    let (profile, dropped) = read(&Draft::good().bytes()).unwrap();
+    assert_eq!((profile.total(0), profile.samples.len(), dropped), (10, 1, Dropped::default()));
+}
+
+#[test]
+fn a_profile_cut_off_anywhere_is_refused_or_read_but_never_panics() {
+    let raw = encode(&arbitrary(5));
+    for end in 0..raw.len() {
+        let _ = read(&raw[..end]);
+    }
+    let raw = Draft::good().bytes();
+    assert!(matches!(refused(&raw[..raw.len() - 1]), DecodeError::Truncated { .. }));
+    for packed in [gzip(&raw), zstd::encode_all(raw.as_slice(), 3).unwrap()] {
+        for end in 4..packed.len() {
+            assert!(matches!(refused(&packed[..end]), DecodeError::Compression { .. }), "{end}");
+        }
+    }
+}
+
+#[test]
+fn nothing_and_noise_are_refused() {
+    assert_eq!(refused(b""), DecodeError::NoSampleType);
+    assert!(matches!(refused(b"GET / HTTP/1.1"), DecodeError::Malformed { .. }));
+    assert!(matches!(refused(&[0xff; 64]), DecodeError::Malformed { .. }));
+    assert!(matches!(refused(&[0x1f, 0x8b]), DecodeError::Compression { format: "gzip", .. }));
+}
+
+#[test]
+fn a_bomb_stops_at_the_limit_and_takes_no_more_memory() {
+    let limit = 1 << 20;
+    let zeros = vec![0; 64 << 20];
+    for bomb in [gzip(&zeros), zstd::encode_all(zeros.as_slice(), 19).unwrap()] {
+        let mut inflater = Inflater::default();
+        let error = inflater.inflate(&bomb, limit).unwrap_err();
+        assert!(matches!(error, DecodeError::OverLimit { what: "bytes", limit: at, .. } if at == limit));
+        assert!(inflater.memory() <= 2 * limit, "{}", inflater.memory());
+    }
+}
+
+#[test]
+fn a_lying_length_in_the_trailer_neither_allocates_nor_confuses() {
+    let raw = Draft::good().bytes();
+    for lie in [0u32, 1, u32::MAX] {
+        let mut packed = gzip(&raw);
+        let at = packed.len() - 4;
+        packed[at..].copy_from_slice(&lie.to_le_bytes());
+        let mut inflater = Inflater::default();
+        assert!(inflater.inflate(&packed, 1 << 30).is_err());
+        assert!(inflater.memory() <= packed.len() * 1032 * 2);
+    }
+}
+
+#[test]
+fn several_gzip_members_are_one_stream() {
+    let raw = Draft::good().bytes();
+    let (left, right) = raw.split_at(raw.len() / 2);
+    let packed = [gzip(left), gzip(b""), gzip(right)].concat();
+    assert_eq!(inflate(&packed, 1 << 20).unwrap(), raw);
+    assert!(matches!(inflate(&packed, raw.len() - 1), Err(DecodeError::OverLimit { .. })));
+    let padded = [gzip(&raw), vec![0; 7]].concat();
+    assert_eq!(inflate(&padded, 1 << 20).unwrap(), raw);
+}
+
+#[test]
+fn references_outside_the_string_table_are_refused() {
+    let bad = [6, u64::MAX, 1 << 40];
+    for index in bad {
+        let places = [
+            Draft::with(|draft| draft.functions[0] = fields(&[(1, 1), (2, index)])),
+            Draft::with(|draft| draft.functions[0] = fields(&[(1, 1), (3, index)])),
+            Draft::with(|draft| draft.functions[0] = fields(&[(1, 1), (4, index)])),
+            Draft::with(|draft| draft.mappings[0] = fields(&[(1, 1), (5, index)])),
+            Draft::with(|draft| draft.mappings[0] = fields(&[(1, 1), (6, index)])),
+            Draft::with(|draft| message(&mut draft.samples[0], 3, &fields(&[(1, index), (2, 1)]))),
+            Draft::with(|draft| message(&mut draft.samples[0], 3, &fields(&[(1, 1), (2, index)]))),
+            Draft::with(|draft| message(&mut draft.samples[0], 3, &fields(&[(1, 1), (3, 1), (4, index)]))),
+        ];
+        for raw in places {
+            let error = refused(&raw);
+            let wanted = index as i64;
+            assert!(
+                matches!(error, DecodeError::OutOfRange { table: "strings", index, length: 6, .. } if index == wanted),
+                "{error}"
+            );
+        }
+        let mut raw = Draft::good().bytes();
+        number(&mut raw, 14, index);
+        assert!(matches!(refused(&raw), DecodeError::OutOfRange { what: "default_sample_type", .. }));
+    }
+}
+
+#[test]
+fn ids_of_zero_and_ids_used_twice_are_refused() {
+    let zero = Draft::with(|draft| draft.locations[0] = location(0, 1, 1));
+    assert_eq!(refused(&zero), DecodeError::IdZero { what: "location", at: 0 });
+    let zero = Draft::with(|draft| draft.functions[0] = fields(&[(2, 3)]));
+    assert_eq!(refused(&zero), DecodeError::IdZero { what: "function", at: 0 });
+    let zero = Draft::with(|draft| draft.mappings[0] = fields(&[(2, 3)]));
+    assert_eq!(refused(&zero), DecodeError::IdZero { what: "mapping", at: 0 });
+    let twice = Draft::with(|draft| draft.locations.push(location(1, 1, 1)));
+    assert_eq!(refused(&twice), DecodeError::IdTwice { what: "location", id: 1 });
+    let twice = Draft::with(|draft| draft.functions.push(fields(&[(1, 1), (2, 3)])));
+    assert_eq!(refused(&twice), DecodeError::IdTwice { what: "function", id: 1 });
+}
+
+#[test]
+fn sparse_and_unordered_ids_are_found() {
+    let raw = Draft::with(|draft| {
+        draft.locations = vec![location(u64::MAX, 1, 1), location(3, 0, 1)];
+        draft.samples = vec![sample(&[3, u64::MAX], &[1]), sample(&[u64::MAX], &[2])];
+    });
+    let (profile, dropped) = read(&raw).unwrap();
+    assert_eq!((profile.total(0), profile.dictionary.stacks.len(), dropped), (3, 2, Dropped::default()));
+}
+
+#[test]
+fn what_refers_to_nothing_is_dropped_and_counted() {
+    let raw = Draft::with(|draft| {
+        draft.locations.push(location(2, 9, 1));
+        draft.locations.push(location(3, 1, 9));
+        draft.samples.extend([sample(&[2], &[20]), sample(&[3], &[40]), sample(&[1, 7], &[80])]);
+        draft.samples.push(sample(&[0], &[160]));
+    });
+    let (profile, dropped) = read(&raw).unwrap();
+    assert_eq!(dropped, Dropped { samples: 2, lines: 1, mappings: 1 });
+    assert_eq!(profile.total(0), 70);
+}
+
+#[test]
+fn a_sample_with_the_wrong_number_of_values_is_refused() {
+    for (values, seen) in [(&[][..], 0), (&[1, 2][..], 2)] {
+        let raw = Draft::with(|draft| draft.samples[0] = sample(&[1], values));
+        assert_eq!(refused(&raw), DecodeError::ValueCount { sample: 0, seen, expected: 1 });
+    }
+    let raw = Draft::with(|draft| draft.types = 0);
+    assert_eq!(refused(&raw), DecodeError::NoSampleType);
+}
+
+#[test]
+fn the_string_table_begins_empty_and_is_text() {
+    let raw = Draft::with(|draft| draft.strings[0] = b"x");
+    assert_eq!(refused(&raw), DecodeError::NoEmptyString);
+    let raw = Draft::with(|draft| draft.strings.clear());
+    assert_eq!(refused(&raw), DecodeError::NoEmptyString);
+    let raw = Draft::with(|draft| draft.strings[4] = b"ok\xff");
+    assert_eq!(refused(&raw), DecodeError::NotUtf8 { index: 4 });
+    let raw = Draft::with(|draft| draft.strings.push(b"\xe2\x82"));
+    assert_eq!(refused(&raw), DecodeError::NotUtf8 { index: 6 });
+}
+
+#[test]
+fn a_million_frames_are_over_the_limit_or_read_without_recursion() {
+    let raw = Draft::with(|draft| draft.samples[0] = sample(&vec![1; 1_000_000], &[1]));
+    let error = refused(&raw);
+    assert_eq!(error, DecodeError::OverLimit { what: "frames", seen: 1_000_000, limit: 100_000 });
+    let limits = Limits { depth: 1_000_000, ..Limits::default() };
+    let (profile, _) = decode(&raw, &limits).unwrap();
+    assert_eq!(profile.dictionary.stacks.locations(0).count(), 1_000_000);
+    assert_eq!(decode(&encode(&profile), &limits).unwrap().0.total(0), 1);
+}
+
+#[test]
+fn each_limit_is_named() {
+    let mut labelled = Draft::good();
+    (0..3).for_each(|_| message(&mut labelled.samples[0], 3, &fields(&[(1, 1), (2, 1)])));
+    labelled.samples.push(labelled.samples[0].clone());
+    let raw = labelled.bytes();
+    let small = [
+        ("bytes", Limits { bytes: raw.len() - 1, ..Limits::default() }),
+        ("samples", Limits { samples: 1, ..Limits::default() }),
+        ("labels", Limits { labels: 2, ..Limits::default() }),
+        ("frames", Limits { depth: 0, ..Limits::default() }),
+        ("strings", Limits { entries: 5, ..Limits::default() }),
+    ];
+    for (name, limits) in small {
+        let error = decode(&raw, &limits).expect_err(name);
+        assert!(matches!(error, DecodeError::OverLimit { what, .. } if what == name), "{error}");
+    }
+    let lines = Draft::with(|draft| {
+        (0..9).for_each(|_| message(&mut draft.locations[0], 4, &fields(&[(1, 1)])));
+    });
+    let error = decode(&lines, &Limits { entries: 8, ..Limits::default() }).unwrap_err();
+    assert_eq!(error, DecodeError::OverLimit { what: "lines", seen: 10, limit: 8 });
+}
+
+/// Two bytes in the file must not become forty in memory before anyone counts them.
+#[test]
+fn limits_hold_while_the_tables_grow() {
+    let mut raw = Vec::new();
+    (0..1_000_000).for_each(|_| message(&mut raw, 4, b""));
+    let mut decoder = Decoder::default();
+    let limits = Limits { entries: 1000, ..Limits::default() };
+    let error =
+        decoder.decode(&raw, &limits, &mut Dictionary::default(), &mut Decoded::default()).unwrap_err();
+    assert_eq!(error, DecodeError::OverLimit { what: "locations", seen: 1001, limit: 1000 });
+}
+
+#[test]
+fn fields_of_the_wrong_kind_are_refused_and_unknown_ones_are_skipped() {
+    for field in [1, 2, 3, 4, 5, 6, 11] {
+        let mut raw = Draft::good().bytes();
+        number(&mut raw, field, 1);
+        assert!(matches!(refused(&raw), DecodeError::Malformed { .. }), "field {field}");
+    }
+    let mut raw = Draft::good().bytes();
+    message(&mut raw, 9, b"soon");
+    assert!(matches!(refused(&raw), DecodeError::Malformed { .. }));
+    let mut raw = Draft::good().bytes();
+    message(&mut raw, 99, b"from the future");
+    number(&mut raw, 98, 7);
+    assert_eq!(read(&raw).unwrap().0.total(0), 10);
+    raw.push(0);
+    assert!(matches!(refused(&raw), DecodeError::Malformed { why: "field number 0", .. }));
+}
+
+#[test]
+fn numbers_over_64_bits_are_refused() {
+    let mut raw = Draft::good().bytes();
+    raw.extend([9 << 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]);
+    assert!(matches!(refused(&raw), DecodeError::Malformed { why: "a number over 64 bits", .. }));
+}
+
+#[test]
+fn unpacked_numbers_read_like_packed_ones() {
+    let mut plain = fields(&[(1, 1), (1, 1)]);
+    plain.extend(fields(&[(2, 10)]));
+    let unpacked = Draft::with(|draft| draft.samples[0] = plain);
+    let packed = Draft::with(|draft| draft.samples[0] = sample(&[1, 1], &[10]));
+    let hash = |raw: &[u8]| read(raw).unwrap().0.dictionary.stacks.hash(0);
+    assert_eq!(hash(&unpacked), hash(&packed));
+}
+
+/// A decoder that refused one profile reads the next as if nothing had been.
+#[test]
+fn a_refusal_leaves_nothing_behind() {
+    let (mut decoder, mut dictionary, mut decoded) =
+        (Decoder::default(), Dictionary::default(), Decoded::default());
+    let bad = Draft::with(|draft| draft.samples.push(sample(&[1], &[1, 2])));
+    let limits = Limits::default();
+    assert!(decoder.decode(&bad, &limits, &mut dictionary, &mut decoded).is_err());
+    decoder.decode(&Draft::good().bytes(), &limits, &mut dictionary, &mut decoded).unwrap();
+    assert_eq!((decoded.samples.values.as_slice(), decoded.dropped), (&[10][..], Dropped::default()));
+}

@@ -1,4 +1,5 @@
-//! Protobuf's wire format, read from a slice with every bound checked and every place known.
+//! Protobuf's wire format: read from a slice with every bound checked and every place known; written by
+//! appending.
 
 use super::DecodeError;
 
@@ -100,5 +101,37 @@ impl<'a> Cursor<'a> {
         }
         self.at += length;
         Ok(Value::Fixed)
+    }
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// A number field; 0 is the default and is not written.
+pub(crate) fn number(out: &mut Vec<u8>, field: u64, value: u64) {
+    if value != 0 {
+        varint(out, field << 3);
+        varint(out, value);
+    }
+}
+
+/// A field of bytes, a text or a message.
+pub(crate) fn message(out: &mut Vec<u8>, field: u64, content: &[u8]) {
+    varint(out, field << 3 | 2);
+    varint(out, content.len() as u64);
+    out.extend_from_slice(content);
+}
+
+/// A field of many numbers; none of them is not written.
+pub(crate) fn packed(out: &mut Vec<u8>, field: u64, values: impl Iterator<Item = u64>) {
+    let mut content = Vec::new();
+    values.for_each(|value| varint(&mut content, value));
+    if !content.is_empty() {
+        message(out, field, &content);
     }
 }

@@ -1,0 +1,370 @@
+//! The reference set R.
+
+use super::random::Random;
+use super::world::{Frame, Namer, World, binary_build_id, binary_file};
+use crate::hash::HashedMap;
+use crate::labels::Labels;
+use crate::model::{Dictionary, Header, Profile, Samples, ValueType};
+use crate::pprof::wire::{message, number, packed};
+
+const PODS: usize = 20;
+const FUNCTIONS: usize = 6_000;
+const BINARIES: usize = 40;
+const STACKS: usize = 12_000;
+const ROWS: usize = 864;
+const STEP_NANOS: i64 = 15_000_000_000;
+const STEPS_AN_HOUR: usize = 240;
+/// Popularity stands still this long, so that short sets are the same with and without drift.
+const HOURS_WITHOUT_DRIFT: usize = 3;
+const PERIOD: i64 = 10_000_000;
+/// 2024-01-01T00:00:00Z.
+const START_NANOS: i64 = 1_704_067_200_000_000_000;
+
+/// One service: 20 pods, a CPU profile each 15 s, 12 000 distinct stacks of which a profile holds 864.
+///
+/// Profile `i` is of pod `i % 20`, in step `i / 20`.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    seed: u64,
+    start_nanos: i64,
+    world: World,
+    /// The rank that each pod puts in the place of a rank.
+    orders: Vec<Vec<u32>>,
+}
+
+impl Reference {
+    /// Profiles in R-1k.
+    pub const R_1K: usize = 1_200;
+    /// Profiles in R-10k.
+    pub const R_10K: usize = 10_000;
+    /// Profiles in R-100k.
+    pub const R_100K: usize = 100_000;
+    /// Samples in each profile.
+    pub const SAMPLES: usize = ROWS;
+    /// The seed of the published figures.
+    pub const SEED: u64 = 1;
+
+    /// The set of a seed.
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::of(&[seed, 0]);
+        let functions = Namer::new().functions(&mut random, FUNCTIONS, BINARIES);
+        let world = World::grow(&mut random, functions, STACKS);
+        let orders = (0..PODS).map(|_| pod_order(&mut random)).collect();
+        Reference { seed, start_nanos: START_NANOS, world, orders }
+    }
+    /// The same set with another first step; times are all that changes.
+    pub fn starting_at(mut self, nanos: i64) -> Self {
+        self.start_nanos = nanos;
+        self
+    }
+    /// When profile `i` was taken, Unix nanoseconds; the pods are a millisecond apart.
+    pub fn time(&self, i: usize) -> i64 {
+        self.start_nanos + (i / PODS) as i64 * STEP_NANOS + (i % PODS) as i64 * 1_000_000
+    }
+    /// The labels that profile `i` is pushed with.
+    pub fn labels(&self, i: usize) -> Labels {
+        let pod = format!("checkout-7d4b9c-{:02}", i % PODS);
+        let pairs = [
+            ("service_name", "checkout"),
+            ("namespace", "shop"),
+            ("region", "eu-west-1"),
+            ("pod", pod.as_str()),
+        ];
+        Labels::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())))
+    }
+    /// The rows of profile `i`: stack (0 to 11 999) and value, by stack.
+    pub fn rows(&self, i: usize) -> Vec<(u32, i64)> {
+        let mut random = Random::of(&[self.seed, 1, i as u64]);
+        let drifted = self.drifted(i / PODS / STEPS_AN_HOUR);
+        let order = &self.orders[i % PODS];
+        let stacks = self.world.draw(&mut random, ROWS, |rank| {
+            let stack = order[rank];
+            drifted.as_ref().map_or(stack, |drifted| drifted[stack as usize])
+        });
+        stacks.into_iter().map(|stack| (stack, (1 + random.exponential(3.0) as i64) * PERIOD)).collect()
+    }
+    /// Who stands where in an hour: each hour, 1 % of the stacks change places with others.
+    fn drifted(&self, hour: usize) -> Option<Vec<u32>> {
+        if hour < HOURS_WITHOUT_DRIFT {
+            return None;
+        }
+        let mut stacks: Vec<u32> = (0..STACKS as u32).collect();
+        for past in HOURS_WITHOUT_DRIFT..=hour {
+            let mut random = Random::of(&[self.seed, 2, past as u64]);
+            for _ in 0..STACKS / 200 {
+                stacks.swap(random.below(STACKS), random.below(STACKS));
+            }
+        }
+        Some(stacks)
+    }
+    /// A dictionary in which the set's stacks have the ids of [`rows`](Self::rows).
+    pub fn dictionary(&self) -> Dictionary {
+        let mut dictionary = Dictionary::default();
+        for stack in 0..STACKS as u32 {
+            self.world.intern(stack, &mut dictionary);
+        }
+        dictionary
+    }
+    /// What profile `i` says of itself.
+    pub fn header(&self, i: usize) -> Header {
+        let cpu = ValueType::new("cpu", "nanoseconds");
+        Header {
+            types: vec![cpu.clone()],
+            period_type: Some(cpu),
+            period: PERIOD,
+            time_nanos: self.time(i),
+            duration_nanos: STEP_NANOS,
+            ..Header::default()
+        }
+    }
+    /// Profile `i` with a dictionary of its own.
+    pub fn profile(&self, i: usize) -> Profile {
+        let mut dictionary = Dictionary::default();
+        let mut samples = Samples::default();
+        for (stack, value) in self.rows(i) {
+            samples.push(self.world.intern(stack, &mut dictionary), 0, &[value]);
+        }
+        Profile { header: self.header(i), samples, dictionary }
+    }
+    /// Profile `i` as uncompressed pprof. The set's published hash is over these bytes.
+    pub fn pprof(&self, i: usize) -> Vec<u8> {
+        let mut writer = Writer::new(&self.world);
+        writer.value_type(1);
+        for (stack, value) in self.rows(i) {
+            writer.sample(stack, value);
+        }
+        writer.finish(self.time(i))
+    }
+    /// The first `count` profiles as uncompressed pprof.
+    pub fn profiles(&self, count: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
+        (0..count).map(|i| self.pprof(i))
+    }
+}
+
+/// A light shuffle: neighbours in popularity change places.
+fn pod_order(random: &mut Random) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..STACKS as u32).collect();
+    for _ in 0..STACKS / 3 {
+        let at = random.below(STACKS - 20);
+        order.swap(at, at + random.below(20));
+    }
+    order
+}
+
+/// Writes pprof as an agent would: tables numbered by first use. It stays as it is, whatever becomes of
+/// [`encode`](crate::pprof::encode), or the set would change.
+struct Writer<'a> {
+    world: &'a World,
+    out: Vec<u8>,
+    texts: Vec<String>,
+    text_ids: std::collections::BTreeMap<String, u64>,
+    location_ids: HashedMap<u64, u64>,
+    locations: Vec<u8>,
+    function_ids: HashedMap<u32, u64>,
+    functions: Vec<u8>,
+    mapping_ids: HashedMap<u32, u64>,
+    mappings: Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(world: &'a World) -> Self {
+        let mut writer = Writer {
+            world,
+            out: Vec::with_capacity(1 << 19),
+            texts: Vec::new(),
+            text_ids: std::collections::BTreeMap::new(),
+            location_ids: HashedMap::default(),
+            locations: Vec::new(),
+            function_ids: HashedMap::default(),
+            functions: Vec::new(),
+            mapping_ids: HashedMap::default(),
+            mappings: Vec::new(),
+        };
+        writer.text("");
+        writer
+    }
+    fn text(&mut self, text: &str) -> u64 {
+        if let Some(&index) = self.text_ids.get(text) {
+            return index;
+        }
+        let index = self.texts.len() as u64;
+        self.texts.push(text.to_owned());
+        self.text_ids.insert(text.to_owned(), index);
+        index
+    }
+    fn value_type(&mut self, field: u64) {
+        let mut content = Vec::new();
+        number(&mut content, 1, self.text("cpu"));
+        number(&mut content, 2, self.text("nanoseconds"));
+        message(&mut self.out, field, &content);
+    }
+    fn sample(&mut self, stack: u32, value: i64) {
+        let world = self.world;
+        let path: Vec<u64> = world.stacks[stack as usize].iter().map(|&frame| self.location(frame)).collect();
+        let mut content = Vec::new();
+        packed(&mut content, 1, path.into_iter());
+        packed(&mut content, 2, std::iter::once(value as u64));
+        message(&mut self.out, 2, &content);
+    }
+    fn location(&mut self, frame: Frame) -> u64 {
+        let key = u64::from(frame.function) << 32 | u64::from(frame.line);
+        if let Some(&id) = self.location_ids.get(&key) {
+            return id;
+        }
+        let id = self.location_ids.len() as u64 + 1;
+        self.location_ids.insert(key, id);
+        let (mut content, mut line) = (Vec::new(), Vec::new());
+        number(&mut line, 1, self.function(frame.function));
+        number(&mut line, 2, u64::from(frame.line));
+        let binary = self.world.functions[frame.function as usize].binary;
+        number(&mut content, 1, id);
+        number(&mut content, 2, self.mapping(binary));
+        number(&mut content, 3, self.world.address(frame));
+        message(&mut content, 4, &line);
+        message(&mut self.locations, 4, &content);
+        id
+    }
+    fn function(&mut self, function: u32) -> u64 {
+        if let Some(&id) = self.function_ids.get(&function) {
+            return id;
+        }
+        let id = self.function_ids.len() as u64 + 1;
+        self.function_ids.insert(function, id);
+        let code = &self.world.functions[function as usize];
+        let mut content = Vec::new();
+        number(&mut content, 1, id);
+        number(&mut content, 2, self.text(&code.name));
+        number(&mut content, 3, self.text(&code.name));
+        number(&mut content, 4, self.text(&code.file));
+        message(&mut self.functions, 5, &content);
+        id
+    }
+    fn mapping(&mut self, binary: u32) -> u64 {
+        if let Some(&id) = self.mapping_ids.get(&binary) {
+            return id;
+        }
+        let id = self.mapping_ids.len() as u64 + 1;
+        self.mapping_ids.insert(binary, id);
+        let mut content = Vec::new();
+        number(&mut content, 1, id);
+        number(&mut content, 2, u64::from(binary) << 24);
+        number(&mut content, 3, u64::from(binary + 1) << 24);
+        number(&mut content, 5, self.text(&binary_file(binary)));
+        number(&mut content, 6, self.text(&binary_build_id(binary)));
+        for flag in 7..10 {
+            number(&mut content, flag, 1);
+        }
+        message(&mut self.mappings, 3, &content);
+        id
+    }
+    fn finish(mut self, time_nanos: i64) -> Vec<u8> {
+        for table in [&self.mappings, &self.locations, &self.functions] {
+            self.out.extend_from_slice(table);
+        }
+        for text in &self.texts {
+            message(&mut self.out, 6, text.as_bytes());
+        }
+        number(&mut self.out, 9, time_nanos as u64);
+        number(&mut self.out, 10, STEP_NANOS as u64);
+        self.value_type(11);
+        number(&mut self.out, 12, PERIOD as u64);
+        self.out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::OnceLock;
+
+    use xxhash_rust::xxh3::Xxh3;
+
+    use super::*;
+    use crate::pprof::{self, Limits};
+
+    fn set() -> &'static Reference {
+        static SET: OnceLock<Reference> = OnceLock::new();
+        SET.get_or_init(|| Reference::new(Reference::SEED))
+    }
+
+    fn hash(count: usize) -> u64 {
+        let mut hash = Xxh3::new();
+        set().profiles(count).for_each(|raw| hash.update(&raw));
+        hash.digest()
+    }
+
+    /// Whoever changes these numbers makes all published figures incomparable.
+    #[test]
+    fn the_bytes_of_the_set_never_change() {
+        assert_eq!(format!("{:016x}", hash(20)), "d0e6edc37d6c7cf0");
+        if !cfg!(debug_assertions) {
+            assert_eq!(format!("{:016x}", hash(Reference::R_1K)), "0");
+        }
+    }
+
+    #[test]
+    fn the_means_are_those_of_the_recipe() {
+        let (count, mut raw_bytes, mut gzip_bytes, mut locations, mut frames) = (40, 0, 0, 0, 0);
+        let mut deflate = libdeflater::Compressor::new(libdeflater::CompressionLvl::new(6).unwrap());
+        for raw in set().profiles(count) {
+            let mut packed = vec![0; deflate.gzip_compress_bound(raw.len())];
+            gzip_bytes += deflate.gzip_compress(&raw, &mut packed).unwrap();
+            raw_bytes += raw.len();
+            let (profile, dropped) = pprof::decode(&raw, &Limits::default()).unwrap();
+            assert_eq!(dropped, pprof::Dropped::default());
+            assert_eq!(profile.samples.len(), ROWS);
+            locations += profile.dictionary.symbols.locations().len();
+            let stacks = &profile.dictionary.stacks;
+            frames += (0..ROWS as u32).map(|stack| stacks.locations(stack).count()).sum::<usize>();
+        }
+        let samples = count * ROWS;
+        let within = |what: &str, seen: usize, wanted: usize| {
+            println!("{what}: {seen}");
+            assert!(seen.abs_diff(wanted) * 20 <= wanted, "{what}: {seen}, wanted {wanted} to 5 %");
+        };
+        within("raw bytes a sample", raw_bytes / samples, 475);
+        within("gzipped bytes a sample", gzip_bytes / samples, 180);
+        within("locations a profile", locations / count, 3_700);
+        // Drawn with mean 22; a stack that would end within what it shares grows longer.
+        within("frames a stack", frames / samples, 25);
+    }
+
+    #[test]
+    fn names_and_stacks_are_within_the_recipe() {
+        let world = &set().world;
+        let lengths: Vec<usize> = world.functions.iter().map(|code| code.name.len()).collect();
+        assert!(lengths.iter().all(|length| (10..=130).contains(length)));
+        let mean = lengths.iter().sum::<usize>() / FUNCTIONS;
+        assert!((40..=60).contains(&mean), "{mean}");
+        let names: BTreeSet<&str> = world.functions.iter().map(|code| code.name.as_str()).collect();
+        assert_eq!(names.len(), FUNCTIONS);
+        assert_eq!(world.stacks.iter().collect::<BTreeSet<_>>().len(), STACKS);
+        assert!(world.stacks.iter().all(|stack| (1..=64).contains(&stack.len())));
+    }
+
+    #[test]
+    fn rows_bytes_and_profile_say_the_same() {
+        let (profile, _) = pprof::decode(&set().pprof(7), &Limits::default()).unwrap();
+        let made = set().profile(7);
+        assert_eq!(profile.header, made.header);
+        let by_hash = |profile: &Profile| -> BTreeSet<(u128, i64)> {
+            let rows = profile.samples.rows(1);
+            rows.map(|(stack, _, values)| (profile.dictionary.stacks.hash(stack), values[0])).collect()
+        };
+        assert_eq!(by_hash(&profile), by_hash(&made));
+        let shared = set().dictionary();
+        let rows = set().rows(7).into_iter();
+        assert_eq!(by_hash(&made), rows.map(|(stack, value)| (shared.stacks.hash(stack), value)).collect());
+    }
+
+    #[test]
+    fn popularity_drifts_one_percent_an_hour_after_three_hours() {
+        assert!(set().drifted(2).is_none());
+        let moved = |hour| {
+            let drifted = set().drifted(hour).unwrap();
+            (0..).zip(drifted).filter(|(rank, stack): &(u32, u32)| rank != stack).count()
+        };
+        assert!((110..=120).contains(&moved(3)), "{}", moved(3));
+        assert!((1_000..=1_200).contains(&moved(12)), "{}", moved(12));
+    }
+}
