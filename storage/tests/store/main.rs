@@ -1,0 +1,267 @@
+//! What every bucket must do, and what must hold when it misbehaves.
+
+mod server;
+
+use std::time::Duration;
+
+use athanor_chassis::config::Sources;
+use athanor_chassis::{Clock, Code, Coded, Random, Timestamp};
+use athanor_storage::path::{FileName, Key, Owner, Prefix};
+use athanor_storage::{Config, Patience, Store, StoreDeps, StoreError};
+use bytes::Bytes;
+use futures::future::join_all;
+use server::{Fault, Server};
+
+fn open(config: &Config) -> Store {
+    Store::open(config, StoreDeps { clock: Clock::system(), random: Random::seeded(1) }).unwrap()
+}
+
+fn key(block: u128, file: &str) -> Key {
+    Key::Block { owner: Owner::Shared, block, file: FileName::new(file).unwrap() }
+}
+
+fn memory() -> Config {
+    Config { memory: true, ..Config::default() }
+}
+
+async fn store_conformance(store: &Store) {
+    let samples = key(1, "samples.parquet");
+    store.create(&samples, Bytes::from_static(b"0123456789")).await.unwrap();
+    let taken = store.create(&samples, Bytes::from_static(b"other")).await.unwrap_err();
+    assert!(matches!(taken, StoreError::Exists { .. }) && taken.code() == Code::Conflict, "{taken:?}");
+    assert_eq!(store.get(&samples).await.unwrap(), "0123456789");
+    assert_eq!(store.get_range(&samples, 2..5).await.unwrap(), "234");
+    let parts = store.get_ranges(&samples, &[7..9, 0..2, 3..4]).await.unwrap();
+    assert_eq!(parts, ["78", "01", "3"]);
+    assert_eq!(store.head(&samples).await.unwrap().size, 10);
+
+    let missing = key(9, "none");
+    for error in [store.get(&missing).await.unwrap_err(), store.head(&missing).await.unwrap_err()] {
+        assert_eq!(error.code(), Code::NotFound);
+        assert!(error.to_string().contains(&missing.to_string()), "{error}");
+    }
+
+    let mut expected = vec![samples.to_string()];
+    for block in 2..7 {
+        let key = key(block, "meta.json");
+        store.create(&key, Bytes::from_static(b"{}")).await.unwrap();
+        expected.push(key.to_string());
+    }
+    store.create(&Key::Snapshot { index: 3 }, Bytes::new()).await.unwrap();
+    assert_eq!(list(store, &Prefix::Blocks).await, expected);
+    assert_eq!(list(store, &Prefix::Block(Owner::Shared, 1)).await, expected[..1]);
+    assert_eq!(list(store, &Prefix::Snapshots).await, [Key::Snapshot { index: 3 }.to_string()]);
+    assert_eq!(list(store, &Prefix::Debuginfo).await, Vec::<String>::new());
+
+    for _twice in 0..2 {
+        store.delete(&samples).await.unwrap();
+    }
+    assert_eq!(list(store, &Prefix::Blocks).await, expected[1..]);
+    store.create(&samples, Bytes::from_static(b"again")).await.unwrap();
+}
+
+/// All keys below a prefix, two to a page; each must be a key of ours.
+async fn list(store: &Store, below: &Prefix) -> Vec<String> {
+    let mut keys: Vec<String> = Vec::new();
+    loop {
+        let page = store.list(below, keys.last().map(String::as_str), 2).await.unwrap();
+        let last = page.len() < 2;
+        keys.extend(page.into_iter().map(|entry| Key::parse(&entry.key).unwrap().to_string()));
+        if last {
+            return keys;
+        }
+    }
+}
+
+async fn one_of_many_creates_wins(store: &Store) {
+    let key = key(77, "race");
+    let bodies: Vec<Bytes> = (0..16_u8).map(|writer| Bytes::from(vec![writer; 1000])).collect();
+    let outcomes = join_all(bodies.iter().map(|body| store.create(&key, body.clone()))).await;
+    let won: Vec<usize> = (0..16).filter(|writer| outcomes[*writer].is_ok()).collect();
+    assert_eq!(won.len(), 1, "{outcomes:?}");
+    assert_eq!(store.get(&key).await.unwrap(), bodies[won[0]]);
+}
+
+#[tokio::test]
+async fn memory_conforms() {
+    let store = open(&memory());
+    store_conformance(&store).await;
+    one_of_many_creates_wins(&store).await;
+}
+
+#[tokio::test]
+async fn a_local_folder_conforms_and_outlives_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config { local: Some(folder.path().join("a/bucket")), ..Config::default() };
+    let store = open(&config);
+    store_conformance(&store).await;
+    one_of_many_creates_wins(&store).await;
+    let before = list(&store, &Prefix::Blocks).await;
+    drop(store);
+    assert_eq!(list(&open(&config), &Prefix::Blocks).await, before);
+}
+
+#[tokio::test]
+async fn an_s3_server_conforms() {
+    let server = Server::start().await;
+    store_conformance(&open(&server.config())).await;
+}
+
+#[tokio::test]
+async fn a_prefix_keeps_two_stores_in_one_bucket_apart() {
+    let server = Server::start().await;
+    let with_prefix = |prefix: &str| open(&Config { prefix: prefix.to_owned(), ..server.config() });
+    let (a, b) = (with_prefix("teams/a"), with_prefix("/teams/b/"));
+    store_conformance(&a).await;
+    store_conformance(&b).await;
+}
+
+#[tokio::test]
+async fn calls_outlive_answers_that_say_try_again() {
+    let server = Server::start().await;
+    let store = open(&server.config());
+    let key = key(1, "f");
+    server.plan([Fault::Answer(500), Fault::Answer(503), Fault::Answer(429)]);
+    store.create(&key, Bytes::from_static(b"x")).await.unwrap();
+    assert_eq!(server.seen(), 4);
+    server.plan([Fault::LoseTheAnswer, Fault::Answer(502)]);
+    assert_eq!(store.get(&key).await.unwrap(), "x");
+    server.plan([Fault::Answer(503)]);
+    assert_eq!(list(&store, &Prefix::Blocks).await, [key.to_string()]);
+    server.plan([Fault::LoseTheAnswer]);
+    store.delete(&key).await.unwrap();
+}
+
+#[tokio::test]
+async fn patience_ends_with_a_message_that_tells_the_story() {
+    let server = Server::start().await;
+    let store = open(&server.config());
+    server.plan([Fault::Answer(503); 4]);
+    let error = store.get(&key(1, "f")).await.unwrap_err();
+    assert!(matches!(error, StoreError::GaveUp { attempts: 4, .. }), "{error:?}");
+    assert_eq!((error.code(), server.seen()), (Code::Unavailable, 4));
+    let text = format!("cannot get {}: gave up after 4 attempts", key(1, "f"));
+    assert_eq!(error.to_string(), text);
+}
+
+#[tokio::test]
+async fn what_cannot_change_is_not_tried_again() {
+    let server = Server::start().await;
+    assert_eq!(open(&server.config()).get(&key(1, "f")).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(server.seen(), 1);
+    let mut config = server.config();
+    config.s3.as_mut().unwrap().secret_key = Some(athanor_chassis::config::Secret::new("wrong"));
+    let error = open(&config).get(&key(1, "f")).await.unwrap_err();
+    assert_eq!((error.code(), server.seen()), (Code::PermissionDenied, 2), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_was_lost_is_not_taken_for_a_conflict() {
+    let server = Server::start().await;
+    let store = open(&server.config());
+    server.plan([Fault::LoseTheAnswer]);
+    store.create(&key(1, "f"), Bytes::from_static(b"mine")).await.unwrap();
+    assert_eq!(store.get(&key(1, "f")).await.unwrap(), "mine");
+}
+
+#[tokio::test]
+async fn a_name_taken_by_others_is_a_conflict_also_after_a_lost_answer() {
+    let server = Server::start().await;
+    let store = open(&server.config());
+    store.create(&key(1, "f"), Bytes::from_static(b"theirs")).await.unwrap();
+    for body in ["mine", "mine!!"] {
+        server.plan([Fault::LoseTheAnswer]);
+        let error = store.create(&key(1, "f"), Bytes::from_static(body.as_bytes())).await.unwrap_err();
+        assert!(matches!(error, StoreError::Exists { .. }), "{error:?}");
+    }
+    assert_eq!(store.get(&key(1, "f")).await.unwrap(), "theirs");
+}
+
+#[tokio::test]
+async fn an_attempt_without_an_answer_is_given_up_and_tried_again() {
+    let server = Server::start().await;
+    let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+    let store = Store::open(&server.config(), StoreDeps { clock, random: Random::seeded(1) }).unwrap();
+    server.plan([Fault::Hold]);
+    let key = key(1, "f");
+    let (created, ()) = tokio::join!(store.create(&key, Bytes::from_static(b"x")), async {
+        server.until_seen(1).await;
+        hand.advance(Patience::default().attempt_timeout);
+        hand.until_sleeping(1).await;
+        assert!(hand.advance_to_next(), "waits before the second attempt");
+    });
+    created.unwrap();
+    assert_eq!(store.get(&key).await.unwrap(), "x");
+}
+
+#[tokio::test]
+async fn the_deadline_of_the_whole_call_holds_however_many_attempts_are_left() {
+    let server = Server::start().await;
+    let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+    let patience =
+        Patience { attempts: 100, total_timeout: Duration::from_secs(50), ..server.config().patience };
+    let config = Config { patience, ..server.config() };
+    let store = Store::open(&config, StoreDeps { clock: clock.clone(), random: Random::seeded(1) }).unwrap();
+    server.plan([Fault::Hold; 3]);
+    let key = key(1, "f");
+    let (got, ()) = tokio::join!(store.get(&key), async {
+        server.until_seen(1).await;
+        assert!(hand.advance_to_next(), "the first attempt ends after 30 seconds");
+        hand.until_sleeping(1).await;
+        assert!(hand.advance_to_next(), "the wait between them");
+        server.until_seen(2).await;
+        assert!(hand.advance_to_next(), "the second attempt gets only what is left");
+    });
+    let error = got.unwrap_err();
+    assert!(matches!(error, StoreError::Deadline { attempts: 2, .. }), "{error:?}");
+    assert_eq!((error.code(), clock.monotonic()), (Code::Deadline, Duration::from_secs(50)));
+}
+
+#[tokio::test]
+async fn no_more_calls_are_under_way_than_may() {
+    let server = Server::start().await;
+    let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+    let patience = Patience { attempts: 1, ..Patience::default() };
+    let config = Config { max_concurrent: 1, patience, ..server.config() };
+    let store = Store::open(&config, StoreDeps { clock, random: Random::seeded(1) }).unwrap();
+    server.plan([Fault::Hold]);
+    let (first, second) = (key(1, "f"), key(2, "f"));
+    let (held, waited, ()) = tokio::join!(store.get(&first), store.get(&second), async {
+        server.until_seen(1).await;
+        hand.until_sleeping(1).await;
+        assert_eq!(server.seen(), 1);
+        hand.advance(Patience::default().attempt_timeout);
+    });
+    assert_eq!(held.unwrap_err().code(), Code::Deadline);
+    assert_eq!(waited.unwrap_err().code(), Code::NotFound);
+}
+
+#[test]
+fn a_configuration_names_exactly_one_bucket() {
+    let deps = || StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
+    let both = Config { local: Some("x".into()), ..memory() };
+    let idle = Config { max_concurrent: 0, ..memory() };
+    let nowhere = Config { local: Some("/dev/null/x".into()), ..Config::default() };
+    for config in [Config::default(), both, idle, nowhere] {
+        assert_eq!(Store::open(&config, deps()).unwrap_err().code(), Code::Invalid, "{config:?}");
+    }
+    assert!(format!("{:?}", Store::open(&memory(), deps()).unwrap()).contains("InMemory"));
+}
+
+#[test]
+fn every_vendor_is_configured_from_flags() {
+    let deps = || StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
+    let key = "gcs.service_account_key='{\"private_key\":\"k\",\"private_key_id\":\"i\",\"client_email\":\"e\",\"disable_oauth\":true}'";
+    for flags in [
+        &["s3.bucket=b", "s3.region=eu-central-1", "patience.attempt_timeout=5s"][..],
+        &["azure.account=a", "azure.container=c", "azure.access_key=a2V5"],
+        &["gcs.bucket=b", key],
+    ] {
+        let loaded = Sources::default().flags(flags.iter().copied()).unwrap().load::<Config>().unwrap();
+        Store::open(&loaded.value, deps()).unwrap();
+        let shown = serde_json::to_string(&loaded.value).unwrap();
+        assert!(!shown.contains("a2V5") && !shown.contains("private_key_id"), "{shown}");
+    }
+    let error = Sources::default().flags(["s3.buckt=b"]).unwrap().load::<Config>().unwrap_err();
+    assert!(error.to_string().contains("did you mean `bucket`?"), "{error}");
+}
