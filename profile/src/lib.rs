@@ -14,14 +14,21 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod callers;
+pub mod diff;
+pub mod flamegraph;
 pub mod generate;
 pub mod hash;
 pub mod identity;
 pub mod labels;
+pub mod merge;
 mod model;
 pub mod pprof;
+pub mod prune;
 pub mod stacks;
 pub mod symbols;
+pub mod table;
+pub mod tree;
 
 pub use labels::{LabelSets, Labels, SampleLabel};
 pub use model::{Dictionary, Header, Profile, Samples, ValueType};

@@ -1,0 +1,196 @@
+//! Two trees side by side.
+
+use std::collections::BTreeMap;
+
+use crate::flamegraph::{WireNames, levels, starts};
+use crate::symbols::NONE;
+use crate::table::{Weights, weigh};
+use crate::tree::Tree;
+
+/// A function in the context of its callers, on both sides. A side that lacks it counts as 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiffNode {
+    /// The name; of a remainder, `other`.
+    pub name: Box<str>,
+    /// The caller, [`NONE`] at the root.
+    pub parent: u32,
+    /// Total before and after.
+    pub total: [i64; 2],
+    /// Own value before and after.
+    pub own: [i64; 2],
+    /// Stands for what a truncation cut off on either side.
+    pub other: bool,
+}
+
+/// Two trees, laid over each other by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiffTree {
+    nodes: Vec<DiffNode>,
+}
+
+/// Two trees as levels of bars.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiffFlamegraph {
+    /// Names; the first is `total`, that of the root.
+    pub names: Vec<String>,
+    /// Bars of each level in groups of seven: distance from the end of the bar to the left, total and own
+    /// value on the left side, the same on the right side, index of the name.
+    pub levels: Vec<Vec<i64>>,
+    /// Both totals added.
+    pub total: i64,
+    /// The greatest own value of either side.
+    pub max_self: i64,
+    /// The totals of the sides.
+    pub ticks: [i64; 2],
+}
+
+/// What changed in one function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The function.
+    pub name: String,
+    /// Before.
+    pub left: Weights,
+    /// After.
+    pub right: Weights,
+    /// Own value after less that before.
+    pub delta: i64,
+    /// Cumulative value after less that before.
+    pub cum_delta: i64,
+}
+
+impl DiffTree {
+    /// Lays `right` (after) over `left` (before).
+    pub fn of(left: &Tree, right: &Tree) -> DiffTree {
+        let mut pairs = vec![[0u32, 0u32]];
+        let mut nodes: Vec<DiffNode> = Vec::new();
+        let mut parents = vec![NONE];
+        let mut at = 0;
+        while at < pairs.len() {
+            let sides = [(left, pairs[at][0]), (right, pairs[at][1])];
+            let node = |(tree, node): (&Tree, u32)| tree.nodes().get(node as usize).copied();
+            let [before, after] = sides.map(node);
+            let tree = if before.is_some() { left } else { right };
+            let name = before.or(after).map_or("", |node| tree.name(&node)).into();
+            nodes.push(DiffNode {
+                name,
+                parent: parents[at],
+                total: [before, after].map(|node| node.map_or(0, |node| node.total)),
+                own: [before, after].map(|node| node.map_or(0, |node| node.own)),
+                other: before.or(after).is_some_and(|node| node.other),
+            });
+            let mut callees: BTreeMap<(&str, bool), [u32; 2]> = BTreeMap::new();
+            for (side, (tree, node)) in sides.into_iter().enumerate().filter(|(_, (_, node))| *node != NONE) {
+                for child in tree.children(node) {
+                    let callee = &tree.nodes()[child as usize];
+                    callees.entry((tree.name(callee), callee.other)).or_insert([NONE; 2])[side] = child;
+                }
+            }
+            parents.resize(parents.len() + callees.len(), at as u32);
+            pairs.extend(callees.into_values());
+            at += 1;
+        }
+        DiffTree { nodes }
+    }
+
+    /// All nodes, level by level, siblings by name; the root is first.
+    pub fn nodes(&self) -> &[DiffNode] {
+        &self.nodes
+    }
+
+    /// The bars as clients read them; a bar is as wide as both its totals.
+    pub fn flamegraph(&self) -> DiffFlamegraph {
+        let mut names = WireNames::default();
+        let ticks = self.nodes.first().map_or([0; 2], |root| root.total);
+        let total = ticks[0].wrapping_add(ticks[1]);
+        let mut graph = DiffFlamegraph { total, ticks, ..DiffFlamegraph::default() };
+        let level_of = levels(self.nodes.iter().map(|node| node.parent));
+        let starts = [0, 1].map(|side| {
+            starts(self.nodes.iter().map(|node| (node.parent, node.total[side], node.own[side])))
+        });
+        let mut end = [0i64; 2];
+        for (at, node) in self.nodes.iter().enumerate() {
+            if level_of[at] == graph.levels.len() {
+                graph.levels.push(Vec::new());
+                end = [0; 2];
+            }
+            let level = &mut graph.levels[level_of[at]];
+            for side in [0, 1] {
+                let start = starts[side][at];
+                level.extend([start.wrapping_sub(end[side]), node.total[side], node.own[side]]);
+                end[side] = start.wrapping_add(node.total[side]);
+                graph.max_self = graph.max_self.max(node.own[side]);
+            }
+            level.push(if at == 0 { 0 } else { names.index(&node.name) });
+        }
+        graph.names = names.names;
+        graph
+    }
+}
+
+/// What changed per function, the greatest change of own value first. Unchanged functions are left out;
+/// remainders of truncations are too, for they are no functions: compare whole trees.
+pub fn changes(left: &Tree, right: &Tree) -> Vec<Change> {
+    let mut sides: BTreeMap<&str, [Weights; 2]> = BTreeMap::new();
+    for (side, tree) in [left, right].into_iter().enumerate() {
+        for (name, weights) in weigh(tree) {
+            sides.entry(name).or_default()[side] = weights;
+        }
+    }
+    let mut changes: Vec<Change> = sides
+        .into_iter()
+        .filter(|(_, [left, right])| left != right)
+        .map(|(name, [left, right])| Change {
+            name: name.to_owned(),
+            left,
+            right,
+            delta: right.flat.wrapping_sub(left.flat),
+            cum_delta: right.cum.wrapping_sub(left.cum),
+        })
+        .collect();
+    changes.sort_by(|a, b| {
+        let size = |change: &Change| (change.delta.unsigned_abs(), change.cum_delta.unsigned_abs());
+        size(b).cmp(&size(a)).then_with(|| a.name.cmp(&b.name))
+    });
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{OTHER, tests::tree};
+
+    #[test]
+    fn changes_are_ranked_by_own_value() {
+        let left = tree(&[("main;idle", 24), ("main;work", 257), ("main", 5)]);
+        let right = tree(&[("main;work", 253), ("main;idle", 26), ("main", 5)]);
+        let changes = changes(&left, &right);
+        let found: Vec<(&str, i64, i64)> =
+            changes.iter().map(|change| (change.name.as_str(), change.delta, change.cum_delta)).collect();
+        assert_eq!(found, [("work", -4, -4), ("idle", 2, 2), ("main", 0, -2)]);
+        assert_eq!(changes[0].left, Weights { flat: 257, cum: 257 });
+    }
+
+    #[test]
+    fn sides_meet_by_name_path() {
+        let mut cut = tree(&[("a;other", 3), ("a;x", 1)]);
+        cut.truncate(2);
+        let diff = DiffTree::of(&cut, &tree(&[("a;other", 4), ("b", 1)]));
+        let found: Vec<(&str, [i64; 2], bool)> =
+            diff.nodes().iter().map(|node| (&*node.name, node.total, node.other)).collect();
+        let other = |total, remainder| (OTHER, total, remainder);
+        assert_eq!(
+            found,
+            [
+                ("", [4, 5], false),
+                ("a", [4, 4], false),
+                ("b", [0, 1], false),
+                other([3, 4], false),
+                other([1, 0], true)
+            ]
+        );
+        let graph = diff.flamegraph();
+        assert_eq!((graph.total, graph.max_self, graph.ticks), (9, 4, [4, 5]));
+        assert_eq!(graph.levels[1], [0, 4, 0, 0, 4, 0, 1, 0, 0, 0, 0, 1, 1, 2]);
+    }
+}

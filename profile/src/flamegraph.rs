@@ -1,0 +1,128 @@
+//! Flame graphs as clients read them: levels of bars, each bar four numbers.
+
+use crate::tree::Tree;
+
+/// A flame graph, level by level.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flamegraph {
+    /// Names; the first is `total`, that of the root.
+    pub names: Vec<String>,
+    /// Bars of each level in groups of four: distance from the end of the bar to the left, total, own value,
+    /// index of the name.
+    pub levels: Vec<Vec<i64>>,
+    /// The total of everything.
+    pub total: i64,
+    /// The greatest own value.
+    pub max_self: i64,
+}
+
+/// What the root is called on the wire.
+pub(crate) const TOTAL: &str = "total";
+
+/// Gives names their indexes on the wire, in the order of first use.
+pub(crate) struct WireNames {
+    pub(crate) names: Vec<String>,
+    indexes: std::collections::HashMap<String, i64>,
+}
+
+impl Default for WireNames {
+    fn default() -> Self {
+        WireNames { names: vec![TOTAL.into()], indexes: [(TOTAL.into(), 0)].into() }
+    }
+}
+
+impl WireNames {
+    pub(crate) fn index(&mut self, name: &str) -> i64 {
+        if let Some(&index) = self.indexes.get(name) {
+            return index;
+        }
+        let index = self.names.len() as i64;
+        self.names.push(name.into());
+        self.indexes.insert(name.into(), index);
+        index
+    }
+}
+
+/// The level of every node; a caller comes before its callees.
+pub(crate) fn levels(parents: impl ExactSizeIterator<Item = u32>) -> Vec<usize> {
+    let mut levels: Vec<usize> = Vec::with_capacity(parents.len());
+    for parent in parents {
+        levels.push(levels.get(parent as usize).map_or(0, |level| level + 1));
+    }
+    levels
+}
+
+/// Where each bar starts: a caller's own value first, then its callees side by side.
+pub(crate) fn starts(nodes: impl ExactSizeIterator<Item = (u32, i64, i64)>) -> Vec<i64> {
+    let mut starts = Vec::with_capacity(nodes.len());
+    let mut next: Vec<i64> = Vec::with_capacity(nodes.len());
+    for (parent, total, own) in nodes {
+        let start = match next.get_mut(parent as usize) {
+            None => 0,
+            Some(next) => {
+                let start = *next;
+                *next = next.wrapping_add(total);
+                start
+            }
+        };
+        starts.push(start);
+        next.push(start.wrapping_add(own));
+    }
+    starts
+}
+
+impl Flamegraph {
+    /// The flame graph of a tree.
+    pub fn of(tree: &Tree) -> Flamegraph {
+        let mut names = WireNames::default();
+        let mut graph = Flamegraph { total: tree.total(), ..Flamegraph::default() };
+        let nodes = tree.nodes();
+        let level_of = levels(nodes.iter().map(|node| node.parent));
+        let starts = starts(nodes.iter().map(|node| (node.parent, node.total, node.own)));
+        let mut end = 0i64;
+        for (at, node) in nodes.iter().enumerate() {
+            if level_of[at] == graph.levels.len() {
+                graph.levels.push(Vec::new());
+                end = 0;
+            }
+            let name = if at == 0 { 0 } else { names.index(tree.name(node)) };
+            let delta = starts[at].wrapping_sub(end);
+            graph.levels[level_of[at]].extend([delta, node.total, node.own, name]);
+            end = starts[at].wrapping_add(node.total);
+            graph.max_self = graph.max_self.max(node.own);
+        }
+        graph.names = names.names;
+        graph
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::tests::tree;
+
+    #[test]
+    fn bars_are_given_by_their_distance_from_the_left_neighbour() {
+        let graph = Flamegraph::of(&tree(&[("a;b", 2), ("a", 1), ("a;c;d", 4), ("e;b", 8)]));
+        assert_eq!(graph.names, ["total", "a", "e", "b", "c", "d"]);
+        assert_eq!(
+            graph.levels,
+            [
+                vec![0, 15, 0, 0],
+                vec![0, 7, 1, 1, 0, 8, 0, 2],
+                vec![1, 2, 2, 3, 0, 4, 0, 4, 0, 8, 8, 3],
+                vec![3, 4, 4, 5],
+            ]
+        );
+        assert_eq!((graph.total, graph.max_self), (15, 8));
+    }
+
+    #[test]
+    fn a_function_named_total_shares_the_name_only() {
+        let graph = Flamegraph::of(&tree(&[("total", 3)]));
+        assert_eq!(
+            (graph.names, graph.levels),
+            (vec!["total".into()], vec![vec![0, 3, 0, 0], vec![0, 3, 3, 0]])
+        );
+    }
+}

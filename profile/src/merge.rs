@@ -1,0 +1,329 @@
+//! Merging: any number of profiles into one, by adding into arrays.
+//!
+//! All inputs share one dictionary, so a row without labels is one addition at the place of its stack. The
+//! result does not depend on the order of the inputs, but for the header fields that say "first".
+
+use crate::hash::HashedMap;
+use crate::model::{Dictionary, Header, Profile, Samples, ValueType};
+use crate::pprof::{DecodeError, Decoded, Decoder, Dropped, Inflater, Limits};
+use crate::symbols::NONE;
+
+/// Why a profile could not be merged.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum MergeError {
+    /// The bytes are no profile.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The profiles count nothing in common.
+    #[error("profiles have no sample type in common: {} and {}", list(.left), list(.right))]
+    Incompatible {
+        /// The types merged so far.
+        left: Vec<ValueType>,
+        /// The types of the profile that was refused.
+        right: Vec<ValueType>,
+    },
+}
+
+fn list(types: &[ValueType]) -> String {
+    let names: Vec<String> = types.iter().map(|value| format!("{}/{}", value.kind, value.unit)).collect();
+    format!("[{}]", names.join(", "))
+}
+
+/// Adds up profiles. What was refused leaves no trace in the sums.
+#[derive(Default)]
+pub struct Merger {
+    header: Option<Header>,
+    dictionary: Dictionary,
+    /// Values of rows without labels, by stack id.
+    plain: Vec<i64>,
+    /// Places in `labelled_values`, by stack and label set.
+    labelled: HashedMap<u64, u32>,
+    labelled_values: Vec<i64>,
+    inflater: Inflater,
+    decoder: Decoder,
+    decoded: Decoded,
+}
+
+impl Merger {
+    /// Adds a pprof file: gzip, zstd or plain.
+    pub fn add_bytes(&mut self, bytes: &[u8], limits: &Limits) -> Result<Dropped, MergeError> {
+        let raw = self.inflater.inflate(bytes, limits.bytes)?;
+        self.decoder.decode(raw, limits, &mut self.dictionary, &mut self.decoded)?;
+        let decoded = std::mem::take(&mut self.decoded);
+        let added = self.begin(&decoded.header).map(|columns| {
+            for (stack, labels, values) in decoded.samples.rows(decoded.header.types.len()) {
+                self.add_row(stack, labels, values, &columns);
+            }
+            decoded.dropped
+        });
+        self.decoded = decoded;
+        added
+    }
+
+    /// Adds a profile that was read before.
+    pub fn add(&mut self, profile: &Profile) -> Result<(), MergeError> {
+        let columns = self.begin(&profile.header)?;
+        let mut adopter = Adopter::new(&profile.dictionary);
+        for (stack, labels, values) in profile.samples.rows(profile.header.types.len()) {
+            let (stack, labels) = adopter.adopt(&mut self.dictionary, stack, labels);
+            self.add_row(stack, labels, values, &columns);
+        }
+        Ok(())
+    }
+
+    /// Adds what another merger gathered, so that halves can be merged in parallel.
+    pub fn absorb(&mut self, other: Merger) -> Result<(), MergeError> {
+        match other.header {
+            None => Ok(()),
+            Some(_) => self.add(&other.finish()),
+        }
+    }
+
+    /// The merged profile: no zero rows, rows in the order of their content hashes.
+    pub fn finish(mut self) -> Profile {
+        let header = self.header.take().unwrap_or_default();
+        let width = header.types.len();
+        let mut rows: Vec<(u32, u32, &[i64])> = Vec::new();
+        if width > 0 {
+            rows.extend((0..).zip(self.plain.chunks_exact(width)).map(|(stack, values)| (stack, 0, values)));
+            rows.extend(self.labelled.iter().map(|(&key, &place)| {
+                let start = place as usize * width;
+                ((key >> 32) as u32, key as u32, &self.labelled_values[start..start + width])
+            }));
+        }
+        rows.retain(|(_, _, values)| values.iter().any(|&value| value != 0));
+        let Dictionary { stacks, label_sets, .. } = &self.dictionary;
+        rows.sort_unstable_by_key(|&(stack, labels, _)| (stacks.hash(stack), label_sets.hash(labels)));
+        let mut samples = Samples::default();
+        for (stack, labels, values) in rows {
+            samples.push(stack, labels, values);
+        }
+        Profile { header, samples, dictionary: self.dictionary }
+    }
+
+    /// Takes a header in and says which of its columns go where.
+    fn begin(&mut self, header: &Header) -> Result<Vec<usize>, MergeError> {
+        let Some(mine) = &mut self.header else {
+            let mut first = header.clone();
+            first.comments.clear();
+            union(&mut first.comments, &header.comments);
+            self.header = Some(first);
+            return Ok((0..header.types.len()).collect());
+        };
+        let common = common_columns(&mine.types, &header.types);
+        if common.is_empty() {
+            return Err(MergeError::Incompatible { left: mine.types.clone(), right: header.types.clone() });
+        }
+        combine(mine, header);
+        let (keep, take): (Vec<usize>, Vec<usize>) = common.into_iter().unzip();
+        if keep.len() < mine.types.len() {
+            let width = mine.types.len();
+            mine.types = keep.iter().map(|&column| mine.types[column].clone()).collect();
+            select(&mut self.plain, width, &keep);
+            select(&mut self.labelled_values, width, &keep);
+        }
+        Ok(take)
+    }
+
+    fn add_row(&mut self, stack: u32, labels: u32, values: &[i64], columns: &[usize]) {
+        let width = columns.len();
+        let sums = if labels == 0 {
+            let start = stack as usize * width;
+            if self.plain.len() < start + width {
+                self.plain.resize(self.dictionary.stacks.len() * width, 0);
+            }
+            &mut self.plain[start..start + width]
+        } else {
+            let next = (self.labelled_values.len() / width.max(1)) as u32;
+            let place = *self.labelled.entry(u64::from(stack) << 32 | u64::from(labels)).or_insert(next);
+            if place == next {
+                self.labelled_values.resize(self.labelled_values.len() + width, 0);
+            }
+            &mut self.labelled_values[place as usize * width..][..width]
+        };
+        for (sum, &column) in sums.iter_mut().zip(columns) {
+            *sum = sum.wrapping_add(values[column]);
+        }
+    }
+}
+
+/// Copies stacks and label sets between dictionaries, each once.
+pub(crate) struct Adopter<'a> {
+    from: &'a Dictionary,
+    stacks: Vec<u32>,
+    labels: Vec<u32>,
+}
+
+impl<'a> Adopter<'a> {
+    pub(crate) fn new(from: &'a Dictionary) -> Self {
+        let stacks = vec![NONE; from.stacks.len()];
+        Adopter { from, stacks, labels: vec![NONE; from.label_sets.len()] }
+    }
+    pub(crate) fn adopt(&mut self, to: &mut Dictionary, stack: u32, labels: u32) -> (u32, u32) {
+        let new_stack = &mut self.stacks[stack as usize];
+        if *new_stack == NONE {
+            *new_stack = to.adopt_stack(self.from, stack);
+        }
+        let new_stack = *new_stack;
+        (new_stack, self.labels(to, labels))
+    }
+    pub(crate) fn labels(&mut self, to: &mut Dictionary, labels: u32) -> u32 {
+        let new = &mut self.labels[labels as usize];
+        if *new == NONE {
+            *new = to.adopt_labels(self.from, labels);
+        }
+        *new
+    }
+}
+
+/// Pairs of columns of equal type, in the order of `left`; of repeated types the n-th meets the n-th.
+fn common_columns(left: &[ValueType], right: &[ValueType]) -> Vec<(usize, usize)> {
+    let mut taken = vec![false; right.len()];
+    let mut pairs = Vec::new();
+    for (at, wanted) in left.iter().enumerate() {
+        if let Some(found) = (0..right.len()).find(|&column| !taken[column] && right[column] == *wanted) {
+            taken[found] = true;
+            pairs.push((at, found));
+        }
+    }
+    pairs
+}
+
+/// Keeps some columns of every row.
+fn select(values: &mut Vec<i64>, width: usize, keep: &[usize]) {
+    let mut write = 0;
+    for start in (0..values.len()).step_by(width) {
+        for &column in keep {
+            values[write] = values[start + column];
+            write += 1;
+        }
+    }
+    values.truncate(write);
+}
+
+/// Header fields but the types, as `go tool pprof` combines them; an unknown time does not count, and a
+/// period type on which the profiles disagree is left out.
+fn combine(mine: &mut Header, other: &Header) {
+    if mine.time_nanos == 0 || (other.time_nanos != 0 && other.time_nanos < mine.time_nanos) {
+        mine.time_nanos = other.time_nanos;
+    }
+    mine.duration_nanos = mine.duration_nanos.wrapping_add(other.duration_nanos);
+    mine.period = mine.period.max(other.period);
+    if mine.period_type != other.period_type {
+        mine.period_type = None;
+    }
+    union(&mut mine.comments, &other.comments);
+    let texts = [
+        (&mut mine.drop_frames, &other.drop_frames),
+        (&mut mine.keep_frames, &other.keep_frames),
+        (&mut mine.default_type, &other.default_type),
+        (&mut mine.doc_url, &other.doc_url),
+    ];
+    for (text, other) in texts {
+        if text.is_empty() {
+            text.clone_from(other);
+        }
+    }
+}
+
+fn union(comments: &mut Vec<String>, more: &[String]) {
+    for comment in more {
+        if !comments.contains(comment) {
+            comments.push(comment.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pprof;
+
+    fn profile(types: &[&str], rows: &[(&str, &[i64])]) -> Profile {
+        let mut profile = Profile::default();
+        profile.header.types = types.iter().map(|kind| ValueType::new(kind, "count")).collect();
+        for (stack, values) in rows {
+            let stack = profile.dictionary.named_stack(stack.split(';'));
+            profile.samples.push(stack, 0, values);
+        }
+        profile
+    }
+    fn value(profile: &Profile, path: &str) -> Vec<i64> {
+        let stack = profile.dictionary.clone().named_stack(path.split(';'));
+        let rows = profile.samples.rows(profile.header.types.len());
+        rows.filter(|row| row.0 == stack).flat_map(|row| row.2.to_vec()).collect()
+    }
+
+    #[test]
+    fn stacks_meet_whatever_file_they_came_in() {
+        let left = profile(&["samples"], &[("main;work", &[253]), ("main;idle", &[26]), ("gone", &[3])]);
+        let right = profile(&["samples"], &[("main;idle", &[24]), ("main;work", &[257]), ("gone", &[-3])]);
+        let mut merger = Merger::default();
+        merger.add(&left).unwrap();
+        merger.add_bytes(&pprof::encode(&right), &Limits::default()).unwrap();
+        let merged = merger.finish();
+        assert_eq!(value(&merged, "main;work"), [510]);
+        assert_eq!(value(&merged, "main;idle"), [50]);
+        assert_eq!(merged.samples.len(), 2, "rows that add up to zero are dropped");
+    }
+
+    #[test]
+    fn order_and_halves_make_no_difference() {
+        let parts: Vec<Profile> = (1..6)
+            .map(|n| {
+                profile(&["samples"], &[("a;b", &[n]), ("a", &[2 * n]), (["x", "y"][n as usize % 2], &[n])])
+            })
+            .collect();
+        let merge = |order: &[usize]| {
+            let mut merger = Merger::default();
+            order.iter().for_each(|&at| merger.add(&parts[at]).unwrap());
+            merger
+        };
+        let whole = pprof::encode(&merge(&[0, 1, 2, 3, 4]).finish());
+        assert_eq!(whole, pprof::encode(&merge(&[4, 2, 0, 1, 3]).finish()));
+        let mut half = merge(&[3, 1]);
+        half.absorb(Merger::default()).unwrap();
+        half.absorb(merge(&[0, 4, 2])).unwrap();
+        assert_eq!(whole, pprof::encode(&half.finish()));
+    }
+
+    #[test]
+    fn differing_types_are_intersected_also_for_what_was_added_before() {
+        let mut merger = Merger::default();
+        merger
+            .add(&profile(&["objects", "space", "extra"], &[("a", &[1, 10, 100]), ("b", &[2, 20, 200])]))
+            .unwrap();
+        merger.add(&profile(&["space", "objects"], &[("b", &[30, 3])])).unwrap();
+        let refused = merger.add(&profile(&["cpu"], &[("a", &[1])])).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "profiles have no sample type in common: [objects/count, space/count] and [cpu/count]"
+        );
+        let merged = merger.finish();
+        assert_eq!(
+            merged.header.types,
+            [ValueType::new("objects", "count"), ValueType::new("space", "count")]
+        );
+        assert_eq!((value(&merged, "a"), value(&merged, "b")), (vec![1, 10], vec![5, 50]));
+    }
+
+    #[test]
+    fn headers_are_combined() {
+        let with = |time_nanos, duration_nanos, period, comment: &str, doc_url: &str| {
+            let mut one = profile(&["samples"], &[]);
+            let comments = vec![comment.to_owned()];
+            let types = one.header.types.clone();
+            let doc_url = doc_url.to_owned();
+            one.header =
+                Header { types, time_nanos, duration_nanos, period, comments, doc_url, ..Header::default() };
+            one
+        };
+        let mut merger = Merger::default();
+        for one in [with(0, 1, 5, "x", ""), with(90, 2, 9, "y", "u"), with(70, 4, 7, "x", "v")] {
+            merger.add(&one).unwrap();
+        }
+        let header = merger.finish().header;
+        assert_eq!((header.time_nanos, header.duration_nanos, header.period), (70, 7, 9));
+        assert_eq!((header.comments, header.doc_url.as_str()), (vec!["x".to_owned(), "y".to_owned()], "u"));
+    }
+}

@@ -1,0 +1,203 @@
+//! Cutting off frames that a profile itself declares uninteresting (`drop_frames`, `keep_frames`).
+//!
+//! The meaning is that of `go tool pprof`: scanning from the root, everything from the first dropped frame
+//! to the leaf goes, but nothing goes before a frame that stays was seen, so that no stack vanishes whole.
+
+use std::collections::HashMap;
+
+use regex::Regex;
+
+use crate::merge::Adopter;
+use crate::model::{Dictionary, Profile, Samples};
+use crate::symbols::{Line, NONE, Symbols};
+
+/// A pattern that is no regular expression. Nothing was pruned.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{field} {pattern:?} of the profile is ignored, it is no regular expression: {why}")]
+pub struct BadPattern {
+    /// `drop_frames` or `keep_frames`.
+    pub field: &'static str,
+    /// The pattern.
+    pub pattern: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// The profile without its uninteresting frames, and what was wrong with its patterns, if anything was.
+pub fn prune(profile: &Profile) -> (Profile, Option<BadPattern>) {
+    match patterns(profile) {
+        Ok(Some((drop, keep))) => (cut(profile, &drop, keep.as_ref()), None),
+        Ok(None) => (profile.clone(), None),
+        Err(bad) => (profile.clone(), Some(bad)),
+    }
+}
+
+fn patterns(profile: &Profile) -> Result<Option<(Regex, Option<Regex>)>, BadPattern> {
+    let compile = |field, pattern: &str| -> Result<Option<Regex>, BadPattern> {
+        if pattern.is_empty() {
+            return Ok(None);
+        }
+        let bad = |error: regex::Error| BadPattern { field, pattern: pattern.into(), why: error.to_string() };
+        Regex::new(&format!("^({pattern})$")).map(Some).map_err(bad)
+    };
+    let Some(drop) = compile("drop_frames", &profile.header.drop_frames)? else { return Ok(None) };
+    Ok(Some((drop, compile("keep_frames", &profile.header.keep_frames)?)))
+}
+
+/// What becomes of a location.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Keep,
+    /// It goes, with all that it called.
+    Drop,
+    /// Its inlined lines go, with all that they called; this many outer lines stay.
+    Shorten(usize),
+}
+
+fn cut(profile: &Profile, drop: &Regex, keep: Option<&Regex>) -> Profile {
+    let from = &profile.dictionary;
+    let verdicts = verdicts(&from.symbols, drop, keep);
+    let mut adopter = Adopter::new(from);
+    let mut pruned = Profile { header: profile.header.clone(), ..Profile::default() };
+    let mut samples = Samples::default();
+    let mut stacks = vec![NONE; from.stacks.len()];
+    for (stack, labels, values) in profile.samples.rows(profile.header.types.len()) {
+        let new = &mut stacks[stack as usize];
+        if *new == NONE {
+            *new = cut_stack(&mut pruned.dictionary, from, stack, &verdicts);
+        }
+        samples.push(*new, adopter.labels(&mut pruned.dictionary, labels), values);
+    }
+    pruned.samples = samples;
+    pruned.compact();
+    pruned
+}
+
+fn verdicts(symbols: &Symbols, drop: &Regex, keep: Option<&Regex>) -> Vec<Verdict> {
+    let mut dropped: HashMap<u32, bool> = HashMap::new();
+    let mut is_dropped = |function: u32| {
+        *dropped.entry(symbols.functions()[function as usize].name).or_insert_with(|| {
+            let name = plain_name(symbols.function_name(function));
+            !name.is_empty() && drop.is_match(name) && !keep.is_some_and(|keep| keep.is_match(name))
+        })
+    };
+    let verdict = |location| {
+        let lines = symbols.lines(location);
+        match lines.iter().rposition(|line| is_dropped(line.function)) {
+            None => Verdict::Keep,
+            Some(at) if at + 1 == lines.len() => Verdict::Drop,
+            Some(at) => Verdict::Shorten(lines.len() - at - 1),
+        }
+    };
+    (0..symbols.locations().len() as u32).map(verdict).collect()
+}
+
+/// A name without its argument list and without the leading dot that some ABIs add.
+fn plain_name(name: &str) -> &str {
+    let name = name.strip_prefix('.').unwrap_or(name);
+    let mut at = 0;
+    while let Some(found) = name[at..].find('(') {
+        let open = at + found;
+        if name[open..].starts_with("(anonymous namespace)") {
+            at = open + "(anonymous namespace)".len();
+        } else if name[at..open].ends_with("operator") && name[open..].starts_with("()") {
+            at = open + 2;
+        } else {
+            return &name[..open];
+        }
+    }
+    name
+}
+
+fn cut_stack(to: &mut Dictionary, from: &Dictionary, stack: u32, verdicts: &[Verdict]) -> u32 {
+    let path: Vec<u32> = from.stacks.locations(stack).collect();
+    let mut start = 0;
+    let mut seen_kept = false;
+    for (at, &location) in path.iter().enumerate().rev() {
+        match verdicts[location as usize] {
+            Verdict::Keep => seen_kept = true,
+            Verdict::Drop if seen_kept => {
+                start = at + 1;
+                break;
+            }
+            Verdict::Shorten(_) if seen_kept => {
+                start = at;
+                break;
+            }
+            Verdict::Drop | Verdict::Shorten(_) => {}
+        }
+    }
+    let mut kept: Vec<u32> = Vec::with_capacity(path.len() - start);
+    for &location in &path[start..] {
+        let new = match verdicts[location as usize] {
+            Verdict::Shorten(lines) => shorten(to, from, location, lines),
+            _ => to.symbols.adopt_location(&from.symbols, location),
+        };
+        kept.push(new);
+    }
+    to.stacks.intern(&to.symbols, &kept)
+}
+
+fn shorten(to: &mut Dictionary, from: &Dictionary, location: u32, lines: usize) -> u32 {
+    let entry = from.symbols.locations()[location as usize];
+    let mapping = match entry.mapping {
+        NONE => NONE,
+        mapping => to.symbols.adopt_mapping(&from.symbols, mapping),
+    };
+    let all = from.symbols.lines(location);
+    let outer: Vec<Line> = all[all.len() - lines..]
+        .iter()
+        .map(|line| Line { function: to.symbols.adopt_function(&from.symbols, line.function), ..*line })
+        .collect();
+    to.symbols.location(mapping, entry.address, entry.folded, &outer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ValueType;
+
+    fn pruned(drop: &str, keep: &str, stacks: &[&str]) -> Vec<(String, i64)> {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("samples", "count")];
+        (profile.header.drop_frames, profile.header.keep_frames) = (drop.into(), keep.into());
+        for stack in stacks {
+            let stack = profile.dictionary.named_stack(stack.split(';'));
+            profile.samples.push(stack, 0, &[1]);
+        }
+        let (pruned, bad) = prune(&profile);
+        assert_eq!(bad.is_some(), drop == "(");
+        let names = |stack| {
+            let symbols = &pruned.dictionary.symbols;
+            let path = pruned.dictionary.stacks.locations(stack);
+            let mut path: Vec<&str> =
+                path.map(|location| symbols.function_name(symbols.lines(location)[0].function)).collect();
+            path.reverse();
+            path.join(";")
+        };
+        pruned.samples.rows(1).map(|(stack, _, values)| (names(stack), values[0])).collect()
+    }
+
+    #[test]
+    fn frames_go_from_the_first_match_to_the_leaf() {
+        let stacks = ["main;malloc;brk", "main;malloc(long)", "main;xmalloc", "malloc;main;malloc;brk"];
+        let expected = [("main", 2), ("main;xmalloc", 1), ("malloc;main", 1)];
+        assert_eq!(
+            pruned("malloc|free", "", &stacks),
+            expected.map(|(name, count)| (name.to_owned(), count))
+        );
+    }
+
+    #[test]
+    fn kept_frames_and_bad_patterns() {
+        assert_eq!(pruned("m.*", "m2", &["a;m2;m3"]), [("a;m2".to_owned(), 1)]);
+        assert_eq!(pruned("(", "", &["a;("]), [("a;(".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn names_lose_their_arguments_only() {
+        assert_eq!(plain_name(".f(int)"), "f");
+        assert_eq!(plain_name("(anonymous namespace)::g(int)"), "(anonymous namespace)::g");
+        assert_eq!(plain_name("A::operator()(int)"), "A::operator()");
+    }
+}
