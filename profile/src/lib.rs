@@ -17,6 +17,7 @@
 pub mod callers;
 pub mod diff;
 pub mod flamegraph;
+pub mod folded;
 pub mod generate;
 pub mod hash;
 pub mod identity;
@@ -25,10 +26,12 @@ pub mod merge;
 mod model;
 pub mod pprof;
 pub mod prune;
+pub mod speedscope;
 pub mod stacks;
 pub mod symbols;
 pub mod table;
 pub mod tree;
+pub mod units;
 
 pub use labels::{LabelSets, Labels, SampleLabel};
 pub use model::{Dictionary, Header, Profile, Samples, ValueType};

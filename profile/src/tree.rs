@@ -296,6 +296,17 @@ impl Tree {
     }
 }
 
+/// The nodes from below the root down to `node`.
+pub(crate) fn path(tree: &Tree, mut node: u32) -> Vec<u32> {
+    let mut path = Vec::new();
+    while node != 0 && node != NONE {
+        path.push(node);
+        node = tree.nodes()[node as usize].parent;
+    }
+    path.reverse();
+    path
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

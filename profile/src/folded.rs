@@ -1,0 +1,160 @@
+//! Folded stacks: one `root;caller;leaf count` per line.
+//!
+//! The format has no escapes, so on writing `;` becomes `:` and a line break a space: what was written reads
+//! back as exactly those stacks.
+
+use std::fmt::Write;
+
+use crate::model::{Profile, ValueType};
+use crate::pprof::Limits;
+use crate::tree::{Tree, path};
+
+/// Why a text is not folded stacks. Lines and columns count from 1, columns in bytes.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FoldedError {
+    /// No number at the end.
+    #[error("line {line}, column {column}: the line does not end in a space and a count")]
+    NoCount {
+        /// The line.
+        line: usize,
+        /// Where the count should be.
+        column: usize,
+    },
+    /// A number that is negative or over 63 bits.
+    #[error("line {line}, column {column}: count {count:?} is not between 0 and 9223372036854775807")]
+    BadCount {
+        /// The line.
+        line: usize,
+        /// Where the count is.
+        column: usize,
+        /// The count.
+        count: String,
+    },
+    /// Bytes that are no text.
+    #[error("line {line}, column {column}: not valid UTF-8")]
+    NotUtf8 {
+        /// The line.
+        line: usize,
+        /// The first wrong byte.
+        column: usize,
+    },
+    /// Over a limit.
+    #[error("line {line}: {seen} {what}, the limit is {limit}")]
+    OverLimit {
+        /// The line.
+        line: usize,
+        /// What there is too much of.
+        what: &'static str,
+        /// How much was seen, at least.
+        seen: usize,
+        /// How much may be.
+        limit: usize,
+    },
+}
+
+fn check(line: usize, what: &'static str, seen: usize, limit: usize) -> Result<(), FoldedError> {
+    if seen > limit { Err(FoldedError::OverLimit { line, what, seen, limit }) } else { Ok(()) }
+}
+
+/// Reads folded stacks into a profile of one type. Empty lines are skipped, equal stacks added up.
+pub fn parse(bytes: &[u8], value_type: ValueType, limits: &Limits) -> Result<Profile, FoldedError> {
+    check(1, "bytes", bytes.len(), limits.bytes)?;
+    let mut profile = Profile::default();
+    profile.header.types = vec![value_type];
+    for (line, content) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
+        let content = std::str::from_utf8(content)
+            .map_err(|error| FoldedError::NotUtf8 { line, column: error.valid_up_to() + 1 })?;
+        let content = content.strip_suffix('\r').unwrap_or(content);
+        if content.is_empty() {
+            continue;
+        }
+        let (stack, count) =
+            content.rsplit_once(' ').ok_or(FoldedError::NoCount { line, column: content.len() + 1 })?;
+        let column = stack.len() + 2;
+        let digits = count.strip_prefix('-').unwrap_or(count);
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(FoldedError::NoCount { line, column });
+        }
+        let bad = || FoldedError::BadCount { line, column, count: count.into() };
+        let value: i64 = count.parse().ok().filter(|value| *value >= 0).ok_or_else(bad)?;
+        check(line, "frames", stack.bytes().filter(|&byte| byte == b';').count() + 1, limits.depth)?;
+        check(line, "samples", profile.samples.len() + 1, limits.samples)?;
+        let frames = stack.split(';').filter(|_| !stack.is_empty());
+        let stack = profile.dictionary.named_stack(frames);
+        profile.samples.push(stack, 0, &[value]);
+    }
+    profile.compact();
+    Ok(profile)
+}
+
+/// Writes a tree: each function's own value with the path to it.
+pub fn write(tree: &Tree) -> String {
+    let mut text = String::new();
+    for (at, node) in (0..).zip(tree.nodes()).filter(|(_, node)| node.own != 0) {
+        for (depth, frame) in path(tree, at).into_iter().enumerate() {
+            if depth > 0 {
+                text.push(';');
+            }
+            text.extend(tree.name(&tree.nodes()[frame as usize]).chars().map(plain));
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, " {}", node.own);
+    }
+    text
+}
+
+fn plain(character: char) -> char {
+    match character {
+        ';' => ':',
+        '\n' | '\r' => ' ',
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::tests::tree;
+
+    fn read(text: &[u8]) -> Result<Tree, String> {
+        let limits = Limits { depth: 3, bytes: 100, samples: 3, ..Limits::default() };
+        let profile = parse(text, ValueType::new("samples", "count"), &limits);
+        profile.map(|profile| Tree::of(&profile, 0)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn lines_are_stacks() {
+        let read = read(b"main;f g 3\r\n\nmain 2\nmain;f g 1").unwrap();
+        assert_eq!(read, tree(&[("main;f g", 4), ("main", 2)]));
+        assert_eq!(write(&read), "main 2\nmain;f g 4\n");
+    }
+
+    #[test]
+    fn errors_say_where() {
+        let cases: [(&[u8], &str); 8] = [
+            (b"a 1\nb", "line 2, column 2: the line does not end in a space and a count"),
+            (b"a x", "line 1, column 3: the line does not end in a space and a count"),
+            (b"a -1", "line 1, column 3: count \"-1\" is not between 0 and 9223372036854775807"),
+            (
+                b"a 9223372036854775808",
+                "line 1, column 3: count \"9223372036854775808\" is not between 0 and 9223372036854775807",
+            ),
+            (b"a\xff 1", "line 1, column 2: not valid UTF-8"),
+            (b"a;b;c;d 1", "line 1: 4 frames, the limit is 3"),
+            (b"a 1\na 1\na 1\na 1", "line 4: 4 samples, the limit is 3"),
+            (&[b'a'; 101], "line 1: 101 bytes, the limit is 100"),
+        ];
+        for (text, error) in cases {
+            assert_eq!(read(text).unwrap_err(), error);
+        }
+    }
+
+    #[test]
+    fn what_was_written_reads_back() {
+        let mut dictionary = crate::model::Dictionary::default();
+        dictionary.named_stack(["a;b\nc d", "e"].into_iter());
+        let text = write(&Tree::from_totals(&dictionary, &[5]));
+        assert_eq!(text, "a:b c d;e 5\n");
+        assert_eq!(write(&read(text.as_bytes()).unwrap()), text);
+    }
+}
