@@ -16,6 +16,7 @@
 
 pub mod callers;
 pub mod diff;
+pub mod dot;
 pub mod flamegraph;
 pub mod folded;
 pub mod generate;
