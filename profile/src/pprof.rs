@@ -6,6 +6,8 @@
 
 mod decode;
 mod encode;
+mod entries;
+mod ids;
 mod inflate;
 pub(crate) mod wire;
 

@@ -1,8 +1,12 @@
 //! The walk: bytes to rows of dense ids.
 
+use super::entries::{
+    RawFunction, RawLine, RawLocation, RawMapping, function, location, mapping, value_type,
+};
+use super::ids::Ids;
 use super::wire::{Cursor, Value};
 use super::{DecodeError, Limits};
-use crate::hash::{self, Hash, HashedMap};
+use crate::hash::{self, Hash};
 use crate::identity::Content;
 use crate::labels::SampleLabel;
 use crate::model::{Dictionary, Header, Samples, ValueType};
@@ -65,6 +69,17 @@ struct Row {
     label_set: Vec<SampleLabel>,
 }
 
+impl Row {
+    /// Adds a frame; false if there is no such location.
+    #[inline(always)]
+    fn frame(&mut self, id: u64, ids: &Ids, hashes: &[Hash]) -> bool {
+        let Some(place) = ids.place(id) else { return false };
+        self.path.push(place as u32);
+        self.hashes.push(hashes[place]);
+        true
+    }
+}
+
 #[derive(Default)]
 struct RawHeader {
     types: Vec<(i64, i64)>,
@@ -77,82 +92,6 @@ struct RawHeader {
     keep_frames: i64,
     default_type: i64,
     doc_url: i64,
-}
-
-#[derive(Clone, Copy, Default)]
-struct RawFunction {
-    id: u64,
-    name: i64,
-    system_name: i64,
-    filename: i64,
-    start_line: i64,
-}
-
-#[derive(Clone, Copy, Default)]
-struct RawMapping {
-    id: u64,
-    start: u64,
-    limit: u64,
-    offset: u64,
-    filename: i64,
-    build_id: i64,
-    flags: u8,
-}
-
-#[derive(Clone, Copy, Default)]
-struct RawLocation {
-    id: u64,
-    mapping_id: u64,
-    address: u64,
-    folded: bool,
-    first_line: u32,
-    line_count: u32,
-}
-
-#[derive(Clone, Copy, Default)]
-struct RawLine {
-    function_id: u64,
-    line: i64,
-    column: i64,
-}
-
-/// From an entry's id to its place: the id itself minus one where ids are dense, a map where not.
-#[derive(Default)]
-struct Ids {
-    sparse: Option<HashedMap<u64, u32>>,
-    length: usize,
-}
-
-impl Ids {
-    fn build(
-        &mut self,
-        what: &'static str,
-        ids: impl ExactSizeIterator<Item = u64> + Clone,
-    ) -> Result<(), DecodeError> {
-        self.length = ids.len();
-        self.sparse = None;
-        if ids.clone().enumerate().all(|(at, id)| id == at as u64 + 1) {
-            return Ok(());
-        }
-        let mut places = HashedMap::default();
-        for (at, id) in ids.enumerate() {
-            if id == 0 {
-                return Err(DecodeError::IdZero { what, at });
-            }
-            if places.insert(id, at as u32).is_some() {
-                return Err(DecodeError::IdTwice { what, id });
-            }
-        }
-        self.sparse = Some(places);
-        Ok(())
-    }
-    #[inline]
-    fn place(&self, id: u64) -> Option<usize> {
-        match &self.sparse {
-            None => (id.wrapping_sub(1) < self.length as u64).then(|| id as usize - 1),
-            Some(places) => places.get(&id).map(|&place| place as usize),
-        }
-    }
 }
 
 impl Decoder {
@@ -418,20 +357,15 @@ impl Decoder {
         row.values.clear();
         row.labels.clear();
         let mut complete = true;
-        let mut frame = |id: u64, row: &mut Row| match location_ids.place(id) {
-            Some(place) => {
-                row.path.push(place as u32);
-                row.hashes.push(location_hashes[place]);
-            }
-            None => complete = false,
-        };
         while !cursor.is_done() {
             match cursor.field("a sample")? {
-                (1, Value::Varint(id)) => frame(id, row),
+                (1, Value::Varint(id)) => complete &= row.frame(id, location_ids, location_hashes),
                 (1, Value::Bytes(start, end)) => {
                     let mut packed = cursor.range(start, end);
+                    row.path.reserve(end - start);
+                    row.hashes.reserve(end - start);
                     while !packed.is_done() {
-                        frame(packed.varint("a stack")?, row);
+                        complete &= row.frame(packed.varint("a stack")?, location_ids, location_hashes);
                     }
                 }
                 (2, Value::Varint(value)) => row.values.push(value as i64),
@@ -543,79 +477,4 @@ impl Decoder {
         }
         Ok(symbols.location(mapping, location.address, location.folded, &lines))
     }
-}
-
-fn value_type(mut cursor: Cursor<'_>) -> Result<(i64, i64), DecodeError> {
-    let (mut kind, mut unit) = (0, 0);
-    while !cursor.is_done() {
-        match cursor.field("a sample type")? {
-            (1, Value::Varint(index)) => kind = index as i64,
-            (2, Value::Varint(index)) => unit = index as i64,
-            _ => {}
-        }
-    }
-    Ok((kind, unit))
-}
-
-fn function(mut cursor: Cursor<'_>) -> Result<RawFunction, DecodeError> {
-    let mut function = RawFunction::default();
-    while !cursor.is_done() {
-        match cursor.field("a function")? {
-            (1, Value::Varint(id)) => function.id = id,
-            (2, Value::Varint(index)) => function.name = index as i64,
-            (3, Value::Varint(index)) => function.system_name = index as i64,
-            (4, Value::Varint(index)) => function.filename = index as i64,
-            (5, Value::Varint(line)) => function.start_line = line as i64,
-            _ => {}
-        }
-    }
-    Ok(function)
-}
-
-fn mapping(mut cursor: Cursor<'_>) -> Result<RawMapping, DecodeError> {
-    let mut mapping = RawMapping::default();
-    while !cursor.is_done() {
-        match cursor.field("a mapping")? {
-            (1, Value::Varint(id)) => mapping.id = id,
-            (2, Value::Varint(start)) => mapping.start = start,
-            (3, Value::Varint(limit)) => mapping.limit = limit,
-            (4, Value::Varint(offset)) => mapping.offset = offset,
-            (5, Value::Varint(index)) => mapping.filename = index as i64,
-            (6, Value::Varint(index)) => mapping.build_id = index as i64,
-            (flag @ 7..=10, Value::Varint(set)) => mapping.flags |= u8::from(set != 0) << (flag - 7),
-            _ => {}
-        }
-    }
-    Ok(mapping)
-}
-
-fn location(mut cursor: Cursor<'_>, lines: &mut Vec<RawLine>) -> Result<RawLocation, DecodeError> {
-    let mut location = RawLocation { first_line: lines.len() as u32, ..RawLocation::default() };
-    while !cursor.is_done() {
-        match cursor.field("a location")? {
-            (1, Value::Varint(id)) => location.id = id,
-            (2, Value::Varint(id)) => location.mapping_id = id,
-            (3, Value::Varint(address)) => location.address = address,
-            (4, Value::Bytes(start, end)) => {
-                lines.push(line(cursor.range(start, end))?);
-                location.line_count += 1;
-            }
-            (5, Value::Varint(folded)) => location.folded = folded != 0,
-            _ => {}
-        }
-    }
-    Ok(location)
-}
-
-fn line(mut cursor: Cursor<'_>) -> Result<RawLine, DecodeError> {
-    let mut line = RawLine::default();
-    while !cursor.is_done() {
-        match cursor.field("a line")? {
-            (1, Value::Varint(id)) => line.function_id = id,
-            (2, Value::Varint(number)) => line.line = number as i64,
-            (3, Value::Varint(column)) => line.column = column as i64,
-            _ => {}
-        }
-    }
-    Ok(line)
 }

@@ -6,9 +6,9 @@ use super::DecodeError;
 /// A place in the bytes. Offsets are those of the whole input, also within nested messages.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
+    /// The input up to where this cursor ends.
     bytes: &'a [u8],
     at: usize,
-    end: usize,
 }
 
 /// One field's content.
@@ -22,22 +22,21 @@ pub(super) enum Value {
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Cursor { bytes, at: 0, end: bytes.len() }
+        Cursor { bytes, at: 0 }
     }
     pub(super) fn range(&self, start: usize, end: usize) -> Self {
-        Cursor { bytes: self.bytes, at: start, end }
+        Cursor { bytes: &self.bytes[..end], at: start }
     }
     pub(super) fn at(&self) -> usize {
         self.at
     }
     pub(super) fn is_done(&self) -> bool {
-        self.at >= self.end
+        self.at >= self.bytes.len()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
-        let rest = &self.bytes[self.at..self.end];
-        match *rest {
+        match *self.bytes.get(self.at..).unwrap_or_default() {
             [byte, ..] if byte < 0x80 => {
                 self.at += 1;
                 Ok(u64::from(byte))
@@ -50,9 +49,10 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    #[inline(never)]
     fn long_varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
         let mut value = 0u64;
-        for (count, &byte) in self.bytes[self.at..self.end].iter().take(10).enumerate() {
+        for (count, &byte) in self.bytes[self.at..].iter().take(10).enumerate() {
             if count == 9 && byte > 1 {
                 return Err(DecodeError::Malformed { at: self.at, why: "a number over 64 bits" });
             }
@@ -62,14 +62,14 @@ impl<'a> Cursor<'a> {
                 return Ok(value);
             }
         }
-        if self.end - self.at >= 10 {
+        if self.bytes.len() - self.at >= 10 {
             return Err(DecodeError::Malformed { at: self.at, why: "a number over 64 bits" });
         }
-        Err(DecodeError::Truncated { at: self.end, what })
+        Err(DecodeError::Truncated { at: self.bytes.len(), what })
     }
 
     /// The next field's number and content.
-    #[inline]
+    #[inline(always)]
     pub(super) fn field(&mut self, what: &'static str) -> Result<(u64, Value), DecodeError> {
         let start = self.at;
         let key = self.varint(what)?;
@@ -82,8 +82,8 @@ impl<'a> Cursor<'a> {
             1 => self.fixed(8, what)?,
             2 => {
                 let length = self.varint(what)?;
-                if length > (self.end - self.at) as u64 {
-                    return Err(DecodeError::Truncated { at: self.end, what });
+                if length > (self.bytes.len() - self.at) as u64 {
+                    return Err(DecodeError::Truncated { at: self.bytes.len(), what });
                 }
                 let from = self.at;
                 self.at += length as usize;
@@ -96,8 +96,8 @@ impl<'a> Cursor<'a> {
     }
 
     fn fixed(&mut self, length: usize, what: &'static str) -> Result<Value, DecodeError> {
-        if self.end - self.at < length {
-            return Err(DecodeError::Truncated { at: self.end, what });
+        if self.bytes.len() - self.at < length {
+            return Err(DecodeError::Truncated { at: self.bytes.len(), what });
         }
         self.at += length;
         Ok(Value::Fixed)

@@ -1,0 +1,165 @@
+//! The house stands as it was drawn: dependencies point down, roles do not know each other, folders are tidy.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Crates by layer; a crate may use those of lower layers only.
+const LAYERS: [&[&str]; 7] = [
+    &["proto", "chassis"],
+    &["profile", "storage"],
+    &["block", "query", "cluster", "consensus"],
+    &["catalog", "agent"],
+    &[
+        "distributor",
+        "ingester",
+        "querier",
+        "store-gateway",
+        "compactor",
+        "metastore",
+        "symbolizer",
+        "agent-ebpf",
+    ],
+    &["server"],
+    &["integration"],
+];
+const LINES: usize = 500;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder above").to_owned()
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version=1", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
+}
+
+fn layers() -> BTreeMap<String, usize> {
+    let numbered = LAYERS.iter().enumerate();
+    numbered
+        .flat_map(|(layer, names)| names.iter().map(move |name| (format!("athanor-{name}"), layer)))
+        .collect()
+}
+
+/// What is wrong with a set of crates and what they use; development dependencies count.
+fn violations(crates: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let layers = layers();
+    let mut wrong = Vec::new();
+    for (name, used) in crates {
+        let Some(layer) = layers.get(name) else {
+            wrong.push(format!("{name} stands in no layer; add it to the table"));
+            continue;
+        };
+        for other in used.iter().filter(|other| other.starts_with("athanor-")) {
+            match layers.get(other) {
+                Some(below) if below < layer => {}
+                Some(_) => wrong.push(format!("{name} uses {other}, which is not below it")),
+                None => wrong.push(format!("{name} uses {other}, which stands in no layer")),
+            }
+        }
+    }
+    wrong
+}
+
+fn workspace() -> BTreeMap<String, Vec<String>> {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("packages");
+    let name = |value: &Value| value["name"].as_str().expect("a name").to_owned();
+    let used =
+        |package: &Value| package["dependencies"].as_array().expect("a list").iter().map(name).collect();
+    packages.iter().map(|package| (name(package), used(package))).collect()
+}
+
+#[test]
+fn dependencies_point_strictly_down() {
+    let crates = workspace();
+    assert!(crates.contains_key("athanor-profile"));
+    assert_eq!(violations(&crates), [""; 0]);
+}
+
+#[test]
+fn the_check_sees_what_it_is_for() {
+    let wrong = |name: &str, used: &str| {
+        violations(&BTreeMap::from([(name.to_owned(), vec!["serde".to_owned(), used.to_owned()])])).len()
+    };
+    assert_eq!(wrong("athanor-block", "athanor-profile"), 0);
+    assert_eq!(wrong("athanor-querier", "athanor-ingester"), 1);
+    assert_eq!(wrong("athanor-profile", "athanor-block"), 1);
+    assert_eq!(wrong("athanor-block", "athanor-query"), 1);
+    assert_eq!(wrong("athanor-common", "serde"), 1);
+}
+
+#[test]
+fn each_crate_lies_in_the_folder_of_its_name() {
+    for package in metadata()["packages"].as_array().expect("packages") {
+        let manifest = PathBuf::from(package["manifest_path"].as_str().expect("a path"));
+        let name = package["name"].as_str().expect("a name");
+        let folder = name.strip_prefix("athanor-").expect("all crates begin with athanor-");
+        assert_eq!(manifest, root().join(folder).join("Cargo.toml"));
+    }
+}
+
+/// All folders and Rust files of the workspace, without what is built.
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("readable") {
+        let path = entry.expect("readable").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if name.starts_with('.') || name == "target" || name == "node_modules" {
+            continue;
+        }
+        if path.is_dir() {
+            found.push(path.clone());
+            walk(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn tree() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    walk(&root(), &mut found);
+    found
+}
+
+/// Lines that are neither empty nor comments, up to the tests at the end.
+fn lines_of_code(text: &str) -> usize {
+    let lines = text.lines().map(str::trim);
+    let code = lines.take_while(|line| *line != "#[cfg(test)]");
+    code.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+}
+
+#[test]
+fn folders_and_files_have_names_that_say_something() {
+    for path in tree() {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        assert!(
+            !["mod.rs", "common", "utils", "util", "helpers"].contains(&name.as_str()),
+            "{}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn files_are_short_and_nothing_is_left_undone() {
+    // Written in two parts, so that this file does not find itself.
+    let forbidden = [concat!("#[igno", "re"), concat!("todo", "!("), concat!("unimplemented", "!(")];
+    for path in tree().iter().filter(|path| path.is_file()) {
+        let text = std::fs::read_to_string(path).expect("readable");
+        let folder = |name: &str| path.iter().any(|part| part == name);
+        let is_test = folder("tests") || folder("benches") || path.ends_with("tests.rs");
+        let lines = lines_of_code(&text);
+        assert!(is_test || lines <= LINES, "{} has {lines} lines of code", path.display());
+        for pattern in forbidden {
+            assert!(!text.contains(pattern), "{} contains {pattern}", path.display());
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Entries of the tables, as they stand in the file.
+
+use super::DecodeError;
+use super::wire::{Cursor, Value};
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct RawFunction {
+    pub(super) id: u64,
+    pub(super) name: i64,
+    pub(super) system_name: i64,
+    pub(super) filename: i64,
+    pub(super) start_line: i64,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct RawMapping {
+    pub(super) id: u64,
+    pub(super) start: u64,
+    pub(super) limit: u64,
+    pub(super) offset: u64,
+    pub(super) filename: i64,
+    pub(super) build_id: i64,
+    pub(super) flags: u8,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct RawLocation {
+    pub(super) id: u64,
+    pub(super) mapping_id: u64,
+    pub(super) address: u64,
+    pub(super) folded: bool,
+    pub(super) first_line: u32,
+    pub(super) line_count: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct RawLine {
+    pub(super) function_id: u64,
+    pub(super) line: i64,
+    pub(super) column: i64,
+}
+
+pub(super) fn value_type(mut cursor: Cursor<'_>) -> Result<(i64, i64), DecodeError> {
+    let (mut kind, mut unit) = (0, 0);
+    while !cursor.is_done() {
+        match cursor.field("a sample type")? {
+            (1, Value::Varint(index)) => kind = index as i64,
+            (2, Value::Varint(index)) => unit = index as i64,
+            _ => {}
+        }
+    }
+    Ok((kind, unit))
+}
+
+pub(super) fn function(mut cursor: Cursor<'_>) -> Result<RawFunction, DecodeError> {
+    let mut function = RawFunction::default();
+    while !cursor.is_done() {
+        match cursor.field("a function")? {
+            (1, Value::Varint(id)) => function.id = id,
+            (2, Value::Varint(index)) => function.name = index as i64,
+            (3, Value::Varint(index)) => function.system_name = index as i64,
+            (4, Value::Varint(index)) => function.filename = index as i64,
+            (5, Value::Varint(line)) => function.start_line = line as i64,
+            _ => {}
+        }
+    }
+    Ok(function)
+}
+
+pub(super) fn mapping(mut cursor: Cursor<'_>) -> Result<RawMapping, DecodeError> {
+    let mut mapping = RawMapping::default();
+    while !cursor.is_done() {
+        match cursor.field("a mapping")? {
+            (1, Value::Varint(id)) => mapping.id = id,
+            (2, Value::Varint(start)) => mapping.start = start,
+            (3, Value::Varint(limit)) => mapping.limit = limit,
+            (4, Value::Varint(offset)) => mapping.offset = offset,
+            (5, Value::Varint(index)) => mapping.filename = index as i64,
+            (6, Value::Varint(index)) => mapping.build_id = index as i64,
+            (flag @ 7..=10, Value::Varint(set)) => mapping.flags |= u8::from(set != 0) << (flag - 7),
+            _ => {}
+        }
+    }
+    Ok(mapping)
+}
+
+pub(super) fn location(mut cursor: Cursor<'_>, lines: &mut Vec<RawLine>) -> Result<RawLocation, DecodeError> {
+    let mut location = RawLocation { first_line: lines.len() as u32, ..RawLocation::default() };
+    while !cursor.is_done() {
+        match cursor.field("a location")? {
+            (1, Value::Varint(id)) => location.id = id,
+            (2, Value::Varint(id)) => location.mapping_id = id,
+            (3, Value::Varint(address)) => location.address = address,
+            (4, Value::Bytes(start, end)) => {
+                lines.push(line(cursor.range(start, end))?);
+                location.line_count += 1;
+            }
+            (5, Value::Varint(folded)) => location.folded = folded != 0,
+            _ => {}
+        }
+    }
+    Ok(location)
+}
+
+fn line(mut cursor: Cursor<'_>) -> Result<RawLine, DecodeError> {
+    let mut line = RawLine::default();
+    while !cursor.is_done() {
+        match cursor.field("a line")? {
+            (1, Value::Varint(id)) => line.function_id = id,
+            (2, Value::Varint(number)) => line.line = number as i64,
+            (3, Value::Varint(column)) => line.column = column as i64,
+            _ => {}
+        }
+    }
+    Ok(line)
+}
