@@ -3,14 +3,13 @@
 //! Profiles are held decoded until the bound; then they leave as a *run*, a block of its own in scratch space,
 //! and at the end all runs are merged. Without a run the block is written directly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use athanor_profile::hash::{Hash, HashedMap};
+use athanor_profile::hash::Hash;
 use athanor_profile::identity::{Upload, record_id};
 use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits};
 use athanor_profile::{Dictionary, Labels, ValueType};
-use hashbrown::HashMap;
 
 use crate::error::BlockError;
 use crate::folder::Folder;
@@ -136,7 +135,8 @@ impl<'s> Builder<'s> {
         let added = part.rows.len() - before;
         self.counts.samples += added as u64;
         self.counts.profiles += (splits.len() * header.types.len()) as u64;
-        self.held += added * size_of::<(u32, i64)>() + splits.len() * header.types.len() * size_of::<ProfileRow>();
+        self.held +=
+            added * size_of::<(u32, i64)>() + splits.len() * header.types.len() * size_of::<ProfileRow>();
         if self.held > self.budget { self.write_run() } else { Ok(()) }
     }
 
@@ -175,7 +175,7 @@ type Splits = Vec<(Labels, Vec<u32>)>;
 impl Part {
     /// Groups the rows by the text labels that the series does not have already.
     fn split(&self, decoded: &Decoded, labels: &Labels, counts: &mut Counts) -> Splits {
-        let mut places: HashedMap<u32, usize> = HashedMap::default();
+        let mut places: HashMap<u32, usize> = HashMap::new();
         let mut splits: Splits = Vec::new();
         for (row, &set) in (0u32..).zip(&decoded.samples.labels) {
             let place = match places.get(&set) {
@@ -192,7 +192,8 @@ impl Part {
             };
             if set != 0 {
                 let promoted = splits[place].0.len();
-                counts.dropped_labels += self.dictionary.label_sets.get(set).len().saturating_sub(promoted) as u64;
+                counts.dropped_labels +=
+                    self.dictionary.label_sets.get(set).len().saturating_sub(promoted) as u64;
             }
             splits[place].1.push(row);
         }
@@ -213,7 +214,8 @@ impl Part {
     }
 
     fn series_of(&mut self, labels: &Labels, value_type: &ValueType, period_type: Option<&ValueType>) -> u32 {
-        let series = Series::new(labels.clone(), value_type.clone(), period_type.cloned().unwrap_or_default());
+        let series =
+            Series::new(labels.clone(), value_type.clone(), period_type.cloned().unwrap_or_default());
         *self.series_ids.entry(series).or_insert_with_key(|series| {
             self.series.push(series.clone());
             self.series.len() as u32 - 1

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::reader::{ColumnReader, get_typed_column_reader};
 use parquet::data_type::{
-    BoolType, ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type,
+    BoolType, ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type,
+    Int64Type,
 };
 use parquet::file::properties::{EnabledStatistics, ReaderProperties, WriterProperties};
 use parquet::file::reader::FileReader;
@@ -43,8 +44,9 @@ fn schema(file: &str) -> &'static str {
         SAMPLES => "message samples { required int32 profile; required int32 stack; required int64 value; }",
         STACKS => "message stacks { required int32 stack; required int32 parent; required int32 location; }",
         LOCATIONS => {
-            "message locations { required int32 location; required int32 mapping; required int64 address;
-             required boolean folded; required int32 function; required int64 line; required int64 column; }"
+            "message locations { required int32 location; required int32 depth; required int32 mapping;
+             required int64 address; required boolean folded; required int32 function; required int64 line;
+             required int64 column; }"
         }
         FUNCTIONS => {
             "message functions { required int32 function; required binary name (UTF8);
@@ -164,8 +166,7 @@ impl Table {
         Ok(())
     }
     /// Writes the footer.
-    pub(crate) fn finish(mut self) -> Result<FileMeta, BlockError> {
-        self.writer.finish().map_err(BlockError::parquet(self.file))?;
+    pub(crate) fn finish(self) -> Result<FileMeta, BlockError> {
         let out = self.writer.into_inner().map_err(BlockError::parquet(self.file))?;
         out.finish().map_err(BlockError::io(self.file))
     }
@@ -190,7 +191,8 @@ pub(crate) struct TableReader {
 
 impl TableReader {
     pub(crate) fn open(file: &'static str, content: Verified) -> Result<Self, BlockError> {
-        let options = ReadOptionsBuilder::new().with_reader_properties(ReaderProperties::builder().build()).build();
+        let options =
+            ReadOptionsBuilder::new().with_reader_properties(ReaderProperties::builder().build()).build();
         let reader =
             SerializedFileReader::new_with_options(content, options).map_err(BlockError::parquet(file))?;
         let expected = parse_message_type(schema(file)).expect("the schemas of a block parse");
@@ -242,11 +244,13 @@ impl TableReader {
         let mut reader = get_typed_column_reader::<T>(self.reader(group, column)?);
         let mut left = rows;
         while left > 0 {
-            let (records, _, _) = reader
-                .read_records(left, Some(definition), Some(repetition), values)
-                .map_err(&failed)?;
+            let (records, _, _) =
+                reader.read_records(left, Some(definition), Some(repetition), values).map_err(&failed)?;
             if records == 0 {
-                return Err(BlockError::corrupt(self.file, format!("column {column} ends {left} rows early")));
+                return Err(BlockError::corrupt(
+                    self.file,
+                    format!("column {column} ends {left} rows early"),
+                ));
             }
             left -= records;
         }

@@ -24,7 +24,9 @@ pub enum BlockError {
         expected: u64,
     },
     /// Bytes that differ from what was written.
-    #[error("{file} is damaged within bytes {from}..{to}: its checksum is {seen:08x}, meta.json says {expected:08x}")]
+    #[error(
+        "{file} is damaged within bytes {from}..{to}: its checksum is {seen:08x}, meta.json says {expected:08x}"
+    )]
     Damaged {
         /// Which file.
         file: String,

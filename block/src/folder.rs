@@ -164,7 +164,11 @@ pub(crate) struct Verified {
 }
 
 impl Verified {
-    pub(crate) fn open(folder: &Arc<dyn Folder>, name: &'static str, meta: &FileMeta) -> Result<Self, BlockError> {
+    pub(crate) fn open(
+        folder: &Arc<dyn Folder>,
+        name: &'static str,
+        meta: &FileMeta,
+    ) -> Result<Self, BlockError> {
         let seen = folder.length(name).map_err(BlockError::io(name))?;
         if seen != meta.bytes {
             return Err(BlockError::Length { file: name.into(), seen, expected: meta.bytes });
@@ -179,7 +183,8 @@ impl Verified {
         let page = PAGE as u64;
         let from = offset / page * page;
         let to = end.div_ceil(page).saturating_mul(page).min(self.meta.bytes).max(from);
-        let content = self.folder.read(self.name, from, (to - from) as usize).map_err(BlockError::io(self.name))?;
+        let content =
+            self.folder.read(self.name, from, (to - from) as usize).map_err(BlockError::io(self.name))?;
         for (number, part) in (from / page..).zip(content.chunks(PAGE)) {
             let seen = crc32fast::hash(part);
             let expected = self.meta.checksums[number as usize];

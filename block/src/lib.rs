@@ -16,7 +16,7 @@
 //! | `profiles` | series, time, record id, duration, period, count of its samples; by (series, time, id) |
 //! | `samples` | profile, stack, value; by (profile, stack) |
 //! | `stacks` | parent, location; whole stacks first, by falling popularity |
-//! | `locations` | one line of a location, innermost first |
+//! | `locations` | one line of a location, the innermost at depth 0 |
 //! | `functions`, `mappings` | names |
 //! | `rollup` | sum and count of a series' stack over the whole block |
 //! | `index` | a function and a service whose profiles hold it |

@@ -83,8 +83,11 @@ fn merge_tenant(writer: &mut Writer<'_>, tenant: &str, parts: &[Part<'_>]) -> Re
     }
     let series: Vec<Series> = series_ids.into_keys().collect();
     let mut out = writer.tenant(tenant, &series, &dictionary, &popularity)?;
-    let mut next: BinaryHeap<Reverse<((u32, i64, Hash), usize)>> =
-        inputs.iter().enumerate().filter_map(|(at, input)| Some(Reverse((input.peek()?.order(), at)))).collect();
+    let mut next: BinaryHeap<Reverse<((u32, i64, Hash), usize)>> = inputs
+        .iter()
+        .enumerate()
+        .filter_map(|(at, input)| Some(Reverse((input.peek()?.order(), at))))
+        .collect();
     let mut last = None;
     let mut rows = Vec::new();
     while let Some(Reverse((order, at))) = next.pop() {
@@ -153,7 +156,8 @@ impl Input {
             for (&stack, &value) in self.stacks[range.clone()].iter().zip(&self.values[range]) {
                 let place = (stack as u32).wrapping_sub(self.run.0) as usize;
                 let merged = self.merged.get(place);
-                let stack = merged.ok_or_else(|| BlockError::corrupt(SAMPLES, format!("it names stack {stack}")))?;
+                let stack =
+                    merged.ok_or_else(|| BlockError::corrupt(SAMPLES, format!("it names stack {stack}")))?;
                 rows.push((*stack, value));
             }
             self.at += count;
@@ -166,7 +170,8 @@ impl Input {
         let (mut columns, left) = match self.columns.take() {
             Some(columns) => columns,
             None => {
-                let group = self.groups.next().ok_or_else(|| BlockError::corrupt(SAMPLES, "it has too few rows"))?;
+                let group =
+                    self.groups.next().ok_or_else(|| BlockError::corrupt(SAMPLES, "it has too few rows"))?;
                 (Columns::open(&self.table, group)?, self.table.rows(group)?)
             }
         };

@@ -172,10 +172,18 @@ impl Meta {
         }
         let mut next = TenantMeta::default();
         for tenant in &self.tenants {
-            let runs = |of: &TenantMeta| [of.series, of.profiles, of.nodes, of.locations, of.functions, of.mappings];
-            for (run, before) in runs(tenant).into_iter().zip(runs(&next)).chain(tenant.groups.into_iter().zip(next.groups)) {
-                if run.0 != before.0 + before.1 || run.0.checked_add(run.1).is_none_or(|end| end > i32::MAX as u32) {
-                    return Err(format!("tenant {:?} does not begin where the one before it ends", tenant.tenant));
+            let runs =
+                |of: &TenantMeta| [of.series, of.profiles, of.nodes, of.locations, of.functions, of.mappings];
+            for (run, before) in
+                runs(tenant).into_iter().zip(runs(&next)).chain(tenant.groups.into_iter().zip(next.groups))
+            {
+                if run.0 != before.0 + before.1
+                    || run.0.checked_add(run.1).is_none_or(|end| end > i32::MAX as u32)
+                {
+                    return Err(format!(
+                        "tenant {:?} does not begin where the one before it ends",
+                        tenant.tenant
+                    ));
                 }
             }
             if tenant.stacks > tenant.nodes.1 {

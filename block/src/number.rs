@@ -37,9 +37,11 @@ fn number(numbers: &mut HashedMap<u32, u32>, order: &mut Vec<u32>, id: u32) -> u
 impl Numbering {
     pub(crate) fn new(dictionary: &Dictionary, popularity: &[u64]) -> Self {
         let stacks = &dictionary.stacks;
-        let mut by_popularity: Vec<u32> = (0..stacks.len() as u32).filter(|&id| popularity[id as usize] > 0).collect();
+        let mut by_popularity: Vec<u32> =
+            (0..stacks.len() as u32).filter(|&id| popularity[id as usize] > 0).collect();
         // Equal counts are ordered by content, so that the same rows make the same block.
-        by_popularity.sort_unstable_by_key(|&id| (std::cmp::Reverse(popularity[id as usize]), stacks.hash(id)));
+        by_popularity
+            .sort_unstable_by_key(|&id| (std::cmp::Reverse(popularity[id as usize]), stacks.hash(id)));
         let mut rank = vec![NONE; stacks.len()];
         let mut of_node: HashedMap<u32, u32> = HashedMap::default();
         for (number, &stack) in (0u32..).zip(&by_popularity) {
@@ -97,14 +99,20 @@ impl Numbering {
         }
     }
 
-    fn new_location(&mut self, dictionary: &Dictionary, location: u32, numbers: &mut HashedMap<u32, u32>) -> u32 {
+    fn new_location(
+        &mut self,
+        dictionary: &Dictionary,
+        location: u32,
+        numbers: &mut HashedMap<u32, u32>,
+    ) -> u32 {
         let symbols = &dictionary.symbols;
         let mapping = symbols.locations()[location as usize].mapping;
         if mapping != NONE {
             number(&mut self.mapping_numbers, &mut self.mappings, mapping);
         }
         let lines = symbols.lines(location).iter();
-        let functions = lines.map(|line| number(&mut self.function_numbers, &mut self.functions, line.function));
+        let functions =
+            lines.map(|line| number(&mut self.function_numbers, &mut self.functions, line.function));
         self.location_functions.push(functions.collect());
         number(numbers, &mut self.locations, location)
     }

@@ -12,8 +12,8 @@ use crate::columns::{TableReader, place};
 use crate::error::BlockError;
 use crate::folder::{Folder, Verified};
 use crate::meta::{
-    FILES, FUNCTIONS, INDEX, LOCATIONS, MAPPINGS, MAX_META, META, Meta, PROFILES, ROLLUP, Run, SAMPLES, SERIES,
-    STACKS, TenantMeta,
+    FILES, FUNCTIONS, INDEX, LOCATIONS, MAPPINGS, MAX_META, META, Meta, PROFILES, ROLLUP, Run, SAMPLES,
+    SERIES, STACKS, TenantMeta,
 };
 use crate::series::{ProfileRow, Series};
 
@@ -74,7 +74,8 @@ impl Block {
     pub fn part(&self, tenant: &str) -> Result<Part<'_>, BlockError> {
         let found = self.meta.tenants.iter().find(|part| part.tenant == tenant);
         let meta = found.ok_or_else(|| {
-            let known: Vec<&str> = self.meta.tenants.iter().map(|part| part.tenant.as_str()).take(5).collect();
+            let known: Vec<&str> =
+                self.meta.tenants.iter().map(|part| part.tenant.as_str()).take(5).collect();
             BlockError::NoTenant { tenant: tenant.into(), known: known.join(", ") }
         })?;
         Ok(Part { block: self, meta })
@@ -110,14 +111,17 @@ impl Block {
 }
 
 fn text(file: &str, value: &ByteArray) -> Result<String, BlockError> {
-    let text = std::str::from_utf8(value.data()).map_err(|_| BlockError::corrupt(file, "text that is not UTF-8"))?;
+    let text =
+        std::str::from_utf8(value.data()).map_err(|_| BlockError::corrupt(file, "text that is not UTF-8"))?;
     Ok(text.to_owned())
 }
 
 /// An id of the block as a place in the part.
 fn within(file: &str, id: i32, run: Run) -> Result<u32, BlockError> {
     let place = u32::try_from(id).ok().and_then(|id| id.checked_sub(run.0)).filter(|&place| place < run.1);
-    place.ok_or_else(|| BlockError::corrupt(file, format!("id {id} is not among {}..{}", run.0, run.0 + run.1)))
+    place.ok_or_else(|| {
+        BlockError::corrupt(file, format!("id {id} is not among {}..{}", run.0, run.0 + run.1))
+    })
 }
 
 /// As [`within`], with −1 for none.
@@ -136,7 +140,10 @@ impl Part<'_> {
         if ids.len() == run.1 as usize && run.range().zip(&ids).all(|(expected, &id)| expected as i32 == id) {
             return Ok(());
         }
-        Err(BlockError::corrupt(file, "its ids are not those that meta.json names: it belongs to another block"))
+        Err(BlockError::corrupt(
+            file,
+            "its ids are not those that meta.json names: it belongs to another block",
+        ))
     }
 
     /// The series, in their order.
@@ -178,8 +185,10 @@ impl Part<'_> {
             let periods = table.column::<Int64Type>(group, 5)?;
             let samples = table.column::<Int32Type>(group, 6)?;
             for row in 0..series.len() {
-                let id: [u8; 16] = ids[row].data().try_into().map_err(|_| BlockError::corrupt(PROFILES, "a short id"))?;
-                let count = u32::try_from(samples[row]).map_err(|_| BlockError::corrupt(PROFILES, "negative samples"))?;
+                let id: [u8; 16] =
+                    ids[row].data().try_into().map_err(|_| BlockError::corrupt(PROFILES, "a short id"))?;
+                let count = u32::try_from(samples[row])
+                    .map_err(|_| BlockError::corrupt(PROFILES, "negative samples"))?;
                 samples_seen += u64::from(count);
                 all.push(ProfileRow {
                     series: within(PROFILES, series[row], self.meta.series)?,
@@ -193,7 +202,10 @@ impl Part<'_> {
         }
         if samples_seen != self.meta.samples {
             let expected = self.meta.samples;
-            return Err(BlockError::corrupt(PROFILES, format!("{samples_seen} samples, meta.json says {expected}")));
+            return Err(BlockError::corrupt(
+                PROFILES,
+                format!("{samples_seen} samples, meta.json says {expected}"),
+            ));
         }
         Ok(all)
     }
@@ -275,12 +287,12 @@ impl Part<'_> {
         let table = self.block.table(LOCATIONS)?;
         let groups = self.groups(LOCATIONS);
         let ids = table.run::<Int32Type>(groups, 0)?;
-        let of_mappings = table.run::<Int32Type>(groups, 1)?;
-        let addresses = table.run::<Int64Type>(groups, 2)?;
-        let folded = table.run::<BoolType>(groups, 3)?;
-        let of_functions = table.run::<Int32Type>(groups, 4)?;
-        let lines = table.run::<Int64Type>(groups, 5)?;
-        let columns = table.run::<Int64Type>(groups, 6)?;
+        let of_mappings = table.run::<Int32Type>(groups, 2)?;
+        let addresses = table.run::<Int64Type>(groups, 3)?;
+        let folded = table.run::<BoolType>(groups, 4)?;
+        let of_functions = table.run::<Int32Type>(groups, 5)?;
+        let lines = table.run::<Int64Type>(groups, 6)?;
+        let columns = table.run::<Int64Type>(groups, 7)?;
         let mut all = Vec::with_capacity(self.meta.locations.1 as usize);
         let mut row = 0;
         let mut of_location = Vec::new();
@@ -320,7 +332,12 @@ impl Part<'_> {
             let name = strings.intern(&text(FUNCTIONS, &names[row])?);
             let system_name = strings.intern(&text(FUNCTIONS, &systems[row])?);
             let filename = strings.intern(&text(FUNCTIONS, &files[row])?);
-            all.push(dictionary.symbols.function(Function { name, system_name, filename, start_line: lines[row] }));
+            all.push(dictionary.symbols.function(Function {
+                name,
+                system_name,
+                filename,
+                start_line: lines[row],
+            }));
         }
         Ok(all)
     }
@@ -354,15 +371,20 @@ impl Part<'_> {
         let mut totals = vec![0i64; self.meta.stacks as usize];
         let table = self.block.table(SAMPLES)?;
         let groups = self.groups(SAMPLES);
-        let mut expected =
-            (self.meta.profiles.0..).zip(&profiles).flat_map(|(id, row)| std::iter::repeat_n(id, row.samples as usize));
+        let mut expected = (self.meta.profiles.0..)
+            .zip(&profiles)
+            .flat_map(|(id, row)| std::iter::repeat_n(id, row.samples as usize));
         for group in groups.range() {
             for id in table.column::<Int32Type>(group, 0)? {
                 if expected.next() != u32::try_from(id).ok() {
-                    return Err(BlockError::corrupt(SAMPLES, "its profiles are not those of profiles.parquet"));
+                    return Err(BlockError::corrupt(
+                        SAMPLES,
+                        "its profiles are not those of profiles.parquet",
+                    ));
                 }
             }
-            let (stacks, values) = (table.column::<Int32Type>(group, 1)?, table.column::<Int64Type>(group, 2)?);
+            let (stacks, values) =
+                (table.column::<Int32Type>(group, 1)?, table.column::<Int64Type>(group, 2)?);
             for (stack, value) in stacks.into_iter().zip(values) {
                 let stack = within(SAMPLES, stack, Run(self.meta.nodes.0, self.meta.stacks))?;
                 totals[stack as usize] = totals[stack as usize].wrapping_add(value);
@@ -376,7 +398,9 @@ impl Part<'_> {
             totals[stack as usize] = totals[stack as usize].wrapping_sub(value);
         }
         match totals.iter().position(|&rest| rest != 0) {
-            Some(stack) => Err(BlockError::corrupt(ROLLUP, format!("the total of stack {stack} is not its samples'"))),
+            Some(stack) => {
+                Err(BlockError::corrupt(ROLLUP, format!("the total of stack {stack} is not its samples'")))
+            }
             None => Ok(()),
         }
     }
@@ -418,9 +442,11 @@ fn read_labels(table: &TableReader, group: usize) -> Result<Vec<Labels>, BlockEr
         if repetition == 0 {
             all.push(Labels::default());
         }
-        let last = all.last_mut().ok_or_else(|| BlockError::corrupt(SERIES, "a label before the first row"))?;
+        let last =
+            all.last_mut().ok_or_else(|| BlockError::corrupt(SERIES, "a label before the first row"))?;
         if definition == 1 {
-            let (name, value) = pairs.next().ok_or_else(|| BlockError::corrupt(SERIES, "a label is missing"))?;
+            let (name, value) =
+                pairs.next().ok_or_else(|| BlockError::corrupt(SERIES, "a label is missing"))?;
             last.set(&text(SERIES, name)?, &text(SERIES, value)?);
         }
     }

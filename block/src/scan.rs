@@ -75,7 +75,12 @@ fn add(totals: &mut [i64], stacks: Run, rows: &[i32], values: &[i64]) -> Result<
     for (&stack, &value) in rows.iter().zip(values) {
         match totals.get_mut((stack as u32).wrapping_sub(stacks.0) as usize) {
             Some(total) => *total = total.wrapping_add(value),
-            None => return Err(BlockError::corrupt(SAMPLES, format!("it names stack {stack}, which is not there"))),
+            None => {
+                return Err(BlockError::corrupt(
+                    SAMPLES,
+                    format!("it names stack {stack}, which is not there"),
+                ));
+            }
         }
     }
     Ok(())
@@ -149,7 +154,11 @@ impl Columns {
     }
 }
 
-fn fill<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize, out: &mut Vec<T::T>) -> Result<(), BlockError> {
+fn fill<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    out: &mut Vec<T::T>,
+) -> Result<(), BlockError> {
     while out.len() < rows {
         let (records, _, _) =
             reader.read_records(rows - out.len(), None, None, out).map_err(BlockError::parquet(SAMPLES))?;

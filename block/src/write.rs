@@ -14,8 +14,8 @@ use crate::columns::{Column, GROUP_ROWS, Table, place};
 use crate::error::BlockError;
 use crate::folder::{Folder, Summed};
 use crate::meta::{
-    FILES, FORMAT, FUNCTIONS, INDEX, LOCATIONS, MAPPINGS, META, Meta, PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS,
-    TenantMeta,
+    FILES, FORMAT, FUNCTIONS, INDEX, LOCATIONS, MAPPINGS, META, Meta, PROFILES, ROLLUP, Run, SAMPLES, SERIES,
+    STACKS, TenantMeta,
 };
 use crate::number::Numbering;
 use crate::series::{ProfileRow, Series};
@@ -132,10 +132,7 @@ impl<'f> Writer<'f> {
 /// Ids are 32 bits with a sign, as Parquet's are.
 fn count(length: usize, what: &'static str) -> Result<u32, BlockError> {
     let limit = i32::MAX as usize;
-    u32::try_from(length)
-        .ok()
-        .filter(|_| length <= limit)
-        .ok_or(BlockError::TooLarge { what, limit })
+    u32::try_from(length).ok().filter(|_| length <= limit).ok_or(BlockError::TooLarge { what, limit })
 }
 
 fn write_series(block: &mut Writer<'_>, meta: &TenantMeta, series: &[Series]) -> Result<(), BlockError> {
@@ -347,19 +344,22 @@ impl Numbering {
         let ids = |run: Run| run.range().map(|id| id as i32).collect::<Vec<i32>>();
         let based = |id: u32, base: u32| if id == NONE { -1 } else { (base + id) as i32 };
         let parents: Vec<i32> = self.nodes.iter().map(|node| based(node.parent, meta.nodes.0)).collect();
-        let locations: Vec<i32> = self.nodes.iter().map(|node| based(node.location, meta.locations.0)).collect();
+        let locations: Vec<i32> =
+            self.nodes.iter().map(|node| based(node.location, meta.locations.0)).collect();
         if !self.nodes.is_empty() {
             write(STACKS, &[Column::I32(&ids(meta.nodes)), Column::I32(&parents), Column::I32(&locations)])?;
         }
         self.write_locations(dictionary, meta, &mut write)?;
         let strings = &dictionary.symbols.strings;
         let text = |id: u32| ByteArray::from(strings.get(id));
-        let functions: Vec<_> = self.functions.iter().map(|&id| dictionary.symbols.functions()[id as usize]).collect();
+        let functions: Vec<_> =
+            self.functions.iter().map(|&id| dictionary.symbols.functions()[id as usize]).collect();
         if !functions.is_empty() {
             let column = |of: fn(&athanor_profile::symbols::Function) -> u32| {
                 functions.iter().map(|function| text(of(function))).collect::<Vec<_>>()
             };
-            let (names, systems) = (column(|function| function.name), column(|function| function.system_name));
+            let (names, systems) =
+                (column(|function| function.name), column(|function| function.system_name));
             let files = column(|function| function.filename);
             let lines: Vec<i64> = functions.iter().map(|function| function.start_line).collect();
             write(
@@ -373,7 +373,8 @@ impl Numbering {
                 ],
             )?;
         }
-        let mappings: Vec<_> = self.mappings.iter().map(|&id| dictionary.symbols.mappings()[id as usize]).collect();
+        let mappings: Vec<_> =
+            self.mappings.iter().map(|&id| dictionary.symbols.mappings()[id as usize]).collect();
         if mappings.is_empty() {
             return Ok(());
         }
@@ -397,14 +398,15 @@ impl Numbering {
         )
     }
 
-    /// A row for each line, innermost first; a location without lines has one row with function −1.
+    /// A row for each line, the innermost at depth 0; a location without lines has one row with function −1.
     fn write_locations(
         &self,
         dictionary: &Dictionary,
         meta: &TenantMeta,
         write: &mut impl FnMut(&'static str, &[Column<'_>]) -> Result<(), BlockError>,
     ) -> Result<(), BlockError> {
-        let (mut ids, mut mappings, mut addresses, mut folded) = (vec![], vec![], vec![], vec![]);
+        let (mut ids, mut depths, mut mappings, mut addresses, mut folded) =
+            (vec![], vec![], vec![], vec![], vec![]);
         let (mut functions, mut lines, mut columns) = (vec![], vec![], vec![]);
         let symbols = &dictionary.symbols;
         for (id, &location) in meta.locations.range().zip(&self.locations) {
@@ -413,6 +415,7 @@ impl Numbering {
             let of_lines = symbols.lines(location);
             for at in 0..of_lines.len().max(1) {
                 ids.push(id as i32);
+                depths.push(at as i32);
                 mappings.push(mapping.map_or(-1, |&mapping| (meta.mappings.0 + mapping) as i32));
                 addresses.push(entry.address as i64);
                 folded.push(entry.folded);
@@ -430,6 +433,7 @@ impl Numbering {
             LOCATIONS,
             &[
                 Column::I32(&ids),
+                Column::I32(&depths),
                 Column::I32(&mappings),
                 Column::I64(&addresses),
                 Column::Bool(&folded),

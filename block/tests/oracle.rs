@@ -1,0 +1,262 @@
+//! Blocks against a naive model on maps of strings: whatever the partition and the order of merging.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use athanor_block::{
+    Block, BlockError, Builder, FILES, Folder, META, MemoryFolder, PAGE, Part, merge, merge_all,
+};
+use athanor_chassis::compute::Compute;
+use athanor_profile::pprof::{Limits, encode};
+use athanor_profile::{Dictionary, Labels, Profile, generate};
+use proptest::prelude::*;
+
+type Model = BTreeMap<(String, String), BTreeMap<Vec<String>, i64>>;
+
+/// Frames of a stack, root first, by name.
+fn frames(dictionary: &Dictionary, stack: u32) -> Vec<String> {
+    let symbols = &dictionary.symbols;
+    let mut names = Vec::new();
+    for location in dictionary.stacks.locations(stack) {
+        let lines = symbols.lines(location);
+        names.extend(lines.iter().map(|line| symbols.function_name(line.function).to_owned()));
+        if lines.is_empty() {
+            names.push(symbols.address_name(location));
+        }
+    }
+    names.reverse();
+    names
+}
+
+fn count(model: &mut Model, tenant: &str, profile: &Profile) {
+    for (stack, _, values) in profile.samples.rows(profile.header.types.len()) {
+        for (value, value_type) in values.iter().zip(&profile.header.types) {
+            if *value != 0 {
+                let totals = model.entry((tenant.into(), value_type.kind.clone())).or_default();
+                let total = totals.entry(frames(&profile.dictionary, stack)).or_default();
+                *total = total.wrapping_add(*value);
+            }
+        }
+    }
+}
+
+/// What a block says, by samples and by roll-up, which must agree.
+fn read(block: &Block) -> Model {
+    let mut model = Model::new();
+    for part in block.parts() {
+        let names = part.names().unwrap();
+        let series = part.series().unwrap();
+        let profiles = part.profiles().unwrap();
+        for (place, of) in (0u32..).zip(&series) {
+            let ranges = Part::rows_of(&profiles, |profile| profile.series == place);
+            let totals = part.totals(&ranges, &Compute::inline()).unwrap();
+            assert_eq!(totals, part.whole_totals(|at| at == place).unwrap());
+            let sums = model.entry((part.meta.tenant.clone(), of.value_type.kind.clone())).or_default();
+            for (stack, total) in totals.into_iter().enumerate().filter(|(_, total)| *total != 0) {
+                let sum = sums.entry(frames(&names.dictionary, names.stacks[stack])).or_default();
+                *sum = sum.wrapping_add(total);
+            }
+        }
+    }
+    clean(model)
+}
+
+fn clean(mut model: Model) -> Model {
+    model.values_mut().for_each(|totals| totals.retain(|_, total| *total != 0));
+    model.retain(|_, totals| !totals.is_empty());
+    model
+}
+
+fn build(inputs: &[(usize, Profile)], budget: usize) -> MemoryFolder {
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
+    let mut builder = Builder::new("test", Limits::default(), budget, &mut scratch);
+    for (number, profile) in inputs {
+        builder.add_pprof(tenant(*number), &labels(*number), &encode(profile)).unwrap();
+    }
+    let folder = MemoryFolder::default();
+    builder.finish(&folder).unwrap();
+    folder
+}
+
+fn tenant(number: usize) -> &'static str {
+    ["acme", "globex"][number % 2]
+}
+
+fn labels(number: usize) -> Labels {
+    let pod = format!("pod-{}", number % 3);
+    Labels::new([("pod".into(), pod), ("service_name".into(), format!("service-{}", number % 2))])
+}
+
+fn open(folder: &MemoryFolder) -> Block {
+    Block::open(Arc::new(folder.clone())).unwrap()
+}
+
+fn inputs(seeds: &[u64]) -> Vec<(usize, Profile)> {
+    let profile = |(number, &seed): (usize, &u64)| {
+        let mut profile = generate::arbitrary(seed);
+        profile.header.time_nanos = 1_700_000_000_000_000_000 + number as i64;
+        (number, profile)
+    };
+    seeds.iter().enumerate().map(profile).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn any_partition_merged_in_any_order_equals_the_model(
+        seeds in prop::collection::vec(0u64..500, 1..12),
+        cuts in prop::collection::vec(0usize..4, 12),
+        order in any::<prop::sample::Index>(),
+        budget in prop::sample::select(vec![0usize, 2_000, 1 << 30]),
+    ) {
+        let inputs = inputs(&seeds);
+        let mut model = Model::new();
+        inputs.iter().for_each(|(number, profile)| count(&mut model, tenant(*number), profile));
+        let model = clean(model);
+        let mut groups: Vec<Vec<(usize, Profile)>> = vec![Vec::new(); 4];
+        for (input, group) in inputs.into_iter().zip(cuts) {
+            groups[group].push(input);
+        }
+        let mut blocks: Vec<Block> = groups.iter().map(|group| open(&build(group, budget))).collect();
+        let turn = order.index(blocks.len());
+        blocks.rotate_left(turn);
+        let left = MemoryFolder::default();
+        merge(&left, "left", &blocks[..2]).unwrap();
+        let whole = MemoryFolder::default();
+        // The first block is given twice: equal ids count once.
+        merge(&whole, "whole", &[blocks[2].clone(), open(&left), blocks[3].clone(), blocks[0].clone()]).unwrap();
+        let whole = open(&whole);
+        whole.verify(|_| {}).unwrap();
+        prop_assert_eq!(read(&whole), model);
+    }
+}
+
+#[test]
+fn equal_inputs_make_equal_bytes() {
+    let inputs = inputs(&[1, 2, 3]);
+    let (one, two) = (build(&inputs, 1 << 30), build(&inputs, 1 << 30));
+    for file in FILES.iter().chain([&META]) {
+        let length = one.length(file).unwrap() as usize;
+        assert_eq!(
+            one.read(file, 0, length).unwrap(),
+            two.read(file, 0, two.length(file).unwrap() as usize).unwrap()
+        );
+    }
+}
+
+#[test]
+fn more_blocks_than_the_fan_in_merge_in_rounds() {
+    let inputs = inputs(&(0..70).collect::<Vec<_>>());
+    let blocks = inputs.chunks(1).map(|one| open(&build(one, 1 << 30))).collect();
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
+    let folder = MemoryFolder::default();
+    merge_all(&folder, "all", blocks, &mut scratch).unwrap();
+    assert_eq!(read(&open(&folder)), read(&open(&build(&inputs, 1 << 30))));
+}
+
+#[test]
+fn any_flipped_bit_is_found_and_named() {
+    let folder = build(&inputs(&[5, 6, 7, 8]), 1 << 30);
+    for file in FILES {
+        let length = folder.length(file).unwrap() as usize;
+        for at in (0..length).step_by((length / 61).max(1)).chain([length - 1]) {
+            folder.tamper(file, |bytes| bytes[at] ^= 1 << (at % 8));
+            let error = open(&folder).verify(|_| {}).unwrap_err();
+            let page = (at / PAGE * PAGE) as u64;
+            assert!(
+                matches!(&error, BlockError::Damaged { file: named, from, .. } if named == file && *from == page),
+                "{file} byte {at}: {error}"
+            );
+            folder.tamper(file, |bytes| bytes[at] ^= 1 << (at % 8));
+        }
+    }
+    let length = folder.length(META).unwrap() as usize;
+    for at in 0..length {
+        folder.tamper(META, |bytes| bytes[at] ^= 1);
+        assert!(Block::open(Arc::new(folder.clone())).is_err(), "meta.json byte {at}");
+        folder.tamper(META, |bytes| bytes[at] ^= 1);
+    }
+    open(&folder).verify(|_| {}).unwrap();
+}
+
+fn refusal(folder: &MemoryFolder) -> String {
+    let verified = Block::open(Arc::new(folder.clone())).and_then(|block| block.verify(|_| {}));
+    verified.unwrap_err().to_string()
+}
+
+#[test]
+fn cut_mixed_missing_and_newer_blocks_are_refused_by_file_and_reason() {
+    let fresh = || build(&inputs(&[5, 6]), 1 << 30);
+    let cut = fresh();
+    cut.tamper("samples.parquet", |bytes| bytes.truncate(bytes.len() - 1));
+    assert!(refusal(&cut).starts_with("samples.parquet has "), "{}", refusal(&cut));
+
+    let other = build(&inputs(&[9, 10, 11]), 1 << 30);
+    let mixed = fresh();
+    let length = other.length("stacks.parquet").unwrap() as usize;
+    let foreign = other.read("stacks.parquet", 0, length).unwrap();
+    mixed.tamper("stacks.parquet", |bytes| *bytes = foreign.to_vec());
+    assert!(refusal(&mixed).contains("stacks.parquet"), "{}", refusal(&mixed));
+
+    let newer = fresh();
+    let mut meta = open(&newer).meta().clone();
+    meta.format += 1;
+    newer.tamper(META, |bytes| *bytes = meta.encode());
+    assert!(
+        refusal(&newer).contains("the block has format 2, this program reads up to 1"),
+        "{}",
+        refusal(&newer)
+    );
+
+    let missing = MemoryFolder::default();
+    assert!(Block::open(Arc::new(missing)).err().unwrap().to_string().starts_with("meta.json: "));
+}
+
+#[test]
+fn a_name_is_never_written_twice() {
+    let folder = build(&inputs(&[1]), 1 << 30);
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
+    let builder = Builder::new("again", Limits::default(), 1 << 30, &mut scratch);
+    assert!(builder.finish(&folder).unwrap_err().to_string().starts_with("series.parquet: "));
+}
+
+#[test]
+fn the_same_upload_counts_once_and_another_of_equal_labels_and_time_counts() {
+    let inputs = inputs(&[3]);
+    let (number, mut profile) = inputs[0].clone();
+    let twice = [(number, profile.clone()), (number, profile.clone())];
+    assert_eq!(read(&open(&build(&twice, 1 << 30))), read(&open(&build(&inputs, 1 << 30))));
+    profile.samples.values.iter_mut().for_each(|value| *value = value.wrapping_mul(3));
+    let different = [inputs[0].clone(), (number, profile)];
+    let merged = open(&build(&different, 1 << 30));
+    let mut model = Model::new();
+    different.iter().for_each(|(number, profile)| count(&mut model, tenant(*number), profile));
+    assert_eq!(read(&merged), clean(model));
+}
+
+#[test]
+fn the_index_names_the_services_that_call_a_function() {
+    let inputs = inputs(&[1, 2, 3, 4, 5, 6]);
+    let block = open(&build(&inputs, 1 << 30));
+    let mut expected: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for (number, profile) in &inputs {
+        for (stack, _, values) in profile.samples.rows(profile.header.types.len()) {
+            for name in
+                frames(&profile.dictionary, stack).into_iter().filter(|_| values.iter().any(|&v| v != 0))
+            {
+                let services = expected.entry((tenant(*number).into(), name)).or_default();
+                services.push(labels(*number).get("service_name").unwrap().to_owned());
+            }
+        }
+    }
+    for ((tenant, function), mut services) in expected {
+        services.sort();
+        services.dedup();
+        let part = block.part(&tenant).unwrap();
+        if !function.contains("0x") {
+            assert_eq!(part.services_calling(&function).unwrap(), services, "{tenant} {function}");
+        }
+        assert!(part.services_calling("no such function").unwrap().is_empty());
+    }
+}

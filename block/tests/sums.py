@@ -1,0 +1,30 @@
+"""Sums and joins over a block's files, by an engine that knows nothing of us. Prints JSON for the test to compare."""
+import json
+import sys
+
+import duckdb
+
+folder = sys.argv[1]
+db = duckdb.connect()
+for name in ["series", "profiles", "samples", "stacks", "locations", "functions", "rollup", "index"]:
+    db.execute(f"create view \"{name}\" as select * from read_parquet('{folder}/{name}.parquet')")
+
+
+def show(query):
+    print(json.dumps(db.execute(query).fetchall()))
+
+
+# By tenant, pod and type, through both joins; then the same from the roll-up.
+by_series = """
+    select tenant, labels['pod'], sample_type, sum({value})::bigint
+    from {rows} join series using (series) group by all order by all"""
+show(by_series.format(value="value", rows="samples join profiles using (profile)"))
+show(by_series.format(value="value", rows="rollup"))
+# Self values by leaf function.
+show(
+    """
+    select tenant, sample_type, name, sum(value)::bigint
+    from samples join profiles using (profile) join series using (series) join stacks using (stack)
+    join locations using (location)
+    join functions using (function) where depth = 0 group by all having sum(value) <> 0 order by all"""
+)
