@@ -14,6 +14,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod ansi;
 pub mod callers;
 pub mod diff;
 pub mod dot;
@@ -23,12 +24,14 @@ pub mod generate;
 pub mod hash;
 pub mod identity;
 pub mod labels;
+mod layout;
 pub mod merge;
 mod model;
 pub mod pprof;
 pub mod prune;
 pub mod speedscope;
 pub mod stacks;
+pub mod svg;
 pub mod symbols;
 pub mod table;
 pub mod tree;

@@ -77,8 +77,9 @@ fn verdicts(symbols: &Symbols, drop: &Regex, keep: Option<&Regex>) -> Vec<Verdic
     let mut dropped: HashMap<u32, bool> = HashMap::new();
     let mut is_dropped = |function: u32| {
         *dropped.entry(symbols.functions()[function as usize].name).or_insert_with(|| {
-            let name = plain_name(symbols.function_name(function));
-            !name.is_empty() && drop.is_match(name) && !keep.is_some_and(|keep| keep.is_match(name))
+            let whole = symbols.function_name(function);
+            let name = plain_name(whole);
+            !whole.is_empty() && drop.is_match(name) && !keep.is_some_and(|keep| keep.is_match(name))
         })
     };
     let verdict = |location| {
@@ -191,6 +192,7 @@ mod tests {
     #[test]
     fn kept_frames_and_bad_patterns() {
         assert_eq!(pruned("m.*", "m2", &["a;m2;m3"]), [("a;m2".to_owned(), 1)]);
+        assert_eq!(pruned(".*b?", "a", &["a;(x)"]), [("a".to_owned(), 1)], "arguments are all of a name");
         assert_eq!(pruned("(", "", &["a;("]), [("a;(".to_owned(), 1)]);
     }
 

@@ -1,0 +1,233 @@
+//! Flame graphs for the terminal, root on top.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::layout::{Bar, bars, name, value};
+use crate::tree::Tree;
+
+/// How large a graph may be and whether it has colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Columns of the terminal; every line fills them.
+    pub width: usize,
+    /// Lines of the terminal; never more are written.
+    pub height: usize,
+    /// 256 colours; else bars are in brackets.
+    pub color: bool,
+}
+
+const RESET: &str = "\x1b[0m";
+/// From red to yellow.
+const WARM: [u8; 12] = [167, 173, 179, 209, 208, 214, 215, 220, 221, 203, 216, 222];
+/// Of the root and of what a truncation cut off.
+const GREY: u8 = 248;
+
+/// The flame graph of a tree. Bars narrower than half a column are left out. Where rows are left out, a last
+/// line says how many.
+pub fn write(tree: &Tree, unit: &str, options: Options) -> String {
+    let Options { width, height, .. } = options;
+    if width == 0 || height == 0 {
+        return String::new();
+    }
+    let bars = bars(tree);
+    let columns = |bar: &Bar| {
+        let column = |place: f64| (place * width as f64).round() as usize;
+        (column(bar.start), column(bar.end).min(width))
+    };
+    let levels = bars.iter().map(|bar| bar.level + 1).max().unwrap_or(0);
+    let wide = bars.iter().filter(|bar| columns(bar).0 < columns(bar).1);
+    let visible = wide.map(|bar| bar.level + 1).max().unwrap_or(0);
+    let shown = if visible == levels && levels <= height { levels } else { visible.min(height - 1) };
+    let mut rows = vec![Row::default(); shown];
+    for (at, bar) in bars.iter().enumerate().take_while(|(_, bar)| bar.level < shown) {
+        let (start, end) = columns(bar);
+        if start < end {
+            let node = &tree.nodes()[at];
+            let name = name(tree, at);
+            let fill = if node.other || at == 0 { Fill::Grey } else { Fill::of(&name) };
+            let label = label(&name, &value(tree, at, unit), inner(end - start, options.color));
+            rows[bar.level].push(start, end, &label, fill, options.color);
+        }
+    }
+    let mut text = String::new();
+    for mut row in rows {
+        row.gap(width);
+        text.push_str(&row.text);
+        text.push('\n');
+    }
+    if shown < levels {
+        let cut = levels - shown;
+        text.push_str(&fit(&format!("… {cut} more row{}", if cut == 1 { "" } else { "s" }), width, ' '));
+        text.push('\n');
+    }
+    text
+}
+
+/// The colour of a bar.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fill {
+    Grey,
+    /// An index in [`WARM`].
+    Warm(usize),
+}
+
+impl Fill {
+    /// Always the same of a name.
+    fn of(name: &str) -> Fill {
+        Fill::Warm((crate::hash::bytes(name.as_bytes()) % WARM.len() as u128) as usize)
+    }
+}
+
+/// A line that is being written.
+#[derive(Clone, Default)]
+struct Row {
+    text: String,
+    column: usize,
+    last: Option<Fill>,
+}
+
+impl Row {
+    fn gap(&mut self, to: usize) {
+        if to > self.column {
+            self.text.extend(std::iter::repeat_n(' ', to - self.column));
+            (self.column, self.last) = (to, None);
+        }
+    }
+    fn push(&mut self, start: usize, end: usize, label: &str, fill: Fill, color: bool) {
+        self.gap(start);
+        let width = end - start;
+        if color {
+            // Neighbours are told apart by their colour.
+            let fill = match fill {
+                Fill::Warm(at) if self.last == Some(fill) => Fill::Warm((at + 1) % WARM.len()),
+                fill => fill,
+            };
+            let code = if let Fill::Warm(at) = fill { WARM[at] } else { GREY };
+            let label = fit(label, width, ' ');
+            self.text.push_str(&format!("\x1b[38;5;16;48;5;{code}m{label}{RESET}"));
+            self.last = Some(fill);
+        } else if width == 1 {
+            self.text.push('|');
+        } else {
+            self.text.push_str(&format!("[{}]", fit(label, width - 2, '-')));
+        }
+        self.column = end;
+    }
+}
+
+/// What a bar has for its label.
+fn inner(width: usize, color: bool) -> usize {
+    if color { width } else { width.saturating_sub(2) }
+}
+
+fn label(name: &str, value: &str, width: usize) -> String {
+    let whole = format!("{name} {value}");
+    if whole.width() <= width { whole } else { name.to_owned() }
+}
+
+/// A text of exactly this many columns: cut or filled up.
+fn fit(text: &str, width: usize, fill: char) -> String {
+    let mut fitted = String::with_capacity(width);
+    let mut used = 0;
+    let whole = columns(text) <= width;
+    let room = if whole { width } else { width.saturating_sub(1) };
+    for c in text.chars() {
+        let columns = c.width().unwrap_or(0);
+        if used + columns > room {
+            break;
+        }
+        fitted.push(c);
+        used += columns;
+    }
+    if !whole && width > 0 {
+        fitted.push('…');
+        used += 1;
+    }
+    fitted.extend(std::iter::repeat_n(fill, width - used));
+    fitted
+}
+
+/// Columns, letter by letter.
+fn columns(text: &str) -> usize {
+    text.chars().map(|c| c.width().unwrap_or(0)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::arbitrary;
+    use crate::tree::tests::tree;
+    use proptest::prelude::*;
+
+    const PLAIN: Options = Options { width: 40, height: 10, color: false };
+
+    #[test]
+    fn bars_are_in_brackets_where_there_are_no_colours() {
+        let text = write(&tree(&[("main;work", 20), ("main;a_rather_long_name", 10), ("x", 10)]), "", PLAIN);
+        let expected = [
+            "[total 40, 100.00 %--------------------]",
+            "[main 30, 75.00 %------------][x-------]",
+            "[a_rathe…][work 20, 50.00 %--]          ",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_last_line_tells_what_is_cut() {
+        let deep = tree(&[("a;b;c;d", 39), ("e;f;g;h;i;j", 1)]);
+        let lines = |height| -> Vec<String> {
+            let text = write(&deep, "", Options { height, ..PLAIN });
+            text.lines().map(|line| line.trim_end().to_owned()).collect()
+        };
+        assert_eq!(lines(10).len(), 7);
+        let cut = lines(3);
+        assert_eq!((cut.len(), cut[2].as_str()), (3, "… 5 more rows"));
+        assert_eq!(lines(1), ["… 7 more rows"]);
+        assert_eq!(lines(0), [""; 0]);
+        let narrow = write(&deep, "", Options { width: 10, ..PLAIN });
+        assert_eq!(narrow.lines().last(), Some("… 2 more …"), "rows of nothing but narrow bars are cut too");
+    }
+
+    #[test]
+    fn colours_are_of_256_and_neighbours_differ() {
+        let mut whole = tree(&[("a", 1), ("b;a", 1), ("b;a;a", 3)]);
+        let text = write(&whole, "", Options { color: true, ..PLAIN });
+        assert!(text.starts_with("\x1b[38;5;16;48;5;248mtotal 5, 100.00 %"));
+        assert_eq!(text.matches("\x1b[").count(), 2 * 5);
+        whole.truncate(1);
+        assert_eq!(write(&whole, "", Options { color: true, ..PLAIN }).matches("48;5;248m").count(), 3);
+    }
+
+    #[test]
+    fn names_are_neutralised() {
+        let text = write(&tree(&[("\x1b[2J\u{9b}\r\nx\u{202e}", 1)]), "\x1b[1m", PLAIN);
+        assert!(text.contains("[\u{fffd}[2J\u{fffd}\u{fffd}\u{fffd}x\u{fffd} 1 \u{fffd}[1m, 100.00 %"));
+    }
+
+    /// Without the colours.
+    fn bare(text: &str) -> String {
+        let mut parts = text.split("\x1b[");
+        let first = parts.next().unwrap().to_owned();
+        first + &parts.map(|part| part.split_once('m').unwrap().1).collect::<String>()
+    }
+
+    proptest! {
+        #[test]
+        fn graphs_fit(seed: u64, wide in any::<bool>(), width in 0usize..120, height in 0usize..30) {
+            let profile = arbitrary(seed);
+            let mut tree = Tree::of(&profile, 0);
+            if wide {
+                tree.merge(&crate::tree::tests::tree(&[("日本語の名前;e\u{301}a\u{301};👩‍👩‍👧‍👦", 1 << 60)]));
+            }
+            let text = write(&tree, "count", Options { width, height, color: false });
+            prop_assert!(text.lines().count() <= height);
+            let colored = write(&tree, "count", Options { width, height, color: true });
+            prop_assert_eq!(text.lines().count(), colored.lines().count());
+            for line in text.lines().chain(bare(&colored).lines()) {
+                prop_assert_eq!(columns(line), width);
+                prop_assert!(line.width() <= width);
+                prop_assert!(!line.contains(char::is_control));
+            }
+        }
+    }
+}

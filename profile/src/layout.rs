@@ -1,0 +1,102 @@
+//! Where the bars of a drawn flame graph lie, and how their names are made safe to show.
+
+use std::borrow::Cow;
+
+use crate::flamegraph::{TOTAL, levels};
+use crate::tree::Tree;
+use crate::units::human;
+
+/// The place of one node. Fractions of the whole width.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bar {
+    pub(crate) start: f64,
+    pub(crate) end: f64,
+    pub(crate) level: usize,
+}
+
+/// The bars of all nodes: a caller's own part first, then its callees. Widths are sums of magnitudes, so
+/// that callees lie below their caller also where values are negative.
+pub(crate) fn bars(tree: &Tree) -> Vec<Bar> {
+    let nodes = tree.nodes();
+    let own = |at: usize| u128::from(nodes[at].own.unsigned_abs());
+    let mut weights: Vec<u128> = (0..nodes.len()).map(own).collect();
+    for (at, node) in nodes.iter().enumerate().skip(1).rev() {
+        weights[node.parent as usize] += weights[at];
+    }
+    let whole = weights[0].max(1) as f64;
+    let level_of = levels(nodes.iter().map(|node| node.parent));
+    let mut bars = Vec::with_capacity(nodes.len());
+    let mut next: Vec<u128> = Vec::with_capacity(nodes.len());
+    for (at, node) in nodes.iter().enumerate() {
+        let start = next.get(node.parent as usize).copied().unwrap_or(0);
+        if let Some(next) = next.get_mut(node.parent as usize) {
+            *next += weights[at];
+        }
+        next.push(start + own(at));
+        let end = if at == 0 { 1.0 } else { (start + weights[at]) as f64 / whole };
+        bars.push(Bar { start: start as f64 / whole, end, level: level_of[at] });
+    }
+    bars
+}
+
+/// What a bar is called.
+pub(crate) fn name(tree: &Tree, at: usize) -> Cow<'_, str> {
+    if at == 0 { TOTAL.into() } else { printable(tree.name(&tree.nodes()[at])) }
+}
+
+/// A value with its share of the whole, such as `12MB, 3.41 %`.
+pub(crate) fn value(tree: &Tree, at: usize, unit: &str) -> String {
+    let (value, total) = (tree.nodes()[at].total, tree.total());
+    let share = if total == 0 { 0.0 } else { 100.0 * value as f64 / total as f64 };
+    format!("{}, {share:.2} %", printable(&human(value, unit)))
+}
+
+/// A text without what a terminal or a browser would obey rather than show: control characters, marks that
+/// turn the direction of writing, and characters that XML has no place for.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| {
+        let turns = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
+        c.is_control() || turns || matches!(c, '\u{61c}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    };
+    if text.contains(obeyed) {
+        text.chars().map(|c| if obeyed(c) { '\u{fffd}' } else { c }).collect::<String>().into()
+    } else {
+        text.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::tests::{any_tree, tree};
+    use proptest::prelude::*;
+
+    #[test]
+    fn own_parts_come_first() {
+        let bars = bars(&tree(&[("a;b", 4), ("a", 2), ("c", -2)]));
+        let shown: Vec<(f64, f64, usize)> = bars.iter().map(|bar| (bar.start, bar.end, bar.level)).collect();
+        assert_eq!(shown, [(0.0, 1.0, 0), (0.0, 0.75, 1), (0.75, 1.0, 1), (0.25, 0.75, 2)]);
+    }
+
+    #[test]
+    fn nothing_shown_is_obeyed() {
+        assert_eq!(printable("a\x1b[2J\n\u{202e}b\u{9b}"), "a\u{fffd}[2J\u{fffd}\u{fffd}b\u{fffd}");
+        assert_eq!(printable("größer<T>"), "größer<T>");
+    }
+
+    proptest! {
+        #[test]
+        fn bars_lie_below_their_caller_and_beside_each_other(tree in any_tree()) {
+            let bars = bars(&tree);
+            for (at, bar) in (0..).zip(&bars) {
+                prop_assert!(bar.start <= bar.end && bar.end <= 1.0);
+                let mut end = bar.start;
+                for child in tree.children(at) {
+                    let child = bars[child as usize];
+                    prop_assert!(child.start >= end && child.end <= bar.end && child.level == bar.level + 1);
+                    end = child.end;
+                }
+            }
+        }
+    }
+}
