@@ -1,2 +1,61 @@
-//! The athanor binary.
-fn main() {}
+//! The `athanor` command: profiles on the command line, and blocks of them.
+//!
+//! ```text
+//!  FILE… ─► input (pprof, folded, block; many at once) ─► one Profile ─► top, flamegraph, info, diff, convert
+//!  FILE… ─► block build ─► a folder of Parquet ─► block ls, show, verify, cat, merge
+//! ```
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod args;
+mod block;
+mod convert;
+mod dev;
+mod diff;
+mod example;
+mod failure;
+mod input;
+mod output;
+mod progress;
+mod views;
+
+use std::process::ExitCode;
+
+use athanor_chassis::Status;
+use athanor_chassis::code::EXIT_USAGE;
+use clap::Parser;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let usage = error.use_stderr();
+            // Whoever closed the pipe does not read the help.
+            let _ = error.print();
+            return if usage { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(status) if failure::is_broken_pipe(&status) => ExitCode::SUCCESS,
+        Err(status) => {
+            eprintln!("athanor: {}", status.message);
+            ExitCode::from(status.code.exit())
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Status> {
+    let output = output::Output::new(&cli.shown);
+    match cli.command {
+        Command::Top(args) => views::top(&args, &output),
+        Command::Flamegraph(args) => views::flamegraph(&args, &output),
+        Command::Info(args) => views::info(&args, &output),
+        Command::Diff(args) => diff::run(&args, &output),
+        Command::Convert(args) => convert::run(&args, &output),
+        Command::Block(args) => block::run(args, &output),
+        Command::Dev(args) => dev::run(args, &output),
+    }
+}

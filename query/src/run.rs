@@ -1,0 +1,300 @@
+//! Asking one block.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use athanor_block::{Block, BlockError, Part, ProfileRow, Series};
+use athanor_chassis::code::{Code, Coded};
+use athanor_chassis::{Compute, TenantId};
+use athanor_profile::{Header, Profile, Samples, ValueType};
+
+use crate::selector::Selector;
+
+/// What is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    /// Whose profiles.
+    pub tenant: TenantId,
+    /// Of which series.
+    pub selector: Selector,
+    /// Counting what; everything if none.
+    pub value_type: Option<TypeFilter>,
+    /// Taken when.
+    pub time: TimeRange,
+}
+
+/// Unix nanoseconds, the end not included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeRange {
+    /// The first.
+    pub from: i64,
+    /// The first no more.
+    pub to: i64,
+}
+
+impl Default for TimeRange {
+    /// All time.
+    fn default() -> Self {
+        TimeRange { from: i64::MIN, to: i64::MAX }
+    }
+}
+
+impl TimeRange {
+    /// Whether a moment is within.
+    pub fn contains(&self, nanos: i64) -> bool {
+        (self.from..self.to).contains(&nanos) || (self.to == i64::MAX && nanos == i64::MAX)
+    }
+}
+
+/// A type of value: `cpu`, or `cpu/nanoseconds` where the unit must be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeFilter {
+    kind: String,
+    unit: Option<String>,
+}
+
+impl TypeFilter {
+    /// Whether a type is meant.
+    pub fn matches(&self, value: &ValueType) -> bool {
+        self.kind == value.kind && self.unit.as_ref().is_none_or(|unit| *unit == value.unit)
+    }
+}
+
+impl FromStr for TypeFilter {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text.split_once('/') {
+            Some((kind, unit)) => TypeFilter { kind: kind.into(), unit: Some(unit.into()) },
+            None => TypeFilter { kind: text.into(), unit: None },
+        })
+    }
+}
+
+impl fmt::Display for TypeFilter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.kind)?;
+        self.unit.iter().try_for_each(|unit| write!(out, "/{unit}"))
+    }
+}
+
+/// Why a query has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    /// The block cannot be read.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// No series has the labels.
+    #[error("no series matches {selector}; tenant {tenant} has {series} series with labels {labels}")]
+    NoSeries {
+        /// What was asked.
+        selector: String,
+        /// Of whom.
+        tenant: String,
+        /// How many there are.
+        series: usize,
+        /// Names of their labels.
+        labels: String,
+    },
+    /// No series of that type.
+    #[error("no series of type {wanted}; there are {known}")]
+    NoType {
+        /// What was asked.
+        wanted: String,
+        /// What is there.
+        known: String,
+    },
+    /// No profile in that time.
+    #[error("no profile in the time range; there are profiles from {first} to {last} (Unix nanoseconds)")]
+    NoProfile {
+        /// Time of the first one.
+        first: i64,
+        /// Time of the last one.
+        last: i64,
+    },
+}
+
+impl Coded for QueryError {
+    fn code(&self) -> Code {
+        match self {
+            QueryError::Block(error) => error.code(),
+            QueryError::NoSeries { .. } | QueryError::NoType { .. } | QueryError::NoProfile { .. } => {
+                Code::NotFound
+            }
+        }
+    }
+}
+
+/// Totals by stack of what the query picks: one column for each type, in the order of their names.
+pub fn run(block: &Block, query: &Query, compute: &Compute) -> Result<Profile, QueryError> {
+    let part = block.part(query.tenant.as_str())?;
+    let series = part.series()?;
+    let columns = columns(query, &series)?;
+    let profiles = part.profiles()?;
+    let wanted: BTreeSet<u32> = columns.values().flatten().copied().collect();
+    let picked = |row: &ProfileRow| wanted.contains(&row.series) && query.time.contains(row.time);
+    if !profiles.iter().any(picked) {
+        return Err(QueryError::NoProfile { first: part.meta.min_time, last: part.meta.max_time });
+    }
+    let whole = query.time.contains(part.meta.min_time) && query.time.contains(part.meta.max_time);
+    let mut totals = Vec::with_capacity(columns.len());
+    for of_type in columns.values() {
+        totals.push(if whole {
+            part.whole_totals(|series| of_type.contains(&series))?
+        } else {
+            let in_time = |row: &ProfileRow| of_type.contains(&row.series) && query.time.contains(row.time);
+            part.totals(&Part::rows_of(&profiles, in_time), compute)?
+        });
+    }
+    let names = part.names()?;
+    let mut samples = Samples::default();
+    let mut values = vec![0; totals.len()];
+    for (place, &stack) in names.stacks.iter().enumerate() {
+        values.iter_mut().zip(&totals).for_each(|(value, total)| *value = total[place]);
+        if values.iter().any(|&value| value != 0) {
+            samples.push(stack, 0, &values);
+        }
+    }
+    let header = header(&columns, &series, profiles.iter().filter(|row| picked(row)));
+    Ok(Profile { header, samples, dictionary: names.dictionary })
+}
+
+/// Places of the series that are picked, by type.
+type Columns = BTreeMap<ValueType, BTreeSet<u32>>;
+
+fn columns(query: &Query, series: &[Series]) -> Result<Columns, QueryError> {
+    let mut all = Columns::new();
+    for (place, one) in (0u32..).zip(series) {
+        if query.selector.matches(one.labels()) {
+            all.entry(one.value_type.clone()).or_default().insert(place);
+        }
+    }
+    if all.is_empty() {
+        let names: BTreeSet<&str> =
+            series.iter().flat_map(|one| one.labels().iter().map(|pair| pair.0)).collect();
+        let names: Vec<&str> = names.into_iter().take(20).collect();
+        return Err(QueryError::NoSeries {
+            selector: query.selector.to_string(),
+            tenant: query.tenant.to_string(),
+            series: series.len(),
+            labels: names.join(", "),
+        });
+    }
+    let Some(filter) = &query.value_type else { return Ok(all) };
+    let known: Vec<String> = all.keys().map(|value| format!("{}/{}", value.kind, value.unit)).collect();
+    all.retain(|value, _| filter.matches(value));
+    if all.is_empty() {
+        return Err(QueryError::NoType { wanted: filter.to_string(), known: known.join(", ") });
+    }
+    Ok(all)
+}
+
+/// Combined as merging combines headers. A profile of several types is one row for each: its length counts once.
+fn header<'r>(columns: &Columns, series: &[Series], rows: impl Iterator<Item = &'r ProfileRow>) -> Header {
+    let types: Vec<ValueType> = columns.keys().cloned().collect();
+    let mut header = Header { types, ..Header::default() };
+    let mut durations: BTreeMap<&ValueType, i64> = BTreeMap::new();
+    let mut period_types: BTreeSet<&ValueType> = BTreeSet::new();
+    for row in rows {
+        let of = &series[row.series as usize];
+        if header.time_nanos == 0 || (row.time != 0 && row.time < header.time_nanos) {
+            header.time_nanos = row.time;
+        }
+        header.period = header.period.max(row.period);
+        period_types.insert(&of.period_type);
+        let duration = durations.entry(&of.value_type).or_default();
+        *duration = duration.wrapping_add(row.duration);
+    }
+    header.duration_nanos = durations.into_values().max().unwrap_or_default();
+    let none = ValueType::default();
+    header.period_type = match period_types.into_iter().collect::<Vec<_>>()[..] {
+        [one] if *one != none => Some(one.clone()),
+        _ => None,
+    };
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use athanor_block::{Builder, MemoryFolder};
+    use athanor_profile::Labels;
+    use athanor_profile::pprof::{Limits, encode};
+
+    use super::*;
+
+    fn profile(time: i64, rows: &[(&str, [i64; 2])]) -> Vec<u8> {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("samples", "count"), ValueType::new("cpu", "nanoseconds")];
+        (profile.header.time_nanos, profile.header.duration_nanos, profile.header.period) = (time, 7, 3);
+        for (stack, values) in rows {
+            let stack = profile.dictionary.named_stack(stack.split(';'));
+            profile.samples.push(stack, 0, values);
+        }
+        encode(&profile)
+    }
+
+    fn block() -> Block {
+        let mut scratch =
+            || -> std::io::Result<Arc<dyn athanor_block::Folder>> { Ok(Arc::new(MemoryFolder::default())) };
+        let mut builder = Builder::new("b", Limits::default(), 1 << 20, &mut scratch);
+        let pod = |pod: &str| Labels::new([("pod".to_owned(), pod.to_owned())]);
+        builder
+            .add_pprof("t", &pod("a"), &profile(100, &[("main;x", [1, 10]), ("main;y", [2, 20])]))
+            .unwrap();
+        builder.add_pprof("t", &pod("a"), &profile(200, &[("main;x", [4, 40])])).unwrap();
+        builder.add_pprof("t", &pod("b"), &profile(300, &[("main;y", [8, 80]), ("main", [1, 1])])).unwrap();
+        let folder = MemoryFolder::default();
+        builder.finish(&folder).unwrap();
+        Block::open(Arc::new(folder)).unwrap()
+    }
+
+    fn ask(selector: &str, kind: Option<&str>, time: TimeRange) -> Result<Profile, QueryError> {
+        let value_type = kind.map(|kind| kind.parse().unwrap());
+        let (tenant, selector) = ("t".parse().unwrap(), selector.parse().unwrap());
+        run(&block(), &Query { tenant, selector, value_type, time }, &Compute::inline())
+    }
+
+    fn value(profile: &Profile, path: &str) -> Vec<i64> {
+        let stack = profile.dictionary.clone().named_stack(path.split(';'));
+        let rows = profile.samples.rows(profile.header.types.len());
+        rows.filter(|row| row.0 == stack).flat_map(|row| row.2.to_vec()).collect()
+    }
+
+    #[test]
+    fn everything_is_added_up_by_type() {
+        let all = ask("{}", None, TimeRange::default()).unwrap();
+        assert_eq!(
+            all.header.types,
+            [ValueType::new("cpu", "nanoseconds"), ValueType::new("samples", "count")]
+        );
+        assert_eq!(value(&all, "main;x"), [50, 5]);
+        assert_eq!(value(&all, "main;y"), [100, 10]);
+        assert_eq!((all.header.time_nanos, all.header.duration_nanos, all.header.period), (100, 21, 3));
+    }
+
+    #[test]
+    fn selector_type_and_time_narrow_it() {
+        let of_b = ask(r#"{pod="b"}"#, Some("cpu"), TimeRange::default()).unwrap();
+        assert_eq!((value(&of_b, "main;y"), value(&of_b, "main;x")), (vec![80], vec![]));
+        let late = ask("{}", Some("samples/count"), TimeRange { from: 200, to: 300 }).unwrap();
+        assert_eq!((value(&late, "main;x"), value(&late, "main;y")), (vec![4], vec![]));
+    }
+
+    #[test]
+    fn an_empty_answer_says_what_there_is() {
+        let refused = |selector, kind, time| ask(selector, kind, time).unwrap_err();
+        let all = TimeRange::default();
+        let error = refused(r#"{pod="c"}"#, None, all);
+        assert_eq!(
+            (error.to_string().as_str(), error.code()),
+            ("no series matches {pod=\"c\"}; tenant t has 4 series with labels pod", Code::NotFound)
+        );
+        let error = refused("{}", Some("wall"), all).to_string();
+        assert_eq!(error, "no series of type wall; there are cpu/nanoseconds, samples/count");
+        let error = refused("{}", None, TimeRange { from: 0, to: 100 }).to_string();
+        assert!(error.contains("from 100 to 300"), "{error}");
+    }
+}

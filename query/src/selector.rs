@@ -1,0 +1,185 @@
+//! Selectors: which series are meant.
+
+use std::fmt;
+use std::str::FromStr;
+
+use athanor_profile::Labels;
+use regex::{Regex, RegexBuilder};
+
+use crate::syntax::{self, Operator, SelectorError};
+
+/// Most bytes of a compiled regular expression.
+const MAX_REGEX: usize = 1 << 20;
+/// Deepest nesting of a regular expression.
+const MAX_NESTING: u32 = 50;
+
+/// Matchers that must all hold, written as Prometheus does: `{a="b", c!="d", e=~"x.*", f!~"y"}`.
+#[derive(Clone, Debug, Default)]
+pub struct Selector {
+    matchers: Vec<Matcher>,
+}
+
+/// One condition on one label. A label that is not there has the empty value.
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    name: String,
+    operator: Operator,
+    value: String,
+    regex: Option<Regex>,
+}
+
+impl Selector {
+    /// Whether all matchers hold.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.matchers.iter().all(|matcher| matcher.holds(labels.get(&matcher.name).unwrap_or_default()))
+    }
+    /// The conditions.
+    pub fn matchers(&self) -> &[Matcher] {
+        &self.matchers
+    }
+}
+
+impl Matcher {
+    /// A condition; `at` is where its value stands, for the error.
+    fn new(name: String, operator: Operator, value: String, at: usize) -> Result<Self, SelectorError> {
+        let regex = match operator {
+            Operator::Equal | Operator::NotEqual => None,
+            Operator::Match | Operator::NotMatch => Some(compile(&value, at)?),
+        };
+        Ok(Matcher { name, operator, value, regex })
+    }
+    /// The label's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// Whether it holds for a value.
+    pub fn holds(&self, value: &str) -> bool {
+        let is_match = || self.regex.as_ref().is_some_and(|regex| regex.is_match(value));
+        match self.operator {
+            Operator::Equal => self.value == value,
+            Operator::NotEqual => self.value != value,
+            Operator::Match => is_match(),
+            Operator::NotMatch => !is_match(),
+        }
+    }
+}
+
+/// The whole value must match, and a dot matches a line's end too, as in Prometheus.
+fn compile(pattern: &str, at: usize) -> Result<Regex, SelectorError> {
+    let refused = |error: regex::Error| {
+        let why = match error {
+            regex::Error::CompiledTooBig(limit) => {
+                format!("it compiles to more than {limit} bytes; make it simpler")
+            }
+            // The message draws the pattern over several lines; its last line says what is wrong.
+            other => {
+                other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+            }
+        };
+        SelectorError::Regex { at, pattern: pattern.into(), why }
+    };
+    // Alone first: so that no parenthesis in it closes ours.
+    let build = |pattern: &str| {
+        RegexBuilder::new(pattern)
+            .size_limit(MAX_REGEX)
+            .dfa_size_limit(MAX_REGEX)
+            .nest_limit(MAX_NESTING)
+            .build()
+    };
+    build(pattern).map_err(refused)?;
+    build(&format!("^(?s:{pattern})$")).map_err(refused)
+}
+
+impl FromStr for Selector {
+    type Err = SelectorError;
+
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
+        let parsed = syntax::parse(text)?;
+        let matchers = parsed.into_iter().map(|raw| Matcher::new(raw.name, raw.operator, raw.value, raw.at));
+        Ok(Selector { matchers: matchers.collect::<Result<_, _>>()? })
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("{")?;
+        for (at, matcher) in self.matchers.iter().enumerate() {
+            let comma = if at > 0 { ", " } else { "" };
+            let (name, value) = (syntax::quoted_name(&matcher.name), syntax::quoted(&matcher.value));
+            write!(out, "{comma}{name}{}{value}", matcher.operator.text())?;
+        }
+        out.write_str("}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        Labels::new(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+    }
+    fn picks(selector: &str, pairs: &[(&str, &str)]) -> bool {
+        selector.parse::<Selector>().unwrap().matches(&labels(pairs))
+    }
+
+    #[test]
+    fn every_operator_means_what_prometheus_says() {
+        let shop = [("service_name", "shop"), ("zone", "eu-1")];
+        for (selector, expected) in [
+            ("{}", true),
+            (r#"{service_name="shop"}"#, true),
+            (r#"{service_name="sho"}"#, false),
+            (r#"{service_name!="shop"}"#, false),
+            (r#"{zone=~"eu-.*", service_name=~"shop|mail"}"#, true),
+            (r#"{zone=~"eu"}"#, false),
+            (r#"{zone=~"eu|x.*"}"#, false),
+            (r#"{zone!~"eu"}"#, true),
+            (r#"{zone!~"eu-."}"#, false),
+            (r#"{ "zone" = 'eu-1' , }"#, true),
+            (r#"{missing=""}"#, true),
+            (r#"{missing!=""}"#, false),
+            (r#"{missing=~".*"}"#, true),
+            (r#"{missing=~".+"}"#, false),
+        ] {
+            assert_eq!(picks(selector, &shop), expected, "{selector}");
+        }
+        assert!(picks("{a=~\"x.y\"}", &[("a", "x\ny")]), "a dot matches a line's end");
+        assert!(picks(r#"{"ein name"="\u00e4\x41\n"}"#, &[("ein name", "äA\n")]));
+    }
+
+    #[test]
+    fn bad_and_huge_patterns_are_refused_with_their_place() {
+        let refused = |text: &str| text.parse::<Selector>().unwrap_err().to_string();
+        assert!(refused(r#"{a=~"("}"#).starts_with("regular expression \"(\" at character 5: "));
+        assert!(refused(r#"{a=~")|("}"#).contains("at character 5"));
+        assert!(refused(r#"{a=~"(?:.{1000}){1000}"}"#).contains("make it simpler"));
+        assert!(refused(&format!("{{a=~\"{}x{}\"}}", "(".repeat(200), ")".repeat(200))).contains("nest"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC*") {
+            let _ = text.parse::<Selector>();
+        }
+
+        #[test]
+        fn no_text_of_the_language_panics(text in r#"[{}=!~",'`\\a-c0-9_ .(*]{0,40}"#) {
+            if let Ok(selector) = text.parse::<Selector>() {
+                selector.matches(&labels(&[("a", "b"), ("c", "")]));
+            }
+        }
+
+        #[test]
+        fn what_is_printed_reads_back(names in prop::collection::vec(("\\PC{1,8}", "\\PC{0,8}", 0..2u8), 0..5)) {
+            let matchers = names.into_iter().map(|(name, value, negated)| {
+                let operator = if negated == 1 { Operator::NotEqual } else { Operator::Equal };
+                Matcher::new(name, operator, value, 0).unwrap()
+            });
+            let printed = Selector { matchers: matchers.collect() }.to_string();
+            prop_assert_eq!(printed.parse::<Selector>().unwrap().to_string(), printed);
+        }
+    }
+}

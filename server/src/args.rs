@@ -1,0 +1,317 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use athanor_chassis::{ByteSize, TenantId};
+use athanor_query::{Selector, TypeFilter};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Reads, merges, compares, converts and stores profiles.
+#[derive(Parser)]
+#[command(name = "athanor", version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub shown: Shown,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  athanor top examples/checkout.pb.gz              the functions that cost most
+  athanor flamegraph examples/checkout.pb.gz       a flame graph in the terminal
+  athanor top *.pb.gz --focus main.main            many files as one; who calls it, what it calls
+  athanor diff before.pb.gz after.pb.gz            what became slower
+  athanor convert cpu.pb.gz -o cpu.svg             also pprof, folded, speedscope, dot
+  athanor block build *.pb.gz --out day1           a folder of plain Parquet files
+  athanor top day1                                 a block is read like a file
+
+A FILE is pprof (plain, gzip or zstd), folded stacks, or the folder of a block; - is standard input.
+Exit codes: 0 done, 64 the command line is wrong, 65 the data is bad or damaged, 66 it is not there,
+69 it cannot be read now, 73 the output exists.";
+
+/// How results are shown.
+#[derive(Args)]
+pub struct Shown {
+    /// Colours: auto is only on a terminal, and never if NO_COLOR is set
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
+    pub color: Color,
+    #[arg(long, global = true, hide = true, env = "NO_COLOR", hide_env = true)]
+    pub no_color: Option<String>,
+    /// Results as one JSON document
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Width of the output in characters; the terminal's if not given
+    #[arg(long, global = true, env = "COLUMNS", hide_env = true, value_name = "COLUMNS")]
+    pub width: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the functions that cost most, as `go tool pprof -top` does
+    Top(Top),
+    /// Draw a flame graph in the terminal
+    Flamegraph(Flamegraph),
+    /// Tell what a profile says of itself: types, time, totals
+    Info(Input),
+    /// Compare two profiles function by function
+    Diff(Diff),
+    /// Write profiles in another format; several are merged
+    Convert(Convert),
+    /// Make, read and check blocks: folders of plain Parquet files
+    Block(Block),
+    /// What serves the development of Athanor itself
+    Dev(Dev),
+}
+
+/// Which profiles.
+#[derive(Args)]
+pub struct Input {
+    /// pprof, folded stacks or a block's folder; several are merged; - is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub picked: Picked,
+}
+
+/// What of them.
+#[derive(Args)]
+pub struct Picked {
+    /// What to count, such as cpu or alloc_space/bytes; the profile's default if not given
+    #[arg(long = "type", value_name = "TYPE")]
+    pub value_type: Option<TypeFilter>,
+    /// Whose part of a block; needed where a block holds several tenants
+    #[arg(long)]
+    pub tenant: Option<TenantId>,
+    /// Which series of a block, such as '{service_name="checkout", zone!~"eu-.*"}'
+    #[arg(long, value_name = "SELECTOR", default_value = "{}")]
+    pub select: Selector,
+    /// Only profiles of a block that were taken then or later, Unix nanoseconds
+    #[arg(long, value_name = "NANOSECONDS", allow_negative_numbers = true)]
+    pub from: Option<i64>,
+    /// Only profiles of a block that were taken before, Unix nanoseconds
+    #[arg(long, value_name = "NANOSECONDS", allow_negative_numbers = true)]
+    pub to: Option<i64>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  athanor top cpu.pb.gz --limit 50\n  curl -s localhost:6060/debug/pprof/heap | athanor top - --type inuse_space"
+)]
+pub struct Top {
+    #[command(flatten)]
+    pub input: Input,
+    /// How many functions
+    #[arg(long, default_value_t = 20)]
+    pub limit: usize,
+    /// Show the callers and callees of this function
+    #[arg(long, value_name = "FUNCTION")]
+    pub focus: Option<String>,
+    /// How far from the focused function
+    #[arg(long, default_value_t = 6)]
+    pub depth: usize,
+    /// At most so many lines of callers and of callees
+    #[arg(long, default_value_t = 40)]
+    pub max_nodes: usize,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  athanor flamegraph cpu.pb.gz --focus main.handle\n  athanor flamegraph *.pb.gz --json > flame.json"
+)]
+pub struct Flamegraph {
+    #[command(flatten)]
+    pub input: Input,
+    /// Only the heaviest functions; what is cut is shown as "other"
+    #[arg(long, default_value_t = 8192)]
+    pub max_nodes: usize,
+    /// Most lines; a last one says how many levels are left out
+    #[arg(long, default_value_t = 60)]
+    pub max_lines: usize,
+    /// Only what this function called
+    #[arg(long, value_name = "FUNCTION")]
+    pub focus: Option<String>,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  athanor diff before.pb.gz after.pb.gz --type cpu")]
+pub struct Diff {
+    /// Before
+    pub left: PathBuf,
+    /// After
+    pub right: PathBuf,
+    #[command(flatten)]
+    pub picked: Picked,
+    /// How many functions
+    #[arg(long, default_value_t = 20)]
+    pub limit: usize,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  athanor convert *.pb.gz -o all.pb.gz\n  athanor convert cpu.pb.gz -o cpu.svg\n  athanor convert cpu.pb.gz --to folded -o - | sort | head"
+)]
+pub struct Convert {
+    #[command(flatten)]
+    pub input: Input,
+    /// Where to; - is standard output
+    #[arg(short, long, value_name = "OUT")]
+    pub out: PathBuf,
+    /// The format; told by the name of OUT if not given
+    #[arg(long, value_enum)]
+    pub to: Option<Format>,
+    /// Most functions in svg and dot
+    #[arg(long)]
+    pub max_nodes: Option<usize>,
+    /// Only what this function called (svg, dot, folded)
+    #[arg(long, value_name = "FUNCTION")]
+    pub focus: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Gzipped, as every tool reads it
+    Pprof,
+    /// One line per stack: root;caller;leaf count
+    Folded,
+    /// For speedscope.app
+    Speedscope,
+    /// A call graph for Graphviz
+    Dot,
+    /// A flame graph for browsers
+    Svg,
+}
+
+#[derive(Args)]
+pub struct Block {
+    #[command(subcommand)]
+    pub command: BlockCommand,
+}
+
+#[derive(Subcommand)]
+pub enum BlockCommand {
+    /// Make a block from profiles, in bounded memory
+    #[command(
+        after_help = "Example:\n  athanor block build *.pb.gz --out day1 --label service_name=checkout --label zone=eu-1"
+    )]
+    Build(Build),
+    /// List blocks
+    Ls(Folders),
+    /// Tell what a block holds: tenants, series, files, bytes per sample
+    Show {
+        /// The block's folder
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+    /// Read everything and compare every checksum and every total
+    Verify(Folders),
+    /// Write what a block holds as one profile
+    #[command(
+        after_help = "Example:\n  athanor block cat day1 --select '{zone=~\"eu-.*\"}' --type cpu --to folded"
+    )]
+    Cat(Cat),
+    /// Merge blocks into one; profiles that are in several are kept once
+    Merge {
+        #[command(flatten)]
+        folders: Folders,
+        /// The new block's folder, which must be empty or not exist
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+}
+
+#[derive(Args)]
+pub struct Folders {
+    /// Folders of blocks
+    #[arg(required = true, value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Build {
+    /// pprof, folded stacks, or a folder with a set.json as `dev generate` writes it; - is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The block's folder, which must be empty or not exist
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Whose profiles they are
+    #[arg(long, default_value_t)]
+    pub tenant: TenantId,
+    /// A label of all profiles; may be given again
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = athanor_profile::labels::parse_label)]
+    pub labels: Vec<(String, String)>,
+    /// Samples held in memory before they are written to a temporary folder beside DIR
+    #[arg(long, default_value = "256MiB")]
+    pub memory: ByteSize,
+}
+
+#[derive(Args)]
+pub struct Cat {
+    /// The block's folder
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    #[command(flatten)]
+    pub picked: Picked,
+    /// The format
+    #[arg(long, value_enum, default_value_t = Format::Pprof)]
+    pub to: Format,
+    /// Where to; - is standard output
+    #[arg(short, long, value_name = "OUT", default_value = "-")]
+    pub out: PathBuf,
+}
+
+#[derive(Args)]
+pub struct Dev {
+    #[command(subcommand)]
+    pub command: DevCommand,
+}
+
+#[derive(Subcommand)]
+pub enum DevCommand {
+    /// Write a synthetic set of profiles, the same bytes from the same seed everywhere
+    Generate {
+        /// Which set
+        #[arg(long, value_enum)]
+        set: Set,
+        /// Where to: gzipped pprof files, and set.json with their labels
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Another seed makes another set
+        #[arg(long, default_value_t = athanor_profile::generate::Reference::SEED)]
+        seed: u64,
+    },
+    /// Write the example profile that ships with Athanor
+    Example {
+        /// Where to
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Set {
+    /// 1 200 profiles of one service
+    #[value(name = "R-1k")]
+    R1k,
+    /// 10 000 profiles of one service
+    #[value(name = "R-10k")]
+    R10k,
+}
+
+impl Set {
+    /// How many profiles.
+    pub fn profiles(self) -> usize {
+        match self {
+            Set::R1k => athanor_profile::generate::Reference::R_1K,
+            Set::R10k => athanor_profile::generate::Reference::R_10K,
+        }
+    }
+}

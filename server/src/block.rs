@@ -1,0 +1,164 @@
+//! `block`: making, reading and checking folders of Parquet.
+
+mod build;
+mod show;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use athanor_block::{Block, BlockError, Folder, LocalFolder, Meta, merge_all};
+use athanor_chassis::code::Coded;
+use athanor_chassis::{Code, Random, Status};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::args::{self, BlockCommand, Cat, Folders};
+use crate::output::Output;
+use crate::{convert, failure, input, progress};
+
+/// Runs the command.
+pub fn run(args: args::Block, output: &Output) -> Result<(), Status> {
+    match args.command {
+        BlockCommand::Build(args) => build::run(&args, output),
+        BlockCommand::Ls(args) => show::list(&args, output),
+        BlockCommand::Show { folder } => show::one(&folder, output),
+        BlockCommand::Verify(args) => verify(&args, output),
+        BlockCommand::Cat(args) => cat(&args, output),
+        BlockCommand::Merge { folders, out } => merge(&folders, &out, output),
+    }
+}
+
+/// A block that is being made: in a temporary folder beside its place, where it goes only once it is whole.
+struct Making {
+    out: PathBuf,
+    temporary: TempDir,
+}
+
+impl Making {
+    fn start(out: &Path) -> Result<Self, Status> {
+        input::must_be_empty(out)?;
+        let parent = match out.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let made = fs::create_dir_all(parent)
+            .and_then(|()| tempfile::Builder::new().prefix(".athanor-").tempdir_in(parent));
+        let temporary = made.map_err(|error| failure::io(parent, error))?;
+        Ok(Making { out: out.to_owned(), temporary })
+    }
+    /// The folder that becomes the block.
+    fn folder(&self) -> Result<LocalFolder, Status> {
+        let path = self.temporary.path().join("block");
+        LocalFolder::create(&path).map_err(|error| failure::io(&path, error))
+    }
+    /// Makes folders for what does not fit in memory.
+    fn scratch(&self) -> impl FnMut() -> std::io::Result<Arc<dyn Folder>> + use<> {
+        let path = self.temporary.path().to_owned();
+        let mut runs = 0;
+        move || {
+            runs += 1;
+            Ok(Arc::new(LocalFolder::create(path.join(format!("run-{runs}")))?))
+        }
+    }
+    fn finish(self) -> Result<(), Status> {
+        fs::rename(self.temporary.path().join("block"), &self.out)
+            .map_err(|error| failure::io(&self.out, error))?;
+        self.temporary.close().map_err(|error| failure::io(&self.out, error))
+    }
+}
+
+/// A name that no other block has.
+fn new_id() -> String {
+    format!("{:032x}", Random::system().id128())
+}
+
+/// Bytes that each sample costs.
+fn bytes_per_sample(meta: &Meta) -> f64 {
+    meta.bytes() as f64 / meta.samples().max(1) as f64
+}
+
+/// What a command that made a block says.
+fn made(out: &Path, meta: &Meta, inputs: Value, output: &Output) -> Result<(), Status> {
+    let (samples, bytes) = (meta.samples(), meta.bytes());
+    let profiles: u64 = meta.tenants.iter().map(|tenant| u64::from(tenant.profiles.1)).sum();
+    output.either(
+        || {
+            json!({ "out": out.display().to_string(), "id": meta.id, "profiles": profiles, "samples": samples,
+                "bytes": bytes, "bytes_per_sample": bytes_per_sample(meta), "inputs": inputs })
+        },
+        || {
+            let each = bytes_per_sample(meta);
+            format!(
+                "{}: {profiles} profiles, {samples} samples, {bytes} bytes ({each:.2} a sample)\n",
+                out.display()
+            )
+        },
+    )
+}
+
+/// Everything is checked, also where something was found already: who repairs wants to know all of it.
+fn verify(args: &Folders, output: &Output) -> Result<(), Status> {
+    let mut results = Vec::new();
+    let mut worst = None;
+    for path in &args.folders {
+        let found = input::block(path).and_then(|block| {
+            let bar = progress::bytes(block.meta().bytes(), "verifying");
+            let verified = block.verify(|bytes| bar.inc(bytes));
+            bar.finish_and_clear();
+            verified.map(|()| block.meta().clone()).map_err(|error| failure::of(path, &error))
+        });
+        let folder = path.display().to_string();
+        match found {
+            Ok(meta) => {
+                let (samples, bytes) = (meta.samples(), meta.bytes());
+                if !output.json {
+                    output.text(&format!("{folder}: whole, {samples} samples, {bytes} bytes\n"))?;
+                }
+                results.push(json!({ "folder": folder, "ok": true, "samples": samples, "bytes": bytes }));
+            }
+            Err(status) => {
+                results.push(json!({ "folder": folder, "ok": false, "error": status.message }));
+                if let Some(earlier) = worst.replace(status) {
+                    eprintln!("athanor: {earlier}");
+                }
+            }
+        }
+    }
+    if output.json {
+        output.json(&json!(results))?;
+    }
+    worst.map_or(Ok(()), Err)
+}
+
+fn cat(args: &Cat, output: &Output) -> Result<(), Status> {
+    let profile = input::block_profile(&args.folder, &args.picked)?;
+    let value = input::value_of(&args.folder, &profile, &args.picked)?;
+    let bytes = convert::encode(&profile, value, args.to, args.folder.display().to_string());
+    output.file(&args.out, &bytes)
+}
+
+fn merge(folders: &Folders, out: &Path, output: &Output) -> Result<(), Status> {
+    let blocks: Vec<Block> =
+        folders.folders.iter().map(|path| input::block(path)).collect::<Result<_, _>>()?;
+    let making = Making::start(out)?;
+    let mut scratch = making.scratch();
+    let merged = merge_all(&making.folder()?, &new_id(), blocks, &mut scratch);
+    let meta = merged.map_err(|error| blame(&folders.folders, &error))?;
+    making.finish()?;
+    made(out, &meta, json!(folders.folders.len()), output)
+}
+
+/// Merging names the file but not whose it is: the block that does not verify is it.
+fn blame(folders: &[PathBuf], error: &BlockError) -> Status {
+    if error.code() == Code::DataLoss {
+        for path in folders {
+            let verified = input::block(path)
+                .and_then(|block| block.verify(|_| ()).map_err(|error| failure::of(path, &error)));
+            if let Err(status) = verified {
+                return status;
+            }
+        }
+    }
+    Status::of(error)
+}

@@ -1,0 +1,72 @@
+//! `block build`.
+
+use std::path::PathBuf;
+
+use athanor_block::{BlockError, Builder};
+use athanor_chassis::Status;
+use athanor_profile::Labels;
+use athanor_profile::pprof::{self, Limits};
+use serde_json::json;
+
+use super::Making;
+use crate::args::Build;
+use crate::input::Content;
+use crate::output::Output;
+use crate::{dev, failure, input, progress};
+
+/// Makes a block from files.
+pub(super) fn run(args: &Build, output: &Output) -> Result<(), Status> {
+    let files = files(args)?;
+    let making = Making::start(&args.out)?;
+    let limits = Limits::default();
+    let mut scratch = making.scratch();
+    let mut builder = Builder::new(&super::new_id(), limits, args.memory.as_usize(), &mut scratch);
+    let bar = progress::files(files.len(), "building");
+    for (path, labels) in &files {
+        let raw = match input::content(path, &limits)? {
+            Content::Pprof(raw) => raw,
+            Content::Folded(profile) => pprof::encode(&profile),
+        };
+        let added = builder.add_pprof(args.tenant.as_str(), labels, &raw);
+        added.map_err(|error| match error {
+            BlockError::Profile(error) => failure::invalid(path, error),
+            error => failure::of(&args.out, &error),
+        })?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let counts = builder.counts();
+    let meta = builder.finish(&making.folder()?).map_err(|error| failure::of(&args.out, &error))?;
+    making.finish()?;
+    if counts.dropped_samples > 0 {
+        let dropped = counts.dropped_samples;
+        eprintln!("athanor: {dropped} samples point to locations that are not there and were left out");
+    }
+    if counts.dropped_labels > 0 {
+        let dropped = counts.dropped_labels;
+        eprintln!("athanor: {dropped} labels of samples are numbers or ids of requests and were left out");
+    }
+    let inputs = json!({ "uploads": counts.uploads, "raw_bytes": counts.raw_bytes,
+        "dropped_samples": counts.dropped_samples, "dropped_labels": counts.dropped_labels });
+    super::made(&args.out, &meta, inputs, output)
+}
+
+/// All files with their labels; those of the command line are stronger than those of a set.
+fn files(args: &Build) -> Result<Vec<(PathBuf, Labels)>, Status> {
+    let mut all = Vec::new();
+    for path in &args.files {
+        if !path.is_dir() {
+            all.push((path.clone(), Labels::default()));
+        } else if path.join(dev::SET).is_file() {
+            all.extend(dev::set(path)?);
+        } else if path.join(athanor_block::META).is_file() {
+            return Err(failure::invalid(path, "it is a block; use `athanor block merge`"));
+        } else {
+            return Err(failure::invalid(path, "it is a folder without a set.json; name the files in it"));
+        }
+    }
+    for (_, labels) in &mut all {
+        args.labels.iter().for_each(|(name, value)| labels.set(name, value));
+    }
+    Ok(all)
+}

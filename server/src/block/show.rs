@@ -1,0 +1,125 @@
+//! `block ls` and `block show`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use athanor_block::{Block, Meta, Series};
+use athanor_chassis::Status;
+use serde_json::{Value, json};
+
+use crate::args::Folders;
+use crate::dev::labels_json;
+use crate::output::{Output, harmless, utc};
+use crate::views::type_name;
+use crate::{failure, input};
+
+/// Series listed of each tenant where people read; JSON has all.
+const SERIES_SHOWN: usize = 20;
+
+fn summary(path: &Path, meta: &Meta) -> Value {
+    json!({
+        "folder": path.display().to_string(), "id": meta.id, "format": meta.format, "tenants": meta.tenants.len(),
+        "profiles": profiles(meta), "samples": meta.samples(), "bytes": meta.bytes(),
+        "bytes_per_sample": super::bytes_per_sample(meta),
+        "min_time": meta.tenants.iter().map(|tenant| tenant.min_time).min(),
+        "max_time": meta.tenants.iter().map(|tenant| tenant.max_time).max(),
+    })
+}
+
+fn profiles(meta: &Meta) -> u64 {
+    meta.tenants.iter().map(|tenant| u64::from(tenant.profiles.1)).sum()
+}
+
+/// Lists blocks.
+pub(super) fn list(args: &Folders, output: &Output) -> Result<(), Status> {
+    let blocks: Vec<Block> = args.folders.iter().map(|path| input::block(path)).collect::<Result<_, _>>()?;
+    let all = || args.folders.iter().zip(&blocks);
+    output.either(
+        || all().map(|(path, block)| summary(path, block.meta())).collect(),
+        || {
+            let head = format!(
+                "{:>7} {:>9} {:>11} {:>12} {:>8}  {:<24}  {:<24}  folder",
+                "tenants", "profiles", "samples", "bytes", "/sample", "from", "to"
+            );
+            let mut text = output.bold(&head) + "\n";
+            for (path, block) in all() {
+                let meta = block.meta();
+                let times = |pick: fn(&athanor_block::TenantMeta) -> i64| meta.tenants.iter().map(pick);
+                let from = times(|tenant| tenant.min_time).min().map(utc).unwrap_or_default();
+                let to = times(|tenant| tenant.max_time).max().map(utc).unwrap_or_default();
+                let (tenants, profiles, samples) = (meta.tenants.len(), profiles(meta), meta.samples());
+                let (bytes, each) = (meta.bytes(), super::bytes_per_sample(meta));
+                // Writing to a string does not fail, here and below.
+                let _ = writeln!(
+                    text,
+                    "{tenants:>7} {profiles:>9} {samples:>11} {bytes:>12} {each:>8.2}  {from:<24}  {to:<24}  {}",
+                    path.display()
+                );
+            }
+            text
+        },
+    )
+}
+
+/// Tells what one block holds.
+pub(super) fn one(path: &Path, output: &Output) -> Result<(), Status> {
+    let block = input::block(path)?;
+    let meta = block.meta();
+    let mut of_tenants = Vec::new();
+    for part in block.parts() {
+        of_tenants.push(part.series().map_err(|error| failure::of(path, &error))?);
+    }
+    output.either(
+        || {
+            let mut all = summary(path, meta);
+            let files = meta.files.iter().map(|(name, file)| (name.clone(), json!(file.bytes)));
+            all["files"] = Value::Object(files.collect());
+            all["tenants"] = meta.tenants.iter().zip(&of_tenants).map(tenant_json).collect();
+            all
+        },
+        || text(meta, &of_tenants, output),
+    )
+}
+
+fn tenant_json((tenant, series): (&athanor_block::TenantMeta, &Vec<Series>)) -> Value {
+    let series = series
+        .iter()
+        .map(|one| json!({ "labels": labels_json(one.labels()), "type": type_name(&one.value_type) }));
+    json!({
+        "tenant": tenant.tenant, "min_time": tenant.min_time, "max_time": tenant.max_time,
+        "profiles": tenant.profiles.1, "samples": tenant.samples, "stacks": tenant.stacks,
+        "functions": tenant.functions.1, "series": series.collect::<Vec<_>>(),
+    })
+}
+
+fn text(meta: &Meta, of_tenants: &[Vec<Series>], output: &Output) -> String {
+    let mut text = String::new();
+    let (profiles, samples, bytes) = (profiles(meta), meta.samples(), meta.bytes());
+    let _ = writeln!(text, "block {}, format {}", meta.id, meta.format);
+    let each = super::bytes_per_sample(meta);
+    let _ =
+        writeln!(text, "{profiles} profiles, {samples} samples, {bytes} bytes, {each:.2} bytes a sample\n");
+    let head = format!("{:<20} {:>12} {:>8} {:>8}", "file", "bytes", "share", "/sample");
+    let _ = writeln!(text, "{}", output.bold(&head));
+    for (name, file) in &meta.files {
+        let share = file.bytes as f64 / meta.bytes().max(1) as f64 * 100.0;
+        let each = file.bytes as f64 / meta.samples().max(1) as f64;
+        let _ = writeln!(text, "{name:<20} {:>12} {share:>7.2}% {each:>8.3}", file.bytes);
+    }
+    for (tenant, series) in meta.tenants.iter().zip(of_tenants) {
+        let _ = writeln!(text, "\n{}", output.bold(&format!("tenant {}", harmless(&tenant.tenant))));
+        let (from, to) = (utc(tenant.min_time), utc(tenant.max_time));
+        let _ = writeln!(text, "{from} ({}) to {to} ({})", tenant.min_time, tenant.max_time);
+        let (profiles, stacks, functions) = (tenant.profiles.1, tenant.stacks, tenant.functions.1);
+        let count = series.len();
+        let _ = writeln!(text, "{count} series, {profiles} profiles, {stacks} stacks, {functions} functions");
+        for one in series.iter().take(SERIES_SHOWN) {
+            let line = format!("{} {}", one.labels(), type_name(&one.value_type));
+            let _ = writeln!(text, "  {}", harmless(&line));
+        }
+        if count > SERIES_SHOWN {
+            let _ = writeln!(text, "  and {} more; --json lists all", count - SERIES_SHOWN);
+        }
+    }
+    text
+}

@@ -1,0 +1,101 @@
+//! `convert`: profiles in another format.
+
+use std::path::Path;
+
+use athanor_chassis::Status;
+use athanor_profile::tree::Tree;
+use athanor_profile::{Profile, dot, folded, pprof, prune, speedscope, svg};
+use libdeflater::{CompressionLvl, Compressor};
+use serde_json::json;
+
+use crate::args::{self, Format};
+use crate::output::Output;
+use crate::{failure, input, views};
+
+/// Most functions in a picture, if nothing else is asked.
+const SVG_NODES: usize = 8192;
+/// Most functions in a call graph, if nothing else is asked: more cannot be read.
+const DOT_NODES: usize = 80;
+
+/// Writes one profile, merged from all files.
+pub fn run(args: &args::Convert, output: &Output) -> Result<(), Status> {
+    let format = args.to.or_else(|| by_name(&args.out)).ok_or_else(|| {
+        let why = "its name tells no format; add --to pprof, folded, speedscope, dot or svg";
+        failure::invalid(&args.out, why)
+    })?;
+    let profile = input::merged(&args.input.files, &args.input.picked)?;
+    let value = input::value_of(&args.input.files[0], &profile, &args.input.picked)?;
+    let bytes = match format {
+        Format::Svg | Format::Dot | Format::Folded => {
+            picture(&profile, value, (format, args.max_nodes, args.focus.as_deref()))?
+        }
+        Format::Pprof | Format::Speedscope => encode(&profile, value, format, title(&args.input.files[0])),
+    };
+    output.file(&args.out, &bytes)?;
+    if output.json && args.out.as_os_str() != "-" {
+        let (samples, out) = (profile.samples.len(), args.out.display().to_string());
+        output.json(&json!({ "out": out, "bytes": bytes.len(), "samples": samples }))?;
+    }
+    Ok(())
+}
+
+fn by_name(out: &Path) -> Option<Format> {
+    let name = out.file_name()?.to_str()?.to_lowercase();
+    let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    let known = [
+        (Format::Speedscope, &[".speedscope.json", ".speedscope"][..]),
+        (Format::Svg, &[".svg"]),
+        (Format::Dot, &[".dot", ".gv"]),
+        (Format::Folded, &[".folded", ".collapsed", ".txt"]),
+        (Format::Pprof, &[".pb.gz", ".pprof", ".prof"]),
+    ];
+    known.into_iter().find(|(_, endings)| ends(endings)).map(|(format, _)| format)
+}
+
+/// What a document is called: its first input's name.
+fn title(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Views of one type. Pictures leave out the frames that a profile declares uninteresting.
+fn picture(
+    profile: &Profile,
+    value: usize,
+    (format, max_nodes, focus): (Format, Option<usize>, Option<&str>),
+) -> Result<Vec<u8>, Status> {
+    let unit = &profile.header.types[value].unit;
+    if format == Format::Folded {
+        let tree = views::focused(Tree::of(profile, value), focus)?;
+        return Ok(folded::write(&tree).into_bytes());
+    }
+    let (pruned, bad) = prune::prune(profile);
+    if let Some(bad) = bad {
+        eprintln!("athanor: {bad}");
+    }
+    let mut tree = views::focused(Tree::of(&pruned, value), focus)?;
+    if format == Format::Dot {
+        return Ok(dot::write(&tree, unit, max_nodes.unwrap_or(DOT_NODES)).into_bytes());
+    }
+    tree.truncate(max_nodes.unwrap_or(SVG_NODES));
+    Ok(svg::write(&tree, unit, &views::type_name(&profile.header.types[value])).into_bytes())
+}
+
+/// The whole profile in a format that holds it, or one type of it in any other.
+pub fn encode(profile: &Profile, value: usize, format: Format, title: String) -> Vec<u8> {
+    match format {
+        Format::Pprof => gzip(&pprof::encode(profile)),
+        Format::Speedscope => speedscope::write(profile, &title).into_bytes(),
+        Format::Folded | Format::Svg | Format::Dot => {
+            picture(profile, value, (format, None, None)).expect("only a focus can fail, and there is none")
+        }
+    }
+}
+
+/// Compresses, without a time or a name: equal input gives equal bytes.
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut compressor = Compressor::new(CompressionLvl::default());
+    let mut out = vec![0; compressor.gzip_compress_bound(bytes.len())];
+    let length = compressor.gzip_compress(bytes, &mut out).expect("the bound is large enough");
+    out.truncate(length);
+    out
+}

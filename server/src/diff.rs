@@ -1,0 +1,96 @@
+//! `diff`: two profiles side by side.
+
+use std::fmt::Write;
+use std::slice;
+
+use athanor_chassis::Status;
+use athanor_profile::diff::{Change, changes};
+use athanor_profile::tree::Tree;
+use athanor_profile::units::human;
+use serde_json::{Value, json};
+
+use crate::output::{Output, harmless, percent};
+use crate::views::type_name;
+use crate::{args, failure, input};
+
+/// Compares two profiles function by function.
+pub fn run(args: &args::Diff, output: &Output) -> Result<(), Status> {
+    let (left, left_value) = input::shown(slice::from_ref(&args.left), &args.picked)?;
+    let (right, right_value) = input::shown(slice::from_ref(&args.right), &args.picked)?;
+    let shown = &left.header.types[left_value];
+    let other = &right.header.types[right_value];
+    if shown != other {
+        let (shown, other) = (type_name(shown), type_name(other));
+        let why = format!("it shows {other}, {} shows {shown}; choose one with --type", args.left.display());
+        return Err(failure::invalid(&args.right, why));
+    }
+    let (left, right) = (Tree::of(&left, left_value), Tree::of(&right, right_value));
+    let all = changes(&left, &right);
+    let rows = &all[..args.limit.min(all.len())];
+    output.either(
+        || {
+            let rows: Vec<Value> = rows.iter().map(change_json).collect();
+            json!({ "type": type_name(shown), "unit": shown.unit, "left_total": left.total(),
+                "right_total": right.total(), "changed": all.len(), "rows": rows })
+        },
+        || {
+            let unit = &shown.unit;
+            let mut text = format!("Type: {}\n", harmless(&type_name(shown)));
+            // Writing to a string does not fail, here and below.
+            let change = right.total().wrapping_sub(left.total());
+            let (before, after) = (human(left.total(), unit), human(right.total(), unit));
+            let _ = writeln!(
+                text,
+                "Total: {before} before, {after} after, {}",
+                signed(change, left.total(), unit)
+            );
+            let _ = writeln!(text, "Showing {} of {} functions that changed", rows.len(), all.len());
+            let columns = ["before", "after", "change", "cum before", "cum after", "cum change"];
+            let head = columns.map(|column| format!("{column:>11}")).join(" ");
+            let _ = writeln!(text, "{}", output.bold(&format!("{head}  name")));
+            rows.iter().for_each(|row| line(&mut text, row, unit, output.color));
+            text
+        },
+    )
+}
+
+fn change_json(change: &Change) -> Value {
+    json!({
+        "name": change.name, "delta": change.delta, "cum_delta": change.cum_delta,
+        "left": { "flat": change.left.flat, "cum": change.left.cum },
+        "right": { "flat": change.right.flat, "cum": change.right.cum },
+    })
+}
+
+fn plus(value: i64, unit: &str) -> String {
+    let sign = if value > 0 { "+" } else { "" };
+    format!("{sign}{}", human(value, unit))
+}
+
+fn signed(change: i64, before: i64, unit: &str) -> String {
+    let change_text = plus(change, unit);
+    if before == 0 {
+        return change_text;
+    }
+    let share = percent(change as f64 / before as f64);
+    let sign = if change > 0 { "+" } else { "" };
+    format!("{change_text} ({sign}{share})")
+}
+
+fn line(text: &mut String, change: &Change, unit: &str, color: bool) {
+    let (left, right) = (&change.left, &change.right);
+    let [before, after, cum_before, cum_after] =
+        [left.flat, right.flat, left.cum, right.cum].map(|value| human(value, unit));
+    let (flat, cum) = (plus(change.delta, unit), plus(change.cum_delta, unit));
+    // More is red, less is green.
+    let (on, off) = match (color, change.delta.signum()) {
+        (true, 1) => ("\x1b[31m", "\x1b[0m"),
+        (true, -1) => ("\x1b[32m", "\x1b[0m"),
+        _ => ("", ""),
+    };
+    let name = harmless(&change.name);
+    let _ = writeln!(
+        text,
+        "{before:>11} {after:>11} {on}{flat:>11}{off} {cum_before:>11} {cum_after:>11} {cum:>11}  {name}"
+    );
+}

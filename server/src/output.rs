@@ -1,0 +1,135 @@
+//! Standard output: colours, width, texts, JSON, and files that are written whole or not at all.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use athanor_chassis::Status;
+use serde_json::Value;
+
+use crate::args::{Color, Shown};
+use crate::failure;
+
+/// Characters where nothing says how wide the output is.
+const WIDTH: usize = 100;
+
+/// How and where results are shown.
+pub struct Output {
+    /// Whether colours are.
+    pub color: bool,
+    /// Whether JSON is wanted.
+    pub json: bool,
+    /// Characters in a line.
+    pub width: usize,
+}
+
+impl Output {
+    /// What the command line, the environment and the terminal say.
+    pub fn new(shown: &Shown) -> Self {
+        let color = match shown.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                io::stdout().is_terminal() && shown.no_color.as_deref().unwrap_or_default().is_empty()
+            }
+        };
+        let asked = shown.width.as_ref().and_then(|width| width.trim().parse().ok());
+        let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+        let width = asked.or(terminal).unwrap_or(WIDTH).clamp(20, 1000);
+        Output { color, json: shown.json, width }
+    }
+
+    /// Prints text.
+    pub fn text(&self, text: &str) -> Result<(), Status> {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Prints bytes as they are.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Status> {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes).and_then(|()| out.flush()).map_err(failure::output)
+    }
+
+    /// Prints a document.
+    pub fn json(&self, value: &Value) -> Result<(), Status> {
+        self.text(&format!("{value:#}\n"))
+    }
+
+    /// Prints the document or the text, whichever is wanted.
+    pub fn either(&self, value: impl FnOnce() -> Value, text: impl FnOnce() -> String) -> Result<(), Status> {
+        if self.json { self.json(&value()) } else { self.text(&text()) }
+    }
+
+    /// Writes to a file, or to standard output if it is `-`. Half a file is never left.
+    pub fn file(&self, path: &Path, bytes: &[u8]) -> Result<(), Status> {
+        if path.as_os_str() == "-" {
+            return self.bytes(bytes);
+        }
+        // What is no plain file, such as /dev/stdout, is written as it is.
+        if fs::metadata(path).is_ok_and(|seen| !seen.is_file()) {
+            return fs::write(path, bytes).map_err(|error| failure::io(path, error));
+        }
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".tmp");
+        let half = path.with_file_name(name);
+        let written = fs::write(&half, bytes).and_then(|()| fs::rename(&half, path));
+        written.map_err(|error| {
+            // It may not even have been made.
+            let _ = fs::remove_file(&half);
+            failure::io(path, error)
+        })
+    }
+
+    /// Text in bold, where colours are.
+    pub fn bold(&self, text: &str) -> String {
+        if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Names come from profiles, that is from anywhere: what could steer a terminal is shown as `\u{1b}`.
+pub fn harmless(name: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    name.chars().map(escape).collect()
+}
+
+/// A share as a percentage.
+pub fn percent(share: f64) -> String {
+    format!("{:.2}%", share * 100.0)
+}
+
+/// Unix nanoseconds as RFC 3339 in UTC.
+pub fn utc(nanos: i64) -> String {
+    let (seconds, nanos) = (nanos.div_euclid(1_000_000_000), nanos.rem_euclid(1_000_000_000));
+    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Years are counted from March, so that a leap day is the last of its year.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    let millis = nanos / 1_000_000;
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_written_as_people_read_them() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(utc(1_709_210_096_789_000_000), "2024-02-29T12:34:56.789Z");
+        assert_eq!(utc(-1), "1969-12-31T23:59:59.999Z");
+        assert_eq!(utc(1_704_067_200_000_000_000), "2024-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn names_cannot_steer_a_terminal() {
+        assert_eq!(harmless("a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
+        assert_eq!(harmless("größe"), "größe");
+    }
+}

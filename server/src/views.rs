@@ -1,0 +1,224 @@
+//! `top`, `flamegraph` and `info`.
+
+use std::fmt::Write;
+
+use athanor_chassis::{Code, Status};
+use athanor_profile::callers::Sandwich;
+use athanor_profile::flamegraph::Flamegraph;
+use athanor_profile::table::{Row, Table};
+use athanor_profile::tree::Tree;
+use athanor_profile::units::human;
+use athanor_profile::{Profile, ValueType, ansi};
+use serde_json::{Value, json};
+
+use crate::output::{Output, harmless, percent, utc};
+use crate::{args, input};
+
+/// Frames on either side of a focused function whatever the limits of the view.
+const ALL_DEPTHS: usize = usize::MAX - 1;
+
+/// Lists the functions that cost most.
+pub fn top(args: &args::Top, output: &Output) -> Result<(), Status> {
+    let (profile, value) = input::shown_of(&args.input)?;
+    let tree = Tree::of(&profile, value);
+    let shown = &profile.header.types[value];
+    if let Some(function) = &args.focus {
+        return focus(args, &tree, function, (shown, output));
+    }
+    let table = Table::of_tree(&tree);
+    let rows = &table.rows[..args.limit.min(table.rows.len())];
+    output.either(
+        || {
+            let rows: Vec<Value> = rows.iter().map(row_json).collect();
+            json!({ "type": type_name(shown), "unit": shown.unit, "total": table.total, "functions": table.rows.len(), "rows": rows })
+        },
+        || table_text(&profile, value, (&table, rows), output),
+    )
+}
+
+/// `cpu/nanoseconds`.
+pub fn type_name(value: &ValueType) -> String {
+    format!("{}/{}", value.kind, value.unit)
+}
+
+fn row_json(row: &Row) -> Value {
+    json!({
+        "name": row.name, "flat": row.flat, "flat_share": row.flat_share, "sum_share": row.sum_share,
+        "cum": row.cum, "cum_share": row.cum_share,
+    })
+}
+
+fn table_text(profile: &Profile, value: usize, (table, rows): (&Table, &[Row]), output: &Output) -> String {
+    let shown = &profile.header.types[value];
+    let mut text = String::new();
+    // Writing to a string does not fail, here and below.
+    let _ = writeln!(text, "Type: {}", harmless(&type_name(shown)));
+    if profile.header.time_nanos != 0 {
+        let _ = write!(text, "Time: {}", utc(profile.header.time_nanos));
+        if profile.header.duration_nanos > 0 {
+            let _ = write!(text, ", duration: {}", human(profile.header.duration_nanos, "nanoseconds"));
+        }
+        text.push('\n');
+    }
+    let seen = rows.iter().fold(0i64, |sum, row| sum.wrapping_add(row.flat));
+    let share = rows.last().map_or(0.0, |row| row.sum_share);
+    let (count, all) = (rows.len(), table.rows.len());
+    let (seen, total) = (human(seen, &shown.unit), human(table.total, &shown.unit));
+    let _ = writeln!(
+        text,
+        "Showing {count} of {all} functions, accounting for {seen}, {} of {total} total",
+        percent(share)
+    );
+    let head = format!("{:>10} {:>7} {:>7} {:>10} {:>7}  name", "flat", "flat%", "sum%", "cum", "cum%");
+    let _ = writeln!(text, "{}", output.bold(&head));
+    for row in rows {
+        let (flat, cum) = (human(row.flat, &shown.unit), human(row.cum, &shown.unit));
+        let [own, sum, all] = [row.flat_share, row.sum_share, row.cum_share].map(percent);
+        let _ = writeln!(text, "{flat:>10} {own:>7} {sum:>7} {cum:>10} {all:>7}  {}", harmless(&row.name));
+    }
+    text
+}
+
+/// An error that names functions like the one that is not there.
+fn known(tree: &Tree, function: &str) -> Result<(), Status> {
+    if !function.is_empty() && tree.names().iter().any(|name| **name == *function) {
+        return Ok(());
+    }
+    let wanted = function.to_lowercase();
+    let like = tree.names().iter().filter(|name| !name.is_empty() && name.to_lowercase().contains(&wanted));
+    let like: Vec<String> = like.take(5).map(|name| harmless(name)).collect();
+    let hint = match like.is_empty() {
+        true => "`top` lists those that are".to_owned(),
+        false => format!("there are {}", like.join(", ")),
+    };
+    Err(Status::new(Code::NotFound, format!("no function {function:?} in the profile; {hint}")))
+}
+
+/// What a function called; the whole tree if none is named.
+pub fn focused(tree: Tree, function: Option<&str>) -> Result<Tree, Status> {
+    let Some(function) = function else { return Ok(tree) };
+    known(&tree, function)?;
+    Ok(Sandwich::of(&tree, function, ALL_DEPTHS).callees)
+}
+
+fn focus(
+    args: &args::Top,
+    tree: &Tree,
+    function: &str,
+    (shown, output): (&ValueType, &Output),
+) -> Result<(), Status> {
+    known(tree, function)?;
+    let mut around = Sandwich::of(tree, function, args.depth);
+    around.callers.truncate(args.max_nodes);
+    around.callees.truncate(args.max_nodes);
+    output.either(
+        || {
+            let (callers, callees) = (graph_json(&around.callers), graph_json(&around.callees));
+            json!({ "type": type_name(shown), "unit": shown.unit, "function": function, "total": tree.total(),
+                "cum": around.callees.total(), "callers": callers, "callees": callees })
+        },
+        || {
+            let (cum, total) = (around.callees.total(), tree.total());
+            let share = percent(cum as f64 / total as f64);
+            let mut text = format!("Type: {}\n", harmless(&type_name(shown)));
+            let (cum, total) = (human(cum, &shown.unit), human(total, &shown.unit));
+            let _ = writeln!(text, "{}: {cum}, {share} of {total} total", harmless(function));
+            for (title, side) in [("Called by", &around.callers), ("Calls", &around.callees)] {
+                let _ = writeln!(text, "\n{}", output.bold(title));
+                outline(&mut text, side, &shown.unit);
+            }
+            text
+        },
+    )
+}
+
+/// A tree as indented lines, the heaviest first.
+fn outline(text: &mut String, tree: &Tree, unit: &str) {
+    let mut open: Vec<(u32, usize)> = vec![(0, 0)];
+    while let Some((at, depth)) = open.pop() {
+        let node = &tree.nodes()[at as usize];
+        if at > 0 {
+            let (total, share) = (human(node.total, unit), percent(node.total as f64 / tree.total() as f64));
+            let (indent, name) = ("  ".repeat(depth), harmless(tree.name(node)));
+            let _ = writeln!(text, "{total:>10} {share:>7}  {indent}{name}");
+        }
+        let mut callees: Vec<u32> = tree.children(at).collect();
+        callees.sort_by_key(|&callee| tree.nodes()[callee as usize].total);
+        open.extend(callees.into_iter().map(|callee| (callee, if at == 0 { 0 } else { depth + 1 })));
+    }
+}
+
+fn graph_json(tree: &Tree) -> Value {
+    let graph = Flamegraph::of(tree);
+    json!({ "names": graph.names, "levels": graph.levels, "total": graph.total, "max_self": graph.max_self })
+}
+
+/// Draws a flame graph.
+pub fn flamegraph(args: &args::Flamegraph, output: &Output) -> Result<(), Status> {
+    let (profile, value) = input::shown_of(&args.input)?;
+    let mut tree = focused(Tree::of(&profile, value), args.focus.as_deref())?;
+    tree.truncate(args.max_nodes);
+    let shown = &profile.header.types[value];
+    output.either(
+        || {
+            let mut graph = graph_json(&tree);
+            graph["type"] = json!(type_name(shown));
+            graph["unit"] = json!(shown.unit);
+            graph
+        },
+        || {
+            let options = ansi::Options { width: output.width, height: args.max_lines, color: output.color };
+            ansi::write(&tree, &shown.unit, options)
+        },
+    )
+}
+
+/// Tells what a profile says of itself.
+pub fn info(args: &args::Input, output: &Output) -> Result<(), Status> {
+    let profile = input::merged(&args.files, &args.picked)?;
+    let shown = input::value_of(&args.files[0], &profile, &args.picked)?;
+    let header = &profile.header;
+    let symbols = &profile.dictionary.symbols;
+    let functions = Table::of(&profile, shown).rows.len();
+    let totals: Vec<i64> = (0..header.types.len()).map(|value| profile.total(value)).collect();
+    let (locations, mappings) = (symbols.locations().len(), symbols.mappings().len());
+    output.either(
+        || {
+            let types = header.types.iter().zip(&totals);
+            let types = types.map(|(value, total)| json!({ "type": value.kind, "unit": value.unit, "total": total }));
+            json!({
+                "files": args.files.len(), "types": types.collect::<Vec<_>>(), "shown": type_name(&header.types[shown]),
+                "time_nanos": header.time_nanos, "duration_nanos": header.duration_nanos, "period": header.period,
+                "period_type": header.period_type.as_ref().map(type_name), "samples": profile.samples.len(),
+                "stacks": profile.dictionary.stacks.len(), "functions": functions, "locations": locations,
+                "mappings": mappings, "comments": header.comments, "drop_frames": header.drop_frames,
+                "keep_frames": header.keep_frames,
+            })
+        },
+        || {
+            let mut text = String::new();
+            for (at, (value, &total)) in header.types.iter().zip(&totals).enumerate() {
+                let mark = if at == shown { " (shown)" } else { "" };
+                let (name, total) = (harmless(&type_name(value)), human(total, &value.unit));
+                let _ = writeln!(text, "{:<10} {name}: {total}{mark}", "type");
+            }
+            if header.time_nanos != 0 {
+                let _ = writeln!(text, "{:<10} {}", "time", utc(header.time_nanos));
+            }
+            let _ = writeln!(text, "{:<10} {}", "duration", human(header.duration_nanos, "nanoseconds"));
+            if let Some(period) = &header.period_type {
+                let amount = human(header.period, &period.unit);
+                let _ = writeln!(text, "{:<10} {amount} of {}", "period", harmless(&period.kind));
+            }
+            let samples = profile.samples.len();
+            let counts = [("samples", samples), ("stacks", profile.dictionary.stacks.len()), ("functions", functions)];
+            for (what, count) in counts.into_iter().chain([("locations", locations), ("mappings", mappings)]) {
+                let _ = writeln!(text, "{what:<10} {count}");
+            }
+            for comment in &header.comments {
+                let _ = writeln!(text, "{:<10} {}", "comment", harmless(comment));
+            }
+            text
+        },
+    )
+}

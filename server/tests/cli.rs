@@ -1,0 +1,314 @@
+//! The real binary, as people and scripts use it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use proptest::prelude::*;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/checkout.pb.gz");
+
+fn athanor() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_athanor"));
+    command.env_remove("COLUMNS").env_remove("NO_COLOR");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    athanor().args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&text(&[args, &["--json"]].concat())).unwrap()
+}
+
+/// Exit code and message.
+fn refused(args: &[&str]) -> (i32, String) {
+    let output = run(args);
+    assert!(output.stdout.is_empty(), "{args:?}");
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn piped(args: &[&str], input: &[u8]) -> Output {
+    let mut child = athanor()
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The child may refuse its input before it has read all of it.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+/// A folder with two files of folded stacks.
+struct Files {
+    folder: TempDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        let files = Files { folder: tempfile::tempdir().unwrap() };
+        fs::write(files.path("a.txt"), "main;work 30\nmain;idle 10\n").unwrap();
+        fs::write(files.path("b.txt"), "main;work 5\nmain;work;deep 50\nother 5\n").unwrap();
+        files
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+    fn name(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+    fn block(&self, out: &str, file: &str) -> String {
+        let out = self.name(out);
+        text(&["block", "build", &self.name(file), "--out", &out, "--label", "service_name=shop"]);
+        out
+    }
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn top_lists_functions_as_pprof_does() {
+    let files = Files::new();
+    let (a, b) = (files.name("a.txt"), files.name("b.txt"));
+    let shown = text(&["top", &a, &b]);
+    let rows: Vec<Vec<&str>> = shown.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["50", "50.00%", "50.00%", "50", "50.00%", "deep"], "{shown}");
+    assert_eq!(rows[1], ["35", "35.00%", "85.00%", "85", "85.00%", "work"]);
+    assert!(shown.contains("of 100 total"), "{shown}");
+    let table = json(&["top", &a, &b, "--limit", "1"]);
+    assert_eq!((table["total"].as_i64(), table["functions"].as_i64()), (Some(100), Some(5)));
+    assert_eq!((table["rows"].as_array().unwrap().len(), table["rows"][0]["flat"].as_i64()), (1, Some(50)));
+}
+
+#[test]
+fn focus_shows_callers_and_callees() {
+    let files = Files::new();
+    let b = files.name("b.txt");
+    let shown = text(&["top", &b, "--focus", "work"]);
+    assert!(shown.contains("work: 55, 91.67% of 60 total"), "{shown}");
+    assert!(shown.contains("Called by") && shown.contains("main") && shown.contains("deep"), "{shown}");
+    let (code, message) = refused(&["top", &b, "--focus", "wor"]);
+    assert_eq!(
+        (code, message.as_str()),
+        (66, "athanor: no function \"wor\" in the profile; there are work\n")
+    );
+    let graph = json(&["flamegraph", &b, "--focus", "work"]);
+    assert_eq!(graph["total"].as_i64(), Some(55));
+}
+
+#[test]
+fn the_example_fits_the_terminal() {
+    for width in ["40", "100", "173"] {
+        let shown = text(&["flamegraph", EXAMPLE, "--width", width]);
+        let widest = shown.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= width.parse().unwrap(), "{widest} of {width}");
+    }
+    assert!(text(&["flamegraph", EXAMPLE, "--color", "always"]).contains('\x1b'));
+    assert!(!text(&["flamegraph", EXAMPLE]).contains('\x1b'));
+    let graph = json(&["flamegraph", EXAMPLE, "--type", "samples"]);
+    assert_eq!((graph["total"].as_i64(), graph["names"][0].as_str()), (Some(4200), Some("total")));
+    let info = json(&["info", EXAMPLE]);
+    assert_eq!(
+        (info["shown"].as_str(), info["types"][1]["total"].as_i64()),
+        (Some("cpu/nanoseconds"), Some(42_000_000_000))
+    );
+    assert!(text(&["info", EXAMPLE]).contains("2024-01-01T12:00:00.000Z"));
+}
+
+#[test]
+fn diff_tells_what_changed() {
+    let files = Files::new();
+    let (a, b) = (files.name("a.txt"), files.name("b.txt"));
+    let rows = json(&["diff", &a, &b]);
+    assert_eq!(
+        (rows["rows"][0]["name"].as_str(), rows["rows"][0]["delta"].as_i64()),
+        (Some("deep"), Some(50))
+    );
+    assert!(text(&["diff", &a, &b]).contains("40 before, 60 after, +20 (+50.00%)"));
+    let (code, message) = refused(&["diff", &a, EXAMPLE]);
+    assert_eq!(code, 65);
+    assert!(message.contains("choose one with --type"), "{message}");
+}
+
+#[test]
+fn convert_there_and_back_is_the_same() {
+    let files = Files::new();
+    let (a, b, both) = (files.name("a.txt"), files.name("b.txt"), files.name("both.pb.gz"));
+    text(&["convert", &a, &b, "-o", &both]);
+    let folded = text(&["convert", &both, "--to", "folded", "-o", "-"]);
+    assert_eq!(lines(&folded), ["main;idle 10", "main;work 35", "main;work;deep 50", "other 5"]);
+    for (name, starts) in [("x.svg", "<"), ("x.dot", "digraph"), ("x.speedscope.json", "{")] {
+        let out = files.name(name);
+        let said = json(&["convert", &both, "-o", &out]);
+        assert_eq!(said["bytes"].as_u64(), Some(fs::metadata(&out).unwrap().len()));
+        assert!(fs::read_to_string(&out).unwrap().starts_with(starts), "{name}");
+    }
+    let (code, message) = refused(&["convert", &a, "-o", &files.name("x.unknown")]);
+    assert!(code == 65 && message.contains("add --to pprof"), "{message}");
+    assert!(!files.path("x.unknown").exists());
+}
+
+#[test]
+fn standard_input_is_a_file_too() {
+    let bytes = fs::read(EXAMPLE).unwrap();
+    assert_eq!(piped(&["top", "-"], &bytes).stdout, run(&["top", EXAMPLE]).stdout);
+    let output = piped(&["convert", "-", "--to", "folded", "-o", "-"], b"a;b 1\na;b 2\n");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "a;b 3\n");
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let mut child = athanor()
+        .args(["convert", EXAMPLE, "--to", "folded", "-o", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}
+
+#[test]
+fn errors_name_the_file_and_the_way_out() {
+    let files = Files::new();
+    fs::write(files.path("empty"), "").unwrap();
+    fs::write(files.path("words"), "no profile at all\n").unwrap();
+    fs::write(files.path("cut.pb.gz"), &fs::read(EXAMPLE).unwrap()[..500]).unwrap();
+    for (name, code, message) in [
+        ("missing", 66, "No such file"),
+        ("empty", 65, "it is empty"),
+        ("words", 65, "line 1"),
+        ("cut.pb.gz", 65, "gzip"),
+    ] {
+        let path = files.name(name);
+        let (seen, text) = refused(&["top", &files.name("a.txt"), &path]);
+        assert_eq!(seen, code, "{text}");
+        assert!(text.contains(&path) && text.contains(message), "{text}");
+    }
+    assert_eq!(refused(&["top"]).0, 64);
+    assert_eq!(refused(&["frobnicate"]).0, 64);
+    let (code, message) = refused(&["top", EXAMPLE, "--type", "heap"]);
+    assert!(code == 66 && message.contains("samples/count, cpu/nanoseconds"), "{message}");
+    let (code, message) = refused(&["top", EXAMPLE, "--select", "{a=}"]);
+    assert!(code == 64 && message.contains("needs a quoted value at character 4"), "{message}");
+    assert!(text(&["--help"]).contains("Examples:"));
+}
+
+#[test]
+fn a_block_gives_back_what_went_in() {
+    let files = Files::new();
+    let (a, b, out) = (files.name("a.txt"), files.name("b.txt"), files.name("day1"));
+    let args = [
+        "block",
+        "build",
+        &a,
+        &b,
+        EXAMPLE,
+        "--out",
+        &out,
+        "--label",
+        "service_name=shop",
+        "--memory",
+        "1KiB",
+    ];
+    let made = json(&args);
+    assert_eq!((made["profiles"].as_i64(), made["inputs"]["uploads"].as_i64()), (Some(4), Some(3)));
+    assert!(text(&["block", "verify", &out]).contains("whole"));
+    let cat = text(&["block", "cat", &out, "--type", "samples", "--to", "folded"]);
+    let merged = text(&["convert", &a, &b, EXAMPLE, "--type", "samples", "--to", "folded", "-o", "-"]);
+    assert_eq!(lines(&cat), lines(&merged));
+    assert_eq!(json(&["top", &out, "--type", "cpu"])["total"].as_i64(), Some(42_000_000_000));
+    assert_eq!(json(&["block", "ls", &out])[0]["profiles"].as_i64(), Some(4));
+    let shown = json(&["block", "show", &out]);
+    assert_eq!(shown["tenants"][0]["series"][0]["labels"]["service_name"].as_str(), Some("shop"));
+    assert!(text(&["block", "show", &out]).contains("bytes a sample"));
+    let (code, message) = refused(&["block", "cat", &out, "--select", "{zone=\"x\"}"]);
+    assert!(code == 66 && message.contains("with labels service_name"), "{message}");
+    let (code, message) = refused(&["block", "build", &a, "--out", &out]);
+    assert!(code == 73 && message.contains("not empty"), "{message}");
+    let left: Vec<_> =
+        fs::read_dir(files.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "nothing temporary stays: {left:?}");
+}
+
+#[test]
+fn merging_blocks_keeps_equal_profiles_once() {
+    let files = Files::new();
+    let (one, two, all) = (files.block("one", "a.txt"), files.block("two", "b.txt"), files.name("all"));
+    text(&["block", "merge", &one, &two, &one, "--out", &all]);
+    let cat = text(&["block", "cat", &all, "--to", "folded"]);
+    assert_eq!(lines(&cat), ["main;idle 10", "main;work 35", "main;work;deep 50", "other 5"]);
+}
+
+#[test]
+fn a_flipped_byte_is_found_and_named() {
+    let files = Files::new();
+    let block = files.block("one", "a.txt");
+    for file in ["samples.parquet", "functions.parquet", "rollup.parquet"] {
+        let path = Path::new(&block).join(file);
+        let whole = fs::read(&path).unwrap();
+        let mut flipped = whole.clone();
+        flipped[whole.len() / 2] ^= 1;
+        fs::write(&path, &flipped).unwrap();
+        let (code, message) = refused(&["block", "verify", &block]);
+        assert_eq!(code, 65);
+        let expected = format!("{block}: {file} is damaged within bytes 0..{}", whole.len());
+        assert!(message.contains(&expected), "{message}");
+        fs::write(&path, whole).unwrap();
+    }
+    assert!(text(&["block", "verify", &block]).contains("whole"));
+    fs::write(Path::new(&block).join("meta.json"), "{}").unwrap();
+    assert_eq!(refused(&["block", "verify", &block]).0, 65);
+    assert_eq!(refused(&["block", "verify", &files.name("nowhere")]).0, 66);
+}
+
+#[test]
+fn a_generated_set_becomes_a_block_and_the_example_is_the_shipped_one() {
+    let files = Files::new();
+    let out = files.name("example.pb.gz");
+    text(&["dev", "example", "--out", &out]);
+    assert_eq!(fs::read(out).unwrap(), fs::read(EXAMPLE).unwrap());
+}
+
+#[test]
+fn names_cannot_steer_the_terminal() {
+    let output = piped(&["top", "-"], "a\u{9b}2J;b\u{85}c 1\n".as_bytes());
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && shown.contains("\\u{9b}2J"), "{shown}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn hostile_bytes_are_refused_without_a_panic(at in 0usize..2000, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        let mut hostile = fs::read(EXAMPLE).unwrap();
+        let at = at.min(hostile.len() - bytes.len());
+        hostile[at..at + bytes.len()].copy_from_slice(&bytes);
+        for input in [&hostile, &bytes] {
+            let output = piped(&["top", "-"], input);
+            let code = output.status.code().unwrap();
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            prop_assert!(code == 0 || code == 65, "{code}: {message}");
+            prop_assert!(!message.contains("panicked"), "{message}");
+        }
+    }
+}
