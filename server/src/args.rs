@@ -95,10 +95,10 @@ pub struct Picked {
     pub select: Selector,
     /// Only profiles of a block that were taken then or later, Unix nanoseconds
     #[arg(long, value_name = "NANOSECONDS", allow_negative_numbers = true)]
-    pub from: Option<i64>,
+    pub since: Option<i64>,
     /// Only profiles of a block that were taken before, Unix nanoseconds
     #[arg(long, value_name = "NANOSECONDS", allow_negative_numbers = true)]
-    pub to: Option<i64>,
+    pub until: Option<i64>,
 }
 
 #[derive(Args)]

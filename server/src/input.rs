@@ -92,7 +92,7 @@ fn query(path: &Path, block: &Block, picked: &Picked) -> Result<Query, Status> {
         }
     };
     let all = TimeRange::default();
-    let time = TimeRange { from: picked.from.unwrap_or(all.from), to: picked.to.unwrap_or(all.to) };
+    let time = TimeRange { from: picked.since.unwrap_or(all.from), to: picked.until.unwrap_or(all.to) };
     Ok(Query { tenant, selector: picked.select.clone(), value_type: picked.value_type.clone(), time })
 }
 
