@@ -30,6 +30,7 @@ mod folder;
 mod merge;
 mod meta;
 mod number;
+mod order;
 mod read;
 mod scan;
 mod series;

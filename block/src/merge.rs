@@ -61,7 +61,7 @@ fn merge_tenant(writer: &mut Writer<'_>, tenant: &str, parts: &[Part<'_>]) -> Re
     let mut of_parts = Vec::with_capacity(parts.len());
     for part in parts {
         let series = part.series()?;
-        series.iter().for_each(|series| drop(series_ids.insert(series.clone(), 0)));
+        series_ids.extend(series.iter().map(|series| (series.clone(), 0)));
         of_parts.push(series);
     }
     (0u32..).zip(series_ids.values_mut()).for_each(|(place, id)| *id = place);

@@ -18,6 +18,7 @@ use crate::meta::{
     STACKS, TenantMeta,
 };
 use crate::number::Numbering;
+use crate::order::Order;
 use crate::series::{ProfileRow, Series};
 
 /// A block being written.
@@ -36,6 +37,7 @@ pub struct TenantWriter<'w, 'f> {
     profiles: ProfileColumns,
     samples: SampleColumns,
     rollup: Rollup,
+    order: Order,
 }
 
 #[derive(Default)]
@@ -115,7 +117,8 @@ impl<'f> Writer<'f> {
         numbering.write(dictionary, &meta, |file, columns| self.write(file, columns))?;
         let rollup = Rollup { totals: vec![(0, 0); numbering.stacks], ..Rollup::default() };
         let (profiles, samples) = (ProfileColumns::default(), SampleColumns::default());
-        Ok(TenantWriter { block: self, meta, series, numbering, profiles, samples, rollup })
+        let order = Order::new(numbering.stacks);
+        Ok(TenantWriter { block: self, meta, series, numbering, profiles, samples, rollup, order })
     }
 
     /// Ends the block: footers, then `meta.json`.
@@ -182,14 +185,7 @@ impl TenantWriter<'_, '_> {
         for row in rows.iter_mut() {
             row.0 = self.numbering.rank[row.0 as usize];
         }
-        rows.sort_unstable_by_key(|row| row.0);
-        rows.dedup_by(|row, kept| {
-            let same = row.0 == kept.0;
-            if same {
-                kept.1 = kept.1.wrapping_add(row.1);
-            }
-            same
-        });
+        self.order.arrange(rows);
         if profile.series != self.rollup.at {
             self.end_series();
             self.rollup.at = profile.series;
