@@ -83,7 +83,7 @@ fn merge_tenant(writer: &mut Writer<'_>, tenant: &str, parts: &[Part<'_>]) -> Re
     }
     let series: Vec<Series> = series_ids.into_keys().collect();
     let mut out = writer.tenant(tenant, &series, &dictionary, &popularity)?;
-    let mut next: BinaryHeap<Reverse<((u32, i64, Hash), usize)>> = inputs
+    let mut next: BinaryHeap<Waiting> = inputs
         .iter()
         .enumerate()
         .filter_map(|(at, input)| Some(Reverse((input.peek()?.order(), at))))
@@ -103,6 +103,9 @@ fn merge_tenant(writer: &mut Writer<'_>, tenant: &str, parts: &[Part<'_>]) -> Re
     }
     out.finish()
 }
+
+/// The order of an input's next profile, and the input; the least comes first.
+type Waiting = Reverse<((u32, i64, Hash), usize)>;
 
 /// One input's profiles and sample rows, in order.
 struct Input {
