@@ -109,8 +109,7 @@ const MAX_DEPTH: usize = 22;
 /// The profile, always the same.
 pub fn checkout() -> Profile {
     let mut random = Random::of(&[2024, 7]);
-    let mut profile = Profile::default();
-    profile.header = Header {
+    let header = Header {
         types: vec![ValueType::new("samples", "count"), ValueType::new("cpu", "nanoseconds")],
         period_type: Some(ValueType::new("cpu", "nanoseconds")),
         period: PERIOD,
@@ -119,6 +118,7 @@ pub fn checkout() -> Profile {
         comments: vec!["a made-up web shop, 30 s on two processors".to_owned()],
         ..Header::default()
     };
+    let mut profile = Profile { header, ..Profile::default() };
     for _ in 0..SAMPLES {
         let mut path = vec![draw(&mut random, &ROOTS)];
         while path.len() < MAX_DEPTH && !(path.len() > 2 && random.chance(LEAF)) {

@@ -51,7 +51,7 @@ pub enum Content {
     /// Plain pprof.
     Pprof(Vec<u8>),
     /// Folded stacks.
-    Folded(Profile),
+    Folded(Box<Profile>),
 }
 
 /// Tells the format by the content: pprof always has control characters near its start, text has none.

@@ -282,7 +282,7 @@ fn a_flipped_byte_is_found_and_named() {
 }
 
 #[test]
-fn a_generated_set_becomes_a_block_and_the_example_is_the_shipped_one() {
+fn the_example_is_the_shipped_one() {
     let files = Files::new();
     let out = files.name("example.pb.gz");
     text(&["dev", "example", "--out", &out]);
