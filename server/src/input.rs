@@ -64,7 +64,7 @@ pub fn content(path: &Path, limits: &Limits) -> Result<Content, Status> {
     }
     let profile = folded::parse(&raw, ValueType::new("samples", "count"), limits);
     profile
-        .map(Content::Folded)
+        .map(|profile| Content::Folded(Box::new(profile)))
         .map_err(|error| failure::invalid(path, format!("not folded stacks: {error}")))
 }
 
