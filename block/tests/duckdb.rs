@@ -1,5 +1,4 @@
 //! DuckDB reads a block's files as they lie, and its sums and joins equal ours to the unit.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
 use std::process::Command;

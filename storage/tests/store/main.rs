@@ -1,4 +1,5 @@
 //! What every bucket must do, and what must hold when it misbehaves.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 mod server;
 
