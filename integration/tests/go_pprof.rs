@@ -183,6 +183,24 @@ fn go_reads_what_is_written_the_same() {
 }
 
 #[test]
+fn frames_are_dropped_as_go_drops_them() {
+    let files = corpus();
+    let (enough, mut shortened) = (files.len() / 2, 0);
+    for File { path, mut profile } in files {
+        let before = our_rows(&profile);
+        profile.header.drop_frames = ".*[.]r.*|.*alloc.*|.*et.*|.*\\d.*".into();
+        profile.header.keep_frames = ".*get.*|.*malloc".into();
+        let again = written(&profile);
+        let (ours, value) = (our_rows(&profile), profile.header.types.len() - 1);
+        shortened += usize::from(ours != before);
+        let go = raw(&[again.path()]);
+        assert!(ours == go, "{}: {}", path.display(), first_difference(&ours, &go));
+        assert_eq!(self::ours(&profile, value), top(&profile.header, value, &[again.path()]), "{path:?}");
+    }
+    assert!(shortened >= enough, "only {shortened} files have such frames");
+}
+
+#[test]
 fn merges_are_those_of_go() {
     let files = corpus();
     let mut merges = 0;
