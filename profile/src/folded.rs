@@ -113,8 +113,12 @@ fn plain(character: char) -> char {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use super::*;
+    use crate::generate::arbitrary;
     use crate::tree::tests::tree;
+    use proptest::prelude::*;
 
     fn read(text: &[u8]) -> Result<Tree, String> {
         let limits = Limits { depth: 3, bytes: 100, samples: 3, ..Limits::default() };
@@ -156,5 +160,41 @@ mod tests {
         let text = write(&Tree::from_totals(&dictionary, &[5]));
         assert_eq!(text, "a:b c d;e 5\n");
         assert_eq!(write(&read(text.as_bytes()).unwrap()), text);
+    }
+
+    proptest! {
+        /// Two functions whose names are written alike become one.
+        #[test]
+        fn any_profile_reads_back_as_its_stacks(seed: u64) {
+            let mut profile = arbitrary(seed);
+            // The format has no negative values.
+            profile.samples.values.iter_mut().for_each(|value| *value = (value.unsigned_abs() % 1_000_000) as i64);
+            let tree = Tree::of(&profile, 0);
+            let text = write(&tree);
+            let again = parse(text.as_bytes(), ValueType::default(), &Limits::default()).unwrap();
+            let again = Tree::of(&again, 0);
+            prop_assert_eq!(again.total(), tree.total());
+            let lines: BTreeSet<String> = write(&again).lines().map(str::to_owned).collect();
+            prop_assert_eq!(lines, sums(&text));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..60)) {
+            if let Ok(profile) = parse(&text, ValueType::default(), &Limits::default()) {
+                let text = write(&Tree::of(&profile, 0));
+                prop_assert!(text.is_empty() || text.lines().all(|line| line.contains(' ')));
+            }
+        }
+    }
+
+    /// Lines of equal stacks added up, without those that cancel out.
+    fn sums(text: &str) -> BTreeSet<String> {
+        let mut sums = BTreeMap::<&str, i64>::new();
+        for line in text.lines() {
+            let (stack, value) = line.rsplit_once(' ').unwrap();
+            let sum = sums.entry(stack).or_default();
+            *sum = sum.wrapping_add(value.parse().unwrap());
+        }
+        sums.iter().filter(|(_, sum)| **sum != 0).map(|(stack, sum)| format!("{stack} {sum}")).collect()
     }
 }
