@@ -1,1 +1,55 @@
-//! athanor-proto
+//! Wire contracts: the messages that clients and we send each other.
+//!
+//! ```text
+//!  push.v1 ────┐
+//!              ├─► types.v1      labels, series, selectors
+//!  querier.v1 ─┴─► google.v1     pprof
+//! ```
+//!
+//! The contracts are the files in `protos/`; the modules here are made from them when the crate is built, and
+//! their documentation is the comments there. Names and numbers are those that existing clients have compiled
+//! in, so they can only be added to: a field that is gone leaves its number unused for ever. The names count as
+//! much as the numbers, because clients also write these messages as JSON.
+//!
+//! Reading is lenient as the wire demands: a field that is not known is skipped, an enum keeps a number that has
+//! no name, a field that is absent is its default. What must be present is for the receiver to say. Text that is
+//! not UTF-8 is an error. A field of `bytes` shares the buffer that it was decoded from.
+//!
+//! [`google::v1::Profile`] is for answers, and for tests. Uploads do not pass through it: they stay bytes in
+//! [`push::v1::RawSample`], and the pprof reader, which has limits of its own, reads those.
+
+/// Names that Google gave.
+pub mod google {
+    /// pprof.
+    #[allow(missing_docs, clippy::all, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/google.v1.rs"));
+    }
+}
+
+/// Asking for profiles.
+pub mod querier {
+    /// What dashboards and command lines ask.
+    #[allow(missing_docs, clippy::all, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/querier.v1.rs"));
+    }
+}
+
+/// Sending profiles.
+pub mod push {
+    /// What agents send.
+    #[allow(missing_docs, clippy::all, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/push.v1.rs"));
+    }
+}
+
+/// What the others share.
+pub mod types {
+    /// Labels, series, selectors of stacks.
+    #[allow(missing_docs, clippy::all, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/types.v1.rs"));
+    }
+}
