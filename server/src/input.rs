@@ -100,7 +100,7 @@ fn query(path: &Path, block: &Block, picked: &Picked) -> Result<Query, Status> {
 pub fn block_profile(path: &Path, picked: &Picked) -> Result<Profile, Status> {
     let block = block(path)?;
     let query = query(path, &block, picked)?;
-    athanor_query::run(&block, &query, &compute()?).map_err(|error| failure::of(path, &error))
+    crate::ask::run(&block, &query, &compute()?).map_err(|error| failure::of(path, &error))
 }
 
 fn add(merger: &mut Merger, path: &Path, picked: &Picked) -> Result<u64, Status> {

@@ -8,6 +8,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod args;
+mod ask;
 mod block;
 mod convert;
 mod dev;

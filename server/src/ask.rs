@@ -1,83 +1,12 @@
-//! Asking one block.
+//! Asking one block. Here, and not in `query`, because neither of `query` and `block` may know the other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 
 use athanor_block::{Block, BlockError, Part, ProfileRow, Series};
+use athanor_chassis::Compute;
 use athanor_chassis::code::{Code, Coded};
-use athanor_chassis::{Compute, TenantId};
 use athanor_profile::{Header, Profile, Samples, ValueType};
-
-use crate::selector::Selector;
-
-/// What is wanted.
-#[derive(Clone, Debug, Default)]
-pub struct Query {
-    /// Whose profiles.
-    pub tenant: TenantId,
-    /// Of which series.
-    pub selector: Selector,
-    /// Counting what; everything if none.
-    pub value_type: Option<TypeFilter>,
-    /// Taken when.
-    pub time: TimeRange,
-}
-
-/// Unix nanoseconds, the end not included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimeRange {
-    /// The first.
-    pub from: i64,
-    /// The first no more.
-    pub to: i64,
-}
-
-impl Default for TimeRange {
-    /// All time.
-    fn default() -> Self {
-        TimeRange { from: i64::MIN, to: i64::MAX }
-    }
-}
-
-impl TimeRange {
-    /// Whether a moment is within.
-    pub fn contains(&self, nanos: i64) -> bool {
-        (self.from..self.to).contains(&nanos) || (self.to == i64::MAX && nanos == i64::MAX)
-    }
-}
-
-/// A type of value: `cpu`, or `cpu/nanoseconds` where the unit must be told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TypeFilter {
-    kind: String,
-    unit: Option<String>,
-}
-
-impl TypeFilter {
-    /// Whether a type is meant.
-    pub fn matches(&self, value: &ValueType) -> bool {
-        self.kind == value.kind && self.unit.as_ref().is_none_or(|unit| *unit == value.unit)
-    }
-}
-
-impl FromStr for TypeFilter {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text.split_once('/') {
-            Some((kind, unit)) => TypeFilter { kind: kind.into(), unit: Some(unit.into()) },
-            None => TypeFilter { kind: text.into(), unit: None },
-        })
-    }
-}
-
-impl fmt::Display for TypeFilter {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.kind)?;
-        self.unit.iter().try_for_each(|unit| write!(out, "/{unit}"))
-    }
-}
+use athanor_query::Query;
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -222,6 +151,7 @@ mod tests {
     use athanor_block::{Builder, MemoryFolder};
     use athanor_profile::Labels;
     use athanor_profile::pprof::{Limits, encode};
+    use athanor_query::TimeRange;
 
     use super::*;
 
