@@ -16,8 +16,8 @@ use crate::folder::Folder;
 use crate::merge::merge_all;
 use crate::meta::Meta;
 use crate::read::Block;
-use crate::series::{ProfileRow, Series};
 use crate::write::Writer;
+use athanor_profile::series::{ProfileRow, Series};
 
 /// Makes an empty folder for a run.
 pub type Scratch<'s> = dyn FnMut() -> std::io::Result<Arc<dyn Folder>> + 's;

@@ -33,14 +33,13 @@ mod number;
 mod order;
 mod read;
 mod scan;
-mod series;
 mod write;
 
+pub use athanor_profile::series::{ProfileRow, Series};
 pub use build::{Builder, Counts, Scratch};
 pub use error::BlockError;
 pub use folder::{Folder, LocalFolder, MemoryFolder, PAGE};
 pub use merge::{FAN_IN, merge, merge_all};
 pub use meta::{FILES, FORMAT, FileMeta, META, Meta, Run, TenantMeta};
 pub use read::{Block, Names, Part, Rollup};
-pub use series::{ProfileRow, Series};
 pub use write::{TenantWriter, Writer};

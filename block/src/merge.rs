@@ -15,8 +15,8 @@ use crate::folder::Folder;
 use crate::meta::{Meta, Run, SAMPLES};
 use crate::read::{Block, Part};
 use crate::scan::Columns;
-use crate::series::{ProfileRow, Series};
 use crate::write::Writer;
+use athanor_profile::series::{ProfileRow, Series};
 
 /// Blocks merged at once. More are merged in rounds, so that memory does not grow with their number.
 pub const FAN_IN: usize = 32;

@@ -15,7 +15,7 @@ use crate::meta::{
     FILES, FUNCTIONS, INDEX, LOCATIONS, MAPPINGS, MAX_META, META, Meta, PROFILES, ROLLUP, Run, SAMPLES,
     SERIES, STACKS, TenantMeta,
 };
-use crate::series::{ProfileRow, Series};
+use athanor_profile::series::{ProfileRow, Series};
 
 /// An open block.
 #[derive(Clone)]

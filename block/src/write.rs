@@ -19,7 +19,7 @@ use crate::meta::{
 };
 use crate::number::Numbering;
 use crate::order::Order;
-use crate::series::{ProfileRow, Series};
+use athanor_profile::series::{ProfileRow, Series};
 
 /// A block being written.
 pub struct Writer<'f> {

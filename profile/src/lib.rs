@@ -4,11 +4,15 @@
 //!  pprof ─┐                    ┌─► Tree ─► Flamegraph ─► svg, ansi, dot
 //!  folded ┼─► Profile ─► merge ┼─► table, callers, diff
 //!  …      ┘   (dense ids)      └─► pprof, folded, speedscope
+//!
+//!  Upload ─► Source (heads, blocks, memory) ─► queries, above
 //! ```
 //!
 //! A [`Profile`] is rows of dense ids and a [`Dictionary`] that says what the ids mean. Everything in a
 //! dictionary has a 128-bit content hash, so equal stacks meet whatever file they came in, and merging is
 //! adding into arrays. Names are resolved only for what is shown.
+//!
+//! Whoever stores profiles is a [`Source`]: series, profiles and rows of dense ids of one tenant.
 //!
 //! Sums are taken modulo 2^64, as pprof does: so merging is associative and commutative without exception.
 
@@ -28,7 +32,10 @@ mod layout;
 pub mod merge;
 mod model;
 pub mod pprof;
+pub mod profile_type;
 pub mod prune;
+pub mod series;
+pub mod source;
 pub mod speedscope;
 pub mod stacks;
 pub mod svg;
@@ -36,6 +43,11 @@ pub mod symbols;
 pub mod table;
 pub mod tree;
 pub mod units;
+pub mod upload;
 
 pub use labels::{LabelSets, Labels, SampleLabel};
 pub use model::{Dictionary, Header, Profile, Samples, ValueType};
+pub use profile_type::ProfileType;
+pub use series::{ProfileRow, Series};
+pub use source::{Source, SourceError};
+pub use upload::Upload;

@@ -1,7 +1,14 @@
-//! Series and profiles, as a block knows them.
+//! Series and profiles, as whatever stores them knows them.
 
-use athanor_profile::hash::Hash;
-use athanor_profile::{Labels, ValueType};
+use crate::hash::Hash;
+use crate::labels::Labels;
+use crate::model::ValueType;
+use crate::profile_type::ProfileType;
+
+/// The label with the name of what is measured, such as `process_cpu`.
+pub const METRIC_NAME: &str = "__name__";
+/// The label with the name of the service.
+pub const SERVICE_NAME: &str = "service_name";
 
 /// What a series counts, and for whom. Sorted by service first, so that a service's rows lie together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,12 +24,20 @@ pub struct Series {
 impl Series {
     /// From labels and types.
     pub fn new(labels: Labels, value_type: ValueType, period_type: ValueType) -> Self {
-        let service = labels.get("service_name").unwrap_or_default().to_owned();
+        let service = labels.get(SERVICE_NAME).unwrap_or_default().to_owned();
         Series { service, labels, value_type, period_type }
     }
     /// The labels.
     pub fn labels(&self) -> &Labels {
         &self.labels
+    }
+    /// The full type: its name is that of the metric label, empty if there is none.
+    pub fn profile_type(&self) -> ProfileType {
+        ProfileType {
+            name: self.labels.get(METRIC_NAME).unwrap_or_default().to_owned(),
+            value: self.value_type.clone(),
+            period: self.period_type.clone(),
+        }
     }
     /// The service, empty if no label names it.
     pub fn service(&self) -> &str {
@@ -43,7 +58,7 @@ pub struct ProfileRow {
     pub duration: i64,
     /// What lay between two samples, in the period's unit.
     pub period: i64,
-    /// How many rows of `samples.parquet` are its.
+    /// How many sample rows are its.
     pub samples: u32,
 }
 

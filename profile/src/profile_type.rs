@@ -1,0 +1,95 @@
+//! What a profile measures, in full: `process_cpu:cpu:nanoseconds:cpu:nanoseconds`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::model::ValueType;
+
+/// Most bytes of a profile type.
+pub const MAX_TEXT: usize = 4096;
+
+/// The name of a measurement, what its values count, and what was counted between two samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProfileType {
+    /// Such as `process_cpu` or `memory`.
+    pub name: String,
+    /// What values count.
+    pub value: ValueType,
+    /// What was counted between two samples; empty if unknown.
+    pub period: ValueType,
+}
+
+/// Why a text is no profile type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileTypeError {
+    /// Not five parts.
+    #[error("profile type {text:?} has {seen} parts, it needs 5: name:type:unit:period_type:period_unit")]
+    Parts {
+        /// What was given.
+        text: String,
+        /// How many parts it has.
+        seen: usize,
+    },
+    /// More bytes than are read.
+    #[error("profile type has {seen} bytes, the limit is {MAX_TEXT}")]
+    TooLong {
+        /// Its length.
+        seen: usize,
+    },
+}
+
+impl FromStr for ProfileType {
+    type Err = ProfileTypeError;
+
+    /// Five parts; older clients add a sixth, `delta`, that says nothing any more.
+    fn from_str(text: &str) -> Result<Self, ProfileTypeError> {
+        if text.len() > MAX_TEXT {
+            return Err(ProfileTypeError::TooLong { seen: text.len() });
+        }
+        let parts: Vec<&str> = text.split(':').collect();
+        match parts[..] {
+            [name, kind, unit, period_kind, period_unit]
+            | [name, kind, unit, period_kind, period_unit, _] => Ok(ProfileType {
+                name: name.to_owned(),
+                value: ValueType::new(kind, unit),
+                period: ValueType::new(period_kind, period_unit),
+            }),
+            _ => {
+                let seen = if text.is_empty() { 0 } else { parts.len() };
+                Err(ProfileTypeError::Parts { text: text.to_owned(), seen })
+            }
+        }
+    }
+}
+
+impl fmt::Display for ProfileType {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ProfileType { name, value, period } = self;
+        write!(out, "{name}:{}:{}:{}:{}", value.kind, value.unit, period.kind, period.unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_parts_and_a_sixth_that_is_ignored() {
+        let text = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+        let parsed: ProfileType = text.parse().unwrap();
+        assert_eq!(parsed.value, ValueType::new("cpu", "nanoseconds"));
+        assert_eq!(format!("{text}:delta").parse::<ProfileType>().unwrap(), parsed);
+        assert_eq!(parsed.to_string(), text);
+        let bare = "off_cpu:off_cpu:nanoseconds::";
+        assert_eq!(bare.parse::<ProfileType>().unwrap().to_string(), bare);
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for (text, seen) in [("", 0), ("cpu", 1), ("a:b:c:d", 4), ("a:b:c:d:e:f:g", 7)] {
+            let refused = text.parse::<ProfileType>().unwrap_err();
+            assert_eq!(refused, ProfileTypeError::Parts { text: text.into(), seen });
+        }
+        assert!("x".repeat(5000).parse::<ProfileType>().is_err());
+    }
+}

@@ -1,0 +1,48 @@
+//! Where profiles lie: one tenant's series, profiles and rows, whoever keeps them.
+//!
+//! Blocks, heads and [`MemorySource`] are sources. Ids are dense and local to the source: a series and a profile
+//! are known by their place in the lists, a stack by its place in the totals. So an answer is adding into arrays,
+//! and names are read once, at the end, by [`Source::names`].
+
+use std::sync::Arc;
+
+use crate::model::Dictionary;
+use crate::series::{ProfileRow, Series};
+
+mod memory;
+
+pub use memory::{MemorySource, REQUEST_LABELS};
+
+/// One tenant's profiles in one place, as they are at one moment.
+pub trait Source: Send + Sync {
+    /// All series; their place is what [`ProfileRow::series`] says.
+    fn series(&self) -> Result<Arc<[Series]>, SourceError>;
+    /// All profiles, in any order.
+    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError>;
+    /// Sums modulo 2^64 by stack over some profiles, given by their places, ascending.
+    fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError>;
+    /// The rows of some profiles, given by their places, ascending: place, stacks and their values. A profile may
+    /// come in several pieces and a stack more than once; one without rows need not come.
+    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError>;
+    /// What stacks are called: a dictionary, and for each stack of this source its stack there.
+    fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError>;
+}
+
+/// Takes rows: the place of a profile, stacks, and a value for each.
+pub type EachRows<'a> = dyn FnMut(u32, &[u32], &[i64]) + 'a;
+/// Takes names: a dictionary, and for each stack of the source its stack there.
+pub type ReadNames<'a> = dyn FnMut(&Dictionary, &[u32]) + 'a;
+
+/// Why a source gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// Stored bytes are not what was written.
+    #[error("stored profiles are damaged: {0}")]
+    Damaged(String),
+    /// The store or the peer does not answer now.
+    #[error("stored profiles cannot be read now: {0}")]
+    Unavailable(String),
+    /// The data has gone elsewhere since the query was planned (E18).
+    #[error("stored profiles have moved: {0}")]
+    Moved(String),
+}

@@ -1,0 +1,166 @@
+//! A source that is built from profiles at hand.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{EachRows, ReadNames, Source, SourceError};
+use crate::hash::Hash;
+use crate::labels::Labels;
+use crate::merge::Adopter;
+use crate::model::{Dictionary, Profile};
+use crate::series::{ProfileRow, Series};
+
+/// Labels of samples that name one request, not a series.
+pub const REQUEST_LABELS: [&str; 3] = ["span_id", "trace_id", "profile_id"];
+
+/// Profiles in memory: for a few files, and for tests of what reads sources.
+#[derive(Default)]
+pub struct MemorySource {
+    dictionary: Dictionary,
+    series: Vec<Series>,
+    series_ids: HashMap<Series, u32>,
+    profiles: Vec<ProfileRow>,
+    /// Where the rows of each profile begin.
+    starts: Vec<usize>,
+    stacks: Vec<u32>,
+    values: Vec<i64>,
+}
+
+impl MemorySource {
+    /// Adds a profile: a record for each of its types and each set of text labels on its samples. `id` tells it
+    /// from others; its records are told apart by what splits them.
+    pub fn add(&mut self, labels: &Labels, profile: &Profile, id: Hash) {
+        let mut splits: HashMap<Labels, Vec<usize>> = HashMap::new();
+        for (row, &set) in profile.samples.labels.iter().enumerate() {
+            splits.entry(text_labels(&profile.dictionary, set, labels)).or_default().push(row);
+        }
+        let mut splits: Vec<(Labels, Vec<usize>)> = splits.into_iter().collect();
+        splits.sort();
+        let header = &profile.header;
+        let width = header.types.len();
+        // Kept aside, so that adding can borrow both.
+        let mut dictionary = std::mem::take(&mut self.dictionary);
+        let mut adopter = Adopter::new(&profile.dictionary);
+        for (split, rows) in &splits {
+            let mut of_series = labels.clone();
+            split.iter().for_each(|(name, value)| of_series.set(name, value));
+            for (column, value_type) in header.types.iter().enumerate() {
+                let period_type = header.period_type.clone().unwrap_or_default();
+                let series = self.series_of(Series::new(of_series.clone(), value_type.clone(), period_type));
+                let start = self.stacks.len();
+                for &row in rows {
+                    let value = profile.samples.values[row * width + column];
+                    if value != 0 {
+                        let (stack, _) = adopter.adopt(&mut dictionary, profile.samples.stacks[row], 0);
+                        self.stacks.push(stack);
+                        self.values.push(value);
+                    }
+                }
+                self.starts.push(start);
+                self.profiles.push(ProfileRow {
+                    series,
+                    time: header.time_nanos,
+                    id: crate::identity::record_id(id, value_type, split, 0),
+                    duration: header.duration_nanos,
+                    period: header.period,
+                    samples: (self.stacks.len() - start) as u32,
+                });
+            }
+        }
+        self.dictionary = dictionary;
+    }
+
+    fn series_of(&mut self, series: Series) -> u32 {
+        *self.series_ids.entry(series).or_insert_with_key(|series| {
+            self.series.push(series.clone());
+            self.series.len() as u32 - 1
+        })
+    }
+
+    fn rows_of(&self, profile: u32) -> std::ops::Range<usize> {
+        let start = self.starts[profile as usize];
+        start..start + self.profiles[profile as usize].samples as usize
+    }
+}
+
+/// The text labels of a sample that its series does not have already.
+fn text_labels(dictionary: &Dictionary, set: u32, of_series: &Labels) -> Labels {
+    let text = |id| dictionary.symbols.strings.get(id);
+    let of_sample = dictionary.label_sets.get(set).iter().map(|label| (text(label.key), text(label.text)));
+    let promoted =
+        of_sample.filter(|(name, _)| !REQUEST_LABELS.contains(name) && of_series.get(name).is_none());
+    Labels::new(promoted.map(|(name, value)| (name.to_owned(), value.to_owned())))
+}
+
+impl Source for MemorySource {
+    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+        Ok(self.series.as_slice().into())
+    }
+    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
+        Ok(self.profiles.as_slice().into())
+    }
+    fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
+        let mut totals = vec![0i64; self.dictionary.stacks.len()];
+        for row in picked.iter().flat_map(|&profile| self.rows_of(profile)) {
+            let total = &mut totals[self.stacks[row] as usize];
+            *total = total.wrapping_add(self.values[row]);
+        }
+        Ok(totals)
+    }
+    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
+        for &profile in picked {
+            let rows = self.rows_of(profile);
+            each(profile, &self.stacks[rows.clone()], &self.values[rows]);
+        }
+        Ok(())
+    }
+    fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
+        let same: Vec<u32> = (0..self.dictionary.stacks.len() as u32).collect();
+        read(&self.dictionary, &same);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::arbitrary;
+    use crate::tree::Tree;
+
+    #[test]
+    fn records_hold_what_the_profile_held() {
+        for seed in 0..50 {
+            let profile = arbitrary(seed);
+            let mut source = MemorySource::default();
+            source.add(&Labels::default(), &profile, 1);
+            for (column, value_type) in profile.header.types.iter().enumerate() {
+                let (series, profiles) = (source.series().unwrap(), source.profiles().unwrap());
+                let is_it = |row: &ProfileRow| series[row.series as usize].value_type == *value_type;
+                let picked: Vec<u32> =
+                    (0..).zip(profiles.iter()).filter(|(_, row)| is_it(row)).map(|(at, _)| at).collect();
+                // A type that occurs twice makes one series of two columns.
+                let columns = profile.header.types.iter().filter(|other| *other == value_type).count();
+                if columns > 1 || picked.is_empty() {
+                    continue;
+                }
+                let totals = source.totals(&picked).unwrap();
+                let mut by_rows = vec![0i64; totals.len()];
+                let mut add = |_: u32, stacks: &[u32], values: &[i64]| {
+                    for (&stack, &value) in stacks.iter().zip(values) {
+                        by_rows[stack as usize] = by_rows[stack as usize].wrapping_add(value);
+                    }
+                };
+                source.rows(&picked, &mut add).unwrap();
+                assert_eq!(by_rows, totals);
+                let mut tree = Tree::default();
+                source
+                    .names(&mut |dictionary, stacks| {
+                        assert_eq!(stacks.len(), totals.len());
+                        tree = Tree::from_totals(dictionary, &totals);
+                    })
+                    .unwrap();
+                assert_eq!(tree.total(), profile.total(column));
+            }
+        }
+    }
+}
