@@ -117,6 +117,36 @@ mod tests {
         assert_eq!((graph.total, graph.max_self), (15, 8));
     }
 
+    /// What a server that clients know today answers for the same stacks; only the order of its names, which
+    /// has no meaning, is another. A bar's own value lies left of its callees.
+    #[test]
+    fn bars_lie_where_clients_know_them() {
+        let graph = Flamegraph::of(&tree(&[
+            ("main;gc", 150),
+            ("main;gc;syscall.Read", 100),
+            ("main;serve;handle;db.query;syscall.Read", 1000),
+            ("main;serve;handle;fastpath;inc", 200),
+            ("main;serve;handle;parse", 450),
+            ("main;serve;handle;render", 300),
+            ("main;serve;handle;walk;walk;walk", 150),
+        ]));
+        let bars = |level: usize| -> Vec<&[i64]> {
+            graph.levels[level].chunks_exact(4).map(|bar| &bar[..3]).collect()
+        };
+        let recorded: [&[[i64; 3]]; 7] = [
+            &[[0, 2350, 0]],
+            &[[0, 2350, 0]],
+            &[[0, 250, 150], [0, 2100, 0]],
+            &[[150, 100, 100], [0, 2100, 0]],
+            &[[250, 1000, 0], [0, 200, 0], [0, 450, 450], [0, 300, 300], [0, 150, 0]],
+            &[[250, 1000, 1000], [0, 200, 200], [750, 150, 0]],
+            &[[2200, 150, 150]],
+        ];
+        assert_eq!(graph.levels.len(), recorded.len());
+        recorded.iter().enumerate().for_each(|(level, wanted)| assert_eq!(bars(level), *wanted, "{level}"));
+        assert_eq!(graph.max_self, 1000);
+    }
+
     #[test]
     fn a_function_named_total_shares_the_name_only() {
         let graph = Flamegraph::of(&tree(&[("total", 3)]));

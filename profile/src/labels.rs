@@ -157,6 +157,10 @@ impl LabelSets {
             self.ends.len() as u32 - 1
         })
     }
+    /// The id of a set by its hash: the sum of [`sample_label_hash`] over its labels.
+    pub fn find(&self, hash: Hash) -> Option<u32> {
+        self.ids.get(&hash).copied()
+    }
     /// The labels of a set, by name.
     pub fn get(&self, id: u32) -> &[SampleLabel] {
         let id = id as usize;

@@ -2,13 +2,15 @@
 //!
 //! Reading is one walk: top-level fields are visited once in their order, samples are remembered as ranges
 //! (their tables come later in the file), then every table entry is hashed once, then every sample. A stack
-//! that the dictionary knows costs a hash and a look-up; only a new one has its names copied.
+//! that the file repeats costs a hash of its bytes; one that the dictionary knows a hash and a look-up; only a
+//! new one has its names copied.
 
 mod decode;
 mod encode;
 mod entries;
 mod ids;
 mod inflate;
+mod samples;
 pub(crate) mod wire;
 
 pub use decode::{Decoded, Decoder, Dropped};

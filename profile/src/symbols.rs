@@ -191,16 +191,20 @@ pub struct LocationHasher(Vec<u8>);
 impl LocationHasher {
     /// Starts a location; `mapping` is 0 without one.
     pub fn start(&mut self, mapping: Hash, address: u64, folded: bool) {
+        let mut content = [0; 25];
+        content[..16].copy_from_slice(&mapping.to_le_bytes());
+        content[16..24].copy_from_slice(&address.to_le_bytes());
+        content[24] = u8::from(folded);
         self.0.clear();
-        self.0.extend_from_slice(&mapping.to_le_bytes());
-        self.0.extend_from_slice(&address.to_le_bytes());
-        self.0.push(u8::from(folded));
+        self.0.extend_from_slice(&content);
     }
     /// Adds the next line, innermost first.
     pub fn line(&mut self, function: Hash, line: i64, column: i64) {
-        self.0.extend_from_slice(&function.to_le_bytes());
-        self.0.extend_from_slice(&line.to_le_bytes());
-        self.0.extend_from_slice(&column.to_le_bytes());
+        let mut content = [0; 32];
+        content[..16].copy_from_slice(&function.to_le_bytes());
+        content[16..24].copy_from_slice(&line.to_le_bytes());
+        content[24..].copy_from_slice(&column.to_le_bytes());
+        self.0.extend_from_slice(&content);
     }
     /// The hash of all that was given.
     pub fn finish(&self) -> Hash {

@@ -1,17 +1,16 @@
-//! The walk: bytes to rows of dense ids.
+//! The walk: the top level, and the tables that samples refer to.
 
 use super::entries::{
     RawFunction, RawLine, RawLocation, RawMapping, function, location, mapping, value_type,
 };
 use super::ids::Ids;
+use super::samples::{Known, Row, Walked};
 use super::wire::{Cursor, Value};
 use super::{DecodeError, Limits};
 use crate::hash::{self, Hash};
 use crate::identity::Content;
-use crate::labels::SampleLabel;
 use crate::model::{Dictionary, Header, Samples, ValueType};
-use crate::stacks::Stacks;
-use crate::symbols::{Function, Line, LocationHasher, Mapping, NONE, function_hash, mapping_hash};
+use crate::symbols::{LocationHasher, NONE, Strings, function_hash, mapping_hash};
 
 /// What was left out because it referred to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,49 +39,33 @@ pub struct Decoded {
 /// Walks profiles, one after the other, with memory that is used again.
 #[derive(Default)]
 pub struct Decoder {
-    strings: Vec<(usize, usize)>,
-    string_hashes: Vec<Hash>,
-    functions: Vec<RawFunction>,
-    function_ids: Ids,
-    function_hashes: Vec<Hash>,
-    mappings: Vec<RawMapping>,
-    mapping_ids: Ids,
-    mapping_hashes: Vec<Hash>,
-    locations: Vec<RawLocation>,
-    location_ids: Ids,
-    location_hashes: Vec<Hash>,
+    pub(super) strings: Vec<(usize, usize)>,
+    pub(super) string_hashes: Vec<Hash>,
+    pub(super) functions: Vec<RawFunction>,
+    pub(super) function_ids: Ids,
+    pub(super) function_hashes: Vec<Hash>,
+    pub(super) mappings: Vec<RawMapping>,
+    pub(super) mapping_ids: Ids,
+    pub(super) mapping_hashes: Vec<Hash>,
+    pub(super) locations: Vec<RawLocation>,
+    pub(super) location_ids: Ids,
+    pub(super) location_hashes: Vec<Hash>,
     /// Where each location went in the dictionary, once a new stack asked for it.
-    resolved: Vec<u32>,
-    lines: Vec<RawLine>,
-    samples: Vec<(usize, usize)>,
-    head: RawHeader,
-    row: Row,
-}
-
-/// Scratch of one sample.
-#[derive(Default)]
-struct Row {
-    path: Vec<u32>,
-    hashes: Vec<Hash>,
-    values: Vec<i64>,
-    labels: Vec<(usize, usize)>,
-    label_set: Vec<SampleLabel>,
-}
-
-impl Row {
-    /// Adds a frame; false if there is no such location.
-    #[inline(always)]
-    fn frame(&mut self, id: u64, ids: &Ids, hashes: &[Hash]) -> bool {
-        let Some(place) = ids.place(id) else { return false };
-        self.path.push(place as u32);
-        self.hashes.push(hashes[place]);
-        true
-    }
+    pub(super) resolved: Vec<u32>,
+    pub(super) lines: Vec<RawLine>,
+    pub(super) samples: Vec<(usize, usize)>,
+    /// Stacks in the order of the file; a stack may be there more than once.
+    pub(super) walked: Vec<Walked>,
+    pub(super) known_stacks: Known,
+    pub(super) known_labels: Known,
+    pub(super) head: RawHeader,
+    pub(super) row: Row,
+    hasher: LocationHasher,
 }
 
 #[derive(Default)]
-struct RawHeader {
-    types: Vec<(i64, i64)>,
+pub(super) struct RawHeader {
+    pub(super) types: Vec<(i64, i64)>,
     period_type: Option<(i64, i64)>,
     period: i64,
     time_nanos: i64,
@@ -108,6 +91,9 @@ impl Decoder {
         out.header = self.header(raw)?;
         out.dropped = Dropped::default();
         self.hash_tables(&mut out.dropped)?;
+        self.walked.clear();
+        self.known_stacks.clear();
+        self.known_labels.clear();
         out.samples.clear();
         out.content.reset(self.head.types.len());
         let samples = std::mem::take(&mut self.samples);
@@ -115,7 +101,8 @@ impl Decoder {
             .zip(&samples)
             .try_for_each(|(number, &range)| self.sample(raw, (number, range), limits, dictionary, out));
         self.samples = samples;
-        walked
+        walked?;
+        self.look_up(raw, dictionary, out)
     }
 
     /// Visits the top-level fields in their order.
@@ -222,7 +209,7 @@ impl Decoder {
         self.string_hashes.clear();
         for (index, &(start, end)) in self.strings.iter().enumerate() {
             let text = &raw[start..end];
-            if std::str::from_utf8(text).is_err() {
+            if !text.is_ascii() && std::str::from_utf8(text).is_err() {
                 return Err(DecodeError::NotUtf8 { index });
             }
             self.string_hashes.push(hash::bytes(text));
@@ -230,7 +217,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn index(&self, index: i64, what: &'static str) -> Result<usize, DecodeError> {
+    pub(super) fn index(&self, index: i64, what: &'static str) -> Result<usize, DecodeError> {
         let length = self.strings.len();
         usize::try_from(index).ok().filter(|&place| place < length).ok_or(DecodeError::OutOfRange {
             what,
@@ -240,10 +227,21 @@ impl Decoder {
         })
     }
 
-    fn text<'a>(&self, raw: &'a [u8], index: i64, what: &'static str) -> Result<&'a str, DecodeError> {
+    pub(super) fn text<'a>(
+        &self,
+        raw: &'a [u8],
+        index: i64,
+        what: &'static str,
+    ) -> Result<&'a str, DecodeError> {
         let index = self.index(index, what)?;
         let (start, end) = self.strings[index];
         std::str::from_utf8(&raw[start..end]).map_err(|_| DecodeError::NotUtf8 { index })
+    }
+
+    /// The text of an index, as the dictionary knows it.
+    pub(super) fn intern(&self, raw: &[u8], index: i64, strings: &mut Strings) -> Result<u32, DecodeError> {
+        let text = self.text(raw, index, "a name")?;
+        Ok(strings.intern_hashed(self.string_hashes[self.index(index, "a name")?], text))
     }
 
     fn header(&self, raw: &[u8]) -> Result<Header, DecodeError> {
@@ -289,7 +287,6 @@ impl Decoder {
         self.location_hashes.clear();
         self.resolved.clear();
         self.resolved.resize(self.locations.len(), NONE);
-        let mut hasher = LocationHasher::default();
         for location in &mut self.locations {
             let mapping = self.mapping_ids.place(location.mapping_id);
             if mapping.is_none() && location.mapping_id != 0 {
@@ -299,182 +296,16 @@ impl Decoder {
                 location.address = location.address.wrapping_sub(self.mappings[place].start);
             }
             let mapping = mapping.map_or(0, |place| self.mapping_hashes[place]);
-            hasher.start(mapping, location.address, location.folded);
+            self.hasher.start(mapping, location.address, location.folded);
             let first = location.first_line as usize;
             for line in &self.lines[first..first + location.line_count as usize] {
                 match self.function_ids.place(line.function_id) {
-                    Some(place) => hasher.line(self.function_hashes[place], line.line, line.column),
+                    Some(place) => self.hasher.line(self.function_hashes[place], line.line, line.column),
                     None => dropped.lines += 1,
                 }
             }
-            self.location_hashes.push(hasher.finish());
+            self.location_hashes.push(self.hasher.finish());
         }
         Ok(())
-    }
-
-    /// Walks one sample and adds its row.
-    fn sample(
-        &mut self,
-        raw: &[u8],
-        (number, (start, end)): (usize, (usize, usize)),
-        limits: &Limits,
-        dictionary: &mut Dictionary,
-        out: &mut Decoded,
-    ) -> Result<(), DecodeError> {
-        let complete = self.sample_fields(Cursor::new(raw).range(start, end))?;
-        let expected = self.head.types.len();
-        if self.row.values.len() != expected {
-            return Err(DecodeError::ValueCount { sample: number, seen: self.row.values.len(), expected });
-        }
-        let counts =
-            [("labels", self.row.labels.len(), limits.labels), ("frames", self.row.path.len(), limits.depth)];
-        for (what, seen, limit) in counts {
-            if seen > limit {
-                return Err(DecodeError::OverLimit { what, seen, limit });
-            }
-        }
-        if !complete {
-            out.dropped.samples += 1;
-            return Ok(());
-        }
-        let labels = if self.row.labels.is_empty() { 0 } else { self.labels(raw, dictionary)? };
-        let stack_hash = Stacks::hash_of(&self.row.hashes);
-        let stack = match dictionary.stacks.find(stack_hash) {
-            Some(stack) => stack,
-            None => self.new_stack(raw, stack_hash, dictionary)?,
-        };
-        let labels_hash = if labels == 0 { 0 } else { dictionary.label_sets.hash(labels) };
-        out.content.add(stack_hash, labels_hash, &self.row.values);
-        out.samples.push(stack, labels, &self.row.values);
-        Ok(())
-    }
-
-    /// Reads a sample into the scratch row; false if it names a location that is not there.
-    fn sample_fields(&mut self, mut cursor: Cursor<'_>) -> Result<bool, DecodeError> {
-        let Decoder { row, location_ids, location_hashes, .. } = self;
-        row.path.clear();
-        row.hashes.clear();
-        row.values.clear();
-        row.labels.clear();
-        let mut complete = true;
-        while !cursor.is_done() {
-            match cursor.field("a sample")? {
-                (1, Value::Varint(id)) => complete &= row.frame(id, location_ids, location_hashes),
-                (1, Value::Bytes(start, end)) => {
-                    let mut packed = cursor.range(start, end);
-                    row.path.reserve(end - start);
-                    row.hashes.reserve(end - start);
-                    while !packed.is_done() {
-                        complete &= row.frame(packed.varint("a stack")?, location_ids, location_hashes);
-                    }
-                }
-                (2, Value::Varint(value)) => row.values.push(value as i64),
-                (2, Value::Bytes(start, end)) => {
-                    let mut packed = cursor.range(start, end);
-                    while !packed.is_done() {
-                        row.values.push(packed.varint("a value")? as i64);
-                    }
-                }
-                (3, Value::Bytes(start, end)) => row.labels.push((start, end)),
-                (1..=3, _) => {
-                    return Err(DecodeError::Malformed {
-                        at: cursor.at(),
-                        why: "a sample field of a wrong type",
-                    });
-                }
-                _ => {}
-            }
-        }
-        Ok(complete)
-    }
-
-    fn labels(&mut self, raw: &[u8], dictionary: &mut Dictionary) -> Result<u32, DecodeError> {
-        let mut set = std::mem::take(&mut self.row.label_set);
-        set.clear();
-        for &(start, end) in &self.row.labels {
-            let (mut key, mut text, mut number, mut unit) = (0, 0, 0, 0);
-            let mut cursor = Cursor::new(raw).range(start, end);
-            while !cursor.is_done() {
-                match cursor.field("a label")? {
-                    (1, Value::Varint(index)) => key = index as i64,
-                    (2, Value::Varint(index)) => text = index as i64,
-                    (3, Value::Varint(value)) => number = value as i64,
-                    (4, Value::Varint(index)) => unit = index as i64,
-                    _ => {}
-                }
-            }
-            let mut intern = |index: i64, what| -> Result<u32, DecodeError> {
-                let hash = self.string_hashes[self.index(index, what)?];
-                Ok(dictionary.symbols.strings.intern_hashed(hash, self.text(raw, index, what)?))
-            };
-            let label = SampleLabel {
-                key: intern(key, "a label's name")?,
-                text: intern(text, "a label's text")?,
-                number: if text == 0 { number } else { 0 },
-                unit: intern(unit, "a label's unit")?,
-            };
-            // A label that says nothing is no label.
-            if label.text != 0 || label.number != 0 || label.unit != 0 {
-                set.push(label);
-            }
-        }
-        let id = dictionary.label_sets.intern(&dictionary.symbols.strings, &set);
-        self.row.label_set = set;
-        Ok(id)
-    }
-
-    fn new_stack(&mut self, raw: &[u8], hash: Hash, dictionary: &mut Dictionary) -> Result<u32, DecodeError> {
-        let mut path = std::mem::take(&mut self.row.path);
-        for place in &mut path {
-            let index = *place as usize;
-            if self.resolved[index] == NONE {
-                self.resolved[index] = self.resolve(raw, index, dictionary)?;
-            }
-            *place = self.resolved[index];
-        }
-        let stack = dictionary.stacks.intern_hashed(hash, path.iter().rev().copied());
-        self.row.path = path;
-        Ok(stack)
-    }
-
-    /// Copies a location and its names to the dictionary.
-    fn resolve(&self, raw: &[u8], place: usize, dictionary: &mut Dictionary) -> Result<u32, DecodeError> {
-        let symbols = &mut dictionary.symbols;
-        if let Some(id) = symbols.find_location(self.location_hashes[place]) {
-            return Ok(id);
-        }
-        let location = &self.locations[place];
-        let mapping = match self.mapping_ids.place(location.mapping_id) {
-            None => NONE,
-            Some(mapping) => {
-                let RawMapping { start, limit, offset, flags, .. } = self.mappings[mapping];
-                let filename =
-                    symbols.strings.intern(self.text(raw, self.mappings[mapping].filename, "a file")?);
-                let build_id =
-                    symbols.strings.intern(self.text(raw, self.mappings[mapping].build_id, "a build id")?);
-                let size = limit.wrapping_sub(start);
-                symbols.mapping(Mapping { start, size, offset, filename, build_id, flags })
-            }
-        };
-        let first = location.first_line as usize;
-        let mut lines = Vec::with_capacity(location.line_count as usize);
-        for line in &self.lines[first..first + location.line_count as usize] {
-            let Some(function) = self.function_ids.place(line.function_id) else { continue };
-            let function = match symbols.find_function(self.function_hashes[function]) {
-                Some(id) => id,
-                None => {
-                    let RawFunction { name, system_name, filename, start_line, .. } =
-                        self.functions[function];
-                    let mut intern = |index| -> Result<u32, DecodeError> {
-                        Ok(symbols.strings.intern(self.text(raw, index, "a function")?))
-                    };
-                    let (name, system_name) = (intern(name)?, intern(system_name)?);
-                    let filename = intern(filename)?;
-                    symbols.function(Function { name, system_name, filename, start_line })
-                }
-            };
-            lines.push(Line { function, line: line.line, column: line.column });
-        }
-        Ok(symbols.location(mapping, location.address, location.folded, &lines))
     }
 }

@@ -114,3 +114,26 @@ fn line(mut cursor: Cursor<'_>) -> Result<RawLine, DecodeError> {
     }
     Ok(line)
 }
+
+/// A label of a sample; texts are indexes into the string table.
+#[derive(Clone, Copy, Default)]
+pub(super) struct RawLabel {
+    pub(super) key: i64,
+    pub(super) text: i64,
+    pub(super) number: i64,
+    pub(super) unit: i64,
+}
+
+pub(super) fn label(mut cursor: Cursor<'_>) -> Result<RawLabel, DecodeError> {
+    let mut label = RawLabel::default();
+    while !cursor.is_done() {
+        match cursor.field("a label")? {
+            (1, Value::Varint(index)) => label.key = index as i64,
+            (2, Value::Varint(index)) => label.text = index as i64,
+            (3, Value::Varint(number)) => label.number = number as i64,
+            (4, Value::Varint(index)) => label.unit = index as i64,
+            _ => {}
+        }
+    }
+    Ok(label)
+}

@@ -36,12 +36,13 @@ impl<'a> Cursor<'a> {
 
     #[inline(always)]
     pub(super) fn varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
-        match *self.bytes.get(self.at..).unwrap_or_default() {
-            [byte, ..] if byte < 0x80 => {
-                self.at += 1;
-                Ok(u64::from(byte))
-            }
-            [low, high, ..] if high < 0x80 => {
+        let Some(&low) = self.bytes.get(self.at) else { return self.long_varint(what) };
+        if low < 0x80 {
+            self.at += 1;
+            return Ok(u64::from(low));
+        }
+        match self.bytes.get(self.at + 1) {
+            Some(&high) if high < 0x80 => {
                 self.at += 2;
                 Ok(u64::from(low & 0x7f) | u64::from(high) << 7)
             }
@@ -77,22 +78,30 @@ impl<'a> Cursor<'a> {
         if number == 0 {
             return Err(DecodeError::Malformed { at: start, why: "field number 0" });
         }
-        let value = match key & 7 {
-            0 => Value::Varint(self.varint(what)?),
-            1 => self.fixed(8, what)?,
-            2 => {
-                let length = self.varint(what)?;
-                if length > (self.bytes.len() - self.at) as u64 {
-                    return Err(DecodeError::Truncated { at: self.bytes.len(), what });
-                }
-                let from = self.at;
-                self.at += length as usize;
-                Value::Bytes(from, self.at)
+        // Numbers and bytes are all that pprof has; ifs, because a jump table is guessed wrong more often.
+        let value = if key & 7 == 0 {
+            Value::Varint(self.varint(what)?)
+        } else if key & 7 == 2 {
+            let length = self.varint(what)?;
+            if length > (self.bytes.len() - self.at) as u64 {
+                return Err(DecodeError::Truncated { at: self.bytes.len(), what });
             }
-            5 => self.fixed(4, what)?,
-            _ => return Err(DecodeError::Malformed { at: start, why: "an unknown wire type" }),
+            let from = self.at;
+            self.at += length as usize;
+            Value::Bytes(from, self.at)
+        } else {
+            self.rare(key, start, what)?
         };
         Ok((number, value))
+    }
+
+    #[cold]
+    fn rare(&mut self, key: u64, start: usize, what: &'static str) -> Result<Value, DecodeError> {
+        match key & 7 {
+            1 => self.fixed(8, what),
+            5 => self.fixed(4, what),
+            _ => Err(DecodeError::Malformed { at: start, why: "an unknown wire type" }),
+        }
     }
 
     fn fixed(&mut self, length: usize, what: &'static str) -> Result<Value, DecodeError> {

@@ -1,0 +1,343 @@
+//! Samples: each a stack, values and labels, to a row of dense ids.
+
+use super::decode::{Decoded, Decoder};
+use super::entries::{RawFunction, RawLabel, RawMapping, label};
+use super::wire::{Cursor, Value};
+use super::{DecodeError, Limits};
+use crate::hash::{self, Hash, HashedMap};
+use crate::labels::{SampleLabel, sample_label_hash};
+use crate::model::Dictionary;
+use crate::stacks::Stacks;
+use crate::symbols::{Function, Line, Mapping, NONE};
+
+/// A label set by its id in the dictionary, or a stack by its number in the file.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Entry {
+    id: u32,
+    hash: Hash,
+}
+
+/// A stack of the file.
+pub(super) struct Walked {
+    hash: Hash,
+    /// The sample that it was first seen in.
+    sample: u32,
+    /// Its id in the dictionary, once it was looked up.
+    id: u32,
+}
+
+/// The stacks or the label sets of one file by their bytes. Equal bytes mean the same within a file, and heap
+/// profiles and those with labels repeat much, which then needs to be walked only once.
+#[derive(Default)]
+pub(super) struct Known {
+    entries: HashedMap<Hash, Entry>,
+    asked: usize,
+    found: usize,
+}
+
+impl Known {
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        (self.asked, self.found) = (0, 0);
+    }
+    /// Remembering costs as much as a walk of some twenty frames, so a file that repeats little goes without.
+    fn is_worth_it(&self) -> bool {
+        self.asked < 256 || self.found > self.asked / 8
+    }
+    fn find(&mut self, key: Hash) -> Option<Entry> {
+        self.asked += 1;
+        let entry = self.entries.get(&key).copied();
+        self.found += usize::from(entry.is_some());
+        entry
+    }
+}
+
+/// Scratch of one sample.
+#[derive(Default)]
+pub(super) struct Row {
+    /// Fields of location ids: one where they are packed, else one each.
+    locations: Vec<Value>,
+    values: Vec<i64>,
+    labels: Vec<(usize, usize)>,
+    /// All of the labels' fields, if nothing lies between them.
+    label_span: Option<(usize, usize)>,
+    /// Hashes of the locations, leaf first.
+    hashes: Vec<Hash>,
+    /// The locations in the dictionary, of a new stack only.
+    path: Vec<u32>,
+    raw_labels: Vec<RawLabel>,
+    label_set: Vec<SampleLabel>,
+}
+
+impl Row {
+    /// Sorts the fields of a sample by what they are. The ids of locations are not looked at yet.
+    fn read(&mut self, mut cursor: Cursor<'_>) -> Result<(), DecodeError> {
+        self.locations.clear();
+        self.values.clear();
+        self.labels.clear();
+        while !cursor.is_done() {
+            let at = cursor.at();
+            match cursor.field("a sample")? {
+                (1, ids @ (Value::Varint(_) | Value::Bytes(..))) => self.locations.push(ids),
+                (2, Value::Varint(value)) => self.values.push(value as i64),
+                (2, Value::Bytes(start, end)) => {
+                    let mut packed = cursor.range(start, end);
+                    while !packed.is_done() {
+                        self.values.push(packed.varint("a value")? as i64);
+                    }
+                }
+                (3, Value::Bytes(start, end)) => {
+                    self.label_span = match (self.label_span, self.labels.is_empty()) {
+                        (_, true) => Some((at, end)),
+                        (Some((first, last)), _) if last == at => Some((first, end)),
+                        _ => None,
+                    };
+                    self.labels.push((start, end));
+                }
+                (1..=3, _) => {
+                    let why = "a sample field of a wrong type";
+                    return Err(DecodeError::Malformed { at: cursor.at(), why });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Decoder {
+    /// Walks one sample and adds its row.
+    pub(super) fn sample(
+        &mut self,
+        raw: &[u8],
+        (number, (start, end)): (usize, (usize, usize)),
+        limits: &Limits,
+        dictionary: &mut Dictionary,
+        out: &mut Decoded,
+    ) -> Result<(), DecodeError> {
+        self.row.read(Cursor::new(raw).range(start, end))?;
+        let (expected, seen) = (self.head.types.len(), self.row.values.len());
+        if seen != expected {
+            return Err(DecodeError::ValueCount { sample: number, seen, expected });
+        }
+        within("labels", self.row.labels.len(), limits.labels)?;
+        let Some(stack) = self.stack(raw, number as u32, limits)? else {
+            out.dropped.samples += 1;
+            return Ok(());
+        };
+        let labels = match self.row.labels.is_empty() {
+            true => Entry::default(),
+            false => self.labels(raw, dictionary)?,
+        };
+        out.content.add(stack.hash, labels.hash, &self.row.values);
+        out.samples.push(stack.id, labels.id, &self.row.values);
+        Ok(())
+    }
+
+    /// Looks the file's stacks up, all at once, and has the rows point to what was found.
+    ///
+    /// A big dictionary is not in the processor's caches. Look-ups of which none waits for another overlap,
+    /// while one after each walk would stop the walk.
+    pub(super) fn look_up(
+        &mut self,
+        raw: &[u8],
+        dictionary: &mut Dictionary,
+        out: &mut Decoded,
+    ) -> Result<(), DecodeError> {
+        for stack in &mut self.walked {
+            stack.id = dictionary.stacks.find(stack.hash).unwrap_or(NONE);
+        }
+        for at in 0..self.walked.len() {
+            let Walked { hash, sample, id } = self.walked[at];
+            if id == NONE {
+                let (start, end) = self.samples[sample as usize];
+                self.row.read(Cursor::new(raw).range(start, end))?;
+                self.walked[at].id = self.new_stack(raw, hash, dictionary)?;
+            }
+        }
+        out.samples.stacks.iter_mut().for_each(|stack| *stack = self.walked[*stack as usize].id);
+        Ok(())
+    }
+
+    /// The stack of the row, by its number in the file; none if it names a location that is not there.
+    fn stack(&mut self, raw: &[u8], sample: u32, limits: &Limits) -> Result<Option<Entry>, DecodeError> {
+        let [Value::Bytes(start, end)] = self.row.locations[..] else {
+            return self.walk_stack(raw, sample, limits);
+        };
+        if !self.known_stacks.is_worth_it() {
+            return self.walk_stack(raw, sample, limits);
+        }
+        let key = hash::bytes(&raw[start..end]);
+        if let Some(stack) = self.known_stacks.find(key) {
+            return Ok(Some(stack));
+        }
+        let stack = self.walk_stack(raw, sample, limits)?;
+        if let Some(stack) = stack {
+            self.known_stacks.entries.insert(key, stack);
+        }
+        Ok(stack)
+    }
+
+    fn walk_stack(&mut self, raw: &[u8], sample: u32, limits: &Limits) -> Result<Option<Entry>, DecodeError> {
+        let Decoder { row, location_ids, location_hashes, .. } = self;
+        row.hashes.clear();
+        let mut complete = true;
+        for &ids in &row.locations {
+            each_id(raw, ids, |id| match location_ids.place(id) {
+                Some(place) => row.hashes.push(location_hashes[place]),
+                None => complete = false,
+            })?;
+        }
+        within("frames", row.hashes.len(), limits.depth)?;
+        if !complete {
+            return Ok(None);
+        }
+        let hash = Stacks::hash_of(&self.row.hashes);
+        let id = self.walked.len() as u32;
+        self.walked.push(Walked { hash, sample, id: NONE });
+        Ok(Some(Entry { id, hash }))
+    }
+
+    /// The label set of the row.
+    fn labels(&mut self, raw: &[u8], dictionary: &mut Dictionary) -> Result<Entry, DecodeError> {
+        let Some((start, end)) = self.row.label_span.filter(|_| self.known_labels.is_worth_it()) else {
+            return self.walk_labels(raw, dictionary);
+        };
+        let key = hash::bytes(&raw[start..end]);
+        if let Some(labels) = self.known_labels.find(key) {
+            return Ok(labels);
+        }
+        let labels = self.walk_labels(raw, dictionary)?;
+        self.known_labels.entries.insert(key, labels);
+        Ok(labels)
+    }
+
+    /// As with stacks, only a new set has its texts copied.
+    fn walk_labels(&mut self, raw: &[u8], dictionary: &mut Dictionary) -> Result<Entry, DecodeError> {
+        let mut labels = std::mem::take(&mut self.row.raw_labels);
+        labels.clear();
+        let mut hash: Hash = 0;
+        // The table was seen to begin with the empty string.
+        let empty = self.string_hashes[0];
+        for &(start, end) in &self.row.labels {
+            let mut label = label(Cursor::new(raw).range(start, end))?;
+            let key = self.string_hashes[self.index(label.key, "a label's name")?];
+            let text = self.index(label.text, "a label's text")?;
+            let unit = self.index(label.unit, "a label's unit")?;
+            if text != 0 {
+                label.number = 0;
+            }
+            // A label that says nothing is no label.
+            let (text, unit) = (self.string_hashes[text], self.string_hashes[unit]);
+            if text == empty && label.number == 0 && unit == empty {
+                continue;
+            }
+            hash = hash.wrapping_add(sample_label_hash(key, text, label.number, unit));
+            labels.push(label);
+        }
+        let id = match dictionary.label_sets.find(hash) {
+            Some(id) => id,
+            None => self.new_labels(raw, &labels, dictionary)?,
+        };
+        self.row.raw_labels = labels;
+        Ok(Entry { id, hash })
+    }
+
+    fn new_labels(
+        &mut self,
+        raw: &[u8],
+        labels: &[RawLabel],
+        dictionary: &mut Dictionary,
+    ) -> Result<u32, DecodeError> {
+        let mut set = std::mem::take(&mut self.row.label_set);
+        set.clear();
+        let strings = &mut dictionary.symbols.strings;
+        for label in labels {
+            let mut intern = |index| self.intern(raw, index, strings);
+            let (key, text, unit) = (intern(label.key)?, intern(label.text)?, intern(label.unit)?);
+            set.push(SampleLabel { key, text, number: label.number, unit });
+        }
+        let id = dictionary.label_sets.intern(strings, &set);
+        self.row.label_set = set;
+        Ok(id)
+    }
+
+    fn new_stack(&mut self, raw: &[u8], hash: Hash, dictionary: &mut Dictionary) -> Result<u32, DecodeError> {
+        let mut path = std::mem::take(&mut self.row.path);
+        path.clear();
+        for &ids in &self.row.locations {
+            each_id(raw, ids, |id| path.extend(self.location_ids.place(id).map(|place| place as u32)))?;
+        }
+        for place in &mut path {
+            let index = *place as usize;
+            if self.resolved[index] == NONE {
+                self.resolved[index] = self.resolve(raw, index, dictionary)?;
+            }
+            *place = self.resolved[index];
+        }
+        let stack = dictionary.stacks.intern_hashed(hash, path.iter().rev().copied());
+        self.row.path = path;
+        Ok(stack)
+    }
+
+    /// Copies a location and its names to the dictionary.
+    fn resolve(&self, raw: &[u8], place: usize, dictionary: &mut Dictionary) -> Result<u32, DecodeError> {
+        let symbols = &mut dictionary.symbols;
+        if let Some(id) = symbols.find_location(self.location_hashes[place]) {
+            return Ok(id);
+        }
+        let location = &self.locations[place];
+        let mapping = match self.mapping_ids.place(location.mapping_id) {
+            None => NONE,
+            Some(mapping) => {
+                let RawMapping { start, limit, offset, filename, build_id, flags, .. } =
+                    self.mappings[mapping];
+                let filename = self.intern(raw, filename, &mut symbols.strings)?;
+                let build_id = self.intern(raw, build_id, &mut symbols.strings)?;
+                let size = limit.wrapping_sub(start);
+                symbols.mapping(Mapping { start, size, offset, filename, build_id, flags })
+            }
+        };
+        let first = location.first_line as usize;
+        let mut lines = Vec::with_capacity(location.line_count as usize);
+        for line in &self.lines[first..first + location.line_count as usize] {
+            let Some(function) = self.function_ids.place(line.function_id) else { continue };
+            let function = match symbols.find_function(self.function_hashes[function]) {
+                Some(id) => id,
+                None => {
+                    let RawFunction { name, system_name, filename, start_line, .. } =
+                        self.functions[function];
+                    let mut intern = |index| self.intern(raw, index, &mut symbols.strings);
+                    let (name, system_name) = (intern(name)?, intern(system_name)?);
+                    let filename = intern(filename)?;
+                    symbols.function(Function { name, system_name, filename, start_line })
+                }
+            };
+            lines.push(Line { function, line: line.line, column: line.column });
+        }
+        Ok(symbols.location(mapping, location.address, location.folded, &lines))
+    }
+}
+
+/// Visits the ids of one field of locations.
+#[inline(always)]
+fn each_id(raw: &[u8], ids: Value, mut visit: impl FnMut(u64)) -> Result<(), DecodeError> {
+    match ids {
+        Value::Varint(id) => visit(id),
+        Value::Bytes(start, end) => {
+            let mut packed = Cursor::new(raw).range(start, end);
+            while !packed.is_done() {
+                visit(packed.varint("a stack")?);
+            }
+        }
+        Value::Fixed => {}
+    }
+    Ok(())
+}
+
+fn within(what: &'static str, seen: usize, limit: usize) -> Result<(), DecodeError> {
+    if seen > limit {
+        return Err(DecodeError::OverLimit { what, seen, limit });
+    }
+    Ok(())
+}
