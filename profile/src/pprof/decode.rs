@@ -102,7 +102,7 @@ impl Decoder {
             .try_for_each(|(number, &range)| self.sample(raw, (number, range), limits, dictionary, out));
         self.samples = samples;
         walked?;
-        self.look_up(raw, dictionary, out)
+        self.look_up(raw, limits, dictionary, out)
     }
 
     /// Visits the top-level fields in their order.

@@ -71,14 +71,17 @@ pub(super) struct Row {
 
 impl Row {
     /// Sorts the fields of a sample by what they are. The ids of locations are not looked at yet.
-    fn read(&mut self, mut cursor: Cursor<'_>) -> Result<(), DecodeError> {
+    fn read(&mut self, mut cursor: Cursor<'_>, limits: &Limits) -> Result<(), DecodeError> {
         self.locations.clear();
         self.values.clear();
         self.labels.clear();
         while !cursor.is_done() {
             let at = cursor.at();
             match cursor.field("a sample")? {
-                (1, ids @ (Value::Varint(_) | Value::Bytes(..))) => self.locations.push(ids),
+                (1, ids @ (Value::Varint(_) | Value::Bytes(..))) => {
+                    within("frames", self.locations.len(), limits.depth)?;
+                    self.locations.push(ids);
+                }
                 (2, Value::Varint(value)) => self.values.push(value as i64),
                 (2, Value::Bytes(start, end)) => {
                     let mut packed = cursor.range(start, end);
@@ -115,7 +118,7 @@ impl Decoder {
         dictionary: &mut Dictionary,
         out: &mut Decoded,
     ) -> Result<(), DecodeError> {
-        self.row.read(Cursor::new(raw).range(start, end))?;
+        self.row.read(Cursor::new(raw).range(start, end), limits)?;
         let (expected, seen) = (self.head.types.len(), self.row.values.len());
         if seen != expected {
             return Err(DecodeError::ValueCount { sample: number, seen, expected });
@@ -141,6 +144,7 @@ impl Decoder {
     pub(super) fn look_up(
         &mut self,
         raw: &[u8],
+        limits: &Limits,
         dictionary: &mut Dictionary,
         out: &mut Decoded,
     ) -> Result<(), DecodeError> {
@@ -151,7 +155,7 @@ impl Decoder {
             let Walked { hash, sample, id } = self.walked[at];
             if id == NONE {
                 let (start, end) = self.samples[sample as usize];
-                self.row.read(Cursor::new(raw).range(start, end))?;
+                self.row.read(Cursor::new(raw).range(start, end), limits)?;
                 self.walked[at].id = self.new_stack(raw, hash, dictionary)?;
             }
         }

@@ -312,6 +312,40 @@ fn unpacked_numbers_read_like_packed_ones() {
     assert_eq!(hash(&unpacked), hash(&packed));
 }
 
+/// What a file repeats is walked once if its fields lie side by side; else it must read the same.
+#[test]
+fn repeats_read_like_the_first() {
+    let fields_of = |at: u64, apart: bool| {
+        let (path, labels) =
+            ([1 + at % 2, 1], [fields(&[(1, 1), (2, 3 + at % 3)]), fields(&[(1, 2), (3, at % 5)])]);
+        let mut raw = Vec::new();
+        match apart {
+            true => path.iter().for_each(|&id| number(&mut raw, 1, id)),
+            false => packed(&mut raw, 1, path.into_iter()),
+        }
+        message(&mut raw, 3, &labels[0]);
+        if apart {
+            number(&mut raw, 2, at + 1);
+        }
+        message(&mut raw, 3, &labels[1]);
+        if !apart {
+            number(&mut raw, 2, at + 1);
+        }
+        raw
+    };
+    let read = |apart: bool| {
+        let raw = Draft::with(|draft| {
+            draft.locations.push(location(2, 0, 1));
+            draft.samples = (0..700).map(|at| fields_of(at, apart)).collect();
+        });
+        let (mut dictionary, mut decoded) = (Dictionary::default(), Decoded::default());
+        Decoder::default().decode(&raw, &Limits::default(), &mut dictionary, &mut decoded).unwrap();
+        (decoded.content.finish(&decoded.header), dictionary.stacks.len(), dictionary.label_sets.len())
+    };
+    assert_eq!(read(false), read(true));
+    assert_eq!((read(false).1, read(false).2), (2, 1 + 15));
+}
+
 /// A decoder that refused one profile reads the next as if nothing had been.
 #[test]
 fn a_refusal_leaves_nothing_behind() {
