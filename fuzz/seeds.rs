@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use athanor_block::{FILES, FORMAT, FileMeta, Meta, TenantMeta};
 use athanor_profile::generate::arbitrary;
 use athanor_profile::pprof::encode;
 
@@ -18,6 +19,31 @@ fn main() -> std::io::Result<()> {
     for (number, text) in ["pod=a-1", "a.b-c = x=y", "1a=b", "größe=1", "=", "_=", " x "].iter().enumerate()
     {
         save("labels", &format!("seed-{number}"), text.as_bytes())?;
+    }
+    let stacks = ["a;b 1\na;b;c 2\n", "main 9223372036854775807\nmain 1\n", " 3\r\n;; 1\n", "a 1"];
+    for (number, text) in stacks.iter().enumerate() {
+        save("folded", &format!("seed-{number}"), text.as_bytes())?;
+    }
+    let selectors =
+        ["{}", r#"{a="b", c!="d"}"#, r#"{a=~"x.*|y", f!~`\d+`,}"#, r#"{"ein name"='\u00e4\x41\n'}"#];
+    for (number, text) in selectors.iter().enumerate() {
+        save("selector", &format!("seed-{number}"), text.as_bytes())?;
+    }
+    let mut meta = Meta { format: FORMAT, id: "seed".into(), ..Meta::default() };
+    for file in FILES {
+        meta.files.insert(file.into(), FileMeta { bytes: 3, checksums: vec![7] });
+    }
+    for tenants in 0..3 {
+        let sealed = String::from_utf8_lossy(&meta.encode()).into_owned();
+        let inner = sealed.split_once("\"meta\":").map_or("", |(_, inner)| &inner[..inner.len() - 1]);
+        save("meta", &format!("sealed-{tenants}"), sealed.as_bytes())?;
+        save("meta", &format!("inner-{tenants}"), inner.as_bytes())?;
+        meta.tenants.push(TenantMeta { tenant: format!("t{tenants}"), ..TenantMeta::default() });
+    }
+    for file in 0..FILES.len() as u8 {
+        for block in 0..4 {
+            save("block", &format!("seed-{file}-{block}"), &[block * 2, file, 40, 0, 1, 9, 1, 255])?;
+        }
     }
     Ok(())
 }

@@ -1,0 +1,78 @@
+//! A block with one file changed behind right checksums: refused or read, never a panic.
+//!
+//! The input: which block, which file, then changes of three bytes each (place, place, new value); or, if the
+//! first byte is odd, the whole file.
+#![no_main]
+
+use std::sync::{Arc, Once, OnceLock};
+
+use athanor_block::{Block, BlockError, Builder, FILES, Folder, META, MemoryFolder, Meta, PAGE};
+use athanor_chassis::compute::Compute;
+use athanor_profile::pprof::{Limits, encode};
+use athanor_profile::{Labels, generate::arbitrary};
+use libfuzzer_sys::fuzz_target;
+
+struct Sound {
+    meta: Meta,
+    files: Vec<Vec<u8>>,
+}
+
+fn sound(seed: u64) -> Sound {
+    let folder = MemoryFolder::default();
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
+    let mut builder = Builder::new("fuzz", Limits::default(), 1 << 30, &mut scratch);
+    for number in 0..6 {
+        let tenant = ["acme", "globex"][number as usize % 2];
+        let labels = Labels::new([("service_name".into(), format!("service-{}", number % 3))]);
+        builder.add_pprof(tenant, &labels, &encode(&arbitrary(seed * 6 + number))).expect("it is sound");
+    }
+    let meta = builder.finish(&folder).expect("memory takes all");
+    let read = |file: &&str| folder.read(file, 0, folder.length(file)? as usize).map(|bytes| bytes.to_vec());
+    Sound { meta, files: FILES.iter().map(read).collect::<Result<_, _>>().expect("it was written") }
+}
+
+fn read_all(folder: MemoryFolder) -> Result<(), BlockError> {
+    let block = Block::open(Arc::new(folder))?;
+    let verified = block.verify(|_| {});
+    // Each of these may be called on a block that was not verified.
+    for part in block.parts() {
+        let _ = (part.names(), part.series(), part.rollup(), part.services_calling("main"));
+        let _ = part.whole_totals(|_| true);
+        if part.profiles().is_ok() {
+            let samples = part.meta.samples;
+            let _ = part.totals(&[1..samples / 2, samples / 2 + 1..samples], &Compute::inline());
+        }
+    }
+    verified
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    static HOOK: Once = Once::new();
+    // The fuzzer's own hook ends the process even if a panic is caught; one that is not caught still ends it.
+    HOOK.call_once(|| drop(std::panic::take_hook()));
+    static BLOCKS: OnceLock<Vec<Sound>> = OnceLock::new();
+    let blocks = BLOCKS.get_or_init(|| (0..4).map(sound).collect());
+    let [which, file, rest @ ..] = bytes else { return };
+    let block = &blocks[(which / 2) as usize % blocks.len()];
+    let place = *file as usize % FILES.len();
+    let mut content = block.files[place].clone();
+    if which % 2 == 1 {
+        content = rest.to_vec();
+    } else {
+        for change in rest.chunks_exact(3) {
+            let at = u16::from_le_bytes([change[0], change[1]]) as usize % content.len();
+            content[at] = change[2];
+        }
+    }
+    let mut meta = block.meta.clone();
+    let of_file = meta.files.get_mut(FILES[place]).expect("a meta lists all files");
+    of_file.bytes = content.len() as u64;
+    of_file.checksums = content.chunks(PAGE).map(crc32fast::hash).collect();
+    let folder = MemoryFolder::default();
+    for (file, sound) in FILES.iter().zip(&block.files) {
+        folder.tamper(file, |bytes| bytes.clone_from(sound));
+    }
+    folder.tamper(FILES[place], |bytes| *bytes = content);
+    folder.tamper(META, |bytes| *bytes = meta.encode());
+    let _ = read_all(folder);
+});
