@@ -5,6 +5,10 @@ use std::path::Path;
 use athanor_block::{FILES, FORMAT, FileMeta, Meta, TenantMeta};
 use athanor_profile::generate::arbitrary;
 use athanor_profile::pprof::encode;
+use libfuzzer_sys::fuzz_target;
+
+// The crates below are built to report to a fuzzer, and a fuzzer wants a target; this program runs neither.
+fuzz_target!(|_bytes: &[u8]| {});
 
 fn main() -> std::io::Result<()> {
     let folder = std::env::args().nth(1).unwrap_or_else(|| "corpus".to_owned());
@@ -40,7 +44,7 @@ fn main() -> std::io::Result<()> {
         save("meta", &format!("inner-{tenants}"), inner.as_bytes())?;
         meta.tenants.push(TenantMeta { tenant: format!("t{tenants}"), ..TenantMeta::default() });
     }
-    for file in 0..FILES.len() as u8 {
+    for file in 0..=FILES.len() as u8 {
         for block in 0..4 {
             save("block", &format!("seed-{file}-{block}"), &[block * 2, file, 40, 0, 1, 9, 1, 255])?;
         }

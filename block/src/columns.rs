@@ -2,8 +2,10 @@
 //!
 //! This works on Parquet's own column readers and writers. No row is ever made into an object.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use athanor_chassis::tasks::panic_message;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::reader::{ColumnReader, get_typed_column_reader};
 use parquet::data_type::{
@@ -11,7 +13,7 @@ use parquet::data_type::{
     Int64Type,
 };
 use parquet::file::properties::{EnabledStatistics, ReaderProperties, WriterProperties};
-use parquet::file::reader::FileReader;
+use parquet::file::reader::{FileReader, Length};
 use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
@@ -25,6 +27,16 @@ use crate::meta::{
 
 /// Rows of one row group at most: what a writer holds at a time, and what one scan job takes.
 pub(crate) const GROUP_ROWS: usize = 1 << 20;
+
+/// Rows of one page at most.
+const PAGE_ROWS: usize = 64 * 1024;
+
+/// Rows to a byte of a file at most: no file has fewer than two columns, and two pages, with their headers, are
+/// longer than 32 bytes. What is said of a file's rows is held to this before memory is set aside for them.
+pub(crate) const ROWS_OF_BYTE: u64 = PAGE_ROWS as u64 / 32;
+
+/// Rows decoded at a time, so that memory grows with what is there and not with what was announced.
+const STEP: usize = 64 * 1024;
 
 /// The columns of a file, in Parquet's own notation.
 fn schema(file: &str) -> &'static str {
@@ -89,7 +101,7 @@ fn properties(file: &str) -> WriterProperties {
         .set_compression(Compression::ZSTD(level))
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(file != SAMPLES)
-        .set_data_page_row_count_limit(64 * 1024)
+        .set_data_page_row_count_limit(PAGE_ROWS)
         .set_write_batch_size(16 * 1024)
         .set_max_row_group_row_count(None);
     if matches!(file, SAMPLES | ROLLUP) {
@@ -193,11 +205,15 @@ impl TableReader {
     pub(crate) fn open(file: &'static str, content: Verified) -> Result<Self, BlockError> {
         let options =
             ReadOptionsBuilder::new().with_reader_properties(ReaderProperties::builder().build()).build();
-        let reader =
-            SerializedFileReader::new_with_options(content, options).map_err(BlockError::parquet(file))?;
+        let bytes = content.len();
+        let reader = guarded(file, || SerializedFileReader::new_with_options(content, options))?;
         let expected = parse_message_type(schema(file)).expect("the schemas of a block parse");
         if reader.metadata().file_metadata().schema() != &expected {
             return Err(BlockError::corrupt(file, "its columns are not those of a block's file"));
+        }
+        let announced = reader.metadata().row_groups().iter().map(|group| group.num_rows().max(0) as u64);
+        if announced.fold(0, u64::saturating_add) > bytes.saturating_mul(ROWS_OF_BYTE) {
+            return Err(BlockError::corrupt(file, format!("more rows than {bytes} bytes can hold")));
         }
         Ok(TableReader { file, reader })
     }
@@ -215,8 +231,7 @@ impl TableReader {
     /// A reader of one column of one row group.
     pub(crate) fn reader(&self, group: usize, column: usize) -> Result<ColumnReader, BlockError> {
         self.rows(group)?;
-        let group = self.reader.get_row_group(group).map_err(BlockError::parquet(self.file))?;
-        group.get_column_reader(column).map_err(BlockError::parquet(self.file))
+        guarded(self.file, || self.reader.get_row_group(group)?.get_column_reader(column))
     }
     /// One column of one row group.
     pub(crate) fn column<T: DataType>(&self, group: usize, column: usize) -> Result<Vec<T::T>, BlockError>
@@ -239,13 +254,13 @@ impl TableReader {
         column: usize,
         (values, repetition, definition): (&mut Vec<T::T>, &mut Vec<i16>, &mut Vec<i16>),
     ) -> Result<(), BlockError> {
-        let failed = BlockError::parquet(self.file);
         let rows = self.rows(group)?;
         let mut reader = get_typed_column_reader::<T>(self.reader(group, column)?);
         let mut left = rows;
         while left > 0 {
-            let (records, _, _) =
-                reader.read_records(left, Some(definition), Some(repetition), values).map_err(&failed)?;
+            let (records, _, _) = guarded(self.file, || {
+                reader.read_records(left.min(STEP), Some(definition), Some(repetition), values)
+            })?;
             if records == 0 {
                 return Err(BlockError::corrupt(
                     self.file,
@@ -269,7 +284,37 @@ impl TableReader {
     }
 }
 
+/// Runs a piece of Parquet's reader, which panics on some damage behind right checksums: it trusts the counts
+/// and lengths that pages name. This is the one place that makes such a panic an error, so that a bad block
+/// fails its query and not the process. What panicked is dropped by whoever gets the error, half-read as it is.
+pub(crate) fn guarded<T>(
+    file: &str,
+    read: impl FnOnce() -> parquet::errors::Result<T>,
+) -> Result<T, BlockError> {
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(result) => result.map_err(BlockError::parquet(file)),
+        Err(payload) => {
+            let why = format!("the Parquet reader gave up on it: {}", panic_message(&*payload));
+            Err(BlockError::corrupt(file, why))
+        }
+    }
+}
+
 /// The place of a file in [`FILES`].
 pub(crate) fn place(file: &str) -> usize {
     FILES.iter().position(|name| *name == file).expect("only files of a block are asked for")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_parquet_reader_is_an_error_that_names_the_file() {
+        let error = guarded::<()>(SAMPLES, || panic!("index out of bounds")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "samples.parquet contradicts itself: the Parquet reader gave up on it: index out of bounds"
+        );
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::columns::ROWS_OF_BYTE;
 use crate::error::BlockError;
 use crate::folder::PAGE;
 
@@ -190,6 +191,27 @@ impl Meta {
                 return Err(format!("tenant {:?} has more stacks than nodes", tenant.tenant));
             }
             next = tenant.clone();
+        }
+        self.check_rows()
+    }
+    /// Memory is set aside by these counts before the tables are read.
+    fn check_rows(&self) -> Result<(), String> {
+        for tenant in &self.tenants {
+            let ids = [
+                (SERIES, tenant.series),
+                (PROFILES, tenant.profiles),
+                (STACKS, tenant.nodes),
+                (LOCATIONS, tenant.locations),
+                (FUNCTIONS, tenant.functions),
+                (MAPPINGS, tenant.mappings),
+            ];
+            let rows = ids.map(|(file, run)| (file, u64::from(run.0) + u64::from(run.1)));
+            for (file, rows) in rows.into_iter().chain([(SAMPLES, tenant.samples)]) {
+                let bytes = self.files[file].bytes;
+                if rows > bytes.saturating_mul(ROWS_OF_BYTE) {
+                    return Err(format!("{bytes} bytes of {file} cannot hold {rows} rows"));
+                }
+            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use athanor_chassis::compute::{Compute, ComputeError};
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{DataType, Int32Type, Int64Type};
 
-use crate::columns::TableReader;
+use crate::columns::{TableReader, guarded};
 use crate::error::BlockError;
 use crate::meta::{Run, SAMPLES};
 use crate::read::Part;
@@ -132,11 +132,8 @@ impl Columns {
         if rows == 0 {
             return Ok(());
         }
-        let failed = BlockError::parquet(SAMPLES);
-        let skipped = (
-            self.stacks.skip_records(rows).map_err(&failed)?,
-            self.values.skip_records(rows).map_err(&failed)?,
-        );
+        let skipped =
+            guarded(SAMPLES, || Ok((self.stacks.skip_records(rows)?, self.values.skip_records(rows)?)))?;
         if skipped == (rows, rows) { Ok(()) } else { Err(ends_early()) }
     }
     /// Reads exactly `rows` rows.
@@ -160,8 +157,8 @@ fn fill<T: DataType>(
     out: &mut Vec<T::T>,
 ) -> Result<(), BlockError> {
     while out.len() < rows {
-        let (records, _, _) =
-            reader.read_records(rows - out.len(), None, None, out).map_err(BlockError::parquet(SAMPLES))?;
+        let missing = rows - out.len();
+        let (records, _, _) = guarded(SAMPLES, || reader.read_records(missing, None, None, out))?;
         if records == 0 {
             return Err(ends_early());
         }

@@ -1,12 +1,12 @@
 //! A block with one file changed behind right checksums: refused or read, never a panic.
 //!
 //! The input: which block, which file, then changes of three bytes each (place, place, new value); or, if the
-//! first byte is odd, the whole file.
+//! first byte is odd, the whole file. One file more than there are stands for the counts in `meta.json`.
 #![no_main]
 
 use std::sync::{Arc, Once, OnceLock};
 
-use athanor_block::{Block, BlockError, Builder, FILES, Folder, META, MemoryFolder, Meta, PAGE};
+use athanor_block::{Block, BlockError, Builder, FILES, FileMeta, Folder, META, MemoryFolder, Meta, PAGE};
 use athanor_chassis::compute::Compute;
 use athanor_profile::pprof::{Limits, encode};
 use athanor_profile::{Labels, generate::arbitrary};
@@ -36,7 +36,7 @@ fn read_all(folder: MemoryFolder) -> Result<(), BlockError> {
     let verified = block.verify(|_| {});
     // Each of these may be called on a block that was not verified.
     for part in block.parts() {
-        let _ = (part.names(), part.series(), part.rollup(), part.services_calling("main"));
+        let _ = (part.names(), part.series(), part.services_calling("main"));
         let _ = part.whole_totals(|_| true);
         if part.profiles().is_ok() {
             let samples = part.meta.samples;
@@ -44,6 +44,32 @@ fn read_all(folder: MemoryFolder) -> Result<(), BlockError> {
         }
     }
     verified
+}
+
+/// Changes what the last tenant is said to have: which count, and its bits.
+fn recount(meta: &mut Meta, changes: &[u8]) {
+    let last = meta.tenants.last_mut().expect("every block has tenants");
+    for change in changes.chunks_exact(3) {
+        let count = u32::from(change[2]) << (change[1] % 24);
+        match change[0] % 17 {
+            0 => last.series.1 = count,
+            1 => last.profiles.1 = count,
+            2 => last.nodes.1 = count,
+            3 => last.locations.1 = count,
+            4 => last.functions.1 = count,
+            5 => last.mappings.1 = count,
+            6 => last.stacks = count,
+            7 => last.samples = count.into(),
+            file => last.groups[usize::from(file) - 8].1 = count,
+        }
+    }
+}
+
+fn change(content: &mut [u8], changes: &[u8]) {
+    for change in changes.chunks_exact(3) {
+        let at = u16::from_le_bytes([change[0], change[1]]) as usize % content.len();
+        content[at] = change[2];
+    }
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -54,25 +80,23 @@ fuzz_target!(|bytes: &[u8]| {
     let blocks = BLOCKS.get_or_init(|| (0..4).map(sound).collect());
     let [which, file, rest @ ..] = bytes else { return };
     let block = &blocks[(which / 2) as usize % blocks.len()];
-    let place = *file as usize % FILES.len();
-    let mut content = block.files[place].clone();
-    if which % 2 == 1 {
-        content = rest.to_vec();
-    } else {
-        for change in rest.chunks_exact(3) {
-            let at = u16::from_le_bytes([change[0], change[1]]) as usize % content.len();
-            content[at] = change[2];
-        }
-    }
-    let mut meta = block.meta.clone();
-    let of_file = meta.files.get_mut(FILES[place]).expect("a meta lists all files");
-    of_file.bytes = content.len() as u64;
-    of_file.checksums = content.chunks(PAGE).map(crc32fast::hash).collect();
     let folder = MemoryFolder::default();
     for (file, sound) in FILES.iter().zip(&block.files) {
         folder.tamper(file, |bytes| bytes.clone_from(sound));
     }
-    folder.tamper(FILES[place], |bytes| *bytes = content);
+    let mut meta = block.meta.clone();
+    match FILES.get(*file as usize % (FILES.len() + 1)) {
+        None => recount(&mut meta, rest),
+        Some(file) => folder.tamper(file, |content| {
+            if which % 2 == 1 {
+                *content = rest.to_vec();
+            } else {
+                change(content, rest);
+            }
+            let checksums = content.chunks(PAGE).map(crc32fast::hash).collect();
+            meta.files.insert((*file).into(), FileMeta { bytes: content.len() as u64, checksums });
+        }),
+    }
     folder.tamper(META, |bytes| *bytes = meta.encode());
     let _ = read_all(folder);
 });
