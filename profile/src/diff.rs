@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::flamegraph::{WireNames, levels, starts};
 use crate::symbols::NONE;
 use crate::table::{Weights, weigh};
-use crate::tree::Tree;
+use crate::tree::{Drafts, Tree, nth_heaviest};
 
 /// A function in the context of its callers, on both sides. A side that lacks it counts as 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +98,39 @@ impl DiffTree {
         &self.nodes
     }
 
+    /// Cuts both sides down alike: to the `max_nodes` heaviest nodes by both sides' values together, and those as
+    /// heavy as the last of them. So no function looks new or gone because it was cut off on one side only.
+    pub fn truncate(&mut self, max_nodes: usize) {
+        let own = |node: &DiffNode| node.own[0].unsigned_abs().saturating_add(node.own[1].unsigned_abs());
+        let mut weights: Vec<u64> = self.nodes.iter().map(own).collect();
+        for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
+            weights[node.parent as usize] = weights[node.parent as usize].saturating_add(weights[at]);
+        }
+        let named = self.nodes.iter().zip(&weights).skip(1).filter(|(node, _)| !node.other);
+        let mut of_named: Vec<u64> = named.map(|(_, &weight)| weight).collect();
+        let least = nth_heaviest(&mut of_named, max_nodes);
+        let mut sides = [Drafts::default(), Drafts::default()];
+        // Where each node went on either side, and whether that is a remainder.
+        let mut places: Vec<([u32; 2], bool)> = vec![([0, 0], false)];
+        for (at, node) in self.nodes.iter().enumerate() {
+            if at > 0 {
+                let (parents, above_is_other) = places[node.parent as usize];
+                let is_other = node.other || weights[at] < least || above_is_other;
+                let mut place = parents;
+                for (side, drafts) in sides.iter_mut().enumerate().filter(|_| !above_is_other) {
+                    let name = if is_other { 0 } else { drafts.name(&node.name) };
+                    place[side] = drafts.child(parents[side], name, is_other);
+                }
+                places.push((place, is_other));
+            }
+            for (side, drafts) in sides.iter_mut().enumerate() {
+                drafts.add(places[at].0[side], node.own[side]);
+            }
+        }
+        let [left, right] = sides.map(Drafts::finish);
+        *self = DiffTree::of(&left, &right);
+    }
+
     /// The bars as clients read them; a bar is as wide as both its totals.
     pub fn flamegraph(&self) -> DiffFlamegraph {
         let mut names = WireNames::default();
@@ -159,6 +192,24 @@ pub fn changes(left: &Tree, right: &Tree) -> Vec<Change> {
 mod tests {
     use super::*;
     use crate::tree::{OTHER, tests::tree};
+
+    #[test]
+    fn both_sides_are_cut_alike() {
+        let mut diff = DiffTree::of(&tree(&[("a;x", 9), ("b", 1)]), &tree(&[("a;y", 1), ("b", 8)]));
+        diff.truncate(3);
+        let shown: Vec<(&str, [i64; 2], bool)> =
+            diff.nodes().iter().map(|node| (&*node.name, node.total, node.other)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("", [10, 9], false),
+                ("a", [9, 1], false),
+                ("b", [1, 8], false),
+                (OTHER, [0, 1], true),
+                ("x", [9, 0], false),
+            ]
+        );
+    }
 
     #[test]
     fn changes_are_ranked_by_own_value() {

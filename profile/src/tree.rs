@@ -235,6 +235,38 @@ impl Tree {
         *self = drafts.finish();
     }
 
+    /// Only what these functions, root first, called, below them as before.
+    pub fn below(self, call_site: &[String]) -> Tree {
+        let mut drafts = Drafts::default();
+        let mut node = 0;
+        let mut place = 0;
+        for wanted in call_site {
+            let is_it = |&child: &u32| {
+                let child = &self.nodes[child as usize];
+                !child.other && *self.names[child.name as usize] == **wanted
+            };
+            let Some(child) = self.children(node).find(is_it) else { return Tree::default() };
+            let name = drafts.name(wanted);
+            (node, place) = (child, drafts.child(place, name, false));
+        }
+        if node == 0 {
+            return self;
+        }
+        let names: Vec<u32> = self.names.iter().map(|name| drafts.name(name)).collect();
+        let mut places = vec![NONE; self.nodes.len()];
+        places[node as usize] = place;
+        for (at, below) in self.nodes.iter().enumerate().skip(node as usize) {
+            if at > node as usize && places[below.parent as usize] != NONE {
+                let parent = places[below.parent as usize];
+                places[at] = drafts.child(parent, names[below.name as usize], below.other);
+            }
+            if places[at] != NONE {
+                drafts.add(places[at], below.own);
+            }
+        }
+        drafts.finish()
+    }
+
     fn draft(&self, drafts: &mut Drafts) {
         let names: Vec<u32> = self.names.iter().map(|name| drafts.name(name)).collect();
         let mut places = vec![0; self.nodes.len()];
@@ -255,10 +287,23 @@ impl Tree {
     /// upper, then the left one stays, so that the number holds also where totals are equal.
     pub fn truncate(&mut self, max_nodes: usize) {
         let others = self.nodes.iter().filter(|node| node.other).count();
-        if self.nodes.len() - 1 - others <= max_nodes {
-            return;
+        if self.nodes.len() - 1 - others > max_nodes {
+            self.keep(&self.heaviest(max_nodes));
         }
-        let keep = self.heaviest(max_nodes);
+    }
+
+    /// As [`truncate`](Self::truncate), but nodes as heavy as the last one that stays do stay, so that the
+    /// result does not depend on names.
+    pub fn truncate_with_ties(&mut self, max_nodes: usize) {
+        let weights = self.weights();
+        let least = least_weight(self.nodes.iter().zip(&weights).skip(1), max_nodes);
+        let mut keep: Vec<bool> =
+            self.nodes.iter().zip(weights).map(|(node, weight)| weight >= least && !node.other).collect();
+        keep[0] = true;
+        self.keep(&keep);
+    }
+
+    fn keep(&mut self, keep: &[bool]) {
         let mut drafts = Drafts::default();
         let names: Vec<u32> = self.names.iter().map(|name| drafts.name(name)).collect();
         let mut places = vec![0; self.nodes.len()];
@@ -277,14 +322,20 @@ impl Tree {
         *self = drafts.finish();
     }
 
-    /// Which nodes are heaviest. The weight sums magnitudes, so that callers outweigh callees also where
-    /// values are negative; else it is the total.
-    fn heaviest(&self, max_nodes: usize) -> Vec<bool> {
+    /// The weight sums magnitudes, so that callers outweigh callees also where values are negative; else it is
+    /// the total.
+    fn weights(&self) -> Vec<u64> {
         let mut weights: Vec<u64> = self.nodes.iter().map(|node| node.own.unsigned_abs()).collect();
         for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
             let parent = node.parent as usize;
             weights[parent] = weights[parent].saturating_add(weights[at]);
         }
+        weights
+    }
+
+    /// Which nodes are heaviest.
+    fn heaviest(&self, max_nodes: usize) -> Vec<bool> {
+        let weights = self.weights();
         let mut order: Vec<usize> = (1..self.nodes.len()).filter(|&at| !self.nodes[at].other).collect();
         if max_nodes < order.len() {
             order.select_nth_unstable_by_key(max_nodes, |&at| (std::cmp::Reverse(weights[at]), at));
@@ -293,6 +344,21 @@ impl Tree {
         keep[0] = true;
         order.iter().take(max_nodes).for_each(|&at| keep[at] = true);
         keep
+    }
+}
+
+/// The weight of the `max_nodes`-th heaviest node; remainders do not count.
+fn least_weight<'a>(nodes: impl Iterator<Item = (&'a Node, &'a u64)>, max_nodes: usize) -> u64 {
+    let mut weights: Vec<u64> = nodes.filter(|(node, _)| !node.other).map(|(_, &weight)| weight).collect();
+    nth_heaviest(&mut weights, max_nodes)
+}
+
+/// The `count`-th of the heaviest weights: what is as heavy stays.
+pub(crate) fn nth_heaviest(weights: &mut [u64], count: usize) -> u64 {
+    match count {
+        0 => u64::MAX,
+        _ if count > weights.len() => 0,
+        _ => *weights.select_nth_unstable_by_key(count - 1, |&weight| std::cmp::Reverse(weight)).1,
     }
 }
 
@@ -367,6 +433,29 @@ pub(crate) mod tests {
         assert_eq!(cut.nodes().len(), 4, "a remainder does not count");
         cut.truncate(1);
         assert_eq!(shown(&cut), rows(&[("", 15, 0), ("main", 15, 3), ("other", 12, 12)]));
+    }
+
+    #[test]
+    fn what_is_below_a_call_site_keeps_its_callers() {
+        let whole = tree(&[("main;a;b", 4), ("main;a", 2), ("main;b", 1), ("main", 8), ("a;b", 16)]);
+        let below = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            whole.clone().below(&names)
+        };
+        assert_eq!(below(&["main", "a"]), tree(&[("main;a;b", 4), ("main;a", 2)]));
+        assert_eq!(below(&["main", "b"]), tree(&[("main;b", 1)]));
+        assert_eq!(below(&["b"]), Tree::default());
+        assert_eq!(below(&[]), whole);
+    }
+
+    #[test]
+    fn ties_stay() {
+        let mut cut = tree(&[("a;b", 4), ("a;c", 4), ("d", 2)]);
+        cut.truncate_with_ties(2);
+        assert_eq!(shown(&cut), rows(&[("", 10, 0), ("other", 2, 2), ("a", 8, 0), ("b", 4, 4), ("c", 4, 4)]));
+        let mut nothing = tree(&[("a", 1)]);
+        nothing.truncate_with_ties(0);
+        assert_eq!(shown(&nothing), rows(&[("", 1, 0), ("other", 1, 1)]));
     }
 
     #[test]

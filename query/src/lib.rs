@@ -1,17 +1,31 @@
-//! What is asked, whatever holds the data.
+//! What is asked, whatever holds the data, and the answer.
 //!
 //! ```text
-//!  {service_name="shop", zone!~"eu-.*"} ─► Selector ┐
-//!  cpu/nanoseconds ─► TypeFilter                    ├─► Query ─► whoever holds rows answers it
-//!  from..to ─► TimeRange                            ┘
+//!  {service_name="shop", zone!~"eu-.*"} ─► Selector ─┐
+//!  process_cpu:cpu:nanoseconds:cpu:nanoseconds       ├─► Selection ─┐
+//!  from..to ─► TimeRange ────────────────────────────┘              ├─► Ask
+//!  types, labels, tree, profile, points, stats ─► What ─────────────┘    │
+//!                                                                        ▼
+//!  Source (block, head, memory) ──────────────────────────────► run ─► Partial ┐
+//!  Source ────────────────────────────────────────────────────► run ─► Partial ┴─► merge
 //! ```
+//!
+//! An [`Ask`] goes to every source that may hold something; [`run`] answers from one of them, and answers merge in
+//! any order. So profiles may lie anywhere, as long as each lies in one place. Nothing is cut down on the way:
+//! whoever shows an answer truncates it, once.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod ask;
+mod partial;
 mod query;
+mod run;
 mod selector;
 mod syntax;
 
+pub use ask::{Ask, AskError, Bounds, CallSite, Points, Selection, What};
+pub use partial::{Cell, Merged, Partial, Stats};
 pub use query::{Query, TimeRange, TypeFilter};
+pub use run::{run, series_labels};
 pub use selector::{Matcher, Selector};
-pub use syntax::{MAX_MATCHERS, MAX_TEXT, SelectorError};
+pub use syntax::{MAX_MATCHERS, MAX_REGEXES, MAX_TEXT, SelectorError};

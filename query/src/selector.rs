@@ -6,7 +6,7 @@ use std::str::FromStr;
 use athanor_profile::Labels;
 use regex::{Regex, RegexBuilder};
 
-use crate::syntax::{self, Operator, SelectorError};
+use crate::syntax::{self, MAX_MATCHERS, MAX_REGEXES, Operator, SelectorError};
 
 /// Most bytes of a compiled regular expression.
 const MAX_REGEX: usize = 1 << 20;
@@ -32,6 +32,29 @@ impl Selector {
     /// Whether all matchers hold.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matchers.iter().all(|matcher| matcher.holds(labels.get(&matcher.name).unwrap_or_default()))
+    }
+    /// Both selectors' conditions together.
+    pub fn and(mut self, other: Selector) -> Result<Selector, SelectorError> {
+        self.matchers.extend(other.matchers);
+        self.check()
+    }
+    /// With one more condition: that a label has this value.
+    pub fn with(self, name: &str, value: &str) -> Result<Selector, SelectorError> {
+        let (operator, name, value) = (Operator::Equal, name.to_owned(), value.to_owned());
+        self.and(Selector { matchers: vec![Matcher { name, operator, value, regex: None }] })
+    }
+    /// Takes out the first condition that a label has a certain value, and gives the value.
+    pub fn take_equal(&mut self, name: &str) -> Option<String> {
+        let is_it = |matcher: &Matcher| matcher.name == name && matcher.operator == Operator::Equal;
+        let place = self.matchers.iter().position(is_it)?;
+        Some(self.matchers.remove(place).value)
+    }
+    fn check(self) -> Result<Selector, SelectorError> {
+        if self.matchers.len() > MAX_MATCHERS {
+            return Err(SelectorError::TooMany);
+        }
+        let regexes = self.matchers.iter().filter(|matcher| matcher.regex.is_some()).count();
+        if regexes > MAX_REGEXES { Err(SelectorError::TooManyRegexes) } else { Ok(self) }
     }
     /// The conditions.
     pub fn matchers(&self) -> &[Matcher] {
@@ -95,6 +118,11 @@ impl FromStr for Selector {
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
         let parsed = syntax::parse(text)?;
+        // Before any of them is compiled.
+        let is_regex = |raw: &&syntax::Raw| matches!(raw.operator, Operator::Match | Operator::NotMatch);
+        if parsed.iter().filter(is_regex).count() > MAX_REGEXES {
+            return Err(SelectorError::TooManyRegexes);
+        }
         let matchers = parsed.into_iter().map(|raw| Matcher::new(raw.name, raw.operator, raw.value, raw.at));
         Ok(Selector { matchers: matchers.collect::<Result<_, _>>()? })
     }
@@ -157,6 +185,20 @@ mod tests {
         assert!(refused(r#"{a=~")|("}"#).contains("at character 5"));
         assert!(refused(r#"{a=~"(?:.{1000}){1000}"}"#).contains("make it simpler"));
         assert!(refused(&format!("{{a=~\"{}x{}\"}}", "(".repeat(200), ")".repeat(200))).contains("nest"));
+    }
+
+    #[test]
+    fn conditions_add_up_within_bounds() {
+        let (shop, mut name) =
+            (r#"{a="b"}"#.parse::<Selector>().unwrap(), r#"{n="x",n=~"y"}"#.parse().unwrap());
+        assert_eq!(Selector::take_equal(&mut name, "n").as_deref(), Some("x"));
+        assert_eq!(Selector::take_equal(&mut name, "n"), None);
+        assert_eq!(shop.clone().and(name).unwrap().to_string(), r#"{a="b", n=~"y"}"#);
+        assert_eq!(shop.with("c", "d").unwrap().to_string(), r#"{a="b", c="d"}"#);
+        let regexes = |count: usize| format!("{{{}}}", r#"a=~"x","#.repeat(count)).parse::<Selector>();
+        assert_eq!(regexes(MAX_REGEXES + 1).unwrap_err(), SelectorError::TooManyRegexes);
+        let most = regexes(MAX_REGEXES).unwrap();
+        assert!(most.clone().and(most).is_err());
     }
 
     proptest! {

@@ -6,6 +6,8 @@ use athanor_chassis::code::{Code, Coded};
 pub const MAX_TEXT: usize = 64 * 1024;
 /// Most matchers of a selector.
 pub const MAX_MATCHERS: usize = 256;
+/// Most regular expressions of a selector: each may compile to a megabyte.
+pub const MAX_REGEXES: usize = 32;
 
 /// Why a selector was refused. Places are characters, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +24,9 @@ pub enum SelectorError {
     /// More matchers than are read.
     #[error("selector has more than {MAX_MATCHERS} matchers; join values of one label in one =~ matcher")]
     TooMany,
+    /// More regular expressions than are compiled.
+    #[error("selector has more than {MAX_REGEXES} regular expressions; join values of one label in one")]
+    TooManyRegexes,
     /// Something else stands where this was needed.
     #[error("selector needs {expected} at character {at}, it has {seen}")]
     Expected {

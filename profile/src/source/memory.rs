@@ -34,6 +34,9 @@ impl MemorySource {
         for (row, &set) in profile.samples.labels.iter().enumerate() {
             splits.entry(text_labels(&profile.dictionary, set, labels)).or_default().push(row);
         }
+        if splits.is_empty() {
+            splits.insert(Labels::default(), Vec::new());
+        }
         let mut splits: Vec<(Labels, Vec<usize>)> = splits.into_iter().collect();
         splits.sort();
         let header = &profile.header;

@@ -1,0 +1,158 @@
+//! What to compute, and over what.
+
+use athanor_chassis::code::{Code, Coded};
+use athanor_profile::{ProfileType, SourceError};
+
+use crate::query::TimeRange;
+use crate::selector::Selector;
+
+/// A question to profiles, wherever they lie. Each source gives a [`Partial`](crate::Partial).
+#[derive(Clone, Debug, Default)]
+pub struct Ask {
+    /// Of which profiles.
+    pub selection: Selection,
+    /// What of them.
+    pub what: What,
+    /// How large an answer may grow.
+    pub bounds: Bounds,
+}
+
+/// Which profiles are meant.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Of series that match this; the labels are those of [`series_labels`](crate::series_labels).
+    pub selector: Selector,
+    /// Measuring this; everything if none.
+    pub profile_type: Option<ProfileType>,
+    /// Taken when.
+    pub time: TimeRange,
+}
+
+/// What is computed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum What {
+    /// What is measured.
+    #[default]
+    ProfileTypes,
+    /// The names of labels.
+    LabelNames,
+    /// The values of one label.
+    LabelValues(String),
+    /// Sets of labels, cut down to these names; all names if none.
+    Series(Vec<String>),
+    /// Stacks merged by function name.
+    Tree(CallSite),
+    /// Stacks merged by location, with all that is known of them.
+    Profile(CallSite),
+    /// Values over time.
+    Points(Points),
+    /// How much there is.
+    Stats,
+}
+
+/// The functions, root first, with which a stack must begin; none lets every stack pass.
+pub type CallSite = Vec<String>;
+
+/// Values over time: a point each `step`, for each set of values of some labels.
+///
+/// Point k lies at `start` + k·`step` and stands for the time since the point before it, so the first one holds
+/// data from before `start`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Points {
+    /// The first point, Unix nanoseconds.
+    pub start: i64,
+    /// Nanoseconds between two points, at least 1.
+    pub step: i64,
+    /// How many points there are.
+    pub count: u64,
+    /// The labels by which series are told apart.
+    pub group_by: Vec<String>,
+    /// Only stacks from here count.
+    pub call_site: CallSite,
+    /// Whether the moments of profiles are remembered, for a mean.
+    pub mean: bool,
+}
+
+impl Points {
+    /// The time that the points stand for.
+    pub fn time(&self) -> TimeRange {
+        let last = i128::from(self.start) + i128::from(self.step) * (i128::from(self.count) - 1);
+        let to = i64::try_from(last + 1).unwrap_or(i64::MAX);
+        TimeRange { from: self.start.saturating_sub(self.step).saturating_add(1), to }
+    }
+
+    /// The point that stands for a moment, if there is one.
+    pub fn place(&self, time: i64) -> Option<u64> {
+        let (after, step) = (i128::from(time) - i128::from(self.start), i128::from(self.step.max(1)));
+        // Rounded up: a point stands for what lies before it.
+        let place = after.div_euclid(step) + i128::from(after.rem_euclid(step) != 0);
+        u64::try_from(place).ok().filter(|place| *place < self.count)
+    }
+}
+
+/// How large an answer may grow. What would be larger is refused, never cut short silently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Label names, values, sets of labels, types.
+    pub entries: usize,
+    /// Functions in their context.
+    pub nodes: usize,
+    /// Different stacks.
+    pub stacks: usize,
+    /// Points of all series together, and the moments behind means.
+    pub points: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { entries: 1_000_000, nodes: 16_000_000, stacks: 4_000_000, points: 1_000_000 }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// The source gave none.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// It would be too large.
+    #[error("answer has more than {limit} {what}; select fewer series or a shorter time")]
+    TooLarge {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much there may be.
+        limit: usize,
+    },
+    /// The source contradicts itself.
+    #[error("stored profiles are damaged: {0}")]
+    Damaged(&'static str),
+}
+
+impl Coded for AskError {
+    fn code(&self) -> Code {
+        match self {
+            AskError::Source(SourceError::Damaged(_)) | AskError::Damaged(_) => Code::DataLoss,
+            AskError::Source(SourceError::Unavailable(_) | SourceError::Moved(_)) => Code::Unavailable,
+            AskError::TooLarge { .. } => Code::Invalid,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_stands_for_what_lies_before_it() {
+        let points = Points { start: 100, step: 10, count: 3, ..Points::default() };
+        let places: Vec<Option<u64>> =
+            [89, 90, 91, 100, 101, 110, 111, 120, 121].map(|time| points.place(time)).to_vec();
+        assert_eq!(places[..1], [None]);
+        // 90 belongs to a point at 90, which is before the first.
+        assert_eq!(places[1..], [None, Some(0), Some(0), Some(1), Some(1), Some(2), Some(2), None]);
+        assert_eq!(points.time(), TimeRange { from: 91, to: 121 });
+        let extreme = Points { start: i64::MIN, step: i64::MAX, count: u64::MAX, ..Points::default() };
+        assert_eq!(extreme.place(i64::MAX), Some(3));
+        assert_eq!(extreme.time().to, i64::MAX);
+    }
+}

@@ -1,0 +1,183 @@
+//! Answers that can be merged.
+//!
+//! Merging is associative and commutative, so it does not matter which source holds which profile, in which order
+//! they answer, or who merges: property tests hold all answers to that. Nothing is cut down here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use athanor_profile::tree::Tree;
+use athanor_profile::{Dictionary, Labels, ProfileType};
+
+use crate::ask::{AskError, Bounds, What};
+
+/// The answer of some sources.
+#[derive(Clone, Debug)]
+pub enum Partial {
+    /// What is measured.
+    ProfileTypes(BTreeSet<ProfileType>),
+    /// Names or values of labels.
+    Texts(BTreeSet<String>),
+    /// Sets of labels.
+    Series(BTreeSet<Labels>),
+    /// Stacks by function name.
+    Tree(Tree),
+    /// Stacks by location.
+    Profile(Box<Merged>),
+    /// Values over time, by the values of the labels asked for.
+    Points(BTreeMap<Labels, BTreeMap<u64, Cell>>),
+    /// How much there is.
+    Stats(Stats),
+}
+
+/// Totals by stack, with a dictionary of their own.
+#[derive(Clone, Debug, Default)]
+pub struct Merged {
+    /// What the stacks are called.
+    pub dictionary: Dictionary,
+    /// The total of each stack of the dictionary, modulo 2^64.
+    pub totals: Vec<i64>,
+    /// How many profiles were merged.
+    pub profiles: u64,
+}
+
+/// One point of one series.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    /// The sum of all values, modulo 2^64.
+    pub sum: i64,
+    /// The moments at which profiles were taken, if means were asked for: time, duration and period. Records that
+    /// labels of samples split off one upload share them, so they count as the one profile that they were.
+    pub moments: BTreeSet<(i64, i64, i64)>,
+}
+
+impl Cell {
+    /// The mean value of a profile; the sum where moments were not asked for.
+    pub fn mean(&self) -> f64 {
+        self.sum as f64 / self.moments.len().max(1) as f64
+    }
+}
+
+/// How much there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Series.
+    pub series: u64,
+    /// Profiles: one for each type and each set of labels on samples.
+    pub profiles: u64,
+    /// Rows.
+    pub samples: u64,
+    /// When the first and the last of them were taken, Unix nanoseconds.
+    pub times: Option<(i64, i64)>,
+}
+
+impl Merged {
+    /// Adds a total to a stack of another dictionary.
+    pub(crate) fn add(&mut self, from: &Dictionary, stack: u32, total: i64) {
+        let stack = self.dictionary.adopt_stack(from, stack) as usize;
+        if self.totals.len() <= stack {
+            self.totals.resize(stack + 1, 0);
+        }
+        self.totals[stack] = self.totals[stack].wrapping_add(total);
+    }
+}
+
+impl Partial {
+    /// The answer of no source at all.
+    pub fn none(what: &What) -> Partial {
+        match what {
+            What::ProfileTypes => Partial::ProfileTypes(BTreeSet::new()),
+            What::LabelNames | What::LabelValues(_) => Partial::Texts(BTreeSet::new()),
+            What::Series(_) => Partial::Series(BTreeSet::new()),
+            What::Tree(_) => Partial::Tree(Tree::default()),
+            What::Profile(_) => Partial::Profile(Box::default()),
+            What::Points(_) => Partial::Points(BTreeMap::new()),
+            What::Stats => Partial::Stats(Stats::default()),
+        }
+    }
+
+    /// Adds the answer of other sources to the same question; answers to different questions do not add.
+    pub fn merge(self, other: Partial, bounds: &Bounds) -> Result<Partial, AskError> {
+        let merged = match (self, other) {
+            (Partial::ProfileTypes(left), Partial::ProfileTypes(right)) => {
+                Partial::ProfileTypes(union(left, right))
+            }
+            (Partial::Texts(left), Partial::Texts(right)) => Partial::Texts(union(left, right)),
+            (Partial::Series(left), Partial::Series(right)) => Partial::Series(union(left, right)),
+            (Partial::Tree(mut left), Partial::Tree(right)) => {
+                left.merge(&right);
+                Partial::Tree(left)
+            }
+            (Partial::Profile(left), Partial::Profile(right)) => {
+                Partial::Profile(Box::new(merge_stacks(*left, &right)))
+            }
+            (Partial::Points(left), Partial::Points(right)) => Partial::Points(merge_points(left, right)),
+            (Partial::Stats(left), Partial::Stats(right)) => Partial::Stats(left.plus(right)),
+            (left, _) => left,
+        };
+        merged.within(bounds)?;
+        Ok(merged)
+    }
+
+    /// Whether it is no larger than it may be.
+    pub(crate) fn within(&self, bounds: &Bounds) -> Result<(), AskError> {
+        let (what, seen, limit) = match self {
+            Partial::ProfileTypes(types) => ("profile types", types.len(), bounds.entries),
+            Partial::Texts(texts) => ("names or values of labels", texts.len(), bounds.entries),
+            Partial::Series(series) => ("series", series.len(), bounds.entries),
+            Partial::Tree(tree) => ("nodes", tree.nodes().len(), bounds.nodes),
+            Partial::Profile(merged) => ("stacks", merged.totals.len(), bounds.stacks),
+            Partial::Points(series) => {
+                let cells = series.values().flat_map(BTreeMap::values);
+                ("points", cells.map(|cell| cell.moments.len().max(1)).sum(), bounds.points)
+            }
+            Partial::Stats(_) => return Ok(()),
+        };
+        if seen > limit { Err(AskError::TooLarge { what, limit }) } else { Ok(()) }
+    }
+}
+
+fn union<T: Ord>(mut left: BTreeSet<T>, mut right: BTreeSet<T>) -> BTreeSet<T> {
+    if left.len() < right.len() {
+        std::mem::swap(&mut left, &mut right);
+    }
+    left.extend(right);
+    left
+}
+
+fn merge_stacks(left: Merged, right: &Merged) -> Merged {
+    let mut merged = left;
+    for (stack, &total) in (0..).zip(&right.totals).filter(|(_, total)| **total != 0) {
+        merged.add(&right.dictionary, stack, total);
+    }
+    merged.profiles += right.profiles;
+    merged
+}
+
+type PointSeries = BTreeMap<Labels, BTreeMap<u64, Cell>>;
+
+fn merge_points(mut left: PointSeries, right: PointSeries) -> PointSeries {
+    for (labels, points) in right {
+        let of_labels = left.entry(labels).or_default();
+        for (place, cell) in points {
+            let sum = of_labels.entry(place).or_default();
+            sum.sum = sum.sum.wrapping_add(cell.sum);
+            sum.moments = union(std::mem::take(&mut sum.moments), cell.moments);
+        }
+    }
+    left
+}
+
+impl Stats {
+    fn plus(self, other: Stats) -> Stats {
+        let times = match (self.times, other.times) {
+            (Some(left), Some(right)) => Some((left.0.min(right.0), left.1.max(right.1))),
+            (left, right) => left.or(right),
+        };
+        Stats {
+            series: self.series.saturating_add(other.series),
+            profiles: self.profiles.saturating_add(other.profiles),
+            samples: self.samples.saturating_add(other.samples),
+            times,
+        }
+    }
+}
