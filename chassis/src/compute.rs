@@ -38,6 +38,16 @@ struct Pool {
     room: Arc<Semaphore>,
 }
 
+/// Starts a thread for one loop that blocks and lasts as long as its owner, who joins it. Few have one: work that ends
+/// belongs on a [`Compute`].
+pub fn dedicated(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<std::thread::JoinHandle<()>, ComputeError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map_err(|error| ComputeError::NoThreads(error.to_string()))
+}
+
 // === impl Compute ===
 
 impl Compute {

@@ -6,7 +6,12 @@
 //! * [`Disk::write`] is all or nothing, and durable when it returns;
 //! * reads see what was written, synced or not.
 //!
-//! Unsynced bytes may survive a crash whole, in part or not at all, each write for itself.
+//! Of unsynced bytes any sectors of 512 bytes may survive a crash and any others not; of unsynced names the first
+//! few. After a sync that failed nobody knows what is durable: the kernel may have dropped what it could not write,
+//! and the next sync will not say so.
+//!
+//! All calls block. Callers run them on a thread of their own or on [`Compute`](crate::Compute), never on an I/O
+//! thread.
 
 mod local;
 mod memory;
@@ -14,45 +19,58 @@ mod memory;
 use std::fmt;
 use std::io;
 
-use async_trait::async_trait;
-
 pub use local::LocalDisk;
-pub use memory::MemoryDisk;
+pub use memory::{MemoryDisk, SECTOR};
 
 use crate::code::{Code, Coded};
 
 /// One flat folder of files. Names are checked: no path separators, no leading dot.
-#[async_trait]
 pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Makes an empty file; refuses a name that exists.
-    async fn create_new(&self, name: &str) -> Result<(), DiskError>;
+    fn create_new(&self, name: &str) -> Result<(), DiskError>;
 
-    /// Adds bytes at the end of a file that exists, and says at which offset they begin. Appends do not mix.
-    async fn append(&self, name: &str, bytes: Vec<u8>) -> Result<u64, DiskError>;
+    /// Makes a file of so many zeros, written out and synced, so that later writes inside it change nothing but
+    /// bytes; refuses a name that exists. Slow. After a crash inside it the file may be shorter.
+    fn create_zeroed(&self, name: &str, length: u64) -> Result<(), DiskError>;
 
-    /// Reads at most `length` bytes from `offset`; fewer where the file ends.
-    async fn read_at(&self, name: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError>;
+    /// Writes the parts one after the other from `offset` on, growing the file if need be.
+    fn write_at(&self, name: &str, offset: u64, parts: &[&[u8]]) -> Result<(), DiskError>;
+
+    /// Reads from `offset` until the buffer is full or the file ends, and says how much was read.
+    fn read_at(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<usize, DiskError>;
+
+    /// Makes the bytes and the length of a file durable.
+    fn sync(&self, name: &str) -> Result<(), DiskError>;
 
     /// Puts a whole file there, in place of any that was, atomically and durably.
-    async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), DiskError>;
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError>;
 
     /// Gives a file another name, in place of any file that had it.
-    async fn rename(&self, from: &str, to: &str) -> Result<(), DiskError>;
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError>;
 
     /// Removes a file that exists.
-    async fn remove(&self, name: &str) -> Result<(), DiskError>;
+    fn remove(&self, name: &str) -> Result<(), DiskError>;
 
     /// All names, in order.
-    async fn list(&self) -> Result<Vec<String>, DiskError>;
+    fn list(&self) -> Result<Vec<String>, DiskError>;
 
     /// The length of a file in bytes.
-    async fn len(&self, name: &str) -> Result<u64, DiskError>;
-
-    /// Makes the bytes of a file durable.
-    async fn sync(&self, name: &str) -> Result<(), DiskError>;
+    fn len(&self, name: &str) -> Result<u64, DiskError>;
 
     /// Makes all names durable.
-    async fn sync_dir(&self) -> Result<(), DiskError>;
+    fn sync_dir(&self) -> Result<(), DiskError>;
+
+    /// How many more bytes the disk holds.
+    fn free(&self) -> Result<u64, DiskError>;
+
+    /// A whole file.
+    fn read(&self, name: &str) -> Result<Vec<u8>, DiskError> {
+        let length = self.len(name)?;
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let read = self.read_at(name, 0, &mut bytes)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
 }
 
 /// Why a disk did not do what it was asked.
@@ -88,6 +106,12 @@ pub enum DiskError {
         /// The name.
         name: String,
     },
+    /// Another process has the folder.
+    #[error("{name} is in use by another process; each process needs a folder of its own")]
+    Locked {
+        /// The folder.
+        name: String,
+    },
     /// Anything else the disk said.
     #[error("cannot {op} {name}")]
     Io {
@@ -116,7 +140,7 @@ impl Coded for DiskError {
     fn code(&self) -> Code {
         match self {
             Self::NotFound { .. } => Code::NotFound,
-            Self::Exists { .. } => Code::Conflict,
+            Self::Exists { .. } | Self::Locked { .. } => Code::Conflict,
             Self::Full { .. } => Code::Exhausted,
             Self::BadName { .. } => Code::Invalid,
             Self::Io { .. } => Code::Internal,

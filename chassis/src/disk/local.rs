@@ -1,70 +1,75 @@
 //! A folder of the file system.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-
-use async_trait::async_trait;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Disk, DiskError, check};
-use crate::compute::Compute;
 
-/// Files being written whole, not yet renamed to their names. No other name begins with a dot.
+/// Files being written whole, not yet renamed to their names. No other name begins with a dot, but [`LOCK`].
 const UNFINISHED: &str = ".unfinished-";
+/// Held locked while a process has the folder; the kernel lets go when the process ends, however it does.
+const LOCK: &str = ".lock";
+/// Handles kept open; beyond it they are closed and opened again when needed.
+const MAX_OPEN: usize = 512;
+/// What one `pwritev` takes.
+const MAX_PARTS: usize = 1024;
 
-/// A folder of the file system. Calls block on the threads of a [`Compute`], never on the caller's.
+/// A folder of the file system, owned by one process at a time. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LocalDisk {
     folder: Arc<Folder>,
-    compute: Compute,
 }
 
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// Held while a file grows or is put in place, so that appends do not mix.
-    growing: Mutex<()>,
+    _lock: File,
+    /// Open files by name. Held while names change, so that no handle is found under a name that it lost.
+    open: Mutex<BTreeMap<String, Arc<File>>>,
 }
 
 impl LocalDisk {
-    /// Opens a folder, making it if need be, and clears what an earlier process left unfinished.
-    pub async fn open(path: impl Into<PathBuf>, compute: Compute) -> Result<Self, DiskError> {
-        let folder = Arc::new(Folder { path: path.into(), growing: Mutex::new(()) });
-        let disk = Self { folder, compute };
-        disk.run("open", "", |folder, _| folder.prepare()).await?;
-        Ok(disk)
+    /// Opens a folder, making it if need be, and clears what an earlier process left unfinished. Refuses a folder
+    /// that is open already.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, DiskError> {
+        let path = path.into();
+        let shown = path.to_string_lossy().into_owned();
+        let fail = |error| DiskError::of("open", &shown, error);
+        std::fs::create_dir_all(&path).map_err(fail)?;
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path.join(LOCK));
+        let lock = lock.map_err(fail)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(DiskError::Locked { name: shown }),
+            Err(TryLockError::Error(error)) => return Err(fail(error)),
+        }
+        let folder = Folder { path, _lock: lock, open: Mutex::default() };
+        folder.clear().map_err(fail)?;
+        Ok(Self { folder: Arc::new(folder) })
     }
 
-    /// Runs one call on the folder. An empty name is the folder itself.
-    async fn run<R: Send + 'static>(
+    /// Runs one call on the folder itself.
+    fn run<R>(&self, op: &'static str, call: impl FnOnce(&Folder) -> io::Result<R>) -> Result<R, DiskError> {
+        call(&self.folder).map_err(|error| DiskError::of(op, &self.folder.path.to_string_lossy(), error))
+    }
+
+    fn run_on<R>(
         &self,
         op: &'static str,
         name: &str,
-        call: impl FnOnce(&Folder, &str) -> io::Result<R> + Send + 'static,
-    ) -> Result<R, DiskError> {
-        let (folder, file) = (Arc::clone(&self.folder), name.to_owned());
-        let done = self.compute.run(move || call(&folder, &file)).await;
-        let done = done.unwrap_or_else(|error| Err(io::Error::other(error)));
-        let shown =
-            if name.is_empty() { self.folder.path.to_string_lossy().into_owned() } else { name.to_owned() };
-        done.map_err(|error| DiskError::of(op, &shown, error))
-    }
-
-    async fn run_on<R: Send + 'static>(
-        &self,
-        op: &'static str,
-        name: &str,
-        call: impl FnOnce(&Folder, &str) -> io::Result<R> + Send + 'static,
+        call: impl FnOnce(&Folder) -> io::Result<R>,
     ) -> Result<R, DiskError> {
         check(name)?;
-        self.run(op, name, call).await
+        call(&self.folder).map_err(|error| DiskError::of(op, name, error))
     }
 }
 
 impl Folder {
-    fn prepare(&self) -> io::Result<()> {
-        std::fs::create_dir_all(&self.path)?;
+    fn clear(&self) -> io::Result<()> {
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
             if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
@@ -78,30 +83,72 @@ impl Folder {
         self.path.join(name)
     }
 
-    fn append(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
-        let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut file = OpenOptions::new().append(true).open(self.at(name))?;
-        let offset = file.metadata()?.len();
-        if let Err(error) = file.write_all(bytes) {
-            // A half-written tail would be taken for data; if this fails too, the first error says why.
-            let _ = file.set_len(offset);
-            return Err(error);
-        }
-        Ok(offset)
+    fn handles(&self) -> MutexGuard<'_, BTreeMap<String, Arc<File>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read_at(&self, name: &str, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-        let mut file = File::open(self.at(name))?;
-        let left = file.metadata()?.len().saturating_sub(offset);
-        let length = u64::try_from(length).unwrap_or(u64::MAX).min(left);
-        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-        file.seek(SeekFrom::Start(offset))?;
-        file.take(length).read_to_end(&mut bytes)?;
-        Ok(bytes)
+    fn file(&self, name: &str) -> io::Result<Arc<File>> {
+        let mut open = self.handles();
+        if let Some(file) = open.get(name) {
+            return Ok(Arc::clone(file));
+        }
+        let file = Arc::new(OpenOptions::new().read(true).write(true).open(self.at(name))?);
+        if open.len() >= MAX_OPEN {
+            open.clear();
+        }
+        open.insert(name.to_owned(), Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn create_zeroed(&self, name: &str, length: u64) -> io::Result<()> {
+        let file = File::create_new(self.at(name))?;
+        let zeros = vec![0; 1 << 20];
+        let mut done = 0;
+        while done < length {
+            let part = (length - done).min(zeros.len() as u64);
+            file.write_all_at(&zeros[..part as usize], done)?;
+            done += part;
+        }
+        file.sync_all()
+    }
+
+    fn write_at(&self, name: &str, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let file = self.file(name)?;
+        let mut slices: Vec<_> =
+            parts.iter().filter(|part| !part.is_empty()).map(|part| IoSlice::new(part)).collect();
+        let mut rest = slices.as_mut_slice();
+        while !rest.is_empty() {
+            let window = rest.len().min(MAX_PARTS);
+            let written = match rustix::io::pwritev(&*file, &rest[..window], offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other?,
+            };
+            offset += written as u64;
+            IoSlice::advance_slices(&mut rest, written);
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, name: &str, mut offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let file = self.file(name)?;
+        let mut done = 0;
+        while done < into.len() {
+            match file.read_at(&mut into[done..], offset) {
+                Ok(0) => break,
+                Ok(read) => {
+                    done += read;
+                    offset += read as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.handles();
         let unfinished = self.at(&format!("{UNFINISHED}{name}"));
         let put = || {
             let mut file = File::create(&unfinished)?;
@@ -110,10 +157,27 @@ impl Folder {
             std::fs::rename(&unfinished, self.at(name))?;
             self.sync_dir()
         };
+        open.remove(name);
         put().inspect_err(|_| {
             // Gone already if the rename was done; otherwise cleared at the next start at the latest.
             let _ = std::fs::remove_file(&unfinished);
         })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut open = self.handles();
+        std::fs::rename(self.at(from), self.at(to))?;
+        match open.remove(from) {
+            Some(file) => open.insert(to.to_owned(), file),
+            None => open.remove(to),
+        };
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut open = self.handles();
+        open.remove(name);
+        std::fs::remove_file(self.at(name))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -132,58 +196,60 @@ impl Folder {
     fn sync_dir(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
+
+    fn free(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.path)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
 }
 
-#[async_trait]
 impl Disk for LocalDisk {
-    async fn create_new(&self, name: &str) -> Result<(), DiskError> {
-        self.run_on("create", name, |folder, name| File::create_new(folder.at(name)).map(drop)).await
+    fn create_new(&self, name: &str) -> Result<(), DiskError> {
+        self.run_on("create", name, |folder| File::create_new(folder.at(name)).map(drop))
     }
 
-    async fn append(&self, name: &str, bytes: Vec<u8>) -> Result<u64, DiskError> {
-        self.run_on("append to", name, move |folder, name| folder.append(name, &bytes)).await
+    fn create_zeroed(&self, name: &str, length: u64) -> Result<(), DiskError> {
+        self.run_on("create", name, |folder| folder.create_zeroed(name, length))
     }
 
-    async fn read_at(&self, name: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
-        self.run_on("read", name, move |folder, name| folder.read_at(name, offset, length)).await
+    fn write_at(&self, name: &str, offset: u64, parts: &[&[u8]]) -> Result<(), DiskError> {
+        self.run_on("write to", name, |folder| folder.write_at(name, offset, parts))
     }
 
-    async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), DiskError> {
-        self.run_on("write", name, move |folder, name| folder.write(name, &bytes)).await
+    fn read_at(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
+        self.run_on("read", name, |folder| folder.read_at(name, offset, into))
     }
 
-    async fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+    fn sync(&self, name: &str) -> Result<(), DiskError> {
+        self.run_on("sync", name, |folder| folder.file(name)?.sync_data())
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        self.run_on("write", name, |folder| folder.write(name, bytes))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         check(to)?;
-        let to = to.to_owned();
-        self.run_on("rename", from, move |folder, from| std::fs::rename(folder.at(from), folder.at(&to)))
-            .await
+        self.run_on("rename", from, |folder| folder.rename(from, to))
     }
 
-    async fn remove(&self, name: &str) -> Result<(), DiskError> {
-        self.run_on("remove", name, |folder, name| std::fs::remove_file(folder.at(name))).await
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        self.run_on("remove", name, |folder| folder.remove(name))
     }
 
-    async fn list(&self) -> Result<Vec<String>, DiskError> {
-        self.run("list", "", |folder, _| folder.list()).await
+    fn list(&self) -> Result<Vec<String>, DiskError> {
+        self.run("list", Folder::list)
     }
 
-    async fn len(&self, name: &str) -> Result<u64, DiskError> {
-        self.run_on("measure", name, |folder, name| length(&folder.at(name))).await
+    fn len(&self, name: &str) -> Result<u64, DiskError> {
+        self.run_on("measure", name, |folder| std::fs::metadata(folder.at(name)).map(|data| data.len()))
     }
 
-    async fn sync(&self, name: &str) -> Result<(), DiskError> {
-        // Another descriptor than the one that wrote, but the same file: the kernel syncs files.
-        self.run_on("sync", name, |folder, name| {
-            OpenOptions::new().append(true).open(folder.at(name))?.sync_data()
-        })
-        .await
+    fn sync_dir(&self) -> Result<(), DiskError> {
+        self.run("sync", Folder::sync_dir)
     }
 
-    async fn sync_dir(&self) -> Result<(), DiskError> {
-        self.run("sync", "", |folder, _| folder.sync_dir()).await
+    fn free(&self) -> Result<u64, DiskError> {
+        self.run("measure", Folder::free)
     }
-}
-
-fn length(path: &Path) -> io::Result<u64> {
-    std::fs::metadata(path).map(|data| data.len())
 }

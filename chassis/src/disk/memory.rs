@@ -1,14 +1,15 @@
-//! A disk in memory that can crash, fill up and rot.
+//! A disk in memory that can lose power, fill up, lie and rot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use async_trait::async_trait;
-
 use super::{Disk, DiskError, check};
 use crate::random::Random;
+
+/// What survives a loss of power, or does not, as a whole.
+pub const SECTOR: usize = 512;
 
 /// A simulated disk. Clones are handles of one boot of one machine: after [`MemoryDisk::crash`] the old handles do
 /// nothing but fail, as the calls of a dead process do.
@@ -18,7 +19,7 @@ pub struct MemoryDisk {
     boot: u64,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Platter {
     boot: u64,
     next_file: u64,
@@ -29,18 +30,33 @@ struct Platter {
     /// Changes of names since the last sync of the folder, in order.
     renamings: Vec<Naming>,
     capacity: Option<u64>,
-    failing_syncs: u64,
+    faults: Faults,
 }
 
-#[derive(Default)]
+/// What is to go wrong, and how far we are.
+#[derive(Clone, Default)]
+struct Faults {
+    /// Changing calls since the disk was made.
+    operations: u64,
+    /// Changing calls until the power goes, inside the one after them.
+    power: Option<u64>,
+    dark: bool,
+    failing_syncs: u64,
+    lost_writes: u64,
+}
+
+#[derive(Clone, Default)]
 struct Contents {
     durable: Vec<u8>,
     /// Everything, as a running process sees it.
     seen: Vec<u8>,
-    /// Where each write since the last sync begins and ends in `seen`.
-    unsynced: Vec<(usize, usize)>,
+    /// Sectors that differ, perhaps, and may yet reach the platter.
+    dirty: BTreeSet<usize>,
+    /// The power went while it was being made: any part of it may be there.
+    unfinished: bool,
 }
 
+#[derive(Clone)]
 enum Naming {
     Link(String, u64),
     Unlink(String),
@@ -55,14 +71,12 @@ impl MemoryDisk {
         Self { platter: Arc::default(), boot: 0 }
     }
 
-    /// Loss of power, and the disk as the next boot finds it. Each unsynced write survives whole, torn or not at
-    /// all, for itself; where one is lost and a later one is not, zeros lie between. Of the unsynced changes of
-    /// names the first few survive, as in a journal. The seed decides.
+    /// Loss of power, and the disk as the next boot finds it. Of the unsynced sectors any survive; of the unsynced
+    /// changes of names the first few, as in a journal. The seed decides. Faults that were ordered are forgotten.
     #[must_use = "the old handles are dead"]
     pub fn crash(&self, seed: u64) -> Self {
         let random = Random::seeded(seed);
         let mut platter = self.lock();
-        platter.boot += 1;
         let kept = random.below(platter.renamings.len() as u64 + 1) as usize;
         let renamings = std::mem::take(&mut platter.renamings);
         let mut names = platter.durable_names.clone();
@@ -75,7 +89,31 @@ impl MemoryDisk {
             contents.lose_power(&random);
         }
         platter.forget_nameless();
-        Self { platter: Arc::clone(&self.platter), boot: platter.boot }
+        self.boot(&mut platter)
+    }
+
+    /// The process died, the machine did not: nothing is lost, nothing more is durable.
+    #[must_use = "the old handles are dead"]
+    pub fn restart(&self) -> Self {
+        self.boot(&mut self.lock())
+    }
+
+    /// Another disk, as this one would be after a loss of power. This one goes on.
+    #[must_use]
+    pub fn fork(&self, seed: u64) -> Self {
+        let copy = self.lock().clone();
+        Self { platter: Arc::new(Mutex::new(copy)), boot: self.boot }.crash(seed)
+    }
+
+    /// The power goes inside the changing call after the next `operations` of them: a write may be there in part, a
+    /// new name may be there or not, and everything fails until [`MemoryDisk::crash`].
+    pub fn lose_power_after(&self, operations: u64) {
+        self.lock().faults.power = Some(operations);
+    }
+
+    /// How many changing calls were made, of all boots.
+    pub fn operations(&self) -> u64 {
+        self.lock().faults.operations
     }
 
     /// From now on the disk holds at most so many bytes.
@@ -83,9 +121,15 @@ impl MemoryDisk {
         self.lock().capacity = bytes;
     }
 
-    /// Makes the next `count` syncs fail, of files and of the folder.
+    /// Makes the next `count` syncs fail, of files and of the folder. What such a sync of a file should have made
+    /// durable never will be, though later syncs succeed.
     pub fn fail_syncs(&self, count: u64) {
-        self.lock().failing_syncs = count;
+        self.lock().faults.failing_syncs = count;
+    }
+
+    /// Makes the next `count` writes lies: they are read back, synced, and gone after a crash.
+    pub fn lose_writes(&self, count: u64) {
+        self.lock().faults.lost_writes = count;
     }
 
     /// Flips one bit of a file, as rot does; says whether there was such a bit.
@@ -102,6 +146,12 @@ impl MemoryDisk {
         at < contents.seen.len()
     }
 
+    fn boot(&self, platter: &mut Platter) -> Self {
+        platter.boot += 1;
+        platter.faults = Faults { operations: platter.faults.operations, ..Faults::default() };
+        Self { platter: Arc::clone(&self.platter), boot: platter.boot }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Platter> {
         self.platter.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,22 +164,27 @@ impl MemoryDisk {
         call: impl FnOnce(&mut Platter) -> io::Result<R>,
     ) -> Result<R, DiskError> {
         let mut platter = self.lock();
-        let done = if platter.boot == self.boot {
-            call(&mut platter)
+        let done = if platter.boot != self.boot || platter.faults.dark {
+            Err(no_power())
         } else {
-            Err(io::Error::other("this process has lost power"))
+            call(&mut platter)
         };
         done.map_err(|error| DiskError::of(op, name, error))
     }
 
-    fn run_on<R>(
+    /// Runs one call on a file. One that changes something is told whether the power goes meanwhile.
+    fn change<R>(
         &self,
         op: &'static str,
         name: &str,
-        call: impl FnOnce(&mut Platter) -> io::Result<R>,
+        call: impl FnOnce(&mut Platter, bool) -> io::Result<R>,
     ) -> Result<R, DiskError> {
         check(name)?;
-        self.run(op, name, call)
+        self.run(op, name, |platter| {
+            let dying = platter.faults.step();
+            let done = call(platter, dying)?;
+            if dying { Err(no_power()) } else { Ok(done) }
+        })
     }
 }
 
@@ -148,6 +203,33 @@ impl fmt::Debug for MemoryDisk {
     }
 }
 
+fn no_power() -> io::Error {
+    io::Error::other("this process has lost power")
+}
+
+// === impl Faults ===
+
+impl Faults {
+    /// Counts a changing call; says whether the power goes inside it.
+    fn step(&mut self) -> bool {
+        self.operations += 1;
+        match &mut self.power {
+            Some(0) => self.dark = true,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.dark
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.failing_syncs > 0 {
+            self.failing_syncs -= 1;
+            return Err(io::Error::other("the disk failed to sync"));
+        }
+        Ok(())
+    }
+}
+
 // === impl Platter ===
 
 impl Platter {
@@ -161,25 +243,39 @@ impl Platter {
         self.renamings.push(naming);
     }
 
-    fn make_file(&mut self) -> u64 {
+    fn create(&mut self, name: &str, zeros: u64, unfinished: bool) -> io::Result<()> {
+        if self.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.reserve(zeros)?;
+        let bytes = vec![0; zeros as usize];
+        self.put(name, Contents { durable: bytes.clone(), seen: bytes, unfinished, ..Contents::default() });
+        Ok(())
+    }
+
+    fn put(&mut self, name: &str, contents: Contents) {
         self.next_file += 1;
-        self.files.insert(self.next_file, Contents::default());
-        self.next_file
+        self.files.insert(self.next_file, contents);
+        self.name(Naming::Link(name.to_owned(), self.next_file));
     }
 
-    fn reserve(&self, more: usize) -> io::Result<()> {
+    fn free(&self) -> u64 {
         let used: usize = self.files.values().map(|contents| contents.seen.len()).sum();
-        match self.capacity {
-            Some(capacity) if (used + more) as u64 > capacity => Err(io::ErrorKind::StorageFull.into()),
-            _ => Ok(()),
-        }
+        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used as u64))
     }
 
-    fn may_sync(&mut self) -> io::Result<()> {
-        if self.failing_syncs > 0 {
-            self.failing_syncs -= 1;
-            return Err(io::Error::other("the disk failed to sync"));
-        }
+    fn reserve(&self, more: u64) -> io::Result<()> {
+        if more > self.free() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn write_at(&mut self, name: &str, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let begin = offset as usize;
+        let end = begin + parts.iter().map(|part| part.len()).sum::<usize>();
+        let grown = end.saturating_sub(self.file(name)?.seen.len());
+        self.reserve(grown as u64)?;
+        let lost = self.faults.lost_writes > 0;
+        self.faults.lost_writes = self.faults.lost_writes.saturating_sub(1);
+        self.file(name)?.write_at(begin, parts, lost);
         Ok(())
     }
 
@@ -191,7 +287,8 @@ impl Platter {
 
     /// Frees the files that no name leads to, now or after a crash.
     fn forget_nameless(&mut self) {
-        let mut named: Vec<u64> = self.names.values().chain(self.durable_names.values()).copied().collect();
+        let mut named: BTreeSet<u64> =
+            self.names.values().chain(self.durable_names.values()).copied().collect();
         named.extend(self.renamings.iter().filter_map(|naming| match naming {
             Naming::Link(_, file) => Some(*file),
             Naming::Unlink(_) | Naming::Rename(..) => None,
@@ -199,15 +296,13 @@ impl Platter {
         self.files.retain(|file, _| named.contains(file));
     }
 
-    fn write(&mut self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
-        self.reserve(bytes.len())?;
-        self.may_sync()?;
-        let file = self.make_file();
-        let contents = self.files.get_mut(&file).expect("just made");
-        contents.durable.clone_from(&bytes);
-        contents.seen = bytes;
-        self.name(Naming::Link(name.to_owned(), file));
-        self.sync_names();
+    fn write(&mut self, name: &str, bytes: &[u8], dying: bool) -> io::Result<()> {
+        self.reserve(bytes.len() as u64)?;
+        self.faults.sync()?;
+        self.put(name, Contents { durable: bytes.to_vec(), seen: bytes.to_vec(), ..Contents::default() });
+        if !dying {
+            self.sync_names();
+        }
         Ok(())
     }
 }
@@ -230,64 +325,114 @@ impl Naming {
     }
 }
 
+// === impl Contents ===
+
 impl Contents {
-    fn lose_power(&mut self, random: &Random) {
-        for (begin, end) in std::mem::take(&mut self.unsynced) {
-            let end = match random.below(3) {
-                0 => continue,
-                1 => begin + random.below((end - begin) as u64 + 1) as usize,
-                _ => end,
-            };
-            if self.durable.len() < end {
-                self.durable.resize(end, 0);
+    fn write_at(&mut self, begin: usize, parts: &[&[u8]], lost: bool) {
+        let mut at = begin;
+        for part in parts {
+            let end = at + part.len();
+            if self.seen.len() < end {
+                self.seen.resize(end, 0);
             }
-            self.durable[begin..end].copy_from_slice(&self.seen[begin..end]);
+            self.seen[at..end].copy_from_slice(part);
+            at = end;
+        }
+        if at > begin {
+            let sectors = begin / SECTOR..=(at - 1) / SECTOR;
+            if lost {
+                self.dirty.retain(|sector| !sectors.contains(sector));
+            } else {
+                self.dirty.extend(sectors);
+            }
+        }
+    }
+
+    fn settle(&mut self, sector: usize) {
+        let (begin, end) = (sector * SECTOR, ((sector + 1) * SECTOR).min(self.seen.len()));
+        if self.durable.len() < end {
+            self.durable.resize(end, 0);
+        }
+        self.durable[begin..end].copy_from_slice(&self.seen[begin..end]);
+    }
+
+    fn sync(&mut self) {
+        self.unfinished = false;
+        for sector in std::mem::take(&mut self.dirty) {
+            self.settle(sector);
+        }
+    }
+
+    fn lose_power(&mut self, random: &Random) {
+        if std::mem::take(&mut self.unfinished) {
+            let length = random.below(self.durable.len() as u64 + 1) as usize;
+            self.durable.truncate(length);
+            self.dirty.clear();
+        }
+        let dirty = std::mem::take(&mut self.dirty);
+        if !dirty.is_empty() {
+            // Wholly lost and wholly kept are as likely as torn: each is a different trap.
+            let (way, first) = (random.below(4), random.below(dirty.len() as u64 + 1) as usize);
+            for (number, sector) in dirty.into_iter().enumerate() {
+                let kept = match way {
+                    0 => false,
+                    1 => true,
+                    2 => number < first,
+                    _ => random.below(2) == 0,
+                };
+                if kept {
+                    self.settle(sector);
+                }
+            }
         }
         self.seen.clone_from(&self.durable);
     }
 }
 
-#[async_trait]
 impl Disk for MemoryDisk {
-    async fn create_new(&self, name: &str) -> Result<(), DiskError> {
-        self.run_on("create", name, |platter| {
-            if platter.names.contains_key(name) {
-                return Err(io::ErrorKind::AlreadyExists.into());
-            }
-            let file = platter.make_file();
-            platter.name(Naming::Link(name.to_owned(), file));
-            Ok(())
-        })
+    fn create_new(&self, name: &str) -> Result<(), DiskError> {
+        self.change("create", name, |platter, _| platter.create(name, 0, false))
     }
 
-    async fn append(&self, name: &str, bytes: Vec<u8>) -> Result<u64, DiskError> {
-        self.run_on("append to", name, |platter| {
-            platter.file(name)?;
-            platter.reserve(bytes.len())?;
-            let contents = platter.file(name)?;
-            let begin = contents.seen.len();
-            contents.seen.extend_from_slice(&bytes);
-            contents.unsynced.push((begin, contents.seen.len()));
-            Ok(begin as u64)
-        })
+    fn create_zeroed(&self, name: &str, length: u64) -> Result<(), DiskError> {
+        self.change("create", name, |platter, dying| platter.create(name, length, dying))
     }
 
-    async fn read_at(&self, name: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
-        self.run_on("read", name, |platter| {
+    fn write_at(&self, name: &str, offset: u64, parts: &[&[u8]]) -> Result<(), DiskError> {
+        self.change("write to", name, |platter, _| platter.write_at(name, offset, parts))
+    }
+
+    fn read_at(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
+        check(name)?;
+        self.run("read", name, |platter| {
             let seen = &platter.file(name)?.seen;
             let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(seen.len());
-            let end = begin.saturating_add(length).min(seen.len());
-            Ok(seen[begin..end].to_vec())
+            let read = into.len().min(seen.len() - begin);
+            into[..read].copy_from_slice(&seen[begin..begin + read]);
+            Ok(read)
         })
     }
 
-    async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), DiskError> {
-        self.run_on("write", name, |platter| platter.write(name, bytes))
+    fn sync(&self, name: &str) -> Result<(), DiskError> {
+        self.change("sync", name, |platter, dying| {
+            let failed = platter.faults.sync();
+            let contents = platter.file(name)?;
+            if failed.is_err() {
+                contents.dirty.clear();
+            } else if !dying {
+                contents.sync();
+            }
+            failed
+        })
     }
 
-    async fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        self.change("write", name, |platter, dying| platter.write(name, bytes, dying))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         check(to)?;
-        self.run_on("rename", from, |platter| {
+        self.change("rename", from, |platter, _| {
             platter.file(from)?;
             if from != to {
                 platter.name(Naming::Rename(from.to_owned(), to.to_owned()));
@@ -296,38 +441,34 @@ impl Disk for MemoryDisk {
         })
     }
 
-    async fn remove(&self, name: &str) -> Result<(), DiskError> {
-        self.run_on("remove", name, |platter| {
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        self.change("remove", name, |platter, _| {
             platter.file(name)?;
             platter.name(Naming::Unlink(name.to_owned()));
             Ok(())
         })
     }
 
-    async fn list(&self) -> Result<Vec<String>, DiskError> {
+    fn list(&self) -> Result<Vec<String>, DiskError> {
         self.run("list", "the disk", |platter| Ok(platter.names.keys().cloned().collect()))
     }
 
-    async fn len(&self, name: &str) -> Result<u64, DiskError> {
-        self.run_on("measure", name, |platter| Ok(platter.file(name)?.seen.len() as u64))
+    fn len(&self, name: &str) -> Result<u64, DiskError> {
+        check(name)?;
+        self.run("measure", name, |platter| Ok(platter.file(name)?.seen.len() as u64))
     }
 
-    async fn sync(&self, name: &str) -> Result<(), DiskError> {
-        self.run_on("sync", name, |platter| {
-            platter.file(name)?;
-            platter.may_sync()?;
-            let contents = platter.file(name)?;
-            contents.durable.clone_from(&contents.seen);
-            contents.unsynced.clear();
+    fn sync_dir(&self) -> Result<(), DiskError> {
+        self.change("sync", "folder", |platter, dying| {
+            platter.faults.sync()?;
+            if !dying {
+                platter.sync_names();
+            }
             Ok(())
         })
     }
 
-    async fn sync_dir(&self) -> Result<(), DiskError> {
-        self.run("sync", "the disk", |platter| {
-            platter.may_sync()?;
-            platter.sync_names();
-            Ok(())
-        })
+    fn free(&self) -> Result<u64, DiskError> {
+        self.run("measure", "the disk", |platter| Ok(platter.free()))
     }
 }

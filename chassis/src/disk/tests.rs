@@ -1,150 +1,247 @@
 //! What every disk must do, and what only the simulated one can.
 
+use std::collections::BTreeSet;
+
 use super::*;
-use crate::compute::Compute;
 
-async fn disk_conformance(disk: &dyn Disk) {
-    assert_eq!(disk.list().await.unwrap(), Vec::<String>::new());
-    assert!(matches!(disk.append("log", vec![1]).await, Err(DiskError::NotFound { .. })));
-    assert!(matches!(disk.read_at("log", 0, 1).await, Err(DiskError::NotFound { .. })));
-    assert!(matches!(disk.sync("log").await, Err(DiskError::NotFound { .. })));
+fn read(disk: &dyn Disk, name: &str) -> Vec<u8> {
+    disk.read(name).unwrap()
+}
 
-    disk.create_new("log").await.unwrap();
-    let taken = disk.create_new("log").await.unwrap_err();
+fn disk_conformance(disk: &dyn Disk) {
+    assert_eq!(disk.list().unwrap(), Vec::<String>::new());
+    assert!(matches!(disk.write_at("log", 0, &[b"x"]), Err(DiskError::NotFound { .. })));
+    assert!(matches!(disk.read_at("log", 0, &mut [0]), Err(DiskError::NotFound { .. })));
+    assert!(matches!(disk.sync("log"), Err(DiskError::NotFound { .. })));
+    assert!(matches!(disk.len("log"), Err(DiskError::NotFound { .. })));
+    assert!(disk.free().unwrap() > 1 << 20);
+
+    disk.create_new("log").unwrap();
+    let taken = disk.create_new("log").unwrap_err();
     assert_eq!(
         (taken.code(), taken.to_string().as_str()),
         (Code::Conflict, "cannot create log: it exists already")
     );
-    assert_eq!(disk.append("log", b"hello ".to_vec()).await.unwrap(), 0);
-    assert_eq!(disk.append("log", b"world".to_vec()).await.unwrap(), 6);
-    assert_eq!(disk.len("log").await.unwrap(), 11);
-    assert_eq!(disk.read_at("log", 4, 3).await.unwrap(), b"o w");
-    assert_eq!(disk.read_at("log", 9, 100).await.unwrap(), b"ld");
-    assert_eq!(disk.read_at("log", 100, usize::MAX).await.unwrap(), b"");
-    disk.sync("log").await.unwrap();
+    disk.write_at("log", 0, &[b"hello", b"", b" "]).unwrap();
+    disk.write_at("log", 6, &[b"world"]).unwrap();
+    assert_eq!((disk.len("log").unwrap(), read(disk, "log")), (11, b"hello world".to_vec()));
+    disk.write_at("log", 13, &[b"!"]).unwrap();
+    disk.write_at("log", 0, &[b"H"]).unwrap();
+    let mut buffer = [9; 20];
+    assert_eq!(disk.read_at("log", 8, &mut buffer).unwrap(), 6);
+    assert_eq!(buffer[..7], *b"rld\0\0!\x09");
+    assert_eq!(disk.read_at("log", 100, &mut buffer).unwrap(), 0);
+    disk.sync("log").unwrap();
 
-    disk.write("vote", b"one".to_vec()).await.unwrap();
-    disk.write("vote", b"two!".to_vec()).await.unwrap();
-    assert_eq!(disk.read_at("vote", 0, 10).await.unwrap(), b"two!");
-    disk.rename("log", "log.old").await.unwrap();
-    disk.rename("vote", "vote").await.unwrap();
-    assert_eq!(disk.list().await.unwrap(), ["log.old", "vote"]);
-    disk.rename("vote", "log.old").await.unwrap();
-    disk.sync_dir().await.unwrap();
-    assert_eq!(disk.read_at("log.old", 0, 10).await.unwrap(), b"two!");
-    assert_eq!(disk.rename("vote", "x").await.unwrap_err().code(), Code::NotFound);
-    disk.remove("log.old").await.unwrap();
-    assert_eq!(disk.remove("log.old").await.unwrap_err().code(), Code::NotFound);
-    assert_eq!(disk.list().await.unwrap(), Vec::<String>::new());
+    let many: Vec<Vec<u8>> = (0..3_000_u32).map(|n| n.to_le_bytes().to_vec()).collect();
+    let parts: Vec<&[u8]> = many.iter().map(Vec::as_slice).collect();
+    disk.create_zeroed("zeros", 20_000).unwrap();
+    assert_eq!(disk.create_zeroed("zeros", 1).unwrap_err().code(), Code::Conflict);
+    disk.write_at("zeros", 4_096, &parts).unwrap();
+    let expected = [vec![0; 4_096], many.concat(), vec![0; 20_000 - 4_096 - 12_000]].concat();
+    assert_eq!(read(disk, "zeros"), expected);
+    disk.remove("zeros").unwrap();
+
+    disk.write("vote", b"one").unwrap();
+    assert_eq!(read(disk, "vote"), b"one");
+    disk.write("vote", b"two!").unwrap();
+    assert_eq!(read(disk, "vote"), b"two!");
+    disk.rename("log", "log.old").unwrap();
+    disk.rename("vote", "vote").unwrap();
+    assert_eq!(disk.list().unwrap(), ["log.old", "vote"]);
+    assert_eq!(read(disk, "log.old").len(), 14);
+    disk.rename("vote", "log.old").unwrap();
+    disk.sync_dir().unwrap();
+    assert_eq!(read(disk, "log.old"), b"two!");
+    assert_eq!(disk.rename("vote", "x").unwrap_err().code(), Code::NotFound);
+    disk.remove("log.old").unwrap();
+    assert_eq!(disk.remove("log.old").unwrap_err().code(), Code::NotFound);
+    assert_eq!(disk.list().unwrap(), Vec::<String>::new());
 
     for name in ["", ".", "..", "a/b", ".hidden", "é"] {
-        assert_eq!(disk.create_new(name).await.unwrap_err().code(), Code::Invalid, "{name:?}");
+        assert_eq!(disk.create_new(name).unwrap_err().code(), Code::Invalid, "{name:?}");
     }
-    assert_eq!(disk.rename("a", "../b").await.unwrap_err().code(), Code::Invalid);
+    assert_eq!(disk.rename("a", "../b").unwrap_err().code(), Code::Invalid);
 }
 
-#[tokio::test]
-async fn both_disks_conform() {
-    disk_conformance(&MemoryDisk::new()).await;
+#[test]
+fn both_disks_conform() {
+    disk_conformance(&MemoryDisk::new());
     let folder = tempfile::tempdir().unwrap();
-    let compute = Compute::threads(std::num::NonZeroUsize::MIN, 4).unwrap();
-    disk_conformance(&LocalDisk::open(folder.path().join("a/b"), compute).await.unwrap()).await;
+    disk_conformance(&LocalDisk::open(folder.path().join("a/b")).unwrap());
 }
 
-#[tokio::test]
-async fn a_local_disk_clears_what_was_left_unfinished_and_keeps_the_rest() {
+#[test]
+fn a_local_disk_clears_what_was_left_unfinished_and_keeps_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(".unfinished-vote"), b"half").unwrap();
     std::fs::write(folder.path().join("vote"), b"whole").unwrap();
-    let disk = LocalDisk::open(folder.path(), Compute::inline()).await.unwrap();
-    assert_eq!(disk.read_at("vote", 0, 9).await.unwrap(), b"whole");
+    let disk = LocalDisk::open(folder.path()).unwrap();
+    assert_eq!(read(&disk, "vote"), b"whole");
     assert!(!folder.path().join(".unfinished-vote").exists());
 }
 
-#[tokio::test]
-async fn what_was_synced_survives_every_crash() {
+#[test]
+fn a_folder_has_one_owner_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = LocalDisk::open(folder.path()).unwrap();
+    let refused = LocalDisk::open(folder.path()).unwrap_err();
+    assert!(matches!(refused, DiskError::Locked { .. }), "{refused}");
+    drop(first);
+    LocalDisk::open(folder.path()).unwrap();
+}
+
+#[test]
+fn a_local_disk_closes_handles_when_there_are_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = LocalDisk::open(folder.path()).unwrap();
+    for number in 0..600_u32 {
+        let name = format!("f{number}");
+        disk.create_new(&name).unwrap();
+        disk.write_at(&name, 0, &[&number.to_le_bytes()]).unwrap();
+    }
+    assert_eq!(read(&disk, "f3"), 3_u32.to_le_bytes());
+}
+
+#[test]
+fn what_was_synced_survives_every_crash() {
     for seed in 0..200 {
         let disk = MemoryDisk::new();
-        disk.create_new("log").await.unwrap();
-        disk.append("log", b"synced".to_vec()).await.unwrap();
-        disk.sync("log").await.unwrap();
-        disk.sync_dir().await.unwrap();
-        disk.append("log", b"not".to_vec()).await.unwrap();
-        disk.write("vote", b"3".to_vec()).await.unwrap();
+        disk.create_zeroed("log", 4_096).unwrap();
+        disk.write_at("log", 0, &[&[7; 1_024]]).unwrap();
+        disk.sync("log").unwrap();
+        disk.sync_dir().unwrap();
+        disk.write_at("log", 1_024, &[&[8; 4_000]]).unwrap();
+        disk.write("vote", b"3").unwrap();
         let disk = disk.crash(seed);
-        assert_eq!(disk.read_at("log", 0, 6).await.unwrap(), b"synced");
-        assert!(disk.len("log").await.unwrap() <= 9);
-        assert_eq!(disk.read_at("vote", 0, 9).await.unwrap(), b"3");
+        assert_eq!(read(&disk, "log")[..1_024], [7; 1_024]);
+        assert!((4_096..=5_024).contains(&disk.len("log").unwrap()));
+        assert_eq!(read(&disk, "vote"), b"3");
     }
 }
 
-#[tokio::test]
-async fn what_was_not_synced_may_be_kept_torn_or_lost() {
-    let mut outcomes = std::collections::BTreeSet::new();
+#[test]
+fn any_sectors_that_were_not_synced_survive() {
+    let mut outcomes = BTreeSet::new();
     for seed in 0..200 {
         let disk = MemoryDisk::new();
-        disk.create_new("log").await.unwrap();
-        disk.sync_dir().await.unwrap();
-        disk.append("log", b"ab".to_vec()).await.unwrap();
-        disk.append("log", b"c".to_vec()).await.unwrap();
-        let disk = disk.crash(seed);
-        outcomes.insert(disk.read_at("log", 0, 9).await.unwrap());
+        disk.create_zeroed("log", 3 * SECTOR as u64).unwrap();
+        disk.sync_dir().unwrap();
+        disk.write_at("log", 0, &[&[1; 3 * SECTOR]]).unwrap();
+        let bytes = read(&disk.crash(seed), "log");
+        let sectors: Vec<u8> = bytes.chunks(SECTOR).map(|sector| sector[0]).collect();
+        assert!(bytes.chunks(SECTOR).all(|sector| sector.iter().all(|byte| *byte == sector[0])));
+        outcomes.insert(sectors);
     }
-    for expected in [&b""[..], b"a", b"ab", b"abc", b"\0\0c", b"a\0c"] {
-        assert!(outcomes.contains(expected), "{expected:?} not among {outcomes:?}");
-    }
+    assert_eq!(outcomes.len(), 8, "{outcomes:?}");
 }
 
-#[tokio::test]
-async fn names_that_were_not_synced_come_back_as_they_were_or_as_they_are() {
-    let mut outcomes = std::collections::BTreeSet::new();
+#[test]
+fn names_that_were_not_synced_come_back_as_they_were_or_as_they_are() {
+    let mut outcomes = BTreeSet::new();
     for seed in 0..50 {
         let disk = MemoryDisk::new();
-        disk.write("new", b"2".to_vec()).await.unwrap();
-        disk.write("old", b"1".to_vec()).await.unwrap();
-        disk.rename("new", "old").await.unwrap();
-        disk.remove("old").await.unwrap();
-        outcomes.insert(disk.crash(seed).list().await.unwrap());
+        disk.write("new", b"2").unwrap();
+        disk.write("old", b"1").unwrap();
+        disk.rename("new", "old").unwrap();
+        disk.remove("old").unwrap();
+        outcomes.insert(disk.crash(seed).list().unwrap());
     }
     let expected: [&[&str]; 3] = [&[], &["new", "old"], &["old"]];
     assert_eq!(outcomes.into_iter().collect::<Vec<_>>(), expected);
 }
 
-#[tokio::test]
-async fn a_dead_process_writes_nothing_and_one_seed_gives_one_crash() {
-    let run = async |seed| {
+#[test]
+fn the_power_goes_inside_a_call() {
+    let (mut written, mut made, mut replaced) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for seed in 0..100 {
         let disk = MemoryDisk::new();
-        disk.create_new("log").await.unwrap();
-        disk.sync_dir().await.unwrap();
-        for byte in 0..20 {
-            disk.append("log", vec![byte; 5]).await.unwrap();
-        }
-        let after = disk.crash(seed);
-        assert_eq!(disk.append("log", vec![0]).await.unwrap_err().code(), Code::Internal);
-        assert!(disk.list().await.is_err());
-        after.read_at("log", 0, 100).await.unwrap()
-    };
-    assert_eq!(run(9).await, run(9).await);
-    assert_ne!(run(9).await, run(10).await);
+        disk.write("log", &[0; 2 * SECTOR]).unwrap();
+        disk.lose_power_after(1);
+        disk.write_at("log", 0, &[b"a"]).unwrap();
+        assert!(disk.write_at("log", SECTOR as u64, &[b"b"]).is_err());
+        assert!(disk.list().is_err() && disk.read("log").is_err());
+        let disk = disk.crash(seed);
+        let bytes = read(&disk, "log");
+        written.insert((bytes[0], bytes[SECTOR]));
+
+        disk.lose_power_after(0);
+        disk.create_zeroed("zeros", 9).unwrap_err();
+        let disk = disk.crash(seed);
+        made.insert(disk.len("zeros").ok());
+
+        disk.lose_power_after(0);
+        disk.write("log", b"new").unwrap_err();
+        let disk = disk.crash(seed);
+        replaced.insert(disk.len("log").unwrap());
+        assert_eq!(disk.operations(), 5);
+    }
+    assert_eq!(written.len(), 4);
+    assert!(made.contains(&None) && made.contains(&Some(9)) && made.len() > 4, "{made:?}");
+    assert_eq!(replaced.into_iter().collect::<Vec<_>>(), [3, 2 * SECTOR as u64]);
 }
 
-#[tokio::test]
-async fn faults_are_told_and_leave_the_file_as_it_was() {
-    let disk = MemoryDisk::new();
-    disk.write("log", vec![0; 4]).await.unwrap();
-    disk.set_capacity(Some(6));
-    assert_eq!(disk.append("log", vec![1; 3]).await.unwrap_err().code(), Code::Exhausted);
-    assert_eq!(disk.write("other", vec![1; 3]).await.unwrap_err().code(), Code::Exhausted);
-    assert_eq!(disk.len("log").await.unwrap(), 4);
-    disk.set_capacity(None);
-    disk.append("log", vec![1; 3]).await.unwrap();
+#[test]
+fn a_dead_process_writes_nothing_and_one_seed_gives_one_crash() {
+    let run = |seed| {
+        let disk = MemoryDisk::new();
+        disk.create_new("log").unwrap();
+        disk.sync_dir().unwrap();
+        for byte in 0..20_u8 {
+            disk.write_at("log", u64::from(byte) * 700, &[&[byte; 700]]).unwrap();
+        }
+        let after = disk.crash(seed);
+        assert_eq!(disk.write_at("log", 0, &[b"x"]).unwrap_err().code(), Code::Internal);
+        assert!(disk.list().is_err());
+        read(&after, "log")
+    };
+    assert_eq!(run(9), run(9));
+    assert_ne!(run(9), run(10));
 
-    disk.fail_syncs(2);
-    assert_eq!(disk.sync("log").await.unwrap_err().code(), Code::Internal);
-    assert!(disk.sync_dir().await.is_err());
-    disk.sync("log").await.unwrap();
+    let disk = MemoryDisk::new();
+    disk.write("log", b"old").unwrap();
+    disk.write_at("log", 0, &[b"new"]).unwrap();
+    let forks: BTreeSet<_> = (0..32).map(|seed| read(&disk.fork(seed), "log")).collect();
+    assert_eq!((forks.len(), read(&disk, "log")), (2, b"new".to_vec()));
+    let after = disk.restart();
+    assert!(disk.list().is_err());
+    assert_eq!(read(&after, "log"), b"new");
+}
+
+#[test]
+fn faults_are_told_and_leave_the_file_as_it_was() {
+    let disk = MemoryDisk::new();
+    disk.write("log", &[0; 4]).unwrap();
+    disk.set_capacity(Some(6));
+    assert_eq!(disk.free().unwrap(), 2);
+    assert_eq!(disk.write_at("log", 4, &[&[1; 3]]).unwrap_err().code(), Code::Exhausted);
+    assert_eq!(disk.write("other", &[1; 3]).unwrap_err().code(), Code::Exhausted);
+    assert_eq!(disk.create_zeroed("other", 3).unwrap_err().code(), Code::Exhausted);
+    assert_eq!(disk.len("log").unwrap(), 4);
+    disk.write_at("log", 0, &[&[1; 4]]).unwrap();
+    disk.set_capacity(None);
+    disk.write_at("log", 4, &[&[1; 3]]).unwrap();
 
     assert!(disk.flip_bit("log", 1, 3));
     assert!(!disk.flip_bit("log", 99, 0) && !disk.flip_bit("nothing", 0, 0));
-    assert_eq!(disk.read_at("log", 0, 9).await.unwrap(), [0, 8, 0, 0, 1, 1, 1]);
+    assert_eq!(read(&disk, "log"), [1, 9, 1, 1, 1, 1, 1]);
+}
+
+#[test]
+fn after_a_sync_that_failed_or_a_write_that_lied_the_bytes_never_become_durable() {
+    let disk = MemoryDisk::new();
+    disk.write("log", &[0; 4]).unwrap();
+    disk.write_at("log", 0, &[b"1"]).unwrap();
+    disk.fail_syncs(2);
+    assert_eq!(disk.sync("log").unwrap_err().code(), Code::Internal);
+    assert!(disk.sync_dir().is_err());
+    disk.sync("log").unwrap();
+    assert_eq!(read(&disk, "log")[0], b'1');
+    let disk = disk.crash(1);
+    assert_eq!(read(&disk, "log")[0], 0);
+
+    disk.lose_writes(1);
+    disk.write_at("log", 0, &[b"1"]).unwrap();
+    disk.sync("log").unwrap();
+    assert_eq!(read(&disk.crash(1), "log")[0], 0);
 }

@@ -1,0 +1,530 @@
+//! One write-ahead log for all raft groups of a node.
+//!
+//! # Files
+//! Segments of 64 MiB, filled with zeros beforehand and recycled by renaming. A segment is a run of *frames*; a frame
+//! is one group commit, written by one call and made durable by one sync. A position counts bytes over all segments.
+//!
+//! # Rules, each for a reason
+//! * A block that is durable is never written again: a torn write cannot hurt what was acknowledged.
+//! * A frame names its own position, the log's salt and the frame before it: old bytes in a recycled file, frames
+//!   that were cut off, and payloads that imitate frames fit nowhere.
+//! * A frame says how far the log was *durable* before it. Damage below that is loss, damage above it is a commit
+//!   that was cut short (E7). What is durable is what a completed sync covers, never the end of what was written.
+//! * The last commit is attested by an empty frame after a while without work, and at close: else damage to it would
+//!   look like a commit cut short.
+//! * A segment's first frame repeats what each group needs of the segments before, so that those may go, oldest
+//!   first, when no entry lives in them. When the log is larger than twice what lives and three segments, what lives
+//!   in the oldest is written forward.
+//! * Whatever was read at a start is synced before anybody votes on it: it may have been in the cache only.
+//! * A failed write or sync is final. Reads go on.
+
+pub(crate) mod frame;
+mod identity;
+mod index;
+mod recover;
+mod segments;
+mod shared;
+mod writer;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use athanor_chassis::compute::{self, ComputeError};
+use athanor_chassis::disk::DiskError;
+use athanor_chassis::{ByteSize, Code, Coded, Disk, Random};
+use bytes::Bytes;
+
+pub use identity::Identity;
+pub use recover::{Damage, Hurt, Recovery};
+
+use frame::{Kind, Line, Row};
+use index::Index;
+use segments::Segments;
+use shared::{Batch, Shared};
+use writer::{Turn, Writer};
+
+/// How large a log's parts are.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Of a segment. A folder keeps the size that it was made with.
+    pub segment: ByteSize,
+    /// Of the payloads of one commit, at most, but for a batch that is larger alone.
+    pub commit: ByteSize,
+    /// Prepared files to keep.
+    pub spares: usize,
+    /// Free space of the disk below which entries are refused.
+    pub reserve: ByteSize,
+    /// Payloads that may wait for their commit, of all groups together.
+    pub waiting: ByteSize,
+    /// Payloads that are kept in memory after their commit, to be read by those who apply them.
+    pub recent: ByteSize,
+}
+
+/// Who commits what waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pump {
+    /// A thread of the log; another prepares files.
+    Thread,
+    /// Whoever submits, at once: for simulations.
+    Inline,
+    /// Whoever calls [`Log::turn`].
+    Hand,
+}
+
+/// One change of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// An entry behind the last one, or in place of one; then those behind it are gone.
+    Entry {
+        /// Whose.
+        group: u32,
+        /// Its place in the group.
+        index: u64,
+        /// Of raft.
+        term: u64,
+        /// Opaque.
+        data: Bytes,
+    },
+    /// The entries from here on are gone.
+    Truncate {
+        /// Whose.
+        group: u32,
+        /// The first that goes.
+        from: u64,
+    },
+    /// The entries up to here are not needed any more.
+    Purge {
+        /// Whose.
+        group: u32,
+        /// The last that goes.
+        index: u64,
+        /// Its term.
+        term: u64,
+    },
+    /// A small state, in place of the one before.
+    State {
+        /// Whose.
+        group: u32,
+        /// Opaque, at most [`MAX_STATE`] bytes.
+        data: Bytes,
+    },
+}
+
+/// What a group's state may have, in bytes: it is repeated in every segment.
+pub const MAX_STATE: usize = 512;
+
+/// An entry as it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its term.
+    pub term: u64,
+    /// What was appended.
+    pub data: Bytes,
+}
+
+/// What a group holds, what waits for its commit included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// The first entry.
+    pub first: u64,
+    /// Behind the last entry; equal to `first` where there is none.
+    pub end: u64,
+    /// Index and term of the last entry, or of the last one that was purged.
+    pub last: Option<(u64, u64)>,
+    /// Index and term of the last one that was purged.
+    pub purged: Option<(u64, u64)>,
+    /// The group's state; empty where none was logged.
+    pub state: Bytes,
+    /// Something durable was lost, now or earlier: a member of a larger group must not vote.
+    pub hurt: bool,
+    /// (first, how many): entries that are gone and not purged.
+    pub lost: Vec<(u64, u64)>,
+}
+
+/// How large a log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Segments in use.
+    pub segments: usize,
+    /// Bytes that live in them.
+    pub live: u64,
+    /// Bytes written since the start.
+    pub written: u64,
+    /// Payloads that wait for their commit.
+    pub waiting: u64,
+}
+
+/// Why something was not logged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// Too little space is left on the disk.
+    #[error(
+        "the disk has {free} free, and {reserve} of it are kept in reserve; free some space, or cut and purge"
+    )]
+    Full {
+        /// Free now.
+        free: ByteSize,
+        /// What is kept.
+        reserve: ByteSize,
+    },
+    /// Too much waits.
+    #[error("{waiting} wait for their commit, the limit is {limit}; try again when the disk has caught up")]
+    Busy {
+        /// What waits.
+        waiting: ByteSize,
+        /// The limit.
+        limit: ByteSize,
+    },
+    /// A batch does not fit into a frame.
+    #[error("a batch has {size}, the limit is {limit}; split it")]
+    TooLarge {
+        /// Of the batch.
+        size: ByteSize,
+        /// The limit.
+        limit: ByteSize,
+    },
+    /// Every segment repeats every group.
+    #[error("the log has {limit} groups, which is the limit for segments of this size")]
+    TooManyGroups {
+        /// The limit.
+        limit: u64,
+    },
+    /// An entry would leave a hole.
+    #[error("group {group} cannot take entry {index}: {}", match .next { Some(next) => format!("the next is {next}"), None => "it was purged".to_owned() })]
+    Hole {
+        /// Whose.
+        group: u32,
+        /// That was submitted.
+        index: u64,
+        /// That would follow.
+        next: Option<u64>,
+    },
+    /// The disk failed; the log takes nothing more until the process is started again.
+    #[error("the log has failed and takes nothing more until a restart: {cause}")]
+    Failed {
+        /// What the disk said.
+        cause: Arc<str>,
+    },
+    /// The log was closed.
+    #[error("the log is closed")]
+    Closed,
+}
+
+/// Why an entry was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Its bytes are damaged or gone.
+    #[error("entry {index} of group {group} is lost")]
+    Lost {
+        /// Whose.
+        group: u32,
+        /// Its place.
+        index: u64,
+    },
+    /// The disk failed.
+    #[error("entry {index} of group {group} was not read")]
+    Disk {
+        /// Whose.
+        group: u32,
+        /// Its place.
+        index: u64,
+        /// What the disk said.
+        source: DiskError,
+    },
+}
+
+/// Why a log was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The folder belongs to another node or cluster.
+    #[error("the folder holds the log of node {} of cluster {:032x}, not of node {} of cluster {:032x}; a wiped disk needs a new node id",
+        found.node, found.cluster, expected.node, expected.cluster)]
+    Foreign {
+        /// Whose it is.
+        found: Identity,
+        /// Who asked.
+        expected: Identity,
+    },
+    /// There are segments, and nothing says whose.
+    #[error(
+        "the folder holds segments but no identity file; restore it, or give the node an empty folder and a new id"
+    )]
+    NoIdentity,
+    /// The identity file is damaged.
+    #[error("the identity file is damaged; restore it, or give the node an empty folder and a new id")]
+    BadIdentity,
+    /// There were segments, and there is none.
+    #[error("all segments are gone; restore them, or give the node an empty folder and a new id")]
+    Missing,
+    /// The configuration cannot be.
+    #[error("segments of {segment} are too small, the least is {least}")]
+    SmallSegments {
+        /// What was configured.
+        segment: ByteSize,
+        /// The least.
+        least: ByteSize,
+    },
+    /// The disk failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// No thread could be started.
+    #[error(transparent)]
+    Threads(#[from] ComputeError),
+}
+
+/// The log of a node. Cheap to clone; it closes with the last clone.
+#[derive(Clone, Debug)]
+pub struct Log {
+    owner: Arc<Owner>,
+}
+
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+    writer: Arc<Mutex<Writer>>,
+    pump: Pump,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+const LEAST_SEGMENT: ByteSize = ByteSize::kib(64);
+/// How long nothing must happen until the last commit is attested.
+const IDLE: Duration = Duration::from_millis(50);
+
+// === impl Config ===
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            segment: ByteSize::mib(64),
+            commit: ByteSize::mib(16),
+            spares: 4,
+            reserve: ByteSize::mib(512),
+            waiting: ByteSize::mib(256),
+            recent: ByteSize::mib(32),
+        }
+    }
+}
+
+// === impl Record ===
+
+impl Record {
+    fn into_line(self) -> Line {
+        match self {
+            Self::Entry { group, index, term, data } => (Row::bare(Kind::Entry, group, index, term), data),
+            Self::Truncate { group, from } => (Row::bare(Kind::Truncate, group, from, 0), Bytes::new()),
+            Self::Purge { group, index, term } => (Row::bare(Kind::Purge, group, index, term), Bytes::new()),
+            Self::State { group, data } => (Row::bare(Kind::State, group, 0, 0), data),
+        }
+    }
+}
+
+// === impl Log ===
+
+impl Log {
+    /// Opens the log in a folder of its own, making it if the folder is empty, and says what was found. Reads all of
+    /// it: about a second for a GiB.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        random: &Random,
+        identity: Identity,
+        config: &Config,
+        pump: Pump,
+    ) -> Result<(Self, Recovery), OpenError> {
+        if config.segment < LEAST_SEGMENT {
+            return Err(OpenError::SmallSegments { segment: config.segment, least: LEAST_SEGMENT });
+        }
+        let mut made = identity::Made::open(&*disk, identity, config.segment.get(), random)?;
+        let size = made.segment;
+        let (segments, mut numbers) =
+            Segments::open(Arc::clone(&disk), size, config.spares, config.reserve.get())?;
+        if numbers.is_empty() {
+            if made.begun {
+                return Err(OpenError::Missing);
+            }
+            segments.begin(1)?;
+            numbers.push(1);
+        }
+        made.begin(&*disk)?;
+        let recovered = recover::recover(&disk, size, made.salt, &numbers)?;
+        // Newest first, so that the rest is a run at any time.
+        for number in numbers.iter().rev().filter(|number| **number > recovered.current) {
+            segments.retire(*number)?;
+        }
+        for number in recovered.index.segments.keys() {
+            disk.sync(&segments::name(*number))?;
+        }
+        disk.sync_dir()?;
+        let writer = Arc::new(Mutex::new(Writer::new(&recovered)));
+        let shared = Arc::new(Shared::new(segments, made.salt, config, recovered.index));
+        let owner = Owner { shared, writer, pump, threads: Mutex::default() };
+        owner.start()?;
+        Ok((Self { owner: Arc::new(owner) }, recovered.report))
+    }
+
+    /// Hands in changes, which become durable together or not at all, after everything that was handed in before.
+    /// They can be read at once. `done` hears when they are durable, or never will be; if they are refused here, it
+    /// hears nothing.
+    pub fn submit(
+        &self,
+        records: Vec<Record>,
+        done: impl FnOnce(Result<(), LogError>) + Send + 'static,
+    ) -> Result<(), LogError> {
+        self.owner.shared.submit(records, Box::new(done))?;
+        if self.owner.pump == Pump::Inline {
+            self.drain();
+        }
+        Ok(())
+    }
+
+    /// Hands in changes and waits until they are durable.
+    pub async fn append(&self, records: Vec<Record>) -> Result<(), LogError> {
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        self.submit(records, move |done| {
+            // The caller may have left.
+            let _ = answer.send(done);
+        })?;
+        answered.await.unwrap_or(Err(LogError::Closed))
+    }
+
+    /// Whether entries are taken now; callers that can say no ask before they hand in.
+    pub fn admit(&self) -> Result<(), LogError> {
+        self.owner.shared.admit(1)
+    }
+
+    /// An entry; none where there is none.
+    pub fn read(&self, group: u32, index: u64) -> Result<Option<Entry>, ReadError> {
+        self.owner.shared.read(group, index)
+    }
+
+    /// The term of an entry, without reading it.
+    pub fn term(&self, group: u32, index: u64) -> Option<u64> {
+        self.owner.shared.term(group, index)
+    }
+
+    /// What a group holds.
+    pub fn held(&self, group: u32) -> Held {
+        self.owner.shared.held(group)
+    }
+
+    /// The groups of which something was logged.
+    pub fn groups(&self) -> Vec<u32> {
+        self.owner.shared.core().index.groups.keys().copied().collect()
+    }
+
+    /// How large the log is.
+    pub fn usage(&self) -> Usage {
+        self.owner.shared.usage()
+    }
+
+    /// Commits what waits, once; false if there was nothing to do.
+    pub fn turn(&self) -> bool {
+        self.try_turn() == Some(Turn::Worked)
+    }
+
+    fn try_turn(&self) -> Option<Turn> {
+        let mut writer = self.owner.writer.try_lock().ok()?;
+        Some(writer.turn(&self.owner.shared))
+    }
+
+    /// What the log's thread does after a while without work.
+    pub fn attest(&self) {
+        if let Ok(mut writer) = self.owner.writer.try_lock() {
+            writer.attest(&self.owner.shared);
+        }
+    }
+
+    fn drain(&self) {
+        // Where the writer is taken, whoever has it looks once more after letting go.
+        while let Some(turn) = self.try_turn() {
+            if turn != Turn::Worked && self.owner.shared.is_drained() {
+                break;
+            }
+        }
+    }
+
+    /// Commits what waits, attests it and takes nothing more. Blocks.
+    pub fn close(&self) {
+        self.owner.close();
+    }
+}
+
+// === impl Owner ===
+
+impl Owner {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self) -> Result<(), OpenError> {
+        if self.pump != Pump::Thread {
+            while self.shared.segments.prepare()? {}
+            return Ok(());
+        }
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = Arc::clone(&self.shared);
+        threads.push(compute::dedicated("log-files", move || shared.segments.run())?);
+        let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&self.writer));
+        threads.push(compute::dedicated("log", move || {
+            let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.run(&mut writer);
+        })?);
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.shared.close();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.pump == Pump::Thread {
+            for thread in threads {
+                // It says itself why it ended.
+                let _ = thread.join();
+            }
+            return;
+        }
+        let mut writer = self.lock();
+        while writer.turn(&self.shared) == Turn::Worked {}
+        writer.attest(&self.shared);
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Coded for LogError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Full { .. } | Self::Busy { .. } => Code::Exhausted,
+            Self::TooLarge { .. } => Code::TooLarge,
+            Self::TooManyGroups { .. } => Code::Exhausted,
+            Self::Hole { .. } | Self::Failed { .. } => Code::Internal,
+            Self::Closed => Code::Unavailable,
+        }
+    }
+}
+
+impl Coded for ReadError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Lost { .. } => Code::DataLoss,
+            Self::Disk { source, .. } => source.code(),
+        }
+    }
+}
+
+impl Coded for OpenError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Foreign { .. } | Self::NoIdentity => Code::Conflict,
+            Self::BadIdentity | Self::Missing => Code::DataLoss,
+            Self::SmallSegments { .. } => Code::Invalid,
+            Self::Disk(source) => source.code(),
+            Self::Threads(source) => source.code(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! The bytes of a frame: one group commit.
+//!
+//! ```text
+//! head   64 bytes   magic, own position, durable, salt, position and sum of the frame before, counts, sum
+//! table  32 a row   kind and group, index, term, length and checksum
+//! payloads          one after the other, in the order of the table
+//! zeros             up to the next 4 KiB
+//! ```
+//! The sum covers head and table, each payload has its own. All numbers are little endian.
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// Frames begin at multiples of this, and a durable one is never written again: a torn write hurts nothing that was
+/// acknowledged.
+pub(crate) const BLOCK: u64 = 4096;
+pub(crate) const HEAD: u64 = 64;
+pub(crate) const ROW: u64 = 32;
+/// In place of a group's number: every group.
+pub(crate) const EVERY_GROUP: u32 = u32::MAX;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"athlog\x01\n");
+
+/// What a row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An entry, and that the group holds no later one.
+    Entry = 1,
+    /// An entry again, from a segment that is to be freed; later ones may exist.
+    Move = 2,
+    /// The group holds nothing from `index` on.
+    Truncate = 3,
+    /// The group needs nothing up to `index`.
+    Purge = 4,
+    /// The group's small state; the last one counts.
+    State = 5,
+    /// The group holds the entries from `index` up to, but not with, `term`.
+    Extent = 6,
+    /// The frame before this one held `length` entries of the group from `index` on, or, if none, something else.
+    Before = 7,
+    /// As `Before`, but they were moved.
+    BeforeMoved = 8,
+    /// The group has lost `length` entries from `index` on, or something else.
+    Hurt = 9,
+}
+
+/// One line of a frame's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) kind: Kind,
+    pub(crate) group: u32,
+    pub(crate) index: u64,
+    pub(crate) term: u64,
+    /// Of the payload, in bytes; of a range, in entries.
+    pub(crate) length: u32,
+    pub(crate) sum: u32,
+}
+
+/// Which frame came before: a chain that old bytes in a recycled file do not fit into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) at: u64,
+    pub(crate) sum: u64,
+}
+
+/// A row to be written, and its payload.
+pub(crate) type Line = (Row, Bytes);
+
+/// Where a frame is put, and what it says about what came before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) at: u64,
+    pub(crate) durable: u64,
+    pub(crate) salt: u64,
+    pub(crate) before: Link,
+}
+
+/// A frame whose head and table are whole.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) at: u64,
+    /// Where the next one begins.
+    pub(crate) next: u64,
+    pub(crate) durable: u64,
+    pub(crate) before: Link,
+    pub(crate) sum: u64,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A frame as it is to be written: head, table and where each payload will lie. The payloads stay where they are.
+pub(crate) struct Written {
+    pub(crate) head: Vec<u8>,
+    pub(crate) total: u64,
+    pub(crate) link: Link,
+    pub(crate) rows: Vec<(Row, u64)>,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn of(byte: u32) -> Option<Self> {
+        use Kind::{Before, BeforeMoved, Entry, Extent, Hurt, Move, Purge, State, Truncate};
+        let kinds = [Entry, Move, Truncate, Purge, State, Extent, Before, BeforeMoved, Hurt];
+        kinds.into_iter().find(|kind| *kind as u32 == byte)
+    }
+
+    /// Whether `length` and `sum` are those of a payload.
+    pub(crate) const fn has_payload(self) -> bool {
+        matches!(self, Self::Entry | Self::Move | Self::State)
+    }
+}
+
+impl Row {
+    pub(crate) const fn bare(kind: Kind, group: u32, index: u64, term: u64) -> Self {
+        Self { kind, group, index, term, length: 0, sum: 0 }
+    }
+
+    fn payload(&self) -> u64 {
+        if self.kind.has_payload() { u64::from(self.length) } else { 0 }
+    }
+}
+
+/// Checksum of a payload: of its bytes and of where they lie, so that bytes in a wrong place are not taken for right.
+pub(crate) fn checksum(payload: &[u8], at: u64, salt: u64) -> u32 {
+    xxh3_64_with_seed(payload, at ^ salt) as u32
+}
+
+/// How many bytes a frame takes.
+pub(crate) fn size(rows: usize, payload: u64) -> u64 {
+    (HEAD + ROW * rows as u64 + payload).next_multiple_of(BLOCK)
+}
+
+pub(crate) fn encode(place: Place, lines: &[Line]) -> Written {
+    let table = HEAD + ROW * lines.len() as u64;
+    let payload: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
+    let mut head = Vec::with_capacity(table as usize);
+    let counts = (lines.len() as u64) << 32 | payload;
+    for word in [MAGIC, place.at, place.durable, place.salt, place.before.at, place.before.sum, counts, 0] {
+        head.extend_from_slice(&word.to_le_bytes());
+    }
+    let mut at = place.at + table;
+    let mut rows = Vec::with_capacity(lines.len());
+    for (row, data) in lines {
+        let mut row = *row;
+        if row.kind.has_payload() {
+            row.length = data.len() as u32;
+            row.sum = checksum(data, at, place.salt);
+        }
+        head.extend_from_slice(&(row.kind as u32).to_le_bytes());
+        head.extend_from_slice(&row.group.to_le_bytes());
+        head.extend_from_slice(&row.index.to_le_bytes());
+        head.extend_from_slice(&row.term.to_le_bytes());
+        head.extend_from_slice(&row.length.to_le_bytes());
+        head.extend_from_slice(&row.sum.to_le_bytes());
+        rows.push((row, at));
+        at += row.payload();
+    }
+    let sum = xxh3_64(&head);
+    head[56..64].copy_from_slice(&sum.to_le_bytes());
+    Written { head, total: size(lines.len(), payload), link: Link { at: place.at, sum }, rows }
+}
+
+// === impl Frame ===
+
+impl Frame {
+    /// Lengths of the table (with head) and of the frame, if these are the first bytes of one that is to lie at
+    /// `at`, with `room` bytes up to the end of its segment.
+    pub(crate) fn lengths(head: &[u8], at: u64, salt: u64, room: u64) -> Option<(u64, u64)> {
+        if word(head, 0)? != MAGIC || word(head, 1)? != at || word(head, 3)? != salt {
+            return None;
+        }
+        let counts = word(head, 6)?;
+        let table = HEAD + ROW * (counts >> 32);
+        let total = (table + (counts & 0xffff_ffff)).next_multiple_of(BLOCK);
+        (total <= room).then_some((table, total))
+    }
+
+    /// Reads head and table; nothing if they are not whole.
+    pub(crate) fn parse(table: &[u8], at: u64, total: u64) -> Option<Self> {
+        let sum = word(table, 7)?;
+        let mut clean = table.to_vec();
+        clean[56..64].fill(0);
+        if xxh3_64(&clean) != sum {
+            return None;
+        }
+        let rows: Option<Vec<Row>> = table[HEAD as usize..].chunks_exact(ROW as usize).map(row).collect();
+        let rows = rows?;
+        let payload: u64 = rows.iter().map(Row::payload).sum();
+        if payload != word(table, 6)? & 0xffff_ffff {
+            return None;
+        }
+        Some(Self {
+            at,
+            next: at + total,
+            durable: word(table, 2)?,
+            before: Link { at: word(table, 4)?, sum: word(table, 5)? },
+            sum,
+            rows,
+        })
+    }
+
+    pub(crate) const fn link(&self) -> Link {
+        Link { at: self.at, sum: self.sum }
+    }
+
+    /// Rows, each with the position of its payload.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (&Row, u64)> {
+        let mut next = self.at + HEAD + ROW * self.rows.len() as u64;
+        self.rows.iter().map(move |row| {
+            let at = next;
+            next += row.payload();
+            (row, at)
+        })
+    }
+}
+
+fn row(bytes: &[u8]) -> Option<Row> {
+    // Indices count entries one by one: larger ones come from nobody's log.
+    let sane = |index: u64| (index < 1 << 62).then_some(index);
+    let half = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let kind = Kind::of(half(0)?)?;
+    Some(Row {
+        kind,
+        group: half(4)?,
+        index: sane(word(bytes, 1)?)?,
+        term: if kind == Kind::Extent { sane(word(bytes, 2)?)? } else { word(bytes, 2)? },
+        length: half(24)?,
+        sum: half(28)?,
+    })
+}
+
+fn word(bytes: &[u8], number: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(number * 8..number * 8 + 8)?.try_into().ok()?))
+}

@@ -1,0 +1,89 @@
+//! Whose log a folder holds: a node of a cluster, and no other.
+
+use athanor_chassis::{Disk, Random};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::OpenError;
+
+const NAME: &str = "identity";
+const MAGIC: [u8; 8] = *b"athnode\x01";
+
+/// A node of a cluster. A wiped disk is a new node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Drawn once, when the cluster is made.
+    pub cluster: u128,
+    /// Never used for another disk.
+    pub node: u64,
+}
+
+/// What the folder was made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Made {
+    pub(crate) identity: Identity,
+    pub(crate) segment: u64,
+    /// In each frame, so that bytes that a tenant sends cannot be taken for one.
+    pub(crate) salt: u64,
+    /// The first segment was made: from now on there is always one.
+    pub(crate) begun: bool,
+}
+
+impl Made {
+    /// Reads the folder's, or makes it if the folder is empty.
+    pub(crate) fn open(
+        disk: &dyn Disk,
+        identity: Identity,
+        segment: u64,
+        random: &Random,
+    ) -> Result<Self, OpenError> {
+        let names = disk.list()?;
+        if !names.iter().any(|name| name == NAME) {
+            if names.iter().any(|name| name.ends_with(".log")) {
+                return Err(OpenError::NoIdentity);
+            }
+            let made = Self { identity, segment, salt: random.next_u64(), begun: false };
+            made.write(disk)?;
+            return Ok(made);
+        }
+        let made = Self::decode(&disk.read(NAME)?).ok_or(OpenError::BadIdentity)?;
+        if made.identity != identity {
+            return Err(OpenError::Foreign { found: made.identity, expected: identity });
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn begin(&mut self, disk: &dyn Disk) -> Result<(), OpenError> {
+        if !self.begun {
+            self.begun = true;
+            self.write(disk)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, disk: &dyn Disk) -> Result<(), OpenError> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&self.identity.cluster.to_le_bytes());
+        for word in [self.identity.node, self.segment, self.salt, u64::from(self.begun)] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
+        Ok(disk.write(NAME, &bytes)?)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (body, sum) = bytes.split_at_checked(56)?;
+        if body[..8] != MAGIC || xxh3_64(body).to_le_bytes() != *sum {
+            return None;
+        }
+        let word = |at: usize| Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?));
+        Some(Self {
+            identity: Identity {
+                cluster: u128::from_le_bytes(body.get(8..24)?.try_into().ok()?),
+                node: word(24)?,
+            },
+            segment: word(32)?,
+            salt: word(40)?,
+            begun: word(48)? != 0,
+        })
+    }
+}

@@ -1,0 +1,397 @@
+//! What each group holds, and where: 16 bytes an entry, terms as runs.
+//!
+//! The index proper is changed only when a commit is durable, by the same rules that replay it at a start; so it is
+//! always what a recovery would find. What waits for its commit lies over it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::frame::{EVERY_GROUP, Kind, Line, ROW, Row};
+
+/// Lost ranges that are remembered for each group; more are joined.
+const MAX_RANGES: usize = 4;
+
+/// Where an entry lies. Positions count from the start of segment 0, which never exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) at: u64,
+    pub(crate) length: u32,
+    pub(crate) sum: u32,
+}
+
+/// All groups.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    /// Size of a segment.
+    pub(crate) segment: u64,
+    /// Bytes that live in each segment, by its number.
+    pub(crate) segments: BTreeMap<u64, u64>,
+    pub(crate) groups: BTreeMap<u32, Group>,
+    /// Something was lost, and nobody knows of which groups.
+    pub(crate) all_hurt: bool,
+}
+
+/// One group.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// Of the first slot.
+    pub(crate) first: u64,
+    pub(crate) slots: VecDeque<Slot>,
+    /// (index, term): from here on this term.
+    terms: VecDeque<(u64, u64)>,
+    pub(crate) purged: Option<(u64, u64)>,
+    pub(crate) state: Bytes,
+    pub(crate) hurt: bool,
+    /// (index, how many): entries that are gone.
+    pub(crate) lost: Vec<(u64, u64)>,
+    pending: Pending,
+}
+
+/// What was submitted and is not durable, each with its ticket.
+#[derive(Debug, Default)]
+struct Pending {
+    entries: BTreeMap<u64, (u64, u64, Bytes)>,
+    /// Durable entries from this index on are gone.
+    cuts: VecDeque<(u64, u64)>,
+    purged: VecDeque<(u64, (u64, u64))>,
+    state: Option<(u64, Bytes)>,
+}
+
+/// What is known of an entry.
+#[derive(Clone, Debug)]
+pub(crate) enum Found {
+    Waiting(u64, Bytes),
+    At(u64, Slot),
+    Lost(u64),
+    Nothing,
+}
+
+// === impl Slot ===
+
+impl Slot {
+    /// An entry that is known to have existed.
+    pub(crate) const LOST: Self = Self { at: 0, length: 0, sum: 0 };
+
+    /// What it keeps from being freed: never nothing, though an entry may be empty.
+    fn weight(self) -> u64 {
+        ROW + u64::from(self.length)
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    pub(crate) fn end(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
+    pub(crate) fn term(&self, index: u64) -> u64 {
+        let after = self.terms.partition_point(|run| run.0 <= index);
+        after.checked_sub(1).map_or(0, |run| self.terms[run].1)
+    }
+
+    fn push(&mut self, term: u64, slot: Slot) {
+        let index = self.end();
+        if self.terms.back().is_none_or(|run| run.1 != term) {
+            self.terms.push_back((index, term));
+        }
+        if self.slots.len() == self.slots.capacity() {
+            // Doubling would leave half of it empty.
+            self.slots.reserve_exact((self.slots.len() / 8).max(16));
+        }
+        self.slots.push_back(slot);
+    }
+
+    fn cut(&mut self, from: u64) -> Vec<Slot> {
+        let keep = from.saturating_sub(self.first).min(self.slots.len() as u64);
+        while self.terms.back().is_some_and(|run| run.0 >= from) {
+            self.terms.pop_back();
+        }
+        self.slots.drain(keep as usize..).collect()
+    }
+
+    fn purge(&mut self, index: u64, term: u64) -> Vec<Slot> {
+        let gone = (index + 1).saturating_sub(self.first).min(self.slots.len() as u64);
+        let slots = self.slots.drain(..gone as usize).collect();
+        self.first = self.first.max(index + 1);
+        while self.terms.get(1).is_some_and(|run| run.0 <= self.first) {
+            self.terms.pop_front();
+        }
+        if self.slots.is_empty() {
+            self.terms.clear();
+        }
+        if self.slots.capacity() > 64 && self.slots.capacity() / 4 > self.slots.len() {
+            self.slots.shrink_to(self.slots.len() * 2);
+        }
+        self.purged = self.purged.max(Some((index, term)));
+        self.lost.retain(|(first, count)| first + count > index);
+        slots
+    }
+
+    pub(crate) fn mark_lost(&mut self, first: u64, count: u64) {
+        self.hurt = true;
+        if count == 0 || self.lost.iter().any(|(at, n)| *at <= first && first + count <= at + n) {
+            return;
+        }
+        self.lost.push((first, count));
+        self.lost.sort_unstable();
+        if self.lost.len() > MAX_RANGES {
+            let start = self.lost[0].0;
+            let end = self.lost.iter().map(|(at, n)| at + n).max().unwrap_or(start);
+            self.lost = vec![(start, end - start)];
+        }
+    }
+
+    // --- as seen, with what waits ---
+
+    pub(crate) fn seen_purged(&self) -> Option<(u64, u64)> {
+        self.pending.purged.back().map(|(_, mark)| *mark).max(self.purged)
+    }
+
+    pub(crate) fn seen_state(&self) -> Bytes {
+        self.pending.state.as_ref().map_or(&self.state, |(_, state)| state).clone()
+    }
+
+    /// The first index that is held, and the one after the last.
+    pub(crate) fn seen(&self) -> (u64, u64) {
+        let first = self.seen_purged().map_or(0, |(index, _)| index + 1);
+        let cut = self.pending.cuts.iter().map(|(_, from)| *from).min();
+        let held = if self.slots.is_empty() {
+            None
+        } else {
+            Some(cut.map_or(self.end(), |cut| cut.min(self.end())))
+        };
+        let held = held.filter(|end| *end > self.first.max(first));
+        let waiting = self.pending.entries.last_key_value().map(|(index, _)| index + 1);
+        let end = waiting.or(held).unwrap_or(first).max(first);
+        let begin = if held.is_some() {
+            self.first
+        } else {
+            self.pending.entries.first_key_value().map_or(end, |(index, _)| *index)
+        };
+        (begin.max(first), end)
+    }
+
+    pub(crate) fn find(&self, index: u64) -> Found {
+        if self.seen_purged().is_some_and(|(purged, _)| index <= purged) {
+            return Found::Nothing;
+        }
+        if let Some((_, term, data)) = self.pending.entries.get(&index) {
+            return Found::Waiting(*term, data.clone());
+        }
+        if self.pending.cuts.iter().any(|(_, from)| *from <= index) {
+            return Found::Nothing;
+        }
+        self.find_durable(index)
+    }
+
+    /// As [`Group::find`], but for what waits.
+    pub(crate) fn find_durable(&self, index: u64) -> Found {
+        let slot = index.checked_sub(self.first).and_then(|place| self.slots.get(place as usize));
+        match slot {
+            Some(&Slot::LOST) => Found::Lost(self.term(index)),
+            Some(slot) => Found::At(self.term(index), *slot),
+            None => Found::Nothing,
+        }
+    }
+
+    /// Which index an entry may have at most; any, where nothing was ever held.
+    pub(crate) fn next(&self) -> Option<u64> {
+        let (first, end) = self.seen();
+        if first == end && self.seen_purged().is_none() && self.first == 0 { None } else { Some(end) }
+    }
+
+    // --- what waits ---
+
+    fn wait(&mut self, ticket: u64, (row, data): &Line) {
+        let pending = &mut self.pending;
+        match row.kind {
+            Kind::Entry => {
+                let (_, end) = self.seen();
+                let pending = &mut self.pending;
+                if row.index < end {
+                    pending.cuts.push_back((ticket, row.index));
+                    pending.entries.split_off(&row.index);
+                }
+                pending.entries.insert(row.index, (ticket, row.term, data.clone()));
+            }
+            Kind::Truncate => {
+                pending.cuts.push_back((ticket, row.index));
+                pending.entries.split_off(&row.index);
+            }
+            Kind::Purge => {
+                pending.purged.push_back((ticket, (row.index, row.term)));
+                pending.entries = pending.entries.split_off(&(row.index + 1));
+            }
+            Kind::State => pending.state = Some((ticket, data.clone())),
+            _ => {}
+        }
+    }
+
+    fn settle(&mut self, ticket: u64, row: &Row) {
+        let pending = &mut self.pending;
+        let done = |front: Option<&u64>| front.is_some_and(|first| *first <= ticket);
+        while done(pending.cuts.front().map(|(first, _)| first)) {
+            pending.cuts.pop_front();
+        }
+        while done(pending.purged.front().map(|(first, _)| first)) {
+            pending.purged.pop_front();
+        }
+        if row.kind == Kind::Entry && pending.entries.get(&row.index).is_some_and(|(of, ..)| *of == ticket) {
+            pending.entries.remove(&row.index);
+        }
+        if row.kind == Kind::State && pending.state.as_ref().is_some_and(|(of, _)| *of == ticket) {
+            pending.state = None;
+        }
+    }
+
+    /// What the first frame of a segment repeats, so that all segments before it may go.
+    fn marks(&self, group: u32) -> Vec<Line> {
+        let bare = |kind, index, term| (Row::bare(kind, group, index, term), Bytes::new());
+        let mut lines = vec![(Row::bare(Kind::State, group, 0, 0), self.state.clone())];
+        lines.extend(self.purged.map(|(index, term)| bare(Kind::Purge, index, term)));
+        lines.push(bare(Kind::Extent, self.first, self.end()));
+        if self.hurt {
+            let ranges = self.lost.iter().copied().chain([(0, 0)]);
+            lines.extend(ranges.map(|(index, count)| {
+                let length = u32::try_from(count).unwrap_or(u32::MAX);
+                (Row { length, ..Row::bare(Kind::Hurt, group, index, 0) }, Bytes::new())
+            }));
+        }
+        lines
+    }
+}
+
+// === impl Index ===
+
+impl Index {
+    /// Rows that a group takes in [`Index::marks`] at most.
+    pub(crate) const MARKS: u64 = 4 + MAX_RANGES as u64;
+
+    pub(crate) fn live(&self) -> u64 {
+        self.segments.values().sum()
+    }
+
+    /// More is held than twice what lives and three segments.
+    pub(crate) fn in_debt(&self) -> bool {
+        self.segments.len() as u64 * self.segment > 2 * self.live() + 3 * self.segment
+    }
+
+    /// Shows what was submitted.
+    pub(crate) fn wait(&mut self, first_ticket: u64, lines: &[Line]) {
+        for (ticket, line) in (first_ticket..).zip(lines) {
+            self.groups.entry(line.0.group).or_default().wait(ticket, line);
+        }
+    }
+
+    /// A submitted line is durable.
+    pub(crate) fn settle(&mut self, ticket: u64, row: &Row, at: u64, data: &Bytes) {
+        self.apply(row, at, data);
+        if let Some(group) = self.groups.get_mut(&row.group) {
+            group.settle(ticket, row);
+        }
+    }
+
+    /// What a durable row means.
+    pub(crate) fn apply(&mut self, row: &Row, at: u64, data: &Bytes) {
+        let group = self.groups.entry(row.group).or_default();
+        let slot = Slot { at, length: row.length, sum: row.sum };
+        let mut kept = false;
+        let gone = match row.kind {
+            Kind::Entry => {
+                if group.slots.is_empty() && group.purged.is_none_or(|(purged, _)| row.index > purged) {
+                    group.first = row.index;
+                }
+                let gone = group.cut(row.index);
+                kept = group.end() == row.index;
+                if kept {
+                    group.push(row.term, slot);
+                }
+                gone
+            }
+            Kind::Move => {
+                let place = row.index.checked_sub(group.first);
+                let held = place.and_then(|place| group.slots.get_mut(place as usize));
+                kept = held.is_some();
+                held.map(|held| std::mem::replace(held, slot)).into_iter().collect()
+            }
+            Kind::Truncate => group.cut(row.index),
+            Kind::Purge => group.purge(row.index, row.term),
+            Kind::State => {
+                group.state = data.clone();
+                Vec::new()
+            }
+            Kind::Extent | Kind::Before | Kind::BeforeMoved | Kind::Hurt => Vec::new(),
+        };
+        if kept {
+            self.weigh(slot, true);
+        }
+        for slot in gone {
+            self.weigh(slot, false);
+        }
+    }
+
+    /// Puts a recovered group in place.
+    pub(crate) fn restore(&mut self, number: u32, group: Group, entries: Vec<(u64, Slot)>) {
+        let held = self.groups.entry(number).or_insert(group);
+        for (term, slot) in &entries {
+            held.push(*term, *slot);
+        }
+        for (_, slot) in entries {
+            self.weigh(slot, true);
+        }
+    }
+
+    pub(crate) fn weigh(&mut self, slot: Slot, more: bool) {
+        if slot == Slot::LOST {
+            return;
+        }
+        if let Some(live) = self.segments.get_mut(&(slot.at / self.segment)) {
+            *live = if more { *live + slot.weight() } else { live.saturating_sub(slot.weight()) };
+        }
+    }
+
+    /// Takes the segments at the front in which nothing lives off the list, oldest first.
+    pub(crate) fn retire(&mut self) -> Vec<u64> {
+        let mut retired = Vec::new();
+        while self.segments.len() > 1 {
+            match self.segments.first_entry() {
+                Some(front) if *front.get() == 0 => retired.push(front.remove_entry().0),
+                _ => break,
+            }
+        }
+        retired
+    }
+
+    /// Entries of the oldest segment, up to so many bytes.
+    pub(crate) fn oldest(&self, bytes: u64) -> Vec<(u32, u64)> {
+        let Some(until) = self.segments.first_key_value().map(|(number, _)| (number + 1) * self.segment)
+        else {
+            return Vec::new();
+        };
+        let (mut picked, mut size) = (Vec::new(), 0);
+        for (number, group) in &self.groups {
+            for (index, slot) in (group.first..).zip(&group.slots) {
+                if *slot == Slot::LOST || slot.at >= until {
+                    continue;
+                }
+                size += slot.weight();
+                if size > bytes && !picked.is_empty() {
+                    return picked;
+                }
+                picked.push((*number, index));
+            }
+        }
+        picked
+    }
+
+    pub(crate) fn marks(&self) -> Vec<Line> {
+        let mut lines: Vec<Line> =
+            self.groups.iter().flat_map(|(number, group)| group.marks(*number)).collect();
+        if self.all_hurt {
+            lines.push((Row::bare(Kind::Hurt, EVERY_GROUP, 0, 0), Bytes::new()));
+        }
+        lines
+    }
+}

@@ -1,0 +1,479 @@
+//! What a folder of segments holds, after whatever happened to it.
+//!
+//! Frames are read in order, each payload checked. Where one is not whole, the question is whether it was ever
+//! durable: a later frame that calls its place durable says that bytes were lost, which is reported; if there is
+//! none, a commit was cut short by a crash, nobody was told of it, and the log ends before it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use athanor_chassis::Disk;
+use athanor_chassis::disk::DiskError;
+use bytes::Bytes;
+
+use super::frame::{BLOCK, EVERY_GROUP, Frame, Kind, Link, Row, checksum};
+use super::index::{Group, Index, Slot};
+use super::segments::name;
+
+/// What is read at once when looking through a segment.
+const WINDOW: u64 = 1 << 20;
+/// Damaged places that are named; more are joined into the last.
+const MAX_DAMAGE: usize = 64;
+
+/// What a start found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Frames that were whole, and their bytes.
+    pub frames: u64,
+    /// Bytes of these frames.
+    pub bytes: u64,
+    /// Where a commit that was never acknowledged was cut off.
+    pub cut: Option<u64>,
+    /// What was durable and is gone, in the order of the log.
+    pub damage: Vec<Damage>,
+}
+
+/// Durable bytes that are gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Positions in the log.
+    pub at: Range<u64>,
+    /// Whom it hurts.
+    pub hurt: Hurt,
+}
+
+/// Whom a damage hurts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hurt {
+    /// Nobody knows: every group of this node.
+    All,
+    /// These groups, and of each the first entry that is gone and how many; none where something else is.
+    Groups(Vec<(u32, u64, u64)>),
+}
+
+/// What recovery hands to the writer.
+pub(crate) struct Recovered {
+    pub(crate) index: Index,
+    pub(crate) report: Recovery,
+    /// Where the next frame goes.
+    pub(crate) end: u64,
+    /// The segment of the last frame; later ones hold nothing.
+    pub(crate) current: u64,
+    pub(crate) last: Link,
+    /// Rows of the last frame.
+    pub(crate) last_rows: Vec<Row>,
+}
+
+struct Reader<'a> {
+    disk: &'a dyn Disk,
+    size: u64,
+    salt: u64,
+    segments: &'a [u64],
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+/// The groups while they are replayed. A map of entries, since moved ones come after younger ones.
+#[derive(Default)]
+struct Replay {
+    groups: BTreeMap<u32, Replayed>,
+    all_hurt: bool,
+    /// Lost entries that were given a place so far.
+    filled: u64,
+}
+
+#[derive(Default)]
+struct Replayed {
+    entries: BTreeMap<u64, (u64, Slot)>,
+    /// From the last extent: what must be there.
+    expected: Option<(u64, u64)>,
+    group: Group,
+}
+
+/// Reads the segments of these numbers, at least one. Errors are the disk's; damage is no error.
+pub(crate) fn recover(
+    disk: &Arc<dyn Disk>,
+    size: u64,
+    salt: u64,
+    segments: &[u64],
+) -> Result<Recovered, DiskError> {
+    let reader = Reader { disk: &**disk, size, salt, segments, window: Vec::new(), window_at: 0 };
+    let first = segments.first().copied().unwrap_or(1);
+    let mut walk = Walk {
+        reader,
+        at: first * size,
+        last: None,
+        linked: false,
+        last_rows: Vec::new(),
+        replay: Replay::default(),
+        report: Recovery::default(),
+    };
+    while walk.step()? {}
+    let newest = segments.last().copied().unwrap_or(1);
+    let Walk { last, last_rows, mut replay, mut report, .. } = walk;
+    let (end, current) = match &last {
+        Some((link, end)) => (*end, link.at / size),
+        None if first == 1 => (size, 1),
+        // The oldest segment was begun by a commit that became durable before older ones were given away.
+        None => {
+            report.damage.push(Damage { at: first * size..(newest + 1) * size, hurt: Hurt::All });
+            replay.all_hurt = true;
+            ((newest + 1) * size, newest)
+        }
+    };
+    let mut index = Index { segment: size, ..Index::default() };
+    index.segments =
+        segments.iter().filter(|number| **number <= current).map(|number| (*number, 0)).collect();
+    replay.finish(&mut index);
+    let last = last.map_or(Link::default(), |(link, _)| link);
+    Ok(Recovered { index, report, end, current, last, last_rows })
+}
+
+struct Walk<'a> {
+    reader: Reader<'a>,
+    at: u64,
+    /// The last whole frame and its end.
+    last: Option<(Link, u64)>,
+    /// Whether the next frame must name `last` as the one before it: not at the start and behind damage.
+    linked: bool,
+    last_rows: Vec<Row>,
+    replay: Replay,
+    report: Recovery,
+}
+
+impl Walk<'_> {
+    /// One frame, one gap or one damage; false at the end of the log.
+    fn step(&mut self) -> Result<bool, DiskError> {
+        let frame = self.reader.frame(self.at)?.filter(|frame| self.follows(frame));
+        match frame {
+            Some(frame) => self.take(&frame),
+            None => self.pass(),
+        }
+    }
+
+    fn follows(&self, frame: &Frame) -> bool {
+        !self.linked || self.last.is_none_or(|(link, _)| frame.before == link)
+    }
+
+    /// A frame with a whole head: replays it, unless it is the torn end.
+    fn take(&mut self, frame: &Frame) -> Result<bool, DiskError> {
+        let payloads = self.reader.payloads(frame)?;
+        let whole = payloads.iter().all(Option::is_some);
+        if !whole {
+            // Cut off earlier, and then the log went on in the next segment.
+            if self.roll()? {
+                return Ok(true);
+            }
+            if self.evidence(frame.next, frame.at)?.is_none() {
+                self.report.cut = Some(frame.at);
+                return Ok(false);
+            }
+            let broken = frame.rows.iter().zip(&payloads).filter(|(_, payload)| payload.is_none());
+            let hurt = broken.map(|(row, _)| match row.kind {
+                Kind::Entry | Kind::Move => (row.group, row.index, 1),
+                _ => (row.group, 0, 0),
+            });
+            self.damage(frame.at..frame.next, Hurt::Groups(joined(hurt)));
+        }
+        for ((row, at), payload) in frame.places().zip(payloads) {
+            self.replay.apply(row, at, payload);
+        }
+        self.last = Some((frame.link(), frame.next));
+        self.last_rows.clone_from(&frame.rows);
+        self.linked = true;
+        self.at = frame.next;
+        self.report.frames += 1;
+        self.report.bytes += frame.next - frame.at;
+        Ok(true)
+    }
+
+    /// No frame here: the segment may have ended, bytes may be lost, or this is the end.
+    fn pass(&mut self) -> Result<bool, DiskError> {
+        if self.roll()? {
+            return Ok(true);
+        }
+        let Some(resumed) = self.evidence(self.at + BLOCK, self.at)? else {
+            self.report.cut = self.reader.is_begun(self.at)?.then_some(self.at);
+            return Ok(false);
+        };
+        let before = resumed.rows.iter().filter(|row| matches!(row.kind, Kind::Before | Kind::BeforeMoved));
+        let before: Vec<Row> = before.copied().collect();
+        let named = resumed.before.at == self.at && before.iter().all(|row| row.group != EVERY_GROUP);
+        if named {
+            self.replay.lose(&before);
+            let hurt = before.iter().map(|row| (row.group, row.index, u64::from(row.length)));
+            self.damage(self.at..resumed.at, Hurt::Groups(joined(hurt)));
+        } else {
+            self.damage(self.at..resumed.at, Hurt::All);
+        }
+        self.linked = false;
+        self.at = resumed.at;
+        Ok(true)
+    }
+
+    /// Goes to the next segment, if its first frame follows the last one read.
+    fn roll(&mut self) -> Result<bool, DiskError> {
+        let Some((link, _)) = self.last.filter(|_| self.linked) else { return Ok(false) };
+        let next = (link.at / self.reader.size + 1) * self.reader.size;
+        if next == self.at || !self.reader.frame(next)?.is_some_and(|frame| self.follows(&frame)) {
+            return Ok(false);
+        }
+        self.at = next;
+        Ok(true)
+    }
+
+    fn damage(&mut self, at: Range<u64>, hurt: Hurt) {
+        match &hurt {
+            Hurt::All => self.replay.all_hurt = true,
+            Hurt::Groups(groups) => {
+                for (group, first, count) in groups {
+                    self.replay.of(*group).group.mark_lost(*first, *count);
+                }
+            }
+        }
+        let full = self.report.damage.len() >= MAX_DAMAGE;
+        match self.report.damage.last_mut().filter(|_| full) {
+            Some(last) => {
+                *last = Damage { at: last.at.start..at.end, hurt: Hurt::All };
+                self.replay.all_hurt = true;
+            }
+            None => self.report.damage.push(Damage { at, hurt }),
+        }
+    }
+
+    /// Does a later frame say that `place` was durable? Then the first frame behind the damage: the earliest that is
+    /// linked to that one. A first frame found need not be it, since old ones that were cut off may lie around.
+    fn evidence(&mut self, from: u64, place: u64) -> Result<Option<Frame>, DiskError> {
+        let Some(mut found) = self.reader.later(from, place)? else { return Ok(None) };
+        while found.before.at > place {
+            match self.reader.frame(found.before.at)? {
+                Some(earlier) if earlier.link() == found.before && earlier.at < found.at => found = earlier,
+                _ => break,
+            }
+        }
+        Ok(Some(found))
+    }
+}
+
+/// Neighbouring entries of a group as one range.
+fn joined(hurt: impl Iterator<Item = (u32, u64, u64)>) -> Vec<(u32, u64, u64)> {
+    let mut groups: Vec<(u32, u64, u64)> = Vec::new();
+    for (group, first, count) in hurt {
+        match groups
+            .iter_mut()
+            .find(|(g, at, n)| *g == group && *n > 0 && count > 0 && at.wrapping_add(*n) == first)
+        {
+            Some((_, _, known)) => *known += count,
+            None => groups.push((group, first, count)),
+        }
+    }
+    groups
+}
+
+// === impl Reader ===
+
+impl Reader<'_> {
+    fn limit(&self) -> u64 {
+        self.segments.last().map_or(0, |number| (number + 1) * self.size)
+    }
+
+    /// So many bytes from a position, in one segment; fewer, or none, where there are none.
+    fn bytes(&mut self, at: u64, length: u64) -> Result<&[u8], DiskError> {
+        let (number, offset) = (at / self.size, at % self.size);
+        let held = self.window_at..self.window_at + self.window.len() as u64;
+        if !(held.contains(&at) && at + length <= held.end) {
+            self.window.clear();
+            self.window_at = at;
+            if self.segments.binary_search(&number).is_ok() {
+                let want = length.max(WINDOW).min(self.size - offset);
+                self.window.resize(want as usize, 0);
+                let read = self.disk.read_at(&name(number), offset, &mut self.window)?;
+                self.window.truncate(read);
+            }
+        }
+        let begin = (at - self.window_at) as usize;
+        let end = (begin + length as usize).min(self.window.len());
+        Ok(&self.window[begin.min(end)..end])
+    }
+
+    fn block(&mut self, at: u64) -> Result<&[u8], DiskError> {
+        self.bytes(at, BLOCK)
+    }
+
+    /// Whether a frame was begun at a position, whole or not.
+    fn is_begun(&mut self, at: u64) -> Result<bool, DiskError> {
+        let (salt, size) = (self.salt, self.size);
+        Ok(Frame::lengths(self.block(at)?, at, salt, size).is_some())
+    }
+
+    /// The frame at a position, if there is one whose head and table are whole.
+    fn frame(&mut self, at: u64) -> Result<Option<Frame>, DiskError> {
+        let (salt, room) = (self.salt, self.size - at % self.size);
+        let Some((table, total)) = Frame::lengths(self.block(at)?, at, salt, room) else { return Ok(None) };
+        let bytes = self.bytes(at, table)?;
+        if (bytes.len() as u64) < table {
+            return Ok(None);
+        }
+        Ok(Frame::parse(bytes, at, total))
+    }
+
+    /// The payloads of a frame by row, empty for rows without; nothing for those that are not what they were. Only
+    /// states are kept.
+    fn payloads(&mut self, frame: &Frame) -> Result<Vec<Option<Bytes>>, DiskError> {
+        let salt = self.salt;
+        let mut payloads = Vec::with_capacity(frame.rows.len());
+        for (row, at) in frame.places() {
+            if !row.kind.has_payload() {
+                payloads.push(Some(Bytes::new()));
+                continue;
+            }
+            let bytes = self.bytes(at, u64::from(row.length))?;
+            let whole = bytes.len() == row.length as usize && checksum(bytes, at, salt) == row.sum;
+            let kept = if row.kind == Kind::State { Bytes::copy_from_slice(bytes) } else { Bytes::new() };
+            payloads.push(whole.then_some(kept));
+        }
+        Ok(payloads)
+    }
+
+    /// The first frame from a position on that calls `place` durable.
+    fn later(&mut self, from: u64, place: u64) -> Result<Option<Frame>, DiskError> {
+        let mut at = from;
+        while at < self.limit() {
+            if self.segments.binary_search(&(at / self.size)).is_err() {
+                at = (at / self.size + 1) * self.size;
+                continue;
+            }
+            match self.frame(at)? {
+                Some(frame) if frame.durable > place => return Ok(Some(frame)),
+                _ => at += BLOCK,
+            }
+        }
+        Ok(None)
+    }
+}
+
+// === impl Replay ===
+
+impl Replay {
+    fn of(&mut self, group: u32) -> &mut Replayed {
+        self.groups.entry(group).or_default()
+    }
+
+    fn apply(&mut self, row: &Row, at: u64, payload: Option<Bytes>) {
+        if row.group == EVERY_GROUP {
+            self.all_hurt |= row.kind == Kind::Hurt;
+        } else if !matches!(row.kind, Kind::Before | Kind::BeforeMoved) {
+            self.of(row.group).apply(row, at, payload);
+        }
+    }
+
+    /// A frame is gone of which only this is known.
+    fn lose(&mut self, before: &[Row]) {
+        for row in before.iter().filter(|row| row.length > 0) {
+            let fill = self.fill(u64::from(row.length));
+            let held = self.of(row.group);
+            if row.kind == Kind::Before {
+                held.cut(row.index);
+            }
+            for index in (row.index..row.index + u64::from(row.length)).take(fill) {
+                held.entries.entry(index).or_insert((row.term, Slot::LOST));
+            }
+        }
+    }
+
+    /// How many of so many lost entries are given a place: all, but for bytes that were made to hurt.
+    fn fill(&mut self, count: u64) -> usize {
+        let fill = count.min(MAX_FILLED - self.filled);
+        self.filled += fill;
+        fill as usize
+    }
+
+    /// Puts the groups into the index. What must have been there and is not, is lost.
+    fn finish(mut self, index: &mut Index) {
+        for (number, replayed) in std::mem::take(&mut self.groups) {
+            let (group, entries) = self.line_up(replayed);
+            index.restore(number, group, entries);
+        }
+        index.all_hurt = self.all_hurt;
+    }
+
+    fn line_up(&mut self, replayed: Replayed) -> (Group, Vec<(u64, Slot)>) {
+        let Replayed { mut entries, expected, mut group } = replayed;
+        let known = entries.first_key_value().map(|(first, _)| *first);
+        let expected = expected.filter(|(first, end)| first < end);
+        let lowest = expected.map(|(first, _)| first).into_iter().chain(known).min().unwrap_or(0);
+        group.first = group.purged.map_or(lowest, |(purged, _)| purged + 1);
+        let (mut list, mut next) = (Vec::with_capacity(entries.len()), group.first);
+        if let Some((_, end)) = expected
+            && entries.last_key_value().is_none_or(|(last, _)| *last < end - 1)
+            && end > next
+        {
+            let term = entries.last_key_value().map_or(0, |(_, (term, _))| *term);
+            entries.insert(end - 1, (term, Slot::LOST));
+        }
+        while let Some((at, (term, slot))) = entries.pop_first() {
+            let gap = at.saturating_sub(next);
+            if gap > 0 {
+                group.mark_lost(next, gap);
+            }
+            let fill = self.fill(gap);
+            if (fill as u64) < gap {
+                group.first = at;
+                list.clear();
+            } else {
+                list.extend((0..gap).map(|_| (term, Slot::LOST)));
+            }
+            if slot == Slot::LOST {
+                group.mark_lost(at, 1);
+            }
+            list.push((term, slot));
+            next = at + 1;
+        }
+        (group, list)
+    }
+}
+
+impl Replayed {
+    fn cut(&mut self, from: u64) {
+        self.entries.split_off(&from);
+        if let Some((_, end)) = &mut self.expected {
+            *end = from.min(*end);
+        }
+    }
+
+    fn apply(&mut self, row: &Row, at: u64, payload: Option<Bytes>) {
+        let slot = if payload.is_some() { Slot { at, length: row.length, sum: row.sum } } else { Slot::LOST };
+        match row.kind {
+            Kind::Entry => {
+                self.cut(row.index);
+                self.entries.insert(row.index, (row.term, slot));
+            }
+            Kind::Move if slot == Slot::LOST => {
+                self.entries.entry(row.index).or_insert((row.term, slot));
+            }
+            Kind::Move => {
+                self.entries.insert(row.index, (row.term, slot));
+            }
+            Kind::Truncate => self.cut(row.index),
+            Kind::Purge => {
+                self.group.purged = self.group.purged.max(Some((row.index, row.term)));
+                self.entries = self.entries.split_off(&(row.index + 1));
+            }
+            Kind::State => {
+                if let Some(state) = payload {
+                    self.group.state = state;
+                }
+            }
+            Kind::Extent => {
+                self.cut(row.term);
+                self.expected = Some((row.index, row.term));
+            }
+            Kind::Hurt => self.group.mark_lost(row.index, u64::from(row.length)),
+            Kind::Before | Kind::BeforeMoved => {}
+        }
+    }
+}
+
+/// Lost entries that are kept as such, in all groups together; beyond it a group begins behind them.
+const MAX_FILLED: u64 = 1 << 20;

@@ -1,0 +1,385 @@
+//! What the log's callers and its writer have in common.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use athanor_chassis::ByteSize;
+use athanor_chassis::disk::DiskError;
+use bytes::Bytes;
+
+use super::frame::{HEAD, Kind, Line, ROW, Row, size};
+use super::index::{Found, Slot};
+use super::writer::MAX_BEFORE;
+use super::{
+    Config, Entry, Held, IDLE, Index, LogError, MAX_STATE, ReadError, Record, Segments, Turn, Usage, Writer,
+};
+
+pub(crate) type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
+
+/// Changes that were handed in together.
+pub(crate) struct Batch {
+    /// Of its first line; each line has the next.
+    pub(crate) ticket: u64,
+    lines: Vec<Line>,
+    bytes: u64,
+    pub(crate) done: Done,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) segments: Segments,
+    pub(crate) salt: u64,
+    pub(crate) limits: Limits,
+    core: Mutex<Core>,
+    wake: Condvar,
+    /// Bytes written since the start.
+    pub(crate) written: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Limits {
+    pub(crate) commit: u64,
+    waiting: u64,
+    reserve: u64,
+    groups: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Core {
+    pub(crate) index: Index,
+    pub(crate) recent: Recent,
+    queue: VecDeque<Batch>,
+    waiting: u64,
+    next_ticket: u64,
+    failed: Option<Arc<str>>,
+    closed: bool,
+}
+
+/// The youngest payloads, by position.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    payloads: BTreeMap<u64, Bytes>,
+    bytes: u64,
+    limit: u64,
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("ticket", &self.ticket).field("lines", &self.lines.len()).finish()
+    }
+}
+
+// === impl Recent ===
+
+impl Recent {
+    pub(crate) fn get(&self, at: u64) -> Option<Bytes> {
+        self.payloads.get(&at).cloned()
+    }
+
+    fn put(&mut self, at: u64, data: &Bytes) {
+        if data.is_empty() {
+            return;
+        }
+        self.bytes += data.len() as u64;
+        self.payloads.insert(at, data.clone());
+        while self.bytes > self.limit {
+            let Some((_, oldest)) = self.payloads.pop_first() else { return };
+            self.bytes -= oldest.len() as u64;
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(crate) fn new(segments: Segments, salt: u64, config: &Config, index: Index) -> Self {
+        let commit = config.commit.get().min(segments.size / 4);
+        let marks = segments.size / 4 - HEAD - ROW * MAX_BEFORE as u64;
+        let groups = marks / (Index::MARKS * ROW + MAX_STATE as u64);
+        let limits = Limits { commit, groups, waiting: config.waiting.get(), reserve: config.reserve.get() };
+        let recent = Recent { limit: config.recent.get(), ..Recent::default() };
+        let core = Core { index, recent, next_ticket: 1, ..Core::default() };
+        let (core, wake) = (Mutex::new(core), Condvar::new());
+        Self { segments, salt, limits, core, wake, written: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses entries when less than the reserve, or a part of it, is free. What frees space is never refused, and
+    /// raft's own few entries live off the reserve.
+    pub(crate) fn admit(&self, part: u64) -> Result<(), LogError> {
+        if let Some(error) = self.core().refusal() {
+            return Err(error);
+        }
+        let free = match self.segments.disk.free() {
+            Ok(free) => free,
+            Err(error) => return Err(LogError::Failed { cause: error.to_string().into() }),
+        };
+        if free < self.limits.reserve / part {
+            let reserve = ByteSize::bytes(self.limits.reserve);
+            return Err(LogError::Full { free: ByteSize::bytes(free), reserve });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn submit(&self, records: Vec<Record>, done: Done) -> Result<(), LogError> {
+        let lines: Vec<Line> = records.into_iter().map(Record::into_line).collect();
+        if lines.iter().any(|(row, _)| row.kind == Kind::Entry) {
+            self.admit(4)?;
+        }
+        let bytes: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
+        let (frame, limit) = (size(lines.len() + MAX_BEFORE, bytes), self.segments.size / 2);
+        let state = lines.iter().any(|(row, data)| row.kind == Kind::State && data.len() > MAX_STATE);
+        if frame > limit || state {
+            let limit = if state { MAX_STATE as u64 } else { limit };
+            return Err(LogError::TooLarge { size: ByteSize::bytes(frame), limit: ByteSize::bytes(limit) });
+        }
+        let mut core = self.core();
+        if let Some(error) = core.refusal() {
+            return Err(error);
+        }
+        if core.waiting > 0 && core.waiting + bytes > self.limits.waiting {
+            let (waiting, limit) = (ByteSize::bytes(core.waiting), ByteSize::bytes(self.limits.waiting));
+            return Err(LogError::Busy { waiting, limit });
+        }
+        core.check(&lines, self.limits.groups)?;
+        let ticket = core.next_ticket;
+        core.next_ticket += lines.len() as u64;
+        core.waiting += bytes;
+        core.index.wait(ticket, &lines);
+        core.queue.push_back(Batch { ticket, lines, bytes, done });
+        drop(core);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// What waits, up to one commit.
+    pub(crate) fn take(&self) -> (Vec<Batch>, Vec<Line>) {
+        let mut core = self.core();
+        let (mut batches, mut lines, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while let Some(next) = core.queue.front() {
+            let rows = lines.len() + next.lines.len() + MAX_BEFORE;
+            let full = bytes + next.bytes > self.limits.commit
+                || size(rows, bytes + next.bytes) > self.segments.size / 2;
+            if full && !batches.is_empty() {
+                break;
+            }
+            let Some(mut batch) = core.queue.pop_front() else { break };
+            bytes += batch.bytes;
+            lines.append(&mut batch.lines);
+            batches.push(batch);
+        }
+        core.waiting -= bytes;
+        (batches, lines)
+    }
+
+    /// Lines are durable, at these places. Moved ones have no ticket.
+    pub(crate) fn settle(&self, ticket: u64, rows: &[(Row, u64)], lines: &[Line]) {
+        let mut core = self.core();
+        let Core { index, recent, .. } = &mut *core;
+        for (number, ((row, at), (_, data))) in (0..).zip(rows.iter().zip(lines)) {
+            if row.kind == Kind::Move {
+                index.apply(row, *at, data);
+                continue;
+            }
+            index.settle(ticket + number, row, *at, data);
+            if row.kind == Kind::Entry {
+                recent.put(*at, data);
+            }
+        }
+        drop(core);
+        self.retire();
+    }
+
+    /// Gives segments away in which nothing lives, oldest first: whatever of it survives a crash, the rest is a run.
+    pub(crate) fn retire(&self) {
+        let retired = self.core().index.retire();
+        for number in retired {
+            if let Err(error) = self.segments.retire(number) {
+                // It stays as it is; the next start finds nothing alive in it.
+                tracing::warn!(number, %error, "segment not given away");
+                return;
+            }
+        }
+    }
+
+    /// The end of the log: everything that waits, and whatever comes, is refused.
+    pub(crate) fn fail(&self, error: &DiskError) -> LogError {
+        let mut core = self.core();
+        let cause = std::error::Error::source(error).map_or_else(String::new, |source| format!(": {source}"));
+        let cause: Arc<str> = core.failed.clone().unwrap_or_else(|| format!("{error}{cause}").into());
+        core.failed = Some(Arc::clone(&cause));
+        core.waiting = 0;
+        let waiting = std::mem::take(&mut core.queue);
+        drop(core);
+        tracing::error!(%cause, "the log has failed");
+        for batch in waiting {
+            (batch.done)(Err(LogError::Failed { cause: Arc::clone(&cause) }));
+        }
+        LogError::Failed { cause }
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.core().failed.is_some()
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.core().queue.is_empty()
+    }
+
+    pub(crate) fn close(&self) {
+        self.core().closed = true;
+        self.wake.notify_all();
+        self.segments.close();
+    }
+
+    /// The log's thread.
+    pub(crate) fn run(&self, writer: &mut Writer) {
+        let _ending = Ending(self);
+        loop {
+            let Turn::Idle { attested } = writer.turn(self) else { continue };
+            let core = self.core();
+            let idle = |core: &mut Core| core.queue.is_empty() && !core.closed;
+            let (core, quiet) = if attested || core.failed.is_some() {
+                (self.wake.wait_while(core, idle).unwrap_or_else(PoisonError::into_inner), false)
+            } else {
+                let waited = self.wake.wait_timeout_while(core, IDLE, idle);
+                let (core, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                (core, timeout.timed_out())
+            };
+            let ended = core.closed && core.queue.is_empty();
+            drop(core);
+            if quiet || ended {
+                writer.attest(self);
+            }
+            if ended {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn read(&self, group: u32, index: u64) -> Result<Option<Entry>, ReadError> {
+        let mut tried = None;
+        loop {
+            let found = self.core().index.groups.get(&group).map_or(Found::Nothing, |held| held.find(index));
+            let (term, slot) = match found {
+                Found::Waiting(term, data) => return Ok(Some(Entry { term, data })),
+                Found::At(term, slot) => (term, slot),
+                Found::Lost(_) => return Err(ReadError::Lost { group, index }),
+                Found::Nothing => return Ok(None),
+            };
+            match self.fetch(slot) {
+                Ok(Some(data)) => return Ok(Some(Entry { term, data })),
+                // It may have been moved, and its segment given away, meanwhile.
+                _ if tried != Some(slot) => tried = Some(slot),
+                Ok(None) => return Err(ReadError::Lost { group, index }),
+                Err(source) => return Err(ReadError::Disk { group, index, source }),
+            }
+        }
+    }
+
+    pub(crate) fn term(&self, group: u32, index: u64) -> Option<u64> {
+        match self.core().index.groups.get(&group)?.find(index) {
+            Found::Waiting(term, _) | Found::At(term, _) | Found::Lost(term) => Some(term),
+            Found::Nothing => None,
+        }
+    }
+
+    pub(crate) fn held(&self, group: u32) -> Held {
+        let core = self.core();
+        let all = core.index.all_hurt;
+        let Some(held) = core.index.groups.get(&group) else { return Held { hurt: all, ..Held::default() } };
+        let (first, end) = held.seen();
+        let purged = held.seen_purged();
+        let last = end.checked_sub(1).filter(|_| first < end);
+        let last = last.and_then(|last| match held.find(last) {
+            Found::Waiting(term, _) | Found::At(term, _) | Found::Lost(term) => Some((last, term)),
+            Found::Nothing => None,
+        });
+        let (hurt, lost) = (held.hurt || all, held.lost.clone());
+        Held { first, end, last: last.or(purged), purged, state: held.seen_state(), hurt, lost }
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let core = self.core();
+        Usage {
+            segments: core.index.segments.len(),
+            live: core.index.live(),
+            written: self.written.load(Ordering::Relaxed),
+            waiting: core.waiting,
+        }
+    }
+}
+
+/// However the log's thread ends, nobody waits for it.
+struct Ending<'a>(&'a Shared);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(&DiskError::Io {
+                op: "commit to",
+                name: "the log".to_owned(),
+                source: std::io::Error::other("its thread panicked"),
+            });
+        }
+    }
+}
+
+// === impl Core ===
+
+impl Core {
+    fn refusal(&self) -> Option<LogError> {
+        let failed = self.failed.as_ref().map(|cause| LogError::Failed { cause: Arc::clone(cause) });
+        failed.or_else(|| self.closed.then_some(LogError::Closed))
+    }
+
+    /// Entries follow those that are held; groups are not too many.
+    fn check(&self, lines: &[Line], limit: u64) -> Result<(), LogError> {
+        let mut next: BTreeMap<u32, Option<u64>> = BTreeMap::new();
+        let mut purged: BTreeMap<u32, u64> = BTreeMap::new();
+        for (row, _) in lines {
+            let held = self.index.groups.get(&row.group);
+            let next = next.entry(row.group).or_insert_with(|| held.and_then(super::index::Group::next));
+            let gone = purged.entry(row.group).or_insert_with(|| {
+                held.and_then(|held| held.seen_purged()).map_or(0, |(index, _)| index + 1)
+            });
+            match row.kind {
+                Kind::Entry if row.index < *gone => {
+                    return Err(LogError::Hole { group: row.group, index: row.index, next: None });
+                }
+                Kind::Entry if next.is_some_and(|next| row.index > next) => {
+                    return Err(LogError::Hole { group: row.group, index: row.index, next: *next });
+                }
+                Kind::Entry => *next = Some(row.index + 1),
+                Kind::Truncate => *next = next.map(|next| next.min(row.index).max(*gone)),
+                Kind::Purge => {
+                    *gone = (*gone).max(row.index + 1);
+                    *next = Some(next.map_or(*gone, |next| next.max(*gone)));
+                }
+                _ => {}
+            }
+        }
+        let new = next.keys().filter(|group| !self.index.groups.contains_key(group)).count() as u64;
+        if new > 0 && self.index.groups.len() as u64 + new > limit {
+            return Err(LogError::TooManyGroups { limit });
+        }
+        Ok(())
+    }
+}
+
+impl Index {
+    /// An entry turned out to be damaged.
+    pub(crate) fn lose(&mut self, group: u32, index: u64) {
+        let Some(held) = self.groups.get_mut(&group) else { return };
+        let place = index.checked_sub(held.first).and_then(|place| held.slots.get_mut(place as usize));
+        let Some(place) = place else { return };
+        let slot = std::mem::replace(place, Slot::LOST);
+        held.mark_lost(index, 1);
+        self.weigh(slot, false);
+    }
+}

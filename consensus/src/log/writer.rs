@@ -1,0 +1,264 @@
+//! One turn of the log: what waits becomes one frame and one sync.
+
+use std::sync::atomic::Ordering;
+
+use athanor_chassis::disk::DiskError;
+use bytes::Bytes;
+
+use super::frame::{BLOCK, EVERY_GROUP, Kind, Line, Link, Place, Row, encode, size};
+use super::index::{Found, Slot};
+use super::recover::Recovered;
+use super::segments::name;
+use super::{Batch, Shared};
+
+/// Rows with which a frame says what the one before it held; more groups become "all".
+pub(crate) const MAX_BEFORE: usize = 64;
+
+static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
+
+/// Where the log ends, and what is known of its end.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    /// Where the next frame goes.
+    end: u64,
+    /// What a completed sync covers. Never the end of what was written.
+    durable: u64,
+    /// The segment that is written to.
+    current: u64,
+    last: Link,
+    before: Vec<Line>,
+    /// A later frame says that the last commit was durable.
+    attested: bool,
+}
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Worked,
+    Idle { attested: bool },
+}
+
+impl Writer {
+    pub(crate) fn new(recovered: &Recovered) -> Self {
+        let mut before = Vec::new();
+        before_of(&recovered.last_rows, &mut before);
+        Self {
+            end: recovered.end,
+            durable: recovered.end,
+            current: recovered.current,
+            last: recovered.last,
+            before,
+            attested: recovered.last == Link::default(),
+        }
+    }
+
+    /// One group commit, and what it makes necessary. A failed write or sync is final: the kernel may have dropped
+    /// what it could not write.
+    pub(crate) fn turn(&mut self, shared: &Shared) -> Turn {
+        let (batches, lines) = shared.take();
+        if batches.is_empty() {
+            return if self.forward(shared, shared.limits.commit / 2) {
+                Turn::Worked
+            } else {
+                Turn::Idle { attested: self.attested }
+            };
+        }
+        match self.commit(shared, &lines) {
+            Ok(rows) => {
+                let first = batches[0].ticket;
+                shared.settle(first, &rows, &lines);
+                for Batch { done, .. } in batches {
+                    done(Ok(()));
+                }
+                let written: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
+                // Work that waits goes first, but what is owed does not grow.
+                self.forward(shared, (2 * written).max(1 << 20));
+            }
+            Err(error) => {
+                let error = shared.fail(&error);
+                for Batch { done, .. } in batches {
+                    done(Err(error.clone()));
+                }
+            }
+        }
+        Turn::Worked
+    }
+
+    /// Writes the frame that says that the last commit was durable, so that damage to it cannot pass for a commit
+    /// cut short. Not synced: it need not survive a loss of power, only rot.
+    pub(crate) fn attest(&mut self, shared: &Shared) {
+        if self.attested || shared.has_failed() {
+            return;
+        }
+        if let Err(error) = self.put(shared, &[]) {
+            shared.fail(&error);
+        }
+        self.attested = true;
+    }
+
+    fn commit(&mut self, shared: &Shared, lines: &[Line]) -> Result<Vec<(Row, u64)>, DiskError> {
+        let payload = lines.iter().map(|(_, data)| data.len() as u64).sum();
+        let need = size(lines.len() + MAX_BEFORE, payload);
+        // One block stays free for the attestation.
+        if self.end + need + BLOCK > (self.current + 1) * shared.segments.size {
+            self.roll(shared)?;
+        }
+        let rows = self.put(shared, lines)?;
+        shared.segments.disk.sync(&name(self.current))?;
+        self.durable = self.end;
+        self.attested = false;
+        Ok(rows)
+    }
+
+    /// Writes one frame at the end; not synced.
+    fn put(&mut self, shared: &Shared, lines: &[Line]) -> Result<Vec<(Row, u64)>, DiskError> {
+        let skip = self.before.len();
+        let mut all = std::mem::take(&mut self.before);
+        all.extend_from_slice(lines);
+        let place = Place { at: self.end, durable: self.durable, salt: shared.salt, before: self.last };
+        let frame = encode(place, &all);
+        let payload: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
+        let rest = frame.total - frame.head.len() as u64 - payload;
+        let mut parts: Vec<&[u8]> = vec![&frame.head];
+        parts.extend(lines.iter().map(|(_, data)| &data[..]));
+        parts.push(&ZEROS[..rest as usize]);
+        let offset = self.end % shared.segments.size;
+        shared.segments.disk.write_at(&name(self.end / shared.segments.size), offset, &parts)?;
+        shared.written.fetch_add(frame.total, Ordering::Relaxed);
+        self.end += frame.total;
+        self.last = frame.link;
+        let rows = frame.rows[skip..].to_vec();
+        let table: Vec<Row> = rows.iter().map(|(row, _)| *row).collect();
+        before_of(&table, &mut self.before);
+        Ok(rows)
+    }
+
+    /// Goes on in a new segment, whose first frame repeats what every group needs of the ones before. It shares its
+    /// sync with the commit behind it.
+    fn roll(&mut self, shared: &Shared) -> Result<(), DiskError> {
+        if self.end > self.durable {
+            // An attestation, in the file that is left: the sync of the next one does not cover it.
+            shared.segments.disk.sync(&name(self.current))?;
+            self.durable = self.end;
+        }
+        self.current += 1;
+        shared.segments.begin(self.current)?;
+        self.end = self.current * shared.segments.size;
+        let marks = {
+            let mut core = shared.core();
+            core.index.segments.insert(self.current, 0);
+            core.index.marks()
+        };
+        self.put(shared, &marks)?;
+        Ok(())
+    }
+
+    /// Writes what lives in the oldest segment forward, while the log is too large for what lives in it. Says
+    /// whether it did something.
+    fn forward(&mut self, shared: &Shared, budget: u64) -> bool {
+        let mut moved = 0;
+        while moved < budget && !shared.has_failed() {
+            let picked = {
+                let core = shared.core();
+                if !core.index.in_debt() {
+                    break;
+                }
+                core.index.oldest((shared.limits.commit / 2).min(shared.segments.size / 4))
+            };
+            let lines: Vec<Line> =
+                picked.into_iter().filter_map(|(group, index)| shared.reread(group, index)).collect();
+            if lines.is_empty() {
+                shared.retire();
+                break;
+            }
+            match self.commit(shared, &lines) {
+                Ok(rows) => {
+                    moved += rows.iter().map(|(row, _)| u64::from(row.length)).sum::<u64>() + BLOCK;
+                    shared.settle(0, &rows, &lines);
+                }
+                Err(error) => {
+                    shared.fail(&error);
+                }
+            }
+        }
+        moved > 0
+    }
+}
+
+/// What the next frame says of one with these rows: should its head be damaged, whom that hurts.
+fn before_of(rows: &[Row], before: &mut Vec<Line>) {
+    before.clear();
+    for row in rows {
+        let (kind, length) = match row.kind {
+            Kind::Entry => (Kind::Before, 1),
+            Kind::Move => (Kind::BeforeMoved, 1),
+            Kind::Truncate | Kind::Purge | Kind::State => (Kind::Before, 0),
+            // Marks, on which every group may depend.
+            Kind::Extent | Kind::Hurt => (Kind::Before, 0),
+            Kind::Before | Kind::BeforeMoved => continue,
+        };
+        let known = before.iter_mut().map(|(row, _)| row).find(|known| {
+            known.kind == kind
+                && known.group == row.group
+                && match (length, known.length) {
+                    (0, 0) => true,
+                    (1, count) if count > 0 => known.index + u64::from(count) == row.index,
+                    _ => false,
+                }
+        });
+        match known {
+            Some(known) => {
+                known.length += length;
+                known.term = row.term;
+            }
+            None => {
+                let index = if length == 0 { 0 } else { row.index };
+                let row = Row { length, ..Row::bare(kind, row.group, index, row.term) };
+                before.push((row, Bytes::new()));
+            }
+        }
+    }
+    let marks = rows.iter().any(|row| matches!(row.kind, Kind::Extent));
+    if marks || before.len() > MAX_BEFORE {
+        *before = vec![(Row::bare(Kind::Before, EVERY_GROUP, 0, 0), Bytes::new())];
+    }
+}
+
+impl Shared {
+    /// An entry to be moved; nothing if it is gone by now, or cannot be read.
+    fn reread(&self, group: u32, index: u64) -> Option<Line> {
+        let slot = match self.core().index.groups.get(&group)?.find_durable(index) {
+            Found::At(term, slot) => (term, slot),
+            _ => return None,
+        };
+        let (term, slot) = slot;
+        match self.fetch(slot) {
+            Ok(Some(data)) => Some((Row::bare(Kind::Move, group, index, term), data)),
+            Ok(None) => {
+                tracing::error!(group, index, "an entry of the log is damaged");
+                self.core().index.lose(group, index);
+                None
+            }
+            Err(error) => {
+                tracing::warn!(group, index, %error, "an entry of the log was not moved");
+                None
+            }
+        }
+    }
+
+    /// The bytes of an entry, if they are what they were.
+    pub(crate) fn fetch(&self, slot: Slot) -> Result<Option<Bytes>, DiskError> {
+        // It shares its position with the payload behind it.
+        if slot.length == 0 {
+            return Ok(Some(Bytes::new()));
+        }
+        if let Some(data) = self.core().recent.get(slot.at) {
+            return Ok(Some(data));
+        }
+        let mut data = vec![0; slot.length as usize];
+        let size = self.segments.size;
+        let read = self.segments.disk.read_at(&name(slot.at / size), slot.at % size, &mut data)?;
+        let whole = read == data.len() && super::frame::checksum(&data, slot.at, self.salt) == slot.sum;
+        Ok(whole.then(|| data.into()))
+    }
+}
