@@ -255,7 +255,8 @@ impl Part {
         let mut rows = Vec::new();
         for (profile, start) in self.profiles {
             rows.clear();
-            rows.extend_from_slice(&self.rows[start..start + profile.samples as usize]);
+            let of_profile = &self.rows[start..start + profile.samples as usize];
+            rows.extend(of_profile.iter().map(|&(stack, value)| (part.number(stack), value)));
             part.profile(profile, &mut rows)?;
         }
         part.finish()

@@ -25,35 +25,61 @@ pub trait Folder: Send + Sync {
     fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes>;
     /// Length of a file.
     fn length(&self, name: &str) -> io::Result<u64>;
+    /// Makes the names of all files durable; a file's bytes are once it was flushed.
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A folder of the local file system.
-pub struct LocalFolder(PathBuf);
+pub struct LocalFolder {
+    path: PathBuf,
+    durable: bool,
+}
 
 impl LocalFolder {
     /// An existing folder.
     pub fn open(path: impl Into<PathBuf>) -> Self {
-        LocalFolder(path.into())
+        LocalFolder { path: path.into(), durable: true }
     }
     /// A folder that is made now, with its parents.
     pub fn create(path: impl Into<PathBuf>) -> io::Result<Self> {
-        let path = path.into();
-        fs::create_dir_all(&path)?;
-        Ok(LocalFolder(path))
+        let folder = Self::open(path);
+        fs::create_dir_all(&folder.path)?;
+        Ok(folder)
+    }
+    /// As [`create`](Self::create), for what need not outlive the process: nothing waits for the disk.
+    pub fn scratch(path: impl Into<PathBuf>) -> io::Result<Self> {
+        Ok(LocalFolder { durable: false, ..Self::create(path)? })
+    }
+}
+
+/// A file whose flush is durable, if it is to be. A block's writer flushes once, at the end of a file.
+struct LocalFile(fs::File, bool);
+
+impl Write for LocalFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        if self.1 { self.0.sync_data() } else { Ok(()) }
     }
 }
 
 impl Folder for LocalFolder {
     fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>> {
-        Ok(Box::new(fs::File::create_new(self.0.join(name))?))
+        Ok(Box::new(LocalFile(fs::File::create_new(self.path.join(name))?, self.durable)))
+    }
+    fn sync(&self) -> io::Result<()> {
+        if self.durable { fs::File::open(&self.path)?.sync_all() } else { Ok(()) }
     }
     fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes> {
         let mut content = vec![0; length];
-        fs::File::open(self.0.join(name))?.read_exact_at(&mut content, offset)?;
+        fs::File::open(self.path.join(name))?.read_exact_at(&mut content, offset)?;
         Ok(content.into())
     }
     fn length(&self, name: &str) -> io::Result<u64> {
-        Ok(fs::metadata(self.0.join(name))?.len())
+        Ok(fs::metadata(self.path.join(name))?.len())
     }
 }
 
@@ -150,8 +176,9 @@ impl Write for Summed {
         self.meta.bytes += bytes.len() as u64;
         Ok(bytes.len())
     }
+    /// Does nothing: the disk is waited for once, by [`finish`](Self::finish), whatever the Parquet writer asks.
     fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
+        Ok(())
     }
 }
 

@@ -65,24 +65,27 @@ fn merge_tenant(writer: &mut Writer<'_>, tenant: &str, parts: &[Part<'_>]) -> Re
         of_parts.push(series);
     }
     (0u32..).zip(series_ids.values_mut()).for_each(|(place, id)| *id = place);
-    let mut inputs = Vec::with_capacity(parts.len());
     let mut popularity: Vec<u64> = Vec::new();
-    for (part, series) in parts.iter().zip(of_parts) {
-        let names = part.names()?;
-        let stacks = (0..names.dictionary.stacks.len() as u32)
-            .map(|stack| dictionary.adopt_stack(&names.dictionary, stack))
-            .collect::<Vec<_>>();
-        let stacks: Vec<u32> = names.stacks.iter().map(|&stack| stacks[stack as usize]).collect();
+    let mut of_leaf = Vec::new();
+    let mut of_inputs = Vec::with_capacity(parts.len());
+    for part in parts {
+        let stacks = part.adopt(&mut dictionary, &mut of_leaf)?;
         popularity.resize(dictionary.stacks.len(), 0);
         let rollup = part.rollup()?;
         for (&stack, &samples) in rollup.stack.iter().zip(&rollup.samples) {
             popularity[stacks[stack as usize] as usize] += u64::from(samples);
         }
+        of_inputs.push(stacks);
+    }
+    let series: Vec<Series> = series_ids.keys().cloned().collect();
+    let mut out = writer.tenant(tenant, &series, &dictionary, &popularity)?;
+    drop(dictionary);
+    let mut inputs = Vec::with_capacity(parts.len());
+    for ((part, mut stacks), series) in parts.iter().zip(of_inputs).zip(of_parts) {
+        stacks.iter_mut().for_each(|stack| *stack = out.number(*stack));
         let series = series.iter().map(|series| series_ids[series]).collect();
         inputs.push(Input::open(part, stacks, series)?);
     }
-    let series: Vec<Series> = series_ids.into_keys().collect();
-    let mut out = writer.tenant(tenant, &series, &dictionary, &popularity)?;
     let mut next: BinaryHeap<Waiting> = inputs
         .iter()
         .enumerate()
@@ -110,7 +113,7 @@ type Waiting = Reverse<((u32, i64, Hash), usize)>;
 /// One input's profiles and sample rows, in order.
 struct Input {
     profiles: std::vec::IntoIter<ProfileRow>,
-    table: TableReader,
+    table: Arc<TableReader>,
     groups: std::ops::Range<usize>,
     columns: Option<(Columns, usize)>,
     stacks: Vec<i32>,
@@ -118,7 +121,7 @@ struct Input {
     at: usize,
     /// Ids of the input's stacks.
     run: Run,
-    /// From the input's stacks to the merged dictionary's.
+    /// From the input's stacks to the output's.
     merged: Vec<u32>,
 }
 

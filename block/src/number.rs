@@ -4,7 +4,6 @@
 //! other. The frames between follow. Locations, functions and mappings are numbered by first use.
 
 use athanor_profile::Dictionary;
-use athanor_profile::hash::HashedMap;
 use athanor_profile::stacks::Node;
 use athanor_profile::symbols::NONE;
 
@@ -21,17 +20,27 @@ pub(crate) struct Numbering {
     pub(crate) functions: Vec<u32>,
     /// Mappings of the dictionary, by number.
     pub(crate) mappings: Vec<u32>,
-    pub(crate) function_numbers: HashedMap<u32, u32>,
-    pub(crate) mapping_numbers: HashedMap<u32, u32>,
-    /// Functions of each location, by number.
-    location_functions: Vec<Vec<u32>>,
+    /// From functions and mappings of the dictionary to their numbers; [`NONE`] for those that are left out.
+    pub(crate) function_numbers: Vec<u32>,
+    pub(crate) mapping_numbers: Vec<u32>,
+    /// Functions of each location, by number: where they end, and all of them one after the other.
+    function_ends: Vec<usize>,
+    location_functions: Vec<u32>,
 }
 
-fn number(numbers: &mut HashedMap<u32, u32>, order: &mut Vec<u32>, id: u32) -> u32 {
-    *numbers.entry(id).or_insert_with(|| {
+/// Numbers that are given while the tree is laid out, by node and by location of the dictionary.
+struct Given {
+    of_node: Vec<u32>,
+    of_location: Vec<u32>,
+}
+
+fn number(numbers: &mut [u32], order: &mut Vec<u32>, id: u32) -> u32 {
+    let number = &mut numbers[id as usize];
+    if *number == NONE {
+        *number = order.len() as u32;
         order.push(id);
-        order.len() as u32 - 1
-    })
+    }
+    *number
 }
 
 impl Numbering {
@@ -43,10 +52,16 @@ impl Numbering {
         by_popularity
             .sort_unstable_by_key(|&id| (std::cmp::Reverse(popularity[id as usize]), stacks.hash(id)));
         let mut rank = vec![NONE; stacks.len()];
-        let mut of_node: HashedMap<u32, u32> = HashedMap::default();
+        let symbols = &dictionary.symbols;
+        let mut given = Given {
+            of_node: vec![NONE; stacks.nodes().len()],
+            of_location: vec![NONE; symbols.locations().len()],
+        };
         for (number, &stack) in (0u32..).zip(&by_popularity) {
             rank[stack as usize] = number;
-            of_node.insert(stacks.leaf(stack), number);
+            if let Some(of_leaf) = given.of_node.get_mut(stacks.leaf(stack) as usize) {
+                *of_leaf = number;
+            }
         }
         let mut tree = Numbering {
             rank,
@@ -55,40 +70,32 @@ impl Numbering {
             locations: Vec::new(),
             functions: Vec::new(),
             mappings: Vec::new(),
-            function_numbers: HashedMap::default(),
-            mapping_numbers: HashedMap::default(),
+            function_numbers: vec![NONE; symbols.functions().len()],
+            mapping_numbers: vec![NONE; symbols.mappings().len()],
+            function_ends: Vec::new(),
             location_functions: Vec::new(),
         };
-        let mut location_numbers: HashedMap<u32, u32> = HashedMap::default();
         for (number, &stack) in by_popularity.iter().enumerate() {
-            tree.place(dictionary, stacks.leaf(stack), number, &mut of_node, &mut location_numbers);
+            tree.place(dictionary, stacks.leaf(stack), number, &mut given);
         }
         tree
     }
 
     /// Fills in a stack's node and those of its callers that have no number yet.
-    fn place(
-        &mut self,
-        dictionary: &Dictionary,
-        leaf: u32,
-        number_of_leaf: usize,
-        of_node: &mut HashedMap<u32, u32>,
-        location_numbers: &mut HashedMap<u32, u32>,
-    ) {
+    fn place(&mut self, dictionary: &Dictionary, leaf: u32, number_of_leaf: usize, given: &mut Given) {
         let (mut node, mut at) = (leaf, number_of_leaf);
         while let Some(entry) = dictionary.stacks.nodes().get(node as usize) {
-            let location = match location_numbers.get(&entry.location) {
-                Some(&location) => location,
-                None => self.new_location(dictionary, entry.location, location_numbers),
+            let location = match given.of_location[entry.location as usize] {
+                NONE => self.new_location(dictionary, entry.location, given),
+                location => location,
             };
-            let (parent, is_new) = match of_node.get(&entry.parent).copied() {
-                _ if entry.parent == NONE => (NONE, false),
-                Some(parent) => (parent, false),
-                None => {
-                    let parent = self.nodes.len() as u32;
+            let (parent, is_new) = match given.of_node.get_mut(entry.parent as usize) {
+                None => (NONE, false),
+                Some(parent) if *parent != NONE => (*parent, false),
+                Some(parent) => {
+                    *parent = self.nodes.len() as u32;
                     self.nodes.push(Node { parent: NONE, location: NONE });
-                    of_node.insert(entry.parent, parent);
-                    (parent, true)
+                    (*parent, true)
                 }
             };
             self.nodes[at] = Node { parent, location };
@@ -99,27 +106,25 @@ impl Numbering {
         }
     }
 
-    fn new_location(
-        &mut self,
-        dictionary: &Dictionary,
-        location: u32,
-        numbers: &mut HashedMap<u32, u32>,
-    ) -> u32 {
+    fn new_location(&mut self, dictionary: &Dictionary, location: u32, given: &mut Given) -> u32 {
         let symbols = &dictionary.symbols;
         let mapping = symbols.locations()[location as usize].mapping;
         if mapping != NONE {
             number(&mut self.mapping_numbers, &mut self.mappings, mapping);
         }
-        let lines = symbols.lines(location).iter();
-        let functions =
-            lines.map(|line| number(&mut self.function_numbers, &mut self.functions, line.function));
-        self.location_functions.push(functions.collect());
-        number(numbers, &mut self.locations, location)
+        for line in symbols.lines(location) {
+            let function = number(&mut self.function_numbers, &mut self.functions, line.function);
+            self.location_functions.push(function);
+        }
+        self.function_ends.push(self.location_functions.len());
+        number(&mut given.of_location, &mut self.locations, location)
     }
 
     /// The functions of a node, by number.
-    pub(crate) fn functions_of(&self, node: usize) -> impl Iterator<Item = u32> + '_ {
-        let functions = self.location_functions.get(self.nodes[node].location as usize);
-        functions.into_iter().flatten().copied()
+    pub(crate) fn functions_of(&self, node: usize) -> &[u32] {
+        let location = self.nodes[node].location as usize;
+        let Some(&end) = self.function_ends.get(location) else { return &[] };
+        let start = if location == 0 { 0 } else { self.function_ends[location - 1] };
+        &self.location_functions[start..end]
     }
 }

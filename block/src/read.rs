@@ -1,20 +1,17 @@
 //! Reading a block: what it holds, its tables, its rows.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use athanor_profile::hash::Hash;
-use athanor_profile::symbols::{Function, Line, Mapping, NONE};
-use athanor_profile::{Dictionary, Labels, ValueType};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, FixedLenByteArrayType, Int32Type, Int64Type};
+use athanor_profile::symbols::NONE;
+use athanor_profile::{Labels, ValueType};
+use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArrayType, Int32Type, Int64Type};
 
 use crate::columns::{TableReader, place};
 use crate::error::BlockError;
 use crate::folder::{Folder, Verified};
-use crate::meta::{
-    FILES, FUNCTIONS, INDEX, LOCATIONS, MAPPINGS, MAX_META, META, Meta, PROFILES, ROLLUP, Run, SAMPLES,
-    SERIES, STACKS, TenantMeta,
-};
+use crate::meta::{FILES, MAX_META, META, Meta, PROFILES, ROLLUP, Run, SAMPLES, SERIES, TenantMeta};
 use athanor_profile::series::{ProfileRow, Series};
 
 /// An open block.
@@ -22,11 +19,13 @@ use athanor_profile::series::{ProfileRow, Series};
 pub struct Block {
     folder: Arc<dyn Folder>,
     meta: Arc<Meta>,
+    /// Footers that were read, by place in [`FILES`]: with many tenants, parsing them for each would be squared.
+    tables: Arc<[OnceLock<Arc<TableReader>>; FILES.len()]>,
 }
 
 /// One tenant's part of an open block.
 pub struct Part<'b> {
-    block: &'b Block,
+    pub(crate) block: &'b Block,
     /// What the block says of it.
     pub meta: &'b TenantMeta,
 }
@@ -44,14 +43,6 @@ pub struct Rollup {
     pub samples: Vec<u32>,
 }
 
-/// All names of a part in a dictionary, and where each of its stacks went.
-pub struct Names {
-    /// The names.
-    pub dictionary: Dictionary,
-    /// From a stack of the part to the dictionary's.
-    pub stacks: Vec<u32>,
-}
-
 impl Block {
     /// Opens a block: reads `meta.json` and compares the files' lengths with it.
     pub fn open(folder: Arc<dyn Folder>) -> Result<Self, BlockError> {
@@ -60,7 +51,7 @@ impl Block {
             return Err(BlockError::Meta { why: format!("it has {length} bytes, the limit is {MAX_META}") });
         }
         let bytes = folder.read(META, 0, length as usize).map_err(BlockError::io(META))?;
-        let block = Block { folder, meta: Arc::new(Meta::decode(&bytes)?) };
+        let block = Block { folder, meta: Arc::new(Meta::decode(&bytes)?), tables: Arc::default() };
         for file in FILES {
             block.verified(file)?;
         }
@@ -87,8 +78,13 @@ impl Block {
     fn verified(&self, file: &'static str) -> Result<Verified, BlockError> {
         Verified::open(&self.folder, file, self.meta.file(file)?)
     }
-    pub(crate) fn table(&self, file: &'static str) -> Result<TableReader, BlockError> {
-        TableReader::open(file, self.verified(file)?)
+    pub(crate) fn table(&self, file: &'static str) -> Result<Arc<TableReader>, BlockError> {
+        let known = &self.tables[place(file)];
+        if let Some(table) = known.get() {
+            return Ok(table.clone());
+        }
+        let table = Arc::new(TableReader::open(file, self.verified(file)?)?);
+        Ok(known.get_or_init(|| table).clone())
     }
     /// Reads everything, so that any damage is found, and reports each page group to `progress` in bytes.
     pub fn verify(&self, mut progress: impl FnMut(u64)) -> Result<(), BlockError> {
@@ -110,14 +106,12 @@ impl Block {
     }
 }
 
-fn text(file: &str, value: &ByteArray) -> Result<String, BlockError> {
-    let text =
-        std::str::from_utf8(value.data()).map_err(|_| BlockError::corrupt(file, "text that is not UTF-8"))?;
-    Ok(text.to_owned())
+pub(crate) fn text<'a>(file: &str, value: &'a ByteArray) -> Result<&'a str, BlockError> {
+    std::str::from_utf8(value.data()).map_err(|_| BlockError::corrupt(file, "text that is not UTF-8"))
 }
 
 /// An id of the block as a place in the part.
-fn within(file: &str, id: i32, run: Run) -> Result<u32, BlockError> {
+pub(crate) fn within(file: &str, id: i32, run: Run) -> Result<u32, BlockError> {
     let place = u32::try_from(id).ok().and_then(|id| id.checked_sub(run.0)).filter(|&place| place < run.1);
     place.ok_or_else(|| {
         BlockError::corrupt(file, format!("id {id} is not among {}..{}", run.0, run.0 + run.1))
@@ -125,7 +119,7 @@ fn within(file: &str, id: i32, run: Run) -> Result<u32, BlockError> {
 }
 
 /// As [`within`], with −1 for none.
-fn within_or_none(file: &str, id: i32, run: Run) -> Result<u32, BlockError> {
+pub(crate) fn within_or_none(file: &str, id: i32, run: Run) -> Result<u32, BlockError> {
     if id == -1 { Ok(NONE) } else { within(file, id, run) }
 }
 
@@ -135,7 +129,7 @@ impl Part<'_> {
     }
 
     /// Ids in a column must be exactly the part's, in their order.
-    fn ids(&self, file: &'static str, table: &TableReader, run: Run) -> Result<(), BlockError> {
+    pub(crate) fn ids(&self, file: &'static str, table: &TableReader, run: Run) -> Result<(), BlockError> {
         let ids = table.run::<Int32Type>(self.groups(file), 0)?;
         if ids.len() == run.1 as usize && run.range().zip(&ids).all(|(expected, &id)| expected as i32 == id) {
             return Ok(());
@@ -162,7 +156,7 @@ impl Part<'_> {
                 types.push(table.column::<ByteArrayType>(group, column)?);
             }
             for (row, labels) in labels.into_iter().enumerate() {
-                let of_row = |column: usize| text(SERIES, &types[column][row]);
+                let of_row = |column: usize| text(SERIES, &types[column][row]).map(str::to_owned);
                 let value_type = ValueType { kind: of_row(0)?, unit: of_row(1)? };
                 let period_type = ValueType { kind: of_row(2)?, unit: of_row(3)? };
                 all.push(Series::new(labels, value_type, period_type));
@@ -227,142 +221,6 @@ impl Part<'_> {
         })
     }
 
-    /// Function names and the services that call them.
-    pub fn services_calling(&self, function_name: &str) -> Result<Vec<String>, BlockError> {
-        let functions = self.block.table(FUNCTIONS)?;
-        let names = functions.run::<ByteArrayType>(self.groups(FUNCTIONS), 1)?;
-        let index = self.block.table(INDEX)?;
-        let of = index.run::<Int32Type>(self.groups(INDEX), 0)?;
-        let services = index.run::<ByteArrayType>(self.groups(INDEX), 1)?;
-        let mut found = Vec::new();
-        for (function, service) in of.into_iter().zip(&services) {
-            let function = within(INDEX, function, self.meta.functions)?;
-            if names.get(function as usize).is_some_and(|name| name.data() == function_name.as_bytes()) {
-                found.push(text(INDEX, service)?);
-            }
-        }
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
-    }
-
-    /// Parent and location of every node, as places in the part. A parent chain always ends at a root.
-    pub fn nodes(&self) -> Result<(Vec<u32>, Vec<u32>), BlockError> {
-        let table = self.block.table(STACKS)?;
-        self.ids(STACKS, &table, self.meta.nodes)?;
-        let column = |column: usize, run: Run| -> Result<Vec<u32>, BlockError> {
-            let ids = table.run::<Int32Type>(self.groups(STACKS), column)?;
-            ids.into_iter().map(|id| within_or_none(STACKS, id, run)).collect()
-        };
-        let (parents, locations) = (column(1, self.meta.nodes)?, column(2, self.meta.locations)?);
-        acyclic(&parents)?;
-        Ok((parents, locations))
-    }
-
-    /// All names.
-    pub fn names(&self) -> Result<Names, BlockError> {
-        let (parents, of_nodes) = self.nodes()?;
-        let mut dictionary = Dictionary::default();
-        let locations = self.locations(&mut dictionary)?;
-        let mut stacks = Vec::with_capacity(self.meta.stacks as usize);
-        let mut path = Vec::new();
-        for stack in 0..self.meta.stacks {
-            path.clear();
-            let mut node = stack;
-            while let Some(&location) = of_nodes.get(node as usize) {
-                if location != NONE {
-                    path.push(locations[location as usize]);
-                }
-                node = parents[node as usize];
-            }
-            stacks.push(dictionary.stacks.intern(&dictionary.symbols, &path));
-        }
-        Ok(Names { dictionary, stacks })
-    }
-
-    /// Puts the locations with their functions and mappings into a dictionary.
-    fn locations(&self, dictionary: &mut Dictionary) -> Result<Vec<u32>, BlockError> {
-        let functions = self.functions(dictionary)?;
-        let mappings = self.mappings(dictionary)?;
-        let table = self.block.table(LOCATIONS)?;
-        let groups = self.groups(LOCATIONS);
-        let ids = table.run::<Int32Type>(groups, 0)?;
-        let of_mappings = table.run::<Int32Type>(groups, 2)?;
-        let addresses = table.run::<Int64Type>(groups, 3)?;
-        let folded = table.run::<BoolType>(groups, 4)?;
-        let of_functions = table.run::<Int32Type>(groups, 5)?;
-        let lines = table.run::<Int64Type>(groups, 6)?;
-        let columns = table.run::<Int64Type>(groups, 7)?;
-        let mut all = Vec::with_capacity(self.meta.locations.1 as usize);
-        let mut row = 0;
-        let mut of_location = Vec::new();
-        for id in self.meta.locations.range() {
-            of_location.clear();
-            let first = row;
-            while ids.get(row).is_some_and(|&of| of as usize == id) {
-                let function = within_or_none(LOCATIONS, of_functions[row], self.meta.functions)?;
-                if function != NONE {
-                    let function = functions[function as usize];
-                    of_location.push(Line { function, line: lines[row], column: columns[row] });
-                }
-                row += 1;
-            }
-            if row == first {
-                return Err(BlockError::corrupt(LOCATIONS, format!("it has no row of location {id}")));
-            }
-            let mapping = within_or_none(LOCATIONS, of_mappings[first], self.meta.mappings)?;
-            let mapping = if mapping == NONE { NONE } else { mappings[mapping as usize] };
-            let symbols = &mut dictionary.symbols;
-            all.push(symbols.location(mapping, addresses[first] as u64, folded[first], &of_location));
-        }
-        Ok(all)
-    }
-
-    fn functions(&self, dictionary: &mut Dictionary) -> Result<Vec<u32>, BlockError> {
-        let table = self.block.table(FUNCTIONS)?;
-        self.ids(FUNCTIONS, &table, self.meta.functions)?;
-        let groups = self.groups(FUNCTIONS);
-        let names = table.run::<ByteArrayType>(groups, 1)?;
-        let systems = table.run::<ByteArrayType>(groups, 2)?;
-        let files = table.run::<ByteArrayType>(groups, 3)?;
-        let lines = table.run::<Int64Type>(groups, 4)?;
-        let mut all = Vec::with_capacity(names.len());
-        for row in 0..names.len() {
-            let strings = &mut dictionary.symbols.strings;
-            let name = strings.intern(&text(FUNCTIONS, &names[row])?);
-            let system_name = strings.intern(&text(FUNCTIONS, &systems[row])?);
-            let filename = strings.intern(&text(FUNCTIONS, &files[row])?);
-            all.push(dictionary.symbols.function(Function {
-                name,
-                system_name,
-                filename,
-                start_line: lines[row],
-            }));
-        }
-        Ok(all)
-    }
-
-    fn mappings(&self, dictionary: &mut Dictionary) -> Result<Vec<u32>, BlockError> {
-        let table = self.block.table(MAPPINGS)?;
-        self.ids(MAPPINGS, &table, self.meta.mappings)?;
-        let groups = self.groups(MAPPINGS);
-        let starts = table.run::<Int64Type>(groups, 1)?;
-        let sizes = table.run::<Int64Type>(groups, 2)?;
-        let offsets = table.run::<Int64Type>(groups, 3)?;
-        let files = table.run::<ByteArrayType>(groups, 4)?;
-        let builds = table.run::<ByteArrayType>(groups, 5)?;
-        let flags = table.run::<Int32Type>(groups, 6)?;
-        let mut all = Vec::with_capacity(starts.len());
-        for row in 0..starts.len() {
-            let filename = dictionary.symbols.strings.intern(&text(MAPPINGS, &files[row])?);
-            let build_id = dictionary.symbols.strings.intern(&text(MAPPINGS, &builds[row])?);
-            let (start, size, offset) = (starts[row] as u64, sizes[row] as u64, offsets[row] as u64);
-            let flags = flags[row] as u8;
-            all.push(dictionary.symbols.mapping(Mapping { start, size, offset, filename, build_id, flags }));
-        }
-        Ok(all)
-    }
-
     /// Compares the tables with each other.
     fn verify(&self) -> Result<(), BlockError> {
         self.names()?;
@@ -422,7 +280,7 @@ impl Part<'_> {
         ranges
     }
 
-    pub(crate) fn samples(&self) -> Result<TableReader, BlockError> {
+    pub(crate) fn samples(&self) -> Result<Arc<TableReader>, BlockError> {
         self.block.table(SAMPLES)
     }
 }
@@ -447,24 +305,8 @@ fn read_labels(table: &TableReader, group: usize) -> Result<Vec<Labels>, BlockEr
         if definition == 1 {
             let (name, value) =
                 pairs.next().ok_or_else(|| BlockError::corrupt(SERIES, "a label is missing"))?;
-            last.set(&text(SERIES, name)?, &text(SERIES, value)?);
+            last.set(text(SERIES, name)?, text(SERIES, value)?);
         }
     }
     Ok(all)
-}
-
-/// Every chain of parents must end: visited nodes are marked with the walk that reached them.
-fn acyclic(parents: &[u32]) -> Result<(), BlockError> {
-    let mut walk_of = vec![NONE; parents.len()];
-    for start in 0..parents.len() as u32 {
-        let mut node = start;
-        while node != NONE && walk_of[node as usize] == NONE {
-            walk_of[node as usize] = start;
-            node = parents[node as usize];
-        }
-        if node != NONE && walk_of[node as usize] == start {
-            return Err(BlockError::corrupt(STACKS, format!("the parents of node {node} go in a circle")));
-        }
-    }
-    Ok(())
 }

@@ -22,14 +22,14 @@ use crate::order::Order;
 use athanor_profile::series::{ProfileRow, Series};
 
 /// A block being written.
-pub struct Writer<'f> {
+pub(crate) struct Writer<'f> {
     folder: &'f dyn Folder,
     tables: Vec<Table>,
     meta: Meta,
 }
 
 /// A tenant's part being written.
-pub struct TenantWriter<'w, 'f> {
+pub(crate) struct TenantWriter<'w, 'f> {
     block: &'w mut Writer<'f>,
     meta: TenantMeta,
     series: &'w [Series],
@@ -73,7 +73,7 @@ struct Rollup {
 
 impl<'f> Writer<'f> {
     /// Begins a block in an empty folder.
-    pub fn create(folder: &'f dyn Folder, id: &str) -> Result<Self, BlockError> {
+    pub(crate) fn create(folder: &'f dyn Folder, id: &str) -> Result<Self, BlockError> {
         let tables = FILES.iter().map(|&file| {
             let out = folder.create(file).map_err(BlockError::io(file))?;
             Table::create(file, Summed::new(out))
@@ -87,7 +87,7 @@ impl<'f> Writer<'f> {
     }
 
     /// Begins a tenant's part. `popularity` counts the rows of each stack of the dictionary; a stack of none is left out.
-    pub fn tenant<'w>(
+    pub(crate) fn tenant<'w>(
         &'w mut self,
         tenant: &str,
         series: &'w [Series],
@@ -121,13 +121,19 @@ impl<'f> Writer<'f> {
         Ok(TenantWriter { block: self, meta, series, numbering, profiles, samples, rollup, order })
     }
 
-    /// Ends the block: footers, then `meta.json`.
-    pub fn finish(mut self) -> Result<Meta, BlockError> {
+    /// Ends the block: footers, then `meta.json` once all else is durable.
+    pub(crate) fn finish(mut self) -> Result<Meta, BlockError> {
         for (file, table) in FILES.iter().zip(self.tables) {
             self.meta.files.insert((*file).into(), table.finish()?);
         }
-        let mut out = self.folder.create(META).map_err(BlockError::io(META))?;
-        out.write_all(&self.meta.encode()).and_then(|()| out.flush()).map_err(BlockError::io(META))?;
+        let folder = self.folder;
+        let meta = self.meta.encode();
+        folder
+            .sync()
+            .and_then(|()| folder.create(META))
+            .and_then(|mut out| out.write_all(&meta).and_then(|()| out.flush()))
+            .and_then(|()| folder.sync())
+            .map_err(BlockError::io(META))?;
         Ok(self.meta)
     }
 }
@@ -179,12 +185,14 @@ fn write_series(block: &mut Writer<'_>, meta: &TenantMeta, series: &[Series]) ->
 }
 
 impl TenantWriter<'_, '_> {
-    /// Adds the next profile by (series, time, id). Rows name stacks of the dictionary; those of equal stack
-    /// are added up.
-    pub fn profile(&mut self, profile: ProfileRow, rows: &mut Vec<(u32, i64)>) -> Result<(), BlockError> {
-        for row in rows.iter_mut() {
-            row.0 = self.numbering.rank[row.0 as usize];
-        }
+    /// The number of a stack of the dictionary.
+    pub(crate) fn number(&self, stack: u32) -> u32 {
+        self.numbering.rank[stack as usize]
+    }
+
+    /// Adds the next profile by (series, time, id). Rows name stacks by [`number`](Self::number); those of equal
+    /// stack are added up.
+    pub(crate) fn profile(&mut self, profile: ProfileRow, rows: &mut Vec<(u32, i64)>) -> Result<(), BlockError> {
         self.order.arrange(rows);
         if profile.series != self.rollup.at {
             self.end_series();
@@ -270,7 +278,7 @@ impl TenantWriter<'_, '_> {
     }
 
     /// Ends the tenant's part.
-    pub fn finish(mut self) -> Result<(), BlockError> {
+    pub(crate) fn finish(mut self) -> Result<(), BlockError> {
         self.flush_samples()?;
         self.flush_profiles()?;
         self.end_series();
@@ -309,7 +317,9 @@ impl TenantWriter<'_, '_> {
                 // A node that this service has been at before has had its callers visited.
                 while seen[node] != at {
                     seen[node] = at;
-                    self.numbering.functions_of(node).for_each(|function| called[function as usize] = true);
+                    for &function in self.numbering.functions_of(node) {
+                        called[function as usize] = true;
+                    }
                     match self.numbering.nodes[node].parent {
                         NONE => break,
                         parent => node = parent as usize,
@@ -407,7 +417,7 @@ impl Numbering {
         let symbols = &dictionary.symbols;
         for (id, &location) in meta.locations.range().zip(&self.locations) {
             let entry = symbols.locations()[location as usize];
-            let mapping = self.mapping_numbers.get(&entry.mapping);
+            let mapping = self.mapping_numbers.get(entry.mapping as usize);
             let of_lines = symbols.lines(location);
             for at in 0..of_lines.len().max(1) {
                 ids.push(id as i32);
@@ -416,7 +426,7 @@ impl Numbering {
                 addresses.push(entry.address as i64);
                 folded.push(entry.folded);
                 let line = of_lines.get(at);
-                let function = line.map(|line| self.function_numbers[&line.function]);
+                let function = line.map(|line| self.function_numbers[line.function as usize]);
                 functions.push(function.map_or(-1, |function| (meta.functions.0 + function) as i32));
                 lines.push(line.map_or(0, |line| line.line));
                 columns.push(line.map_or(0, |line| line.column));

@@ -45,17 +45,30 @@ impl Stacks {
             return id;
         }
         let leaf = root_first.fold(NONE, |parent, location| self.child(parent, location));
-        let id = self.leaves.len() as u32;
-        self.leaves.push(leaf);
-        self.hashes.push(hash);
-        self.ids.insert(hash, id);
-        id
+        self.intern_leaf(hash, leaf)
     }
-    fn child(&mut self, parent: u32, location: u32) -> u32 {
+    /// As [`intern`](Self::intern), for a caller who knows the hash and has made the nodes with [`child`](Self::child).
+    pub fn intern_leaf(&mut self, hash: Hash, leaf: u32) -> u32 {
+        *self.ids.entry(hash).or_insert_with(|| {
+            self.leaves.push(leaf);
+            self.hashes.push(hash);
+            self.leaves.len() as u32 - 1
+        })
+    }
+    /// The node of a location called from `parent`, added if new; a root's parent is [`NONE`].
+    pub fn child(&mut self, parent: u32, location: u32) -> u32 {
         *self.children.entry(u64::from(parent) << 32 | u64::from(location)).or_insert_with(|| {
             self.nodes.push(Node { parent, location });
             self.nodes.len() as u32 - 1
         })
+    }
+    /// Makes room for that many more.
+    pub fn reserve(&mut self, nodes: usize, stacks: usize) {
+        self.nodes.reserve(nodes);
+        self.children.reserve(nodes);
+        self.leaves.reserve(stacks);
+        self.hashes.reserve(stacks);
+        self.ids.reserve(stacks);
     }
     /// How many stacks there are.
     pub fn len(&self) -> usize {

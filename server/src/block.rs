@@ -32,6 +32,7 @@ pub fn run(args: args::Block, output: &Output) -> Result<(), Status> {
 /// A block that is being made: in a temporary folder beside its place, where it goes only once it is whole.
 struct Making {
     out: PathBuf,
+    parent: PathBuf,
     temporary: TempDir,
 }
 
@@ -45,7 +46,7 @@ impl Making {
         let made = fs::create_dir_all(parent)
             .and_then(|()| tempfile::Builder::new().prefix(".athanor-").tempdir_in(parent));
         let temporary = made.map_err(|error| failure::io(parent, error))?;
-        Ok(Making { out: out.to_owned(), temporary })
+        Ok(Making { out: out.to_owned(), parent: parent.to_owned(), temporary })
     }
     /// The folder that becomes the block.
     fn folder(&self) -> Result<LocalFolder, Status> {
@@ -58,11 +59,12 @@ impl Making {
         let mut runs = 0;
         move || {
             runs += 1;
-            Ok(Arc::new(LocalFolder::create(path.join(format!("run-{runs}")))?))
+            Ok(Arc::new(LocalFolder::scratch(path.join(format!("run-{runs}")))?))
         }
     }
     fn finish(self) -> Result<(), Status> {
         fs::rename(self.temporary.path().join("block"), &self.out)
+            .and_then(|()| fs::File::open(&self.parent)?.sync_all())
             .map_err(|error| failure::io(&self.out, error))?;
         self.temporary.close().map_err(|error| failure::io(&self.out, error))
     }

@@ -1,0 +1,203 @@
+//! Blocks on the reference set R: bytes per sample, and the speed of building, merging and adding up.
+//!
+//! `cargo bench -p athanor-block --bench block` runs on R-1k; `-- --profiles 10000` takes R-10k, `--only merge`
+//! one part. Each figure stands beside a floor. What one thread does is measured in processor time.
+#![expect(clippy::unwrap_used, reason = "a bench")]
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
+
+mod floor;
+
+use std::hint::black_box;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use athanor_block::{Block, Builder, FILES, Folder, LocalFolder, MemoryFolder, merge};
+use athanor_chassis::compute::Compute;
+use athanor_profile::Dictionary;
+use athanor_profile::generate::Reference;
+use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits};
+
+/// Processor time of this thread.
+fn cpu() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn best_by(clock: impl Fn() -> Duration, times: usize, mut run: impl FnMut()) -> Duration {
+    let rounds = (0..times).map(|_| {
+        let start = clock();
+        run();
+        clock() - start
+    });
+    rounds.min().unwrap()
+}
+
+/// Wall time, for what runs on several threads.
+fn best(times: usize, run: impl FnMut()) -> Duration {
+    let start = Instant::now();
+    best_by(|| start.elapsed(), times, run)
+}
+
+fn gzipped(raw: &[u8]) -> Vec<u8> {
+    let mut gzip = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
+    let mut out = vec![0; gzip.gzip_compress_bound(raw.len())];
+    let length = gzip.gzip_compress(raw, &mut out).unwrap();
+    out.truncate(length);
+    out
+}
+
+fn mega(bytes: u64, time: Duration) -> f64 {
+    bytes as f64 / 1e6 / time.as_secs_f64()
+}
+
+/// Where the time of building went.
+#[derive(Default)]
+struct Built {
+    folder: MemoryFolder,
+    raw_bytes: u64,
+    /// Inflating, alone.
+    inflating: Duration,
+    /// Inflating and decoding, alone.
+    decoding: Duration,
+    /// All that building takes.
+    building: Duration,
+}
+
+/// A block of profiles `range` in memory.
+fn build(set: &Reference, range: std::ops::Range<usize>, measured: bool) -> Built {
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
+    let mut builder = Builder::new("bench", Limits::default(), 1 << 30, &mut scratch);
+    let mut built = Built::default();
+    let mut inflater = Inflater::default();
+    let (mut decoder, mut dictionary, mut decoded) =
+        (Decoder::default(), Dictionary::default(), Decoded::default());
+    for number in range {
+        let raw = set.pprof(number);
+        let bytes = if measured { gzipped(&raw) } else { raw };
+        if measured {
+            let start = cpu();
+            let raw = inflater.inflate(&bytes, usize::MAX).unwrap();
+            built.inflating += cpu() - start;
+            decoder.decode(raw, &Limits::default(), &mut dictionary, &mut decoded).unwrap();
+            built.decoding += cpu() - start;
+        }
+        let start = cpu();
+        builder.add_pprof("bench", &set.labels(number), &bytes).unwrap();
+        built.building += cpu() - start;
+    }
+    built.raw_bytes = builder.counts().raw_bytes;
+    let start = cpu();
+    builder.finish(&built.folder).unwrap();
+    built.building += cpu() - start;
+    built
+}
+
+fn sizes(block: &Block) {
+    let samples = block.meta().samples() as f64;
+    for file in FILES {
+        let bytes = block.meta().files[file].bytes;
+        println!("  {file:20} {bytes:>10} bytes  {:.4} bytes/sample", bytes as f64 / samples);
+    }
+    let meta = block.meta().encode().len() as u64;
+    let all = (block.meta().bytes() + meta) as f64 / samples;
+    println!("  all with meta.json {all:.4} bytes/sample over {samples} samples (target 1.5, entropy 0.89)");
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let after = |name: &str| arguments.iter().position(|argument| argument == name).map(|at| &arguments[at + 1]);
+    let count: usize = after("--profiles").map_or(1200, |count| count.parse().unwrap());
+    let only = after("--only").map(String::as_str);
+    let set = Reference::new(1);
+    if only != Some("merge") {
+        let built = build(&set, 0..count, true);
+        println!(
+            "build, gzipped pprof in: {:.0} MB of raw pprof/core s; floor, inflate and decode: {:.0}; ratio {:.0} %; \
+             inflate alone: {:.0}",
+            mega(built.raw_bytes, built.building),
+            mega(built.raw_bytes, built.decoding),
+            100.0 * built.decoding.as_secs_f64() / built.building.as_secs_f64(),
+            mega(built.raw_bytes, built.inflating),
+        );
+        let block = Block::open(Arc::new(built.folder)).unwrap();
+        sizes(&block);
+        let disk = tempfile::tempdir().unwrap();
+        merge(&LocalFolder::open(disk.path()), "disk", std::slice::from_ref(&block)).unwrap();
+        add_up(&Block::open(Arc::new(LocalFolder::open(disk.path()))).unwrap());
+    }
+    if only.is_none_or(|only| only == "merge") {
+        merging(&set, count);
+    }
+}
+
+fn add_up(block: &Block) {
+    let compute = Compute::threads(NonZeroUsize::new(2).unwrap(), 4).unwrap();
+    let part = block.part("bench").unwrap();
+    let samples = part.meta.samples;
+    let all = 0..samples;
+    let expected = part.whole_totals(|_| true).unwrap();
+    let scan = best(9, || assert_eq!(part.totals(std::slice::from_ref(&all), &compute).unwrap(), expected));
+    let rollup = best(9, || drop(black_box(part.whole_totals(|_| true).unwrap())));
+    let names = best(5, || drop(black_box(part.names().unwrap())));
+    let stacks: Vec<u32> = (0..samples).map(|at| (at * 7919 % u64::from(part.meta.stacks)) as u32).collect();
+    let floor = best(5, || {
+        let mut totals = vec![0i64; part.meta.stacks as usize];
+        stacks.iter().for_each(|&stack| totals[stack as usize] += 1);
+        black_box(totals);
+    });
+    println!(
+        "add up {samples} samples on 2 threads: {:.1} ms ({:.0} M/s); floor, dense adds alone on 1: {:.1} ms; ratio {:.1}",
+        scan.as_secs_f64() * 1e3,
+        samples as f64 / 1e6 / scan.as_secs_f64(),
+        floor.as_secs_f64() * 1e3,
+        scan.as_secs_f64() / floor.as_secs_f64()
+    );
+    println!(
+        "whole period from the roll-up: {:.1} ms; all names into a dictionary: {:.1} ms",
+        rollup.as_secs_f64() * 1e3,
+        names.as_secs_f64() * 1e3
+    );
+}
+
+/// Ten blocks into one.
+fn merging(set: &Reference, count: usize) {
+    let pieces = 10;
+    let folders: Vec<MemoryFolder> = (0..pieces)
+        .map(|piece| build(set, piece * count / pieces..(piece + 1) * count / pieces, false).folder)
+        .collect();
+    let blocks: Vec<Block> =
+        folders.iter().map(|folder| Block::open(Arc::new(folder.clone())).unwrap()).collect();
+    let bytes: u64 = blocks.iter().map(|block| block.meta().bytes()).sum();
+    let samples: u64 = blocks.iter().map(|block| block.meta().samples()).sum();
+    let merged = || {
+        let folder = MemoryFolder::default();
+        merge(&folder, "merged", &blocks).unwrap();
+        folder
+    };
+    let time = best_by(cpu, 5, || drop(merged()));
+    let output = merged();
+    let decoding = (0..5).map(|_| folders.iter().map(floor::decode).sum()).min().unwrap();
+    let encoding = (0..5).map(|_| floor::encode(&output)).min().unwrap();
+    let floor: Duration = decoding + encoding;
+    println!(
+        "merge {pieces} blocks of {:.1} MB: {:.1} MB of block/core s, {:.1} M samples/s; floor, Parquet alone: {:.1} MB/s \
+         (decoding {:.1}, encoding {:.1}); ratio {:.0} %; most memory ever held: {} MiB",
+        bytes as f64 / 1e6,
+        mega(bytes, time),
+        samples as f64 / 1e6 / time.as_secs_f64(),
+        mega(bytes, floor),
+        mega(bytes, decoding),
+        mega(bytes, encoding),
+        100.0 * floor.as_secs_f64() / time.as_secs_f64(),
+        peak() >> 20,
+    );
+}
+
+/// Most bytes that this process ever had in memory, blocks in memory included.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: u64 = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default();
+    kib << 10
+}
