@@ -16,6 +16,7 @@ use crate::folder::Folder;
 use crate::merge::merge_all;
 use crate::meta::Meta;
 use crate::read::Block;
+use crate::request::{self, REQUEST_LABELS, RequestColumns, Requests, Row};
 use crate::write::Writer;
 use athanor_profile::series::{ProfileRow, Series};
 
@@ -33,7 +34,7 @@ pub struct Counts {
     pub samples: u64,
     /// Bytes of uncompressed pprof.
     pub raw_bytes: u64,
-    /// Labels of samples that are numbers or ids of spans and traces: a block has no column for them.
+    /// Labels of samples that a block has no column for: numbers, and ids of spans and traces that are none.
     pub dropped_labels: u64,
     /// Samples with a dangling location.
     pub dropped_samples: u64,
@@ -62,11 +63,10 @@ struct Part {
     series: Vec<Series>,
     series_ids: HashMap<Series, u32>,
     profiles: Vec<(ProfileRow, usize)>,
-    rows: Vec<(u32, i64)>,
+    rows: Vec<Row>,
+    requests: Requests,
+    columns: RequestColumns,
 }
-
-/// Labels of samples that name one request, not a series.
-const REQUEST_LABELS: [&str; 3] = ["span_id", "trace_id", "profile_id"];
 
 impl<'s> Builder<'s> {
     /// A builder that holds at most about `budget` bytes of rows before it writes a run.
@@ -135,8 +135,7 @@ impl<'s> Builder<'s> {
         let added = part.rows.len() - before;
         self.counts.samples += added as u64;
         self.counts.profiles += (splits.len() * header.types.len()) as u64;
-        self.held +=
-            added * size_of::<(u32, i64)>() + splits.len() * header.types.len() * size_of::<ProfileRow>();
+        self.held += added * size_of::<Row>() + splits.len() * header.types.len() * size_of::<ProfileRow>();
         if self.held > self.budget { self.write_run() } else { Ok(()) }
     }
 
@@ -162,40 +161,44 @@ impl<'s> Builder<'s> {
 }
 
 fn write_parts(folder: &dyn Folder, id: &str, parts: BTreeMap<String, Part>) -> Result<Meta, BlockError> {
-    let mut writer = Writer::create(folder, id)?;
+    let columns = parts.values().map(|part| part.columns).fold(RequestColumns::default(), RequestColumns::or);
+    let mut writer = Writer::create(folder, id, columns)?;
     for (tenant, part) in parts {
         part.write(&mut writer, &tenant)?;
     }
     writer.finish()
 }
 
-/// Text labels that split samples off, and the rows that have them.
-type Splits = Vec<(Labels, Vec<u32>)>;
+/// Text labels that split samples off, and the rows that have them with the request that each belongs to.
+type Splits = Vec<(Labels, Vec<(u32, u32)>)>;
 
 impl Part {
     /// Groups the rows by the text labels that the series does not have already.
-    fn split(&self, decoded: &Decoded, labels: &Labels, counts: &mut Counts) -> Splits {
-        let mut places: HashMap<u32, usize> = HashMap::new();
+    fn split(&mut self, decoded: &Decoded, labels: &Labels, counts: &mut Counts) -> Splits {
+        let mut places: HashMap<u32, (usize, u32, u64)> = HashMap::new();
         let mut splits: Splits = Vec::new();
+        let mut last = None;
         for (row, &set) in (0u32..).zip(&decoded.samples.labels) {
-            let place = match places.get(&set) {
-                Some(&place) => place,
+            let of_last = last.filter(|(of_last, _)| *of_last == set).map(|(_, known)| known);
+            let (place, request, dropped) = match of_last.or_else(|| places.get(&set).copied()) {
+                Some(known) => known,
                 None => {
                     let split = self.text_labels(set, labels);
+                    let (request, used) = request::of_labels(&self.dictionary, set);
+                    self.columns = self.columns.or(RequestColumns::of(request));
+                    let of_set = self.dictionary.label_sets.get(set).len();
+                    let dropped = of_set.saturating_sub(split.len() + used) as u64;
                     let known = splits.iter().position(|(known, _)| *known == split);
                     let place = known.unwrap_or(splits.len());
                     if known.is_none() {
                         splits.push((split, Vec::new()));
                     }
-                    *places.entry(set).or_insert(place)
+                    *places.entry(set).or_insert((place, self.requests.intern(request), dropped))
                 }
             };
-            if set != 0 {
-                let promoted = splits[place].0.len();
-                counts.dropped_labels +=
-                    self.dictionary.label_sets.get(set).len().saturating_sub(promoted) as u64;
-            }
-            splits[place].1.push(row);
+            last = Some((set, (place, request, dropped)));
+            counts.dropped_labels += dropped;
+            splits[place].1.push((row, request));
         }
         if splits.is_empty() {
             splits.push((Labels::default(), Vec::new()));
@@ -222,14 +225,15 @@ impl Part {
         })
     }
 
-    fn add(&mut self, decoded: &Decoded, value: usize, rows: &[u32], (series, id): (u32, Hash)) {
+    fn add(&mut self, decoded: &Decoded, value: usize, rows: &[(u32, u32)], (series, id): (u32, Hash)) {
         let header = &decoded.header;
         let width = header.types.len();
         let start = self.rows.len();
-        for &row in rows {
+        for &(row, request) in rows {
             let amount = decoded.samples.values[row as usize * width + value];
             if amount != 0 {
-                self.rows.push((decoded.samples.stacks[row as usize], amount));
+                let stack = decoded.samples.stacks[row as usize];
+                self.rows.push(Row { stack, request, value: amount });
             }
         }
         let (time, duration, period) = (header.time_nanos, header.duration_nanos, header.period);
@@ -250,14 +254,14 @@ impl Part {
         // E20: equal ids are repeats.
         self.profiles.dedup_by_key(|(profile, _)| (profile.series, profile.id));
         let mut popularity = vec![0u64; self.dictionary.stacks.len()];
-        self.rows.iter().for_each(|row| popularity[row.0 as usize] += 1);
+        self.rows.iter().for_each(|row| popularity[row.stack as usize] += 1);
         let mut part = writer.tenant(tenant, &series, &self.dictionary, &popularity)?;
         let mut rows = Vec::new();
         for (profile, start) in self.profiles {
             rows.clear();
             let of_profile = &self.rows[start..start + profile.samples as usize];
-            rows.extend(of_profile.iter().map(|&(stack, value)| (part.number(stack), value)));
-            part.profile(profile, &mut rows)?;
+            rows.extend(of_profile.iter().map(|row| Row { stack: part.number(row.stack), ..*row }));
+            part.profile(profile, &mut rows, self.requests.all())?;
         }
         part.finish()
     }

@@ -24,6 +24,7 @@ use crate::folder::{Summed, Verified};
 use crate::meta::{
     FILES, FUNCTIONS, FileMeta, INDEX, LOCATIONS, MAPPINGS, PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS,
 };
+use crate::request::RequestColumns;
 
 /// Rows of one row group at most: what a writer holds at a time, and what one scan job takes.
 pub(crate) const GROUP_ROWS: usize = 1 << 20;
@@ -39,8 +40,25 @@ pub(crate) const ROWS_OF_BYTE: u64 = PAGE_ROWS as u64 / 32;
 const STEP: usize = 64 * 1024;
 
 /// The columns of a file, in Parquet's own notation.
-fn schema(file: &str) -> &'static str {
+fn schema(file: &str, requests: RequestColumns) -> &'static str {
     match file {
+        SAMPLES => match (requests.span, requests.trace) {
+            (false, false) => {
+                "message samples { required int32 profile; required int32 stack; required int64 value; }"
+            }
+            (true, false) => {
+                "message samples { required int32 profile; required int32 stack; required int64 value;
+                 optional int64 span_id (INTEGER(64,false)); }"
+            }
+            (false, true) => {
+                "message samples { required int32 profile; required int32 stack; required int64 value;
+                 optional fixed_len_byte_array(16) trace_id; }"
+            }
+            (true, true) => {
+                "message samples { required int32 profile; required int32 stack; required int64 value;
+                 optional int64 span_id (INTEGER(64,false)); optional fixed_len_byte_array(16) trace_id; }"
+            }
+        },
         SERIES => {
             "message series { required int32 series; required binary tenant (UTF8);
              required group labels (MAP) { repeated group key_value {
@@ -53,7 +71,6 @@ fn schema(file: &str) -> &'static str {
              required fixed_len_byte_array(16) id; required int64 duration; required int64 period;
              required int32 samples; }"
         }
-        SAMPLES => "message samples { required int32 profile; required int32 stack; required int64 value; }",
         STACKS => "message stacks { required int32 stack; required int32 parent; required int32 location; }",
         LOCATIONS => {
             "message locations { required int32 location; required int32 depth; required int32 mapping;
@@ -134,6 +151,9 @@ pub(crate) enum Column<'a> {
     Bool(&'a [bool]),
     Text(&'a [ByteArray]),
     Fixed(&'a [FixedLenByteArray]),
+    /// Values that are there, and for each row whether it has one.
+    OptionalI64(&'a [i64], &'a [i16]),
+    OptionalFixed(&'a [FixedLenByteArray], &'a [i16]),
     /// Texts of a map's keys or values with their repetition and definition levels.
     Nested(&'a [ByteArray], &'a [i16], &'a [i16]),
 }
@@ -146,8 +166,12 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn create(file: &'static str, out: Summed) -> Result<Self, BlockError> {
-        let schema = parse_message_type(schema(file)).expect("the schemas of a block parse");
+    pub(crate) fn create(
+        file: &'static str,
+        requests: RequestColumns,
+        out: Summed,
+    ) -> Result<Self, BlockError> {
+        let schema = parse_message_type(schema(file, requests)).expect("the schemas of a block parse");
         let writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties(file)))
             .map_err(BlockError::parquet(file))?;
         Ok(Table { file, writer, groups: 0 })
@@ -162,13 +186,17 @@ impl Table {
         let mut group = self.writer.next_row_group().map_err(&failed)?;
         for column in columns {
             match column {
-                Column::I32(values) => put::<Int32Type>(&mut group, values, None),
-                Column::I64(values) => put::<Int64Type>(&mut group, values, None),
-                Column::Bool(values) => put::<BoolType>(&mut group, values, None),
-                Column::Text(values) => put::<ByteArrayType>(&mut group, values, None),
-                Column::Fixed(values) => put::<FixedLenByteArrayType>(&mut group, values, None),
+                Column::I32(values) => put::<Int32Type>(&mut group, values, None, None),
+                Column::I64(values) => put::<Int64Type>(&mut group, values, None, None),
+                Column::Bool(values) => put::<BoolType>(&mut group, values, None, None),
+                Column::Text(values) => put::<ByteArrayType>(&mut group, values, None, None),
+                Column::Fixed(values) => put::<FixedLenByteArrayType>(&mut group, values, None, None),
+                Column::OptionalI64(values, has) => put::<Int64Type>(&mut group, values, Some(has), None),
+                Column::OptionalFixed(values, has) => {
+                    put::<FixedLenByteArrayType>(&mut group, values, Some(has), None)
+                }
                 Column::Nested(values, repetition, definition) => {
-                    put::<ByteArrayType>(&mut group, values, Some((repetition, definition)))
+                    put::<ByteArrayType>(&mut group, values, Some(definition), Some(repetition))
                 }
             }
             .map_err(&failed)?;
@@ -187,10 +215,10 @@ impl Table {
 fn put<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, Summed>,
     values: &[T::T],
-    levels: Option<(&[i16], &[i16])>,
+    definition: Option<&[i16]>,
+    repetition: Option<&[i16]>,
 ) -> parquet::errors::Result<()> {
     let mut column = group.next_column()?.expect("as many columns are given as the schema has");
-    let (repetition, definition) = levels.unzip();
     column.typed::<T>().write_batch(values, definition, repetition)?;
     column.close()
 }
@@ -199,6 +227,7 @@ fn put<T: DataType>(
 pub(crate) struct TableReader {
     file: &'static str,
     reader: SerializedFileReader<Verified>,
+    requests: RequestColumns,
 }
 
 impl TableReader {
@@ -207,15 +236,22 @@ impl TableReader {
             ReadOptionsBuilder::new().with_reader_properties(ReaderProperties::builder().build()).build();
         let bytes = content.len();
         let reader = guarded(file, || SerializedFileReader::new_with_options(content, options))?;
-        let expected = parse_message_type(schema(file)).expect("the schemas of a block parse");
-        if reader.metadata().file_metadata().schema() != &expected {
+        let seen = reader.metadata().file_metadata().schema();
+        let has = |name| file == SAMPLES && seen.get_fields().iter().any(|field| field.name() == name);
+        let requests = RequestColumns { span: has("span_id"), trace: has("trace_id") };
+        let expected = parse_message_type(schema(file, requests)).expect("the schemas of a block parse");
+        if seen != &expected {
             return Err(BlockError::corrupt(file, "its columns are not those of a block's file"));
         }
         let announced = reader.metadata().row_groups().iter().map(|group| group.num_rows().max(0) as u64);
         if announced.fold(0, u64::saturating_add) > bytes.saturating_mul(ROWS_OF_BYTE) {
             return Err(BlockError::corrupt(file, format!("more rows than {bytes} bytes can hold")));
         }
-        Ok(TableReader { file, reader })
+        Ok(TableReader { file, reader, requests })
+    }
+    /// Which optional columns there are.
+    pub(crate) fn requests(&self) -> RequestColumns {
+        self.requests
     }
     pub(crate) fn groups(&self) -> usize {
         self.reader.num_row_groups()

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `series` | labels and type |
 //! | `profiles` | series, time, record id, duration, period, count of its samples; by (series, time, id) |
-//! | `samples` | profile, stack, value; by (profile, stack) |
+//! | `samples` | profile, stack, value; by (profile, stack); ids of span and trace where some sample has one |
 //! | `stacks` | parent, location; whole stacks first, by falling popularity |
 //! | `locations` | one line of a location, the innermost at depth 0 |
 //! | `functions`, `mappings` | names |
@@ -33,6 +33,7 @@ mod names;
 mod number;
 mod order;
 mod read;
+mod request;
 mod scan;
 mod write;
 
@@ -44,3 +45,4 @@ pub use merge::{FAN_IN, merge, merge_all};
 pub use meta::{FILES, FORMAT, FileMeta, META, Meta, Run, TenantMeta};
 pub use names::Names;
 pub use read::{Block, Part, Rollup};
+pub use request::Request;

@@ -14,7 +14,8 @@ use crate::error::BlockError;
 use crate::folder::Folder;
 use crate::meta::{Meta, Run, SAMPLES};
 use crate::read::{Block, Part};
-use crate::scan::Columns;
+use crate::request::{RequestColumns, Requests, Row};
+use crate::scan::{Batch, Columns, unknown_stack};
 use crate::write::Writer;
 use athanor_profile::series::{ProfileRow, Series};
 
@@ -47,7 +48,11 @@ pub fn merge_all(
 pub fn merge(folder: &dyn Folder, id: &str, blocks: &[Block]) -> Result<Meta, BlockError> {
     let tenants: BTreeSet<&str> =
         blocks.iter().flat_map(|block| &block.meta().tenants).map(|part| part.tenant.as_str()).collect();
-    let mut writer = Writer::create(folder, id)?;
+    let mut columns = RequestColumns::default();
+    for block in blocks {
+        columns = columns.or(block.table(SAMPLES)?.requests());
+    }
+    let mut writer = Writer::create(folder, id, columns)?;
     for tenant in tenants {
         let parts: Vec<Part<'_>> = blocks.iter().filter_map(|block| block.part(tenant).ok()).collect();
         merge_tenant(&mut writer, tenant, &parts)?;
@@ -92,12 +97,12 @@ fn merge_tenant(writer: &mut Writer<'_>, tenant: &str, parts: &[Part<'_>]) -> Re
         .filter_map(|(at, input)| Some(Reverse((input.peek()?.order(), at))))
         .collect();
     let mut last = None;
-    let mut rows = Vec::new();
+    let (mut rows, mut requests) = (Vec::new(), Requests::default());
     while let Some(Reverse((order, at))) = next.pop() {
         let input = &mut inputs[at];
-        let profile = input.take(&mut rows)?;
+        let profile = input.take(&mut rows, &mut requests)?;
         if last != Some(order) {
-            out.profile(profile, &mut rows)?;
+            out.profile(profile, &mut rows, requests.all())?;
             last = Some(order);
         }
         if let Some(profile) = input.peek() {
@@ -116,8 +121,7 @@ struct Input {
     table: Arc<TableReader>,
     groups: std::ops::Range<usize>,
     columns: Option<(Columns, usize)>,
-    stacks: Vec<i32>,
-    values: Vec<i64>,
+    batch: Batch,
     at: usize,
     /// Ids of the input's stacks.
     run: Run,
@@ -136,8 +140,7 @@ impl Input {
             table: part.samples()?,
             groups: part.groups(SAMPLES).range(),
             columns: None,
-            stacks: Vec::new(),
-            values: Vec::new(),
+            batch: Batch::default(),
             at: 0,
             run: Run(part.meta.nodes.0, part.meta.stacks),
             merged,
@@ -148,23 +151,29 @@ impl Input {
         self.profiles.as_slice().first()
     }
 
-    /// The next profile; its rows replace what is in `rows`.
-    fn take(&mut self, rows: &mut Vec<(u32, i64)>) -> Result<ProfileRow, BlockError> {
+    /// The next profile; its rows and requests replace what is given.
+    fn take(&mut self, rows: &mut Vec<Row>, requests: &mut Requests) -> Result<ProfileRow, BlockError> {
         rows.clear();
+        requests.clear();
         let profile = self.profiles.next().expect("the caller peeked");
         let mut missing = profile.samples as usize;
         while missing > 0 {
-            if self.at == self.stacks.len() {
+            if self.at == self.batch.stacks.len() {
                 self.refill()?;
             }
-            let count = missing.min(self.stacks.len() - self.at);
+            let count = missing.min(self.batch.stacks.len() - self.at);
             let range = self.at..self.at + count;
-            for (&stack, &value) in self.stacks[range.clone()].iter().zip(&self.values[range]) {
+            for (&stack, &value) in
+                self.batch.stacks[range.clone()].iter().zip(&self.batch.values[range.clone()])
+            {
                 let place = (stack as u32).wrapping_sub(self.run.0) as usize;
-                let merged = self.merged.get(place);
-                let stack =
-                    merged.ok_or_else(|| BlockError::corrupt(SAMPLES, format!("it names stack {stack}")))?;
-                rows.push((*stack, value));
+                let Some(&stack) = self.merged.get(place) else { return Err(unknown_stack(stack)) };
+                rows.push(Row { stack, request: 0, value });
+            }
+            if let Some(named) = self.batch.requests.get(range) {
+                let first = rows.len() - count;
+                let pairs = rows[first..].iter_mut().zip(named);
+                pairs.for_each(|(row, &request)| row.request = requests.intern(request));
             }
             self.at += count;
             missing -= count;
@@ -178,10 +187,11 @@ impl Input {
             None => {
                 let group =
                     self.groups.next().ok_or_else(|| BlockError::corrupt(SAMPLES, "it has too few rows"))?;
-                (Columns::open(&self.table, group)?, self.table.rows(group)?)
+                (Columns::open(&self.table, group, self.table.requests())?, self.table.rows(group)?)
             }
         };
-        let count = columns.read(AHEAD.min(left), &mut self.stacks, &mut self.values)?;
+        let count = AHEAD.min(left);
+        columns.read(count, &mut self.batch)?;
         self.at = 0;
         if left > count {
             self.columns = Some((columns, left - count));

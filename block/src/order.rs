@@ -1,8 +1,10 @@
-//! Putting one profile's rows in the order of their nodes, and adding up those of equal node.
+//! Putting one profile's rows in the order of their nodes, and adding up those of equal node and request.
 //!
 //! Nodes are dense, so the order is a bitmap: each row sets its bit and adds to its place, then the bits are read
 //! from low to high. That takes a walk over the bitmap, which pays unless a profile has few of very many stacks;
-//! those rows are sorted.
+//! those rows are sorted, and so are rows that name requests.
+
+use crate::request::{Request, Row};
 
 /// Scratch that is used for every profile of a part.
 pub(crate) struct Order {
@@ -18,34 +20,36 @@ impl Order {
         Order { seen: vec![0; nodes.div_ceil(64)], values: vec![0; nodes] }
     }
 
-    /// Rows of (node, value), each node once, ascending.
-    pub(crate) fn arrange(&mut self, rows: &mut Vec<(u32, i64)>) {
-        if self.seen.len() > rows.len().saturating_mul(WORDS_PER_ROW) {
-            return sort(rows);
+    /// Rows by (node, request), each pair once. Their stacks are nodes.
+    pub(crate) fn arrange(&mut self, rows: &mut Vec<Row>, requests: &[Request]) {
+        let sparse = self.seen.len() > rows.len().saturating_mul(WORDS_PER_ROW);
+        if sparse || rows.iter().any(|row| row.request != 0) {
+            return sort(rows, requests);
         }
-        for &(node, value) in rows.iter() {
-            let (word, bit) = (node as usize / 64, 1u64 << (node % 64));
-            let place = &mut self.values[node as usize];
-            *place = if self.seen[word] & bit == 0 { value } else { place.wrapping_add(value) };
+        for row in rows.iter() {
+            let (word, bit) = (row.stack as usize / 64, 1u64 << (row.stack % 64));
+            let place = &mut self.values[row.stack as usize];
+            *place = if self.seen[word] & bit == 0 { row.value } else { place.wrapping_add(row.value) };
             self.seen[word] |= bit;
         }
         rows.clear();
         for (word, bits) in self.seen.iter_mut().enumerate() {
             while *bits != 0 {
                 let node = word * 64 + bits.trailing_zeros() as usize;
-                rows.push((node as u32, self.values[node]));
+                rows.push(Row { stack: node as u32, request: 0, value: self.values[node] });
                 *bits &= *bits - 1;
             }
         }
     }
 }
 
-fn sort(rows: &mut Vec<(u32, i64)>) {
-    rows.sort_unstable_by_key(|row| row.0);
+fn sort(rows: &mut Vec<Row>, requests: &[Request]) {
+    let key = |row: &Row| (row.stack, requests[row.request as usize]);
+    rows.sort_unstable_by_key(key);
     rows.dedup_by(|row, kept| {
-        let same = row.0 == kept.0;
+        let same = key(row) == key(kept);
         if same {
-            kept.1 = kept.1.wrapping_add(row.1);
+            kept.value = kept.value.wrapping_add(row.value);
         }
         same
     });
@@ -59,10 +63,12 @@ mod tests {
     proptest! {
         #[test]
         fn the_bitmap_and_the_sort_agree(rows in prop::collection::vec((0u32..300, any::<i64>()), 0..200)) {
-            let (mut dense, mut sorted) = (rows.clone(), rows);
+            let row = |(stack, value)| Row { stack, request: 0, value };
+            let mut dense: Vec<Row> = rows.into_iter().map(row).collect();
+            let mut sorted = dense.clone();
             let mut order = Order::new(300);
-            order.arrange(&mut dense);
-            sort(&mut sorted);
+            order.arrange(&mut dense, &[Request::default()]);
+            sort(&mut sorted, &[Request::default()]);
             prop_assert_eq!(&dense, &sorted);
             prop_assert!(order.seen.iter().all(|&word| word == 0));
         }

@@ -6,12 +6,13 @@ use std::ops::Range;
 
 use athanor_chassis::compute::{Compute, ComputeError};
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
-use parquet::data_type::{DataType, Int32Type, Int64Type};
+use parquet::data_type::{DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type};
 
 use crate::columns::{TableReader, guarded};
 use crate::error::BlockError;
 use crate::meta::{Run, SAMPLES};
 use crate::read::Part;
+use crate::request::{Request, RequestColumns};
 
 /// Rows decoded at a time: their columns stay in the processor's cache.
 const BATCH: usize = 16 * 1024;
@@ -19,6 +20,42 @@ const BATCH: usize = 16 * 1024;
 impl Part<'_> {
     /// Totals by stack of the rows in `ranges` (counted within the part; ascending, not overlapping).
     pub fn totals(&self, ranges: &[Range<u64>], compute: &Compute) -> Result<Vec<i64>, BlockError> {
+        let stacks = Run(self.meta.nodes.0, self.meta.stacks);
+        self.scan(ranges, RequestColumns::default(), compute, |totals, batch| {
+            batch
+                .stacks
+                .iter()
+                .zip(&batch.values)
+                .try_for_each(|(&stack, &value)| add(totals, stacks, stack, value))
+        })
+    }
+
+    /// As [`totals`](Self::totals), of the rows whose request is `wanted`.
+    pub fn totals_of_requests(
+        &self,
+        ranges: &[Range<u64>],
+        compute: &Compute,
+        wanted: impl Fn(Request) -> bool + Sync,
+    ) -> Result<Vec<i64>, BlockError> {
+        let stacks = Run(self.meta.nodes.0, self.meta.stacks);
+        let columns = self.samples()?.requests();
+        self.scan(ranges, columns, compute, |totals, batch| {
+            for (row, (&stack, &value)) in batch.stacks.iter().zip(&batch.values).enumerate() {
+                if wanted(batch.requests.get(row).copied().unwrap_or_default()) {
+                    add(totals, stacks, stack, value)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn scan(
+        &self,
+        ranges: &[Range<u64>],
+        columns: RequestColumns,
+        compute: &Compute,
+        each: impl Fn(&mut [i64], &Batch) -> Result<(), BlockError> + Sync,
+    ) -> Result<Vec<i64>, BlockError> {
         let table = self.samples()?;
         let mut jobs: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
         let mut first = 0u64;
@@ -36,17 +73,17 @@ impl Part<'_> {
         let lanes = compute.width().min(jobs.len()).max(1);
         let mut of_lane: Vec<Vec<(usize, Vec<Range<usize>>)>> = vec![Vec::new(); lanes];
         jobs.into_iter().enumerate().for_each(|(at, job)| of_lane[at % lanes].push(job));
-        let stacks = Run(self.meta.nodes.0, self.meta.stacks);
+        let stacks = self.meta.stacks as usize;
         let sums = compute.map(of_lane, |jobs| -> Result<Vec<i64>, BlockError> {
-            let mut totals = vec![0i64; stacks.1 as usize];
-            let mut scan = Scan::default();
+            let mut totals = vec![0i64; stacks];
             for (group, ranges) in jobs {
-                scan.group(&table, group, &ranges, |rows, values| add(&mut totals, stacks, rows, values))?;
+                let mut columns = Columns::open(&table, group, columns)?;
+                scan(&mut columns, &ranges, |batch| each(&mut totals, batch))?;
             }
             Ok(totals)
         });
         let mut sums = sums.map_err(worker_failed)?.into_iter();
-        let mut totals = sums.next().unwrap_or_else(|| Ok(vec![0; stacks.1 as usize]))?;
+        let mut totals = sums.next().unwrap_or_else(|| Ok(vec![0; stacks]))?;
         for sum in sums {
             totals.iter_mut().zip(sum?).for_each(|(total, value)| *total = total.wrapping_add(value));
         }
@@ -71,84 +108,144 @@ fn worker_failed(error: ComputeError) -> BlockError {
     BlockError::Io { file: SAMPLES.into(), source: std::io::Error::other(error) }
 }
 
-fn add(totals: &mut [i64], stacks: Run, rows: &[i32], values: &[i64]) -> Result<(), BlockError> {
-    for (&stack, &value) in rows.iter().zip(values) {
-        match totals.get_mut((stack as u32).wrapping_sub(stacks.0) as usize) {
-            Some(total) => *total = total.wrapping_add(value),
-            None => {
-                return Err(BlockError::corrupt(
-                    SAMPLES,
-                    format!("it names stack {stack}, which is not there"),
-                ));
-            }
+#[inline(always)]
+fn add(totals: &mut [i64], stacks: Run, stack: i32, value: i64) -> Result<(), BlockError> {
+    match totals.get_mut((stack as u32).wrapping_sub(stacks.0) as usize) {
+        Some(total) => {
+            *total = total.wrapping_add(value);
+            Ok(())
+        }
+        None => Err(unknown_stack(stack)),
+    }
+}
+
+#[cold]
+pub(crate) fn unknown_stack(stack: i32) -> BlockError {
+    BlockError::corrupt(SAMPLES, format!("it names stack {stack}, which is not there"))
+}
+
+/// Columns read side by side, with buffers that are used again.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) stacks: Vec<i32>,
+    pub(crate) values: Vec<i64>,
+    /// One for each row, or none at all where the columns are not there or not asked for.
+    pub(crate) requests: Vec<Request>,
+    spans: Vec<i64>,
+    traces: Vec<FixedLenByteArray>,
+    levels: Vec<i16>,
+}
+
+/// Hands out the rows of `ranges` in one row group.
+fn scan(
+    columns: &mut Columns,
+    ranges: &[Range<usize>],
+    mut each: impl FnMut(&Batch) -> Result<(), BlockError>,
+) -> Result<(), BlockError> {
+    let mut batch = Batch::default();
+    let mut at = 0;
+    for range in ranges {
+        columns.skip(range.start - at)?;
+        at = range.start;
+        while at < range.end {
+            let count = BATCH.min(range.end - at);
+            columns.read(count, &mut batch)?;
+            each(&batch)?;
+            at += count;
         }
     }
     Ok(())
 }
 
-/// Two columns read side by side, with buffers that are used again.
-#[derive(Default)]
-struct Scan {
-    stacks: Vec<i32>,
-    values: Vec<i64>,
+/// The columns of one row group, profiles left out.
+pub(crate) struct Columns {
+    stacks: ColumnReaderImpl<Int32Type>,
+    values: ColumnReaderImpl<Int64Type>,
+    spans: Option<ColumnReaderImpl<Int64Type>>,
+    traces: Option<ColumnReaderImpl<FixedLenByteArrayType>>,
 }
 
-impl Scan {
-    fn group(
-        &mut self,
+impl Columns {
+    /// Opens them; `requests` says which of the optional ones.
+    pub(crate) fn open(
         table: &TableReader,
         group: usize,
-        ranges: &[Range<usize>],
-        mut each: impl FnMut(&[i32], &[i64]) -> Result<(), BlockError>,
-    ) -> Result<(), BlockError> {
-        let mut columns = Columns::open(table, group)?;
-        let mut at = 0;
-        for range in ranges {
-            columns.skip(range.start - at)?;
-            at = range.start;
-            while at < range.end {
-                let count = columns.read(BATCH.min(range.end - at), &mut self.stacks, &mut self.values)?;
-                each(&self.stacks, &self.values)?;
-                at += count;
+        requests: RequestColumns,
+    ) -> Result<Self, BlockError> {
+        let traces = if requests.span { 4 } else { 3 };
+        Ok(Columns {
+            stacks: get_typed_column_reader(table.reader(group, 1)?),
+            values: get_typed_column_reader(table.reader(group, 2)?),
+            spans: match requests.span {
+                true => Some(get_typed_column_reader(table.reader(group, 3)?)),
+                false => None,
+            },
+            traces: match requests.trace {
+                true => Some(get_typed_column_reader(table.reader(group, traces)?)),
+                false => None,
+            },
+        })
+    }
+    fn skip(&mut self, rows: usize) -> Result<(), BlockError> {
+        fn skip<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<(), BlockError> {
+            let skipped = guarded(SAMPLES, || reader.skip_records(rows))?;
+            if skipped == rows { Ok(()) } else { Err(ends_early()) }
+        }
+        if rows == 0 {
+            return Ok(());
+        }
+        skip(&mut self.stacks, rows)?;
+        skip(&mut self.values, rows)?;
+        self.spans.as_mut().map_or(Ok(()), |spans| skip(spans, rows))?;
+        self.traces.as_mut().map_or(Ok(()), |traces| skip(traces, rows))
+    }
+    /// Reads exactly `rows` rows.
+    pub(crate) fn read(&mut self, rows: usize, batch: &mut Batch) -> Result<(), BlockError> {
+        let Batch { stacks, values, requests, spans, traces, levels } = batch;
+        stacks.clear();
+        values.clear();
+        requests.clear();
+        fill(&mut self.stacks, rows, stacks)?;
+        fill(&mut self.values, rows, values)?;
+        if self.spans.is_some() || self.traces.is_some() {
+            requests.resize(rows, Request::default());
+        }
+        if let Some(reader) = &mut self.spans {
+            spans.clear();
+            fill_optional(reader, rows, spans, levels)?;
+            let present = requests.iter_mut().zip(&*levels).filter(|(_, level)| **level == 1);
+            present.zip(&*spans).for_each(|((request, _), &span)| request.span = span as u64);
+        }
+        if let Some(reader) = &mut self.traces {
+            traces.clear();
+            fill_optional(reader, rows, traces, levels)?;
+            let present = requests.iter_mut().zip(&*levels).filter(|(_, level)| **level == 1);
+            for ((request, _), trace) in present.zip(&*traces) {
+                let bytes: [u8; 16] =
+                    trace.data().try_into().map_err(|_| BlockError::corrupt(SAMPLES, "a short trace id"))?;
+                request.trace = u128::from_be_bytes(bytes);
             }
         }
         Ok(())
     }
 }
 
-/// The stack and value columns of one row group.
-pub(crate) struct Columns {
-    stacks: ColumnReaderImpl<Int32Type>,
-    values: ColumnReaderImpl<Int64Type>,
-}
-
-impl Columns {
-    pub(crate) fn open(table: &TableReader, group: usize) -> Result<Self, BlockError> {
-        let stacks = get_typed_column_reader::<Int32Type>(table.reader(group, 1)?);
-        let values = get_typed_column_reader::<Int64Type>(table.reader(group, 2)?);
-        Ok(Columns { stacks, values })
-    }
-    fn skip(&mut self, rows: usize) -> Result<(), BlockError> {
-        if rows == 0 {
-            return Ok(());
+/// Reads exactly `rows` rows; `levels` says of each whether it has a value.
+fn fill_optional<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    out: &mut Vec<T::T>,
+    levels: &mut Vec<i16>,
+) -> Result<(), BlockError> {
+    levels.clear();
+    while levels.len() < rows {
+        let left = rows - levels.len();
+        let (records, _, _) = guarded(SAMPLES, || reader.read_records(left, Some(levels), None, out))?;
+        if records == 0 {
+            return Err(ends_early());
         }
-        let skipped =
-            guarded(SAMPLES, || Ok((self.stacks.skip_records(rows)?, self.values.skip_records(rows)?)))?;
-        if skipped == (rows, rows) { Ok(()) } else { Err(ends_early()) }
     }
-    /// Reads exactly `rows` rows.
-    pub(crate) fn read(
-        &mut self,
-        rows: usize,
-        stacks: &mut Vec<i32>,
-        values: &mut Vec<i64>,
-    ) -> Result<usize, BlockError> {
-        stacks.clear();
-        values.clear();
-        fill(&mut self.stacks, rows, stacks)?;
-        fill(&mut self.values, rows, values)?;
-        Ok(rows)
-    }
+    Ok(())
 }
 
 fn fill<T: DataType>(

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use athanor_profile::Dictionary;
 use athanor_profile::symbols::NONE;
 use parquet::data_type::{ByteArray, FixedLenByteArray};
+use athanor_profile::series::{ProfileRow, Series};
 
 use crate::columns::{Column, GROUP_ROWS, Table, place};
 use crate::error::BlockError;
@@ -19,13 +20,14 @@ use crate::meta::{
 };
 use crate::number::Numbering;
 use crate::order::Order;
-use athanor_profile::series::{ProfileRow, Series};
+use crate::request::{Request, RequestColumns, Row};
 
 /// A block being written.
 pub(crate) struct Writer<'f> {
     folder: &'f dyn Folder,
     tables: Vec<Table>,
     meta: Meta,
+    columns: RequestColumns,
 }
 
 /// A tenant's part being written.
@@ -56,6 +58,7 @@ struct SampleColumns {
     profile: Vec<i32>,
     stack: Vec<i32>,
     value: Vec<i64>,
+    request: Vec<Request>,
 }
 
 /// Totals by stack of the series at hand, and rows of the series before it.
@@ -72,14 +75,19 @@ struct Rollup {
 }
 
 impl<'f> Writer<'f> {
-    /// Begins a block in an empty folder.
-    pub(crate) fn create(folder: &'f dyn Folder, id: &str) -> Result<Self, BlockError> {
+    /// Begins a block in an empty folder. Rows may name requests where there are columns for them.
+    pub(crate) fn create(
+        folder: &'f dyn Folder,
+        id: &str,
+        columns: RequestColumns,
+    ) -> Result<Self, BlockError> {
         let tables = FILES.iter().map(|&file| {
             let out = folder.create(file).map_err(BlockError::io(file))?;
-            Table::create(file, Summed::new(out))
+            Table::create(file, columns, Summed::new(out))
         });
         let tables = tables.collect::<Result<_, BlockError>>()?;
-        Ok(Writer { folder, tables, meta: Meta { format: FORMAT, id: id.into(), ..Meta::default() } })
+        let meta = Meta { format: FORMAT, id: id.into(), ..Meta::default() };
+        Ok(Writer { folder, tables, meta, columns })
     }
 
     fn write(&mut self, file: &'static str, columns: &[Column<'_>]) -> Result<(), BlockError> {
@@ -191,9 +199,14 @@ impl TenantWriter<'_, '_> {
     }
 
     /// Adds the next profile by (series, time, id). Rows name stacks by [`number`](Self::number); those of equal
-    /// stack are added up.
-    pub(crate) fn profile(&mut self, profile: ProfileRow, rows: &mut Vec<(u32, i64)>) -> Result<(), BlockError> {
-        self.order.arrange(rows);
+    /// stack and request are added up.
+    pub(crate) fn profile(
+        &mut self,
+        profile: ProfileRow,
+        rows: &mut Vec<Row>,
+        requests: &[Request],
+    ) -> Result<(), BlockError> {
+        self.order.arrange(rows, requests);
         if profile.series != self.rollup.at {
             self.end_series();
             self.rollup.at = profile.series;
@@ -205,12 +218,16 @@ impl TenantWriter<'_, '_> {
         self.meta.min_time = self.meta.min_time.min(profile.time);
         self.meta.max_time = self.meta.max_time.max(profile.time);
         let first = self.meta.nodes.0;
-        for &(node, value) in rows.iter() {
-            let total = &mut self.rollup.totals[node as usize];
-            *total = (total.0.wrapping_add(value), total.1.saturating_add(1));
+        let has_requests = self.block.columns.any();
+        for row in rows.iter() {
+            let total = &mut self.rollup.totals[row.stack as usize];
+            *total = (total.0.wrapping_add(row.value), total.1.saturating_add(1));
             self.samples.profile.push(id);
-            self.samples.stack.push((first + node) as i32);
-            self.samples.value.push(value);
+            self.samples.stack.push((first + row.stack) as i32);
+            self.samples.value.push(row.value);
+            if has_requests {
+                self.samples.request.push(requests[row.request as usize]);
+            }
             if self.samples.value.len() == GROUP_ROWS {
                 self.flush_samples()?;
             }
@@ -230,13 +247,32 @@ impl TenantWriter<'_, '_> {
     }
 
     fn flush_samples(&mut self) -> Result<(), BlockError> {
-        let SampleColumns { profile, stack, value } = &mut self.samples;
-        if !profile.is_empty() {
-            self.block.write(SAMPLES, &[Column::I32(profile), Column::I32(stack), Column::I64(value)])?;
+        let SampleColumns { profile, stack, value, request } = &mut self.samples;
+        if profile.is_empty() {
+            return Ok(());
         }
+        let RequestColumns { span, trace } = self.block.columns;
+        let some =
+            |has: fn(&Request) -> bool| request.iter().map(|of| i16::from(has(of))).collect::<Vec<_>>();
+        let (mut spans, mut traces) = (Vec::new(), Vec::new());
+        let (of_span, of_trace);
+        let mut columns = vec![Column::I32(profile), Column::I32(stack), Column::I64(value)];
+        if span {
+            spans.extend(request.iter().map(|of| of.span as i64).filter(|&span| span != 0));
+            of_span = some(|of| of.span != 0);
+            columns.push(Column::OptionalI64(&spans, &of_span));
+        }
+        if trace {
+            let present = request.iter().filter(|of| of.trace != 0);
+            traces.extend(present.map(|of| FixedLenByteArray::from(of.trace.to_be_bytes().to_vec())));
+            of_trace = some(|of| of.trace != 0);
+            columns.push(Column::OptionalFixed(&traces, &of_trace));
+        }
+        self.block.write(SAMPLES, &columns)?;
         profile.clear();
         stack.clear();
         value.clear();
+        request.clear();
         Ok(())
     }
 

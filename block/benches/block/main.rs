@@ -106,7 +106,8 @@ fn sizes(block: &Block) {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let after = |name: &str| arguments.iter().position(|argument| argument == name).map(|at| &arguments[at + 1]);
+    let after =
+        |name: &str| arguments.iter().position(|argument| argument == name).map(|at| &arguments[at + 1]);
     let count: usize = after("--profiles").map_or(1200, |count| count.parse().unwrap());
     let only = after("--only").map(String::as_str);
     let set = Reference::new(1);
