@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use athanor_profile::Dictionary;
+use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::symbols::NONE;
 use parquet::data_type::{ByteArray, FixedLenByteArray};
-use athanor_profile::series::{ProfileRow, Series};
 
 use crate::columns::{Column, GROUP_ROWS, Table, place};
 use crate::error::BlockError;

@@ -137,7 +137,7 @@ fn write(writer: &mut ColumnWriter<'_>, column: &Values) {
     macro_rules! put {
         ($writer:expr, $column:expr) => {
             $writer
-                .write_batch(&$column.values, Some(&$column.definition), Some(&$column.repetition))
+                .write_batch(&$column.values, levels(&$column.definition), levels(&$column.repetition))
                 .unwrap()
         };
     }
@@ -149,4 +149,9 @@ fn write(writer: &mut ColumnWriter<'_>, column: &Values) {
         (ColumnWriter::FixedLenByteArrayColumnWriter(writer), Values::Fixed(column)) => put!(writer, column),
         _ => unreachable!("the writer has the reader's schema"),
     };
+}
+
+/// A column that is required has no levels.
+fn levels(levels: &[i16]) -> Option<&[i16]> {
+    (!levels.is_empty()).then_some(levels)
 }

@@ -111,7 +111,7 @@ fn main() {
     let count: usize = after("--profiles").map_or(1200, |count| count.parse().unwrap());
     let only = after("--only").map(String::as_str);
     let set = Reference::new(1);
-    if only != Some("merge") {
+    if only.is_none() {
         let built = build(&set, 0..count, true);
         println!(
             "build, gzipped pprof in: {:.0} MB of raw pprof/core s; floor, inflate and decode: {:.0}; ratio {:.0} %; \
@@ -129,6 +129,9 @@ fn main() {
     }
     if only.is_none_or(|only| only == "merge") {
         merging(&set, count);
+    }
+    if only == Some("tenants") {
+        tenants(&set, count.min(100));
     }
 }
 
@@ -192,6 +195,34 @@ fn merging(set: &Reference, count: usize) {
         mega(bytes, encoding),
         100.0 * floor.as_secs_f64() / time.as_secs_f64(),
         peak() >> 20,
+    );
+}
+
+/// What footers take in a block of many tenants, each with a minute of five pods.
+fn tenants(set: &Reference, count: usize) {
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
+    let mut builder = Builder::new("tenants", Limits::default(), 1 << 30, &mut scratch);
+    let profiles: Vec<Vec<u8>> = (0..20).map(|number| set.pprof(number)).collect();
+    for tenant in 0..count {
+        for (number, profile) in profiles.iter().enumerate() {
+            builder.add_pprof(&format!("tenant-{tenant:04}"), &set.labels(number), profile).unwrap();
+        }
+    }
+    let folder = MemoryFolder::default();
+    let bytes = builder.finish(&folder).unwrap().bytes();
+    let mut all = 0;
+    for file in FILES {
+        let end = folder.length(file).unwrap();
+        let tail = folder.read(file, end - 8, 4).unwrap();
+        let footer = u64::from(u32::from_le_bytes(tail[..].try_into().unwrap()));
+        all += footer;
+        println!("  {file:20} {end:>10} bytes, its footer {footer:>8}");
+    }
+    println!(
+        "{count} tenants, {:.1} kB each: footers {} bytes a tenant, {:.2} % of the block (goal 2 %)",
+        bytes as f64 / 1e3 / count as f64,
+        all / count as u64,
+        100.0 * all as f64 / bytes as f64
     );
 }
 

@@ -44,7 +44,9 @@ pub(super) fn run(args: &Build, output: &Output) -> Result<(), Status> {
     }
     if counts.dropped_labels > 0 {
         let dropped = counts.dropped_labels;
-        eprintln!("athanor: {dropped} labels of samples are numbers, or no ids of a request, and were left out");
+        eprintln!(
+            "athanor: {dropped} labels of samples are numbers, or no ids of a request, and were left out"
+        );
     }
     let inputs = json!({ "uploads": counts.uploads, "raw_bytes": counts.raw_bytes,
         "dropped_samples": counts.dropped_samples, "dropped_labels": counts.dropped_labels });
