@@ -40,6 +40,11 @@ pub struct Limits {
     pub reject_newer_than: Duration,
     /// The largest body of one push request, as sent. Example: `256MiB`.
     pub ingestion_body_limit: ByteSize,
+    /// How many bytes of requests each distributor takes in a second, as sent. None: as many as come.
+    /// Example: `4MiB`.
+    pub ingestion_rate: Option<ByteSize>,
+    /// How many bytes may come at once above that rate. None: as many as the rate gives in a second. Example: `2MiB`.
+    pub ingestion_burst_size: Option<ByteSize>,
 }
 
 /// The limits of every tenant: one set for all, and exceptions. Cheap to clone; clones see what one replaces.
@@ -75,6 +80,8 @@ impl Default for Limits {
             reject_older_than: Duration::from_secs(60 * 60),
             reject_newer_than: Duration::from_secs(10 * 60),
             ingestion_body_limit: ByteSize::mib(256),
+            ingestion_rate: None,
+            ingestion_burst_size: None,
         }
     }
 }

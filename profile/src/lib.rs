@@ -31,6 +31,7 @@ pub mod labels;
 mod layout;
 pub mod merge;
 mod model;
+pub mod normalise;
 pub mod pprof;
 pub mod profile_type;
 pub mod prune;

@@ -10,12 +10,14 @@ mod encode;
 mod entries;
 mod ids;
 mod inflate;
+mod rewrite;
 mod samples;
 pub(crate) mod wire;
 
 pub use decode::{Decoded, Decoder, Dropped};
 pub use encode::encode;
 pub use inflate::{Inflater, inflate};
+pub use rewrite::{number_functions, rename_functions, rename_types, rewrite_strings, sample_types};
 
 use crate::model::{Dictionary, Profile};
 

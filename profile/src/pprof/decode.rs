@@ -250,18 +250,19 @@ impl Decoder {
             Ok(ValueType::new(kind, self.text(raw, unit, "a sample type's unit")?))
         };
         let head = &self.head;
-        let comments = head.comments.iter().map(|&text| Ok(self.text(raw, text, "a comment")?.to_owned()));
+        // Nothing depends on these texts, and some writers get their indexes wrong.
+        let remark = |index| self.text(raw, index, "a remark").ok().map(str::to_owned);
         Ok(Header {
             types: head.types.iter().copied().map(value_type).collect::<Result<_, _>>()?,
             period_type: head.period_type.map(value_type).transpose()?,
             period: head.period,
             time_nanos: head.time_nanos,
             duration_nanos: head.duration_nanos,
-            comments: comments.collect::<Result<_, _>>()?,
-            drop_frames: self.text(raw, head.drop_frames, "drop_frames")?.to_owned(),
-            keep_frames: self.text(raw, head.keep_frames, "keep_frames")?.to_owned(),
-            default_type: self.text(raw, head.default_type, "default_sample_type")?.to_owned(),
-            doc_url: self.text(raw, head.doc_url, "doc_url")?.to_owned(),
+            comments: head.comments.iter().filter_map(|&text| remark(text)).collect(),
+            drop_frames: remark(head.drop_frames).unwrap_or_default(),
+            keep_frames: remark(head.keep_frames).unwrap_or_default(),
+            default_type: remark(head.default_type).unwrap_or_default(),
+            doc_url: remark(head.doc_url).unwrap_or_default(),
         })
     }
 

@@ -165,9 +165,19 @@ fn references_outside_the_string_table_are_refused() {
                 "{error}"
             );
         }
-        let mut raw = Draft::good().bytes();
-        number(&mut raw, 14, index);
-        assert!(matches!(refused(&raw), DecodeError::OutOfRange { what: "default_sample_type", .. }));
+    }
+}
+
+#[test]
+fn remarks_outside_the_string_table_are_no_remarks() {
+    for field in [7, 8, 13, 14, 15] {
+        for index in [6, u64::MAX] {
+            let mut raw = Draft::good().bytes();
+            number(&mut raw, field, index);
+            let (profile, _) = decode(&raw, &Limits::default()).unwrap();
+            let (good, _) = decode(&Draft::good().bytes(), &Limits::default()).unwrap();
+            assert_eq!(profile.header, good.header);
+        }
     }
 }
 

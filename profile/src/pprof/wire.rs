@@ -27,6 +27,10 @@ impl<'a> Cursor<'a> {
     pub(super) fn range(&self, start: usize, end: usize) -> Self {
         Cursor { bytes: &self.bytes[..end], at: start }
     }
+    /// What lies between here and the end.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
     pub(super) fn at(&self) -> usize {
         self.at
     }

@@ -1,0 +1,149 @@
+//! Who is let in: so many bytes under way in all, and so many in a second for each tenant.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Code, Limits, Random, Status, TenantId};
+
+/// How long to stay away when too much is under way.
+const BUSY: Duration = Duration::from_secs(2);
+/// The most tenants whose rates are remembered. Past that, those who have not sent for a while are forgotten:
+/// their buckets are full, which is how new ones begin.
+const TENANTS: usize = 100_000;
+
+/// The counters.
+pub(crate) struct Admission {
+    under_way: Arc<AtomicU64>,
+    limit: u64,
+    buckets: Mutex<BTreeMap<TenantId, Bucket>>,
+    clock: Clock,
+    random: Random,
+}
+
+/// Bytes under way; they leave when this is dropped.
+#[must_use = "dropping it is leaving"]
+pub(crate) struct Admitted {
+    under_way: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+/// A token bucket: tokens are bytes.
+#[derive(Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    /// Monotonic time of `tokens`.
+    at: Duration,
+}
+
+impl Admission {
+    pub(crate) fn new(limit: u64, clock: Clock, random: Random) -> Self {
+        Admission { under_way: Arc::default(), limit, buckets: Mutex::default(), clock, random }
+    }
+
+    pub(crate) fn admit(&self, tenant: &TenantId, bytes: u64, limits: &Limits) -> Result<Admitted, Status> {
+        let admitted = self.enter(bytes)?;
+        if let Some(rate) = limits.ingestion_rate {
+            let burst = limits.ingestion_burst_size.unwrap_or(rate);
+            self.take(tenant, bytes, rate.get() as f64, burst.get() as f64)?;
+        }
+        Ok(admitted)
+    }
+
+    /// One request is always let in, however large: it is within its tenant's limit.
+    fn enter(&self, bytes: u64) -> Result<Admitted, Status> {
+        let before = self.under_way.fetch_add(bytes, Ordering::Relaxed);
+        let admitted = Admitted { under_way: Arc::clone(&self.under_way), bytes };
+        if before > 0 && before.saturating_add(bytes) > self.limit {
+            let message = format!(
+                "requests under way hold {before} bytes, in_flight_bytes is {}; try again",
+                self.limit
+            );
+            return Err(Status::new(Code::Exhausted, message).after(self.random.jitter(BUSY)));
+        }
+        Ok(admitted)
+    }
+
+    /// Takes tokens. A request over the burst size passes when the bucket is full and leaves a debt.
+    fn take(&self, tenant: &TenantId, bytes: u64, rate: f64, burst: f64) -> Result<(), Status> {
+        let now = self.clock.monotonic();
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.len() >= TENANTS && !buckets.contains_key(tenant) {
+            // One second refills what `ingestion_burst_size` leaves out; a minute is long for any burst.
+            buckets.retain(|_, bucket| now.saturating_sub(bucket.at) < Duration::from_secs(60));
+        }
+        if buckets.len() >= TENANTS && !buckets.contains_key(tenant) {
+            let message = format!("rates of {TENANTS} tenants are being counted; try again");
+            return Err(Status::new(Code::Exhausted, message).after(self.random.jitter(BUSY)));
+        }
+        let bucket = buckets.entry(tenant.clone()).or_insert(Bucket { tokens: burst, at: now });
+        let refilled = now.saturating_sub(bucket.at).as_secs_f64() * rate;
+        *bucket = Bucket { tokens: (bucket.tokens + refilled).min(burst), at: now };
+        let needed = (bytes as f64).min(burst);
+        if bucket.tokens >= needed {
+            bucket.tokens -= bytes as f64;
+            return Ok(());
+        }
+        let wait = Duration::from_secs_f64(((needed - bucket.tokens) / rate.max(1.0)).clamp(0.001, 3600.0));
+        let message =
+            format!("request of {bytes} bytes is over ingestion_rate, which is {rate} bytes in a second");
+        Err(Status::new(Code::Exhausted, message).after(wait + self.random.jitter(Duration::from_secs(1))))
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.under_way.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::{ByteSize, Timestamp};
+
+    use super::*;
+
+    fn admission(limit: u64) -> (Admission, athanor_chassis::clock::ManualClock) {
+        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        (Admission::new(limit, clock, Random::seeded(1)), hand)
+    }
+
+    #[test]
+    fn so_many_bytes_are_under_way_and_no_more() {
+        let (admission, _) = admission(100);
+        let limits = Limits::default();
+        let tenant = TenantId::anonymous();
+        let first = admission.admit(&tenant, 60, &limits).ok().unwrap();
+        let refused = admission.admit(&tenant, 41, &limits).err().unwrap();
+        assert_eq!(refused.code, Code::Exhausted);
+        assert!(refused.retry_after.unwrap() >= BUSY / 2);
+        assert_eq!(refused.message, "requests under way hold 60 bytes, in_flight_bytes is 100; try again");
+        drop(admission.admit(&tenant, 40, &limits).ok().unwrap());
+        drop(first);
+        assert!(admission.admit(&tenant, 1000, &limits).is_ok(), "a single request passes");
+        assert_eq!(admission.under_way.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_tenant_sends_at_its_rate() {
+        let (admission, hand) = admission(1 << 40);
+        let rate = Some(ByteSize::bytes(100));
+        let burst = Some(ByteSize::bytes(200));
+        let limits = Limits { ingestion_rate: rate, ingestion_burst_size: burst, ..Limits::default() };
+        let ask = |bytes| admission.admit(&TenantId::anonymous(), bytes, &limits).map(drop);
+        ask(150).unwrap();
+        let refused = ask(100).unwrap_err();
+        let wait = refused.retry_after.unwrap();
+        assert!((Duration::from_secs(1)..=Duration::from_millis(1500)).contains(&wait), "{wait:?}");
+        assert!(admission.admit(&"other".parse().unwrap(), 100, &limits).is_ok());
+        hand.advance(Duration::from_millis(500));
+        ask(100).unwrap();
+        // A debt: more than the burst passes only when the bucket is full.
+        hand.advance(Duration::from_secs(2));
+        ask(400).unwrap();
+        hand.advance(Duration::from_secs(3));
+        assert!(ask(101).is_err());
+        ask(100).unwrap();
+    }
+}

@@ -1,0 +1,170 @@
+//! What a distributor is made of, and what it needs of others.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId};
+use athanor_profile::normalise::LabelLimits;
+use athanor_profile::upload::Upload;
+use serde::{Deserialize, Serialize};
+
+use crate::admission::{Admission, Admitted};
+
+/// Settings of a distributor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// How many bytes all requests that are under way may hold together, as sent. Example: `512MiB`.
+    pub in_flight_bytes: ByteSize,
+    /// The most profiles in one request. Example: `10000`.
+    pub max_profiles_per_request: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { in_flight_bytes: ByteSize::mib(512), max_profiles_per_request: 10_000 }
+    }
+}
+
+/// What a distributor is given.
+#[derive(Clone)]
+pub struct Deps {
+    /// The limits of each tenant.
+    pub overrides: Overrides,
+    /// For `from=now-1h` and for rates.
+    pub clock: Clock,
+    /// Spreads those who are asked to come back.
+    pub random: Random,
+    /// Where profiles are inflated and converted.
+    pub compute: Compute,
+    /// Where profiles are stored.
+    pub shards: Arc<dyn Shards>,
+}
+
+/// The shards that store profiles.
+#[async_trait]
+pub trait Shards: Send + Sync {
+    /// Stores each profile or says why not, in the order given. `Ok` means that it is durable. A profile that is
+    /// malformed or over a limit is [`Code::Invalid`]; a code that is retryable asks the client to repeat.
+    async fn append(&self, tenant: &TenantId, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>>;
+}
+
+/// What became of a profile that was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Whether it is new.
+    pub outcome: Outcome,
+    /// What was left out of it.
+    pub dropped: Dropped,
+}
+
+/// Whether a profile was new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Stored.
+    New,
+    /// It was stored before; nothing was added.
+    Repeat,
+    /// Nothing was left to store: no sample, or only zeros.
+    Empty,
+}
+
+/// How much of a profile was left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Samples that refer to a location that is not there, or with a negative value.
+    pub samples: u64,
+    /// Lines that refer to a function that is not there.
+    pub lines: u64,
+    /// References to a mapping that is not there.
+    pub mappings: u64,
+}
+
+/// What became of a request that succeeded as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    /// Profiles that were new.
+    pub new: usize,
+    /// Profiles that were stored before.
+    pub repeats: usize,
+    /// Profiles with nothing in them to store.
+    pub empty: usize,
+    /// What was left out of all of them.
+    pub dropped: Dropped,
+}
+
+/// The door for profiles. Cheap to clone.
+#[derive(Clone)]
+pub struct Distributor {
+    pub(crate) config: Config,
+    pub(crate) deps: Deps,
+    admission: Arc<Admission>,
+}
+
+// === impl Receipt ===
+
+impl Receipt {
+    /// Counts one more profile.
+    pub(crate) fn count(&mut self, stored: Stored) {
+        match stored.outcome {
+            Outcome::New => self.new += 1,
+            Outcome::Repeat => self.repeats += 1,
+            Outcome::Empty => self.empty += 1,
+        }
+        self.dropped.samples += stored.dropped.samples;
+        self.dropped.lines += stored.dropped.lines;
+        self.dropped.mappings += stored.dropped.mappings;
+    }
+}
+
+// === impl Distributor ===
+
+impl Distributor {
+    /// A distributor with nothing under way.
+    pub fn new(config: Config, deps: Deps) -> Self {
+        let limit = config.in_flight_bytes.get();
+        let admission = Admission::new(limit, deps.clock.clone(), deps.random.split());
+        Distributor { config, deps, admission: Arc::new(admission) }
+    }
+
+    /// The largest body of a request of this tenant. Whoever reads bodies stops there.
+    pub fn body_limit(&self, tenant: &TenantId) -> ByteSize {
+        self.deps.overrides.of(tenant).ingestion_body_limit
+    }
+
+    /// Lets a request of so many bytes in, or says when to come back.
+    pub(crate) fn admit(&self, tenant: &TenantId, bytes: usize, limits: &Limits) -> Result<Admitted, Status> {
+        let limit = limits.ingestion_body_limit;
+        if bytes > limit.as_usize() {
+            let message = format!(
+                "request has {bytes} bytes, ingestion_body_limit is {limit}; send fewer profiles at once"
+            );
+            return Err(Status::new(Code::TooLarge, message));
+        }
+        self.admission.admit(tenant, bytes as u64, limits)
+    }
+
+    /// As [`Shards::append`], with as many answers as uploads whatever the shards do.
+    pub(crate) async fn append(
+        &self,
+        tenant: &TenantId,
+        uploads: Vec<Upload>,
+    ) -> Vec<Result<Stored, Status>> {
+        let count = uploads.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        let mut answers = self.deps.shards.append(tenant, uploads).await;
+        answers.resize_with(count, || Err(Status::new(Code::Internal, "a shard gave no answer")));
+        answers
+    }
+}
+
+/// The bounds on labels among a tenant's limits.
+pub(crate) fn label_limits(limits: &Limits) -> LabelLimits {
+    LabelLimits {
+        name_length: limits.max_label_name_length as usize,
+        value_length: limits.max_label_value_length as usize,
+        names: limits.max_label_names_per_series as usize,
+    }
+}

@@ -1,0 +1,32 @@
+//! The door for profiles. It holds no state that outlives a request but counters, so any number of them may run.
+//!
+//! ```text
+//!  push.v1 ─► wire ─────────────────────────► admission ─► label rules ─┐
+//!                                                                       ├─► Upload ─► Shards::append
+//!  /ingest ─► Request ─► admission ─► pprof, form, folded text ─► ──────┘
+//!             (name, from, spy …)     (metric name, fix-ups)
+//! ```
+//!
+//! * [`Distributor::push`]: profiles with the labels of their series, as agents send them. Every profile is tried;
+//!   an error says which ones are stored, so that nobody has to guess, and repeating the request is always safe.
+//! * [`Distributor::ingest`]: one profile in the form that language SDKs send. What it is called and what it
+//!   counts is read from the application's name and from the profile's types; some SDKs need small repairs. A
+//!   profile in another format becomes pprof here, so that shards know one format only.
+//! * [`Shards`]: what the distributor needs of the rest of the cluster. A shard decodes the profile, in one walk,
+//!   and refuses it if it is malformed; the distributor passes that on in the words of the door it came through.
+//! * [`Limits`](athanor_chassis::Limits) that need no decoding hold here: the size of a request, its rate, labels.
+//!   All requests together may hold so many bytes and no more; the rest are asked to come back.
+//!
+//! What is not promised: that the profiles of one request are stored together or in their order.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod admission;
+mod distributor;
+mod ingest;
+mod push;
+mod wire;
+
+pub use distributor::{Config, Deps, Distributor, Dropped, Outcome, Receipt, Shards, Stored};
+pub use ingest::{AppName, Form, FormRefused, NameRefused, Part, Refused, Request, RequestRefused};
+pub use push::{SentProfile, SentSeries};

@@ -1,0 +1,45 @@
+//! What every profile goes through between the client and a shard's head, as pure functions: the distributor
+//! applies some before it routes, the shard others when it decodes, and both must agree.
+//!
+//! * [`series`]: the rules for labels; [`promote`] is their second half, for labels that samples carry.
+//! * [`go_names`]: type parameters that Go puts in names, and that differ from call to call.
+//! * [`taken_at`]: which time counts.
+
+mod go;
+mod series;
+
+pub use go::go_names;
+pub use series::{
+    LabelLimits, LabelsRefused, SERVICE, Series, UNKNOWN_SERVICE, is_promoted, promote, series,
+};
+
+/// 1971-01-01 UTC in Unix nanoseconds.
+const YEAR_1971: i64 = 365 * 24 * 3600 * 1_000_000_000;
+
+/// When a profile was taken: its own time, else that of the request. Old clients wrote microseconds into the
+/// field of nanoseconds, which gives a moment in 1970: where the request knows better, that does not count.
+pub fn taken_at(profile: i64, request: i64) -> i64 {
+    if profile == 0 || (request != 0 && (0..YEAR_1971).contains(&profile)) { request } else { profile }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_in_1970_gives_way_to_that_of_the_request() {
+        let now = 1_772_618_460_000_000_000;
+        for (profile, request, taken) in [
+            (now, 5, now),
+            (now / 1000, now, now),
+            (now / 1000, 0, now / 1000),
+            (0, now, now),
+            (0, 0, 0),
+            (-1, now, -1),
+            (YEAR_1971 - 1, now, now),
+            (YEAR_1971, now, YEAR_1971),
+        ] {
+            assert_eq!(taken_at(profile, request), taken, "{profile} {request}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Small changes to a profile's bytes, without decoding its samples: the entries of one table are read or
+//! replaced, everything else is copied as it stands.
+//!
+//! Nothing is checked here that the change does not need; whoever decodes the result refuses what is wrong.
+
+use super::DecodeError;
+use super::entries::{RawFunction, function, value_type};
+use super::wire::{Cursor, Value, message, number};
+
+const TYPES: u64 = 1;
+const LOCATIONS: u64 = 4;
+const FUNCTIONS: u64 = 5;
+const STRINGS: u64 = 6;
+
+/// The names of the sample types of an uncompressed profile.
+pub fn sample_types(raw: &[u8]) -> Result<Vec<&str>, DecodeError> {
+    let strings = Strings::read(raw)?;
+    let mut types = Vec::new();
+    fields(raw, |field, content| {
+        if field == TYPES {
+            types.push(strings.text(value_type(content)?.0, "a sample type")?);
+        }
+        Ok(())
+    })?;
+    if types.is_empty() { Err(DecodeError::NoSampleType) } else { Ok(types) }
+}
+
+/// The profile with other sample types: `rename` is given each name and may give a new one.
+pub fn rename_types(
+    raw: &[u8],
+    rename: impl Fn(&str) -> Option<String>,
+) -> Result<Option<Vec<u8>>, DecodeError> {
+    let strings = Strings::read(raw)?;
+    let mut added = Added::after(&strings);
+    let changed = rewrite(raw, TYPES, |content| {
+        let (kind, unit) = value_type(content)?;
+        let Some(new) = rename(strings.text(kind, "a sample type")?) else { return Ok(None) };
+        let mut entry = Vec::new();
+        number(&mut entry, 1, added.index(new));
+        number(&mut entry, 2, unit as u64);
+        Ok(Some(entry))
+    })?;
+    Ok(added.appended_to(changed))
+}
+
+/// The profile with other function names: `rename` is given each name and file and may give a new name.
+pub fn rename_functions(
+    raw: &[u8],
+    rename: impl Fn(&str, &str) -> Option<String>,
+) -> Result<Option<Vec<u8>>, DecodeError> {
+    let strings = Strings::read(raw)?;
+    let mut added = Added::after(&strings);
+    let changed = rewrite(raw, FUNCTIONS, |content| {
+        let entry = function(content)?;
+        let name = strings.text(entry.name, "a function's name")?;
+        let file = strings.text(entry.filename, "a function's file")?;
+        let Some(new) = rename(name, file) else { return Ok(None) };
+        Ok(Some(function_entry(&RawFunction { name: added.index(new) as i64, ..entry })))
+    })?;
+    Ok(added.appended_to(changed))
+}
+
+/// Some writers give every function the id 0, and as many functions as locations, in their order. Then the ids
+/// of the locations are those of the functions; a profile that is not so is left alone.
+pub fn number_functions(raw: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
+    let (mut locations, mut functions) = (Vec::new(), 0);
+    fields(raw, |field, content| {
+        match field {
+            LOCATIONS => locations.push(location_id(content)?),
+            FUNCTIONS if function(content)?.id == 0 => functions += 1,
+            // More than there can be locations.
+            FUNCTIONS => functions = usize::MAX / 2,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if functions != locations.len() || locations.is_empty() {
+        return Ok(None);
+    }
+    let mut ids = locations.into_iter();
+    let numbered = rewrite(raw, FUNCTIONS, |content| {
+        let id = ids.next().unwrap_or_default();
+        Ok(Some(function_entry(&RawFunction { id, ..function(content)? })))
+    })?;
+    Ok(Some(numbered))
+}
+
+/// The profile with other texts in its string table.
+pub fn rewrite_strings(
+    raw: &[u8],
+    replace: impl Fn(&[u8]) -> Option<Vec<u8>>,
+) -> Result<Vec<u8>, DecodeError> {
+    rewrite(raw, STRINGS, |content| Ok(replace(content.rest())))
+}
+
+/// The string table, by index.
+struct Strings<'a>(Vec<&'a [u8]>);
+
+impl<'a> Strings<'a> {
+    fn read(raw: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut strings = Vec::new();
+        fields(raw, |field, content| {
+            if field == STRINGS {
+                strings.push(content.rest());
+            }
+            Ok(())
+        })?;
+        Ok(Strings(strings))
+    }
+    fn text(&self, index: i64, what: &'static str) -> Result<&'a str, DecodeError> {
+        let place = usize::try_from(index).ok().filter(|&place| place < self.0.len());
+        let (table, length) = ("strings", self.0.len());
+        let place = place.ok_or(DecodeError::OutOfRange { what, table, index, length })?;
+        std::str::from_utf8(self.0[place]).map_err(|_| DecodeError::NotUtf8 { index: place })
+    }
+}
+
+/// Texts that come after the string table as it was.
+struct Added {
+    first: usize,
+    texts: Vec<String>,
+    indexes: std::collections::BTreeMap<String, u64>,
+}
+
+impl Added {
+    fn after(strings: &Strings<'_>) -> Self {
+        Added { first: strings.0.len(), texts: Vec::new(), indexes: Default::default() }
+    }
+    fn index(&mut self, text: String) -> u64 {
+        if let Some(&index) = self.indexes.get(&text) {
+            return index;
+        }
+        let index = (self.first + self.texts.len()) as u64;
+        self.texts.push(text.clone());
+        self.indexes.insert(text, index);
+        index
+    }
+    /// Nothing if no text was added: then nothing has changed.
+    fn appended_to(self, mut raw: Vec<u8>) -> Option<Vec<u8>> {
+        for text in &self.texts {
+            message(&mut raw, STRINGS, text.as_bytes());
+        }
+        (!self.texts.is_empty()).then_some(raw)
+    }
+}
+
+/// Visits the table entries of a profile.
+fn fields<'a>(
+    raw: &'a [u8],
+    mut visit: impl FnMut(u64, Cursor<'a>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let mut cursor = Cursor::new(raw);
+    while !cursor.is_done() {
+        if let (field, Value::Bytes(start, end)) = cursor.field("the profile")? {
+            visit(field, cursor.range(start, end))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies a profile; entries of one table are replaced where `replace` says so.
+fn rewrite<'a>(
+    raw: &'a [u8],
+    table: u64,
+    mut replace: impl FnMut(Cursor<'a>) -> Result<Option<Vec<u8>>, DecodeError>,
+) -> Result<Vec<u8>, DecodeError> {
+    let mut out = Vec::with_capacity(raw.len() + raw.len() / 8);
+    let mut cursor = Cursor::new(raw);
+    while !cursor.is_done() {
+        let from = cursor.at();
+        let (field, value) = cursor.field("the profile")?;
+        let new = match value {
+            Value::Bytes(start, end) if field == table => replace(cursor.range(start, end))?,
+            _ => None,
+        };
+        match new {
+            Some(content) => message(&mut out, field, &content),
+            None => out.extend_from_slice(&raw[from..cursor.at()]),
+        }
+    }
+    Ok(out)
+}
+
+fn function_entry(entry: &RawFunction) -> Vec<u8> {
+    let mut out = Vec::new();
+    let fields = [entry.id, entry.name as u64, entry.system_name as u64, entry.filename as u64];
+    for (field, value) in (1..).zip(fields) {
+        number(&mut out, field, value);
+    }
+    number(&mut out, 5, entry.start_line as u64);
+    out
+}
+
+fn location_id(mut cursor: Cursor<'_>) -> Result<u64, DecodeError> {
+    let mut id = 0;
+    while !cursor.is_done() {
+        if let (1, Value::Varint(number)) = cursor.field("a location")? {
+            id = number;
+        }
+    }
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::generate::arbitrary;
+    use crate::pprof::{Limits, decode, encode};
+
+    #[test]
+    fn types_are_read_and_renamed() {
+        let mut profile = arbitrary(1);
+        profile.header.types[0].kind = "alloc-size".into();
+        let raw = encode(&profile);
+        assert_eq!(sample_types(&raw).unwrap()[0], "alloc-size");
+        let renamed =
+            rename_types(&raw, |name| name.contains('-').then(|| name.replace('-', "_"))).unwrap().unwrap();
+        assert_eq!(sample_types(&renamed).unwrap()[0], "alloc_size");
+        let (read, _) = decode(&renamed, &Limits::default()).unwrap();
+        profile.header.types[0].kind = "alloc_size".into();
+        assert_eq!(read.header, profile.header);
+        assert_eq!(rename_types(&raw, |_| None).unwrap(), None);
+        assert_eq!(sample_types(b""), Err(DecodeError::NoSampleType));
+    }
+
+    #[test]
+    fn functions_without_ids_take_those_of_their_locations() {
+        let mut profile = crate::Profile::default();
+        profile.header.types = vec![crate::ValueType::new("cpu", "nanoseconds")];
+        let stack = profile.dictionary.named_stack(["main", "run"].into_iter());
+        profile.samples.push(stack, 0, &[3]);
+        let raw = encode(&profile);
+        assert_eq!(number_functions(&raw).unwrap(), None);
+        let broken = rewrite(&raw, FUNCTIONS, |content| {
+            Ok(Some(function_entry(&RawFunction { id: 0, ..function(content)? })))
+        })
+        .unwrap();
+        assert!(matches!(decode(&broken, &Limits::default()), Err(DecodeError::IdZero { .. })));
+        let repaired = number_functions(&broken).unwrap().unwrap();
+        assert_eq!(encode(&decode(&repaired, &Limits::default()).unwrap().0), raw);
+    }
+
+    proptest! {
+        #[test]
+        fn renaming_changes_nothing_else(seed: u64) {
+            let profile = arbitrary(seed);
+            let raw = encode(&profile);
+            let (before, _) = decode(&raw, &Limits::default()).unwrap();
+            let renamed = rename_functions(&raw, |name, file| Some(format!("{file} {name}"))).unwrap();
+            let (after, _) = decode(renamed.as_ref().unwrap_or(&raw), &Limits::default()).unwrap();
+            prop_assert_eq!(&before.header, &after.header);
+            prop_assert_eq!(before.samples.values, after.samples.values);
+            let (old, new) = (&before.dictionary.symbols, &after.dictionary.symbols);
+            for (old_function, new_function) in old.functions().iter().zip(new.functions()) {
+                let expected =
+                    format!("{} {}", old.strings.get(old_function.filename), old.strings.get(old_function.name));
+                prop_assert_eq!(new.strings.get(new_function.name), expected);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_rewritten_or_refused(raw in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = sample_types(&raw);
+            let _ = number_functions(&raw);
+            let _ = rename_functions(&raw, |name, _| Some(format!("{name}x")));
+            if let Ok(copy) = rewrite_strings(&raw, |_| None) {
+                prop_assert_eq!(copy, raw);
+            }
+        }
+    }
+}
