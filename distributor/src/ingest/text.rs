@@ -142,7 +142,7 @@ mod tests {
         }
         assert_eq!(
             read(b"main;run\nmain;run\r\n\nwith space 3", false).unwrap(),
-            "main;run 2\nwith space 3 1\n"
+            "with space 3 1\nmain;run 2\n"
         );
     }
 

@@ -82,7 +82,7 @@ fn from_json(request: &Value) -> PushRequest {
         id: text(&sample["ID"]),
     };
     let pair = |pair: &Value| LabelPair { name: text(&pair["name"]), value: text(&pair["value"]) };
-    let series = items(&request["series"]).iter().map(|series| RawProfileSeries {
+    let series = items(&request["series"]).into_iter().map(|series| RawProfileSeries {
         labels: items(&series["labels"]).iter().map(pair).collect(),
         samples: items(&series["samples"]).iter().map(sample).collect(),
         annotations: Vec::new(),
