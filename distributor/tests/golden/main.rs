@@ -261,3 +261,83 @@ async fn requests_of_unmodified_sdks_are_taken() {
     );
     assert!(series.iter().any(|labels| labels.contains("memory:inuse_space:bytes:inuse_space:bytes")));
 }
+
+/// A profile as it lies in the corpus, sent as a form.
+fn corpus_form(folder: &Path, file: &str, config: &str) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (name, file) in [("profile", file), ("sample_type_config", config)] {
+        if !file.is_empty() {
+            body.extend(
+                format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n").into_bytes(),
+            );
+            body.extend(std::fs::read(folder.join(file)).expect("readable"));
+            body.extend(b"\r\n");
+        }
+    }
+    body.extend(b"--b--\r\n");
+    body
+}
+
+#[tokio::test]
+async fn profiles_of_many_languages_get_the_types_that_readers_ask_for() {
+    let Some(folder) = shared("pprof") else {
+        println!("skip: no corpus of real profiles at ../shared/data/pprof");
+        return;
+    };
+    let cpu = "process_cpu:cpu:nanoseconds:cpu:nanoseconds process_cpu:samples:count:cpu:nanoseconds";
+    let heap = "memory:alloc_objects:count:space:bytes memory:alloc_space:bytes:space:bytes \
+                memory:inuse_objects:count:space:bytes memory:inuse_space:bytes:space:bytes";
+    for (file, config, spy, expected) in [
+        ("go-heap.pb.gz", "", "gospy", heap),
+        ("sdk-go-heap.pb.gz", "", "gospy", heap),
+        ("sdk-go-cpu.pb.gz", "", "gospy", cpu),
+        ("go-cpu-labels.pb.gz", "", "gospy", cpu),
+        (
+            "sdk-js-cpu.pb.gz",
+            "",
+            "nodespy",
+            "wall:sample:count:wall:microseconds wall:wall:microseconds:wall:microseconds",
+        ),
+        (
+            "sdk-js-heap.pb.gz",
+            "",
+            "nodespy",
+            "memory:objects:count:space:bytes memory:space:bytes:space:bytes",
+        ),
+        (
+            "nodejs-heap.pb.gz",
+            "",
+            "nodespy",
+            "memory:inuse_objects:count:inuse_space:bytes memory:inuse_space:bytes:inuse_space:bytes",
+        ),
+        (
+            "nodejs-wall.pb.gz",
+            "",
+            "nodespy",
+            "wall:samples:count:wall:microseconds wall:wall:microseconds:wall:microseconds",
+        ),
+        ("req_2.pprof", "req_2.st.json", "gospy", "goroutines:goroutine:count:goroutine:count"),
+        (
+            "req_3.pprof",
+            "req_3.st.json",
+            "gospy",
+            "block:contentions:count:contentions:count block:delay:nanoseconds:contentions:count",
+        ),
+        ("pyspy-1.pb.gz", "", "pyspy", "process_cpu:samples:count::milliseconds"),
+        ("java.pb.gz", "", "javaspy", "process_cpu:cpu:nanoseconds:cpu:nanoseconds"),
+    ] {
+        let house = House::new();
+        let body = corpus_form(&folder, file, config);
+        let query = format!("name=app&spyName={spy}");
+        let (answer, message) = house.ingest(&query, Some("multipart/form-data; boundary=b"), body).await;
+        assert_eq!(answer, json!({"status": 200}), "{file}: {message}");
+        let records = house.recorder.of("app");
+        let types: std::collections::BTreeSet<&str> =
+            records.iter().map(|record| record.profile_type.as_str()).collect();
+        assert_eq!(types.into_iter().collect::<Vec<_>>().join(" "), expected, "{file}");
+    }
+    let house = House::new();
+    let body = corpus_form(&folder, "invalid_utf8.pb.gz", "");
+    let (answer, _) = house.ingest("name=app", Some("multipart/form-data; boundary=b"), body).await;
+    assert_eq!(answer["status"], json!(422));
+}

@@ -56,7 +56,7 @@ impl Recorder {
         }
         let records = records(upload, &dictionary, &decoded)?;
         let outcome = if records.is_empty() { Outcome::Empty } else { Outcome::New };
-        self.records.lock().unwrap().extend(records);
+        self.records.lock().expect("no test panics while it holds this").extend(records);
         Ok(Stored { outcome, dropped: Dropped::default() })
     }
 
@@ -86,19 +86,19 @@ impl Recorder {
         for record in self.of(service).iter().filter(|record| record.profile_type == profile_type) {
             for (path, value) in &record.stacks {
                 let mut name = "total".to_owned();
-                nodes.get_mut("total").unwrap()[0] += value;
+                nodes.get_mut("total").expect("it was put in first")[0] += value;
                 for frame in path {
                     name = format!("{name};{frame}");
                     nodes.entry(name.clone()).or_default()[0] += value;
                 }
-                nodes.get_mut(&name).unwrap()[1] += value;
+                nodes.get_mut(&name).expect("the path was put in")[1] += value;
             }
         }
         nodes
     }
 
     pub fn of(&self, service: &str) -> Vec<Record> {
-        let records = self.records.lock().unwrap();
+        let records = self.records.lock().expect("no test panics while it holds this");
         records.iter().filter(|record| record.labels.get("service_name") == Some(service)).cloned().collect()
     }
 }
