@@ -2,12 +2,29 @@
 
 use std::error::Error;
 
+use prost::Message;
+
 /// Those that no other one imports.
-const ROOTS: [&str; 2] = ["push/v1/push.proto", "querier/v1/querier.proto"];
+const ROOTS: [&str; 4] = [
+    "push/v1/push.proto",
+    "querier/v1/querier.proto",
+    "debuginfo/v1alpha1/debuginfo.proto",
+    "grpc/health/v1/health.proto",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=protos");
     let files = protox::compile(ROOTS, ["protos"])?;
+    let descriptors = files.encode_to_vec();
     prost_build::Config::new().bytes(["."]).compile_fds(files)?;
+    // Clients of tomorrow send fields that this one does not know.
+    pbjson_build::Builder::new().register_descriptors(&descriptors)?.ignore_unknown_fields().build(&[
+        ".push",
+        ".querier",
+        ".types",
+        ".google",
+        ".debuginfo",
+        ".grpc",
+    ])?;
     Ok(())
 }

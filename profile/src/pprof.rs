@@ -12,12 +12,14 @@ mod ids;
 mod inflate;
 mod rewrite;
 mod samples;
+mod walk;
 pub(crate) mod wire;
 
 pub use decode::{Decoded, Decoder, Dropped};
 pub use encode::encode;
 pub use inflate::{Inflater, inflate};
 pub use rewrite::{number_functions, rename_functions, rename_types, rewrite_strings, sample_types};
+pub use walk::Walk;
 
 use crate::model::{Dictionary, Profile};
 
@@ -32,13 +34,25 @@ pub struct Limits {
     pub labels: usize,
     /// Frames in one stack.
     pub depth: usize,
+    /// Frames of a stack that are kept: a deeper one loses its leaves.
+    pub kept_depth: usize,
+    /// Bytes of a text that are kept: a longer one loses its beginning.
+    pub kept_text: usize,
     /// Entries in any one table: strings, functions, locations, mappings, lines.
     pub entries: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { bytes: 1 << 30, samples: 50_000_000, labels: 1000, depth: 100_000, entries: 50_000_000 }
+        Limits {
+            bytes: 1 << 30,
+            samples: 50_000_000,
+            labels: 1000,
+            depth: 100_000,
+            kept_depth: usize::MAX,
+            kept_text: usize::MAX,
+            entries: 50_000_000,
+        }
     }
 }
 

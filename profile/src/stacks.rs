@@ -62,6 +62,20 @@ impl Stacks {
             self.nodes.len() as u32 - 1
         })
     }
+    /// Adds a node as another dictionary has it.
+    pub(crate) fn add_node(&mut self, node: Node) -> u32 {
+        self.child(node.parent, node.location)
+    }
+    /// Adds a stack that ends at a node and whose locations have these hashes, leaf first.
+    pub(crate) fn add_leaf(&mut self, leaf: u32, hashes: &[Hash]) -> u32 {
+        let id = self.leaves.len() as u32;
+        let known = *self.ids.entry(Self::hash_of(hashes)).or_insert(id);
+        if known == id {
+            self.leaves.push(leaf);
+            self.hashes.push(Self::hash_of(hashes));
+        }
+        known
+    }
     /// Makes room for that many more.
     pub fn reserve(&mut self, nodes: usize, stacks: usize) {
         self.nodes.reserve(nodes);

@@ -24,6 +24,7 @@ pub mod google {
     #[allow(missing_docs, clippy::all, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/google.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/google.v1.serde.rs"));
     }
 }
 
@@ -33,6 +34,7 @@ pub mod querier {
     #[allow(missing_docs, clippy::all, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/querier.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/querier.v1.serde.rs"));
     }
 }
 
@@ -42,6 +44,7 @@ pub mod push {
     #[allow(missing_docs, clippy::all, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/push.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/push.v1.serde.rs"));
     }
 }
 
@@ -51,5 +54,29 @@ pub mod types {
     #[allow(missing_docs, clippy::all, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/types.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/types.v1.serde.rs"));
+    }
+}
+
+/// Debug information of binaries.
+pub mod debuginfo {
+    /// Offering it.
+    #[allow(missing_docs, clippy::all, reason = "generated")]
+    pub mod v1alpha1 {
+        include!(concat!(env!("OUT_DIR"), "/debuginfo.v1alpha1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/debuginfo.v1alpha1.serde.rs"));
+    }
+}
+
+/// What gRPC itself defines.
+pub mod grpc {
+    /// Whether a server takes calls.
+    pub mod health {
+        /// The only version.
+        #[allow(missing_docs, clippy::all, reason = "generated")]
+        pub mod v1 {
+            include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
+            include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.serde.rs"));
+        }
     }
 }

@@ -86,8 +86,21 @@ impl Decoder {
         dictionary: &mut Dictionary,
         out: &mut Decoded,
     ) -> Result<(), DecodeError> {
+        self.walk(raw, limits, dictionary, out)?;
+        self.look_up(raw, limits, dictionary, out)
+    }
+
+    /// All of [`decode`](Self::decode) but for stacks: until [`look_up`](Self::look_up), rows give their number in
+    /// this file. Only labels of samples go into `labels`.
+    pub(super) fn walk(
+        &mut self,
+        raw: &[u8],
+        limits: &Limits,
+        labels: &mut Dictionary,
+        out: &mut Decoded,
+    ) -> Result<(), DecodeError> {
         self.scan(raw, limits)?;
-        self.hash_strings(raw)?;
+        self.hash_strings(raw, limits)?;
         out.header = self.header(raw)?;
         out.dropped = Dropped::default();
         self.hash_tables(&mut out.dropped)?;
@@ -99,10 +112,9 @@ impl Decoder {
         let samples = std::mem::take(&mut self.samples);
         let walked = (0..)
             .zip(&samples)
-            .try_for_each(|(number, &range)| self.sample(raw, (number, range), limits, dictionary, out));
+            .try_for_each(|(number, &range)| self.sample(raw, (number, range), limits, labels, out));
         self.samples = samples;
-        walked?;
-        self.look_up(raw, limits, dictionary, out)
+        walked
     }
 
     /// Visits the top-level fields in their order.
@@ -202,17 +214,23 @@ impl Decoder {
         Ok(())
     }
 
-    fn hash_strings(&mut self, raw: &[u8]) -> Result<(), DecodeError> {
+    fn hash_strings(&mut self, raw: &[u8], limits: &Limits) -> Result<(), DecodeError> {
         if self.strings.first().is_some_and(|&(start, end)| start != end) || self.strings.is_empty() {
             return Err(DecodeError::NoEmptyString);
         }
         self.string_hashes.clear();
-        for (index, &(start, end)) in self.strings.iter().enumerate() {
-            let text = &raw[start..end];
-            if !text.is_ascii() && std::str::from_utf8(text).is_err() {
+        for (index, (start, end)) in self.strings.iter_mut().enumerate() {
+            let text = &raw[*start..*end];
+            let ascii = text.is_ascii();
+            if !ascii && std::str::from_utf8(text).is_err() {
                 return Err(DecodeError::NotUtf8 { index });
             }
-            self.string_hashes.push(hash::bytes(text));
+            if text.len() > limits.kept_text {
+                let cut = text.len() - limits.kept_text;
+                // No byte that begins a character looks like one within.
+                *start += cut + text[cut..].iter().take_while(|&&byte| byte & 0xc0 == 0x80).count();
+            }
+            self.string_hashes.push(hash::bytes(&raw[*start..*end]));
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ pub fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
     Ok(inflater.inflate(bytes, limit)?.to_vec())
 }
 
-fn is_compressed(bytes: &[u8]) -> bool {
+pub(super) fn is_compressed(bytes: &[u8]) -> bool {
     bytes.starts_with(&GZIP) || bytes.starts_with(&ZSTD)
 }
 
@@ -34,6 +34,10 @@ impl Inflater {
     /// Bytes of memory held between profiles.
     pub fn memory(&self) -> usize {
         self.buffer.capacity()
+    }
+    /// The first bytes of what was decompressed last.
+    pub(super) fn inflated(&self, length: usize) -> &[u8] {
+        &self.buffer[..length]
     }
     /// The plain bytes: decompressed if a magic number says so, else as they are.
     pub fn inflate<'a>(&'a mut self, bytes: &'a [u8], limit: usize) -> Result<&'a [u8], DecodeError> {

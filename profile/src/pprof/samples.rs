@@ -115,7 +115,7 @@ impl Decoder {
         raw: &[u8],
         (number, (start, end)): (usize, (usize, usize)),
         limits: &Limits,
-        dictionary: &mut Dictionary,
+        labels: &mut Dictionary,
         out: &mut Decoded,
     ) -> Result<(), DecodeError> {
         self.row.read(Cursor::new(raw).range(start, end), limits)?;
@@ -130,7 +130,7 @@ impl Decoder {
         };
         let labels = match self.row.labels.is_empty() {
             true => Entry::default(),
-            false => self.labels(raw, dictionary)?,
+            false => self.labels(raw, labels)?,
         };
         out.content.add(stack.hash, labels.hash, &self.row.values);
         out.samples.push(stack.id, labels.id, &self.row.values);
@@ -156,7 +156,7 @@ impl Decoder {
             if id == NONE {
                 let (start, end) = self.samples[sample as usize];
                 self.row.read(Cursor::new(raw).range(start, end), limits)?;
-                self.walked[at].id = self.new_stack(raw, hash, dictionary)?;
+                self.walked[at].id = self.new_stack(raw, hash, limits, dictionary)?;
             }
         }
         out.samples.stacks.iter_mut().for_each(|stack| *stack = self.walked[*stack as usize].id);
@@ -196,7 +196,8 @@ impl Decoder {
         if !complete {
             return Ok(None);
         }
-        let hash = Stacks::hash_of(&self.row.hashes);
+        let kept = self.row.hashes.len().saturating_sub(limits.kept_depth);
+        let hash = Stacks::hash_of(&self.row.hashes[kept..]);
         let id = self.walked.len() as u32;
         self.walked.push(Walked { hash, sample, id: NONE });
         Ok(Some(Entry { id, hash }))
@@ -266,12 +267,19 @@ impl Decoder {
         Ok(id)
     }
 
-    fn new_stack(&mut self, raw: &[u8], hash: Hash, dictionary: &mut Dictionary) -> Result<u32, DecodeError> {
+    fn new_stack(
+        &mut self,
+        raw: &[u8],
+        hash: Hash,
+        limits: &Limits,
+        dictionary: &mut Dictionary,
+    ) -> Result<u32, DecodeError> {
         let mut path = std::mem::take(&mut self.row.path);
         path.clear();
         for &ids in &self.row.locations {
             each_id(raw, ids, |id| path.extend(self.location_ids.place(id).map(|place| place as u32)))?;
         }
+        path.drain(..path.len().saturating_sub(limits.kept_depth));
         for place in &mut path {
             let index = *place as usize;
             if self.resolved[index] == NONE {

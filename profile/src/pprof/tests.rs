@@ -367,3 +367,40 @@ fn a_refusal_leaves_nothing_behind() {
     decoder.decode(&Draft::good().bytes(), &limits, &mut dictionary, &mut decoded).unwrap();
     assert_eq!((decoded.samples.values.as_slice(), decoded.dropped), (&[10][..], Dropped::default()));
 }
+
+#[test]
+fn deep_stacks_lose_their_leaves_and_long_texts_their_beginning() {
+    let mut profile = crate::Profile::default();
+    profile.header.types = vec![crate::ValueType::new("cpu", "ns")];
+    let stack = profile.dictionary.named_stack(["main", "großes", "leaf"].into_iter());
+    profile.samples.push(stack, 0, &[5]);
+    let limits = Limits { kept_depth: 2, kept_text: 3, ..Limits::default() };
+    let (read, _) = decode(&encode(&profile), &limits).unwrap();
+    let names: Vec<&str> = read
+        .dictionary
+        .stacks
+        .locations(read.samples.stacks[0])
+        .map(|location| {
+            read.dictionary.symbols.function_name(read.dictionary.symbols.lines(location)[0].function)
+        })
+        .collect();
+    assert_eq!((names, read.total(0)), (vec!["es", "ain"], 5));
+}
+
+#[test]
+fn a_walk_in_two_steps_gives_what_one_gives() {
+    let mut walk = Walk::default();
+    let (mut whole, mut apart) = (crate::Dictionary::default(), crate::Dictionary::default());
+    let mut decoded = Decoded::default();
+    for seed in 0..40 {
+        let raw = encode(&crate::generate::arbitrary(seed));
+        Decoder::default().decode(&raw, &Limits::default(), &mut whole, &mut decoded).unwrap();
+        let length = walk.read(&raw.clone().into(), &Limits::default()).unwrap();
+        walk.look_up(&mut apart).unwrap();
+        assert_eq!(length, raw.len());
+        assert_eq!(walk.decoded().content, decoded.content);
+        assert_eq!(walk.decoded().samples.stacks, decoded.samples.stacks);
+        assert_eq!(walk.decoded().samples.values, decoded.samples.values);
+        assert!(apart.label_sets.len() <= 1, "labels stay with the walk");
+    }
+}

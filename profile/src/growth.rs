@@ -1,0 +1,243 @@
+//! What a dictionary has learnt since a mark, as bytes: so that a log need not say every name again.
+//!
+//! A reader that has read everything up to the mark learns the same entries under the same ids. Labels of samples
+//! are left out: whoever logs rows has turned them into labels of series.
+
+use crate::hash::Hash;
+use crate::model::Dictionary;
+use crate::packed::{PackedError, Unpacker, put, put_bytes, put_signed};
+use crate::stacks::Node;
+use crate::symbols::{Function, Line, Mapping, NONE};
+
+/// How much of a dictionary is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    strings: usize,
+    functions: usize,
+    mappings: usize,
+    locations: usize,
+    nodes: usize,
+    stacks: usize,
+}
+
+impl Default for Mark {
+    /// Nothing but the empty string, which every dictionary has.
+    fn default() -> Self {
+        Mark { strings: 1, functions: 0, mappings: 0, locations: 0, nodes: 0, stacks: 0 }
+    }
+}
+
+/// Ids are written with one added, so that none is 0.
+fn id(id: u32) -> u64 {
+    u64::from(id.wrapping_add(1))
+}
+
+impl Mark {
+    /// All that a dictionary has now.
+    pub fn of(dictionary: &Dictionary) -> Mark {
+        let (symbols, stacks) = (&dictionary.symbols, &dictionary.stacks);
+        Mark {
+            strings: symbols.strings.len(),
+            functions: symbols.functions().len(),
+            mappings: symbols.mappings().len(),
+            locations: symbols.locations().len(),
+            nodes: stacks.nodes().len(),
+            stacks: stacks.len(),
+        }
+    }
+}
+
+/// Appends what `dictionary` has learnt since `since`.
+pub fn write(dictionary: &Dictionary, since: Mark, out: &mut Vec<u8>) {
+    let now = Mark::of(dictionary);
+    let (symbols, stacks) = (&dictionary.symbols, &dictionary.stacks);
+    put(out, (now.strings - since.strings) as u64);
+    for text in since.strings..now.strings {
+        put_bytes(out, symbols.strings.get(text as u32).as_bytes());
+    }
+    put(out, (now.functions - since.functions) as u64);
+    for function in &symbols.functions()[since.functions..] {
+        [function.name, function.system_name, function.filename]
+            .into_iter()
+            .for_each(|text| put(out, u64::from(text)));
+        put_signed(out, function.start_line);
+    }
+    put(out, (now.mappings - since.mappings) as u64);
+    for mapping in &symbols.mappings()[since.mappings..] {
+        [mapping.start, mapping.size, mapping.offset].into_iter().for_each(|number| put(out, number));
+        [mapping.filename, mapping.build_id].into_iter().for_each(|text| put(out, u64::from(text)));
+        out.push(mapping.flags);
+    }
+    put(out, (now.locations - since.locations) as u64);
+    for location in since.locations as u32..now.locations as u32 {
+        write_location(dictionary, location, out);
+    }
+    put(out, (now.nodes - since.nodes) as u64);
+    for (place, node) in stacks.nodes().iter().enumerate().skip(since.nodes) {
+        // Most often the node before it: paths are added root first.
+        put(out, if node.parent == NONE { 0 } else { (place - node.parent as usize) as u64 });
+        put(out, u64::from(node.location));
+    }
+    put(out, (now.stacks - since.stacks) as u64);
+    for stack in since.stacks as u32..now.stacks as u32 {
+        put(out, id(stacks.leaf(stack)));
+    }
+}
+
+fn write_location(dictionary: &Dictionary, location: u32, out: &mut Vec<u8>) {
+    let symbols = &dictionary.symbols;
+    let entry = &symbols.locations()[location as usize];
+    let lines = symbols.lines(location);
+    put(out, id(entry.mapping));
+    put(out, entry.address);
+    put(out, (lines.len() as u64) << 1 | u64::from(entry.folded));
+    for line in lines {
+        put(out, u64::from(line.function));
+        put_signed(out, line.line);
+        put_signed(out, line.column);
+    }
+}
+
+/// Learns what [`write`] wrote. On an error the dictionary may have learnt a part.
+pub fn read(dictionary: &mut Dictionary, unpacker: &mut Unpacker<'_>) -> Result<(), PackedError> {
+    let symbols = &mut dictionary.symbols;
+    for _ in 0..unpacker.count()? {
+        let before = symbols.strings.len();
+        let new = symbols.strings.intern(unpacker.text()?);
+        as_written(unpacker, new, before)?;
+    }
+    for _ in 0..unpacker.count()? {
+        let mut text = || within(unpacker, symbols.strings.len());
+        let (name, system_name, filename) = (text()?, text()?, text()?);
+        let start_line = unpacker.signed()?;
+        let before = symbols.functions().len();
+        let new = symbols.function(Function { name, system_name, filename, start_line });
+        as_written(unpacker, new, before)?;
+    }
+    for _ in 0..unpacker.count()? {
+        let (start, size, offset) = (unpacker.number()?, unpacker.number()?, unpacker.number()?);
+        let mut text = || within(unpacker, symbols.strings.len());
+        let (filename, build_id) = (text()?, text()?);
+        let flags = unpacker.take(1)?[0];
+        let before = symbols.mappings().len();
+        let new = symbols.mapping(Mapping { start, size, offset, filename, build_id, flags });
+        as_written(unpacker, new, before)?;
+    }
+    for _ in 0..unpacker.count()? {
+        read_location(dictionary, unpacker)?;
+    }
+    read_stacks(dictionary, unpacker)
+}
+
+fn read_location(dictionary: &mut Dictionary, unpacker: &mut Unpacker<'_>) -> Result<(), PackedError> {
+    let symbols = &mut dictionary.symbols;
+    let mapping = within_or_none(unpacker, symbols.mappings().len())?;
+    let address = unpacker.number()?;
+    let count = unpacker.count()?;
+    let mut lines = Vec::with_capacity(count >> 1);
+    for _ in 0..count >> 1 {
+        let function = within(unpacker, symbols.functions().len())?;
+        lines.push(Line { function, line: unpacker.signed()?, column: unpacker.signed()? });
+    }
+    let before = symbols.locations().len();
+    let new = symbols.location(mapping, address, count & 1 == 1, &lines);
+    as_written(unpacker, new, before)
+}
+
+fn read_stacks(dictionary: &mut Dictionary, unpacker: &mut Unpacker<'_>) -> Result<(), PackedError> {
+    let (symbols, stacks) = (&dictionary.symbols, &mut dictionary.stacks);
+    for _ in 0..unpacker.count()? {
+        let before = stacks.nodes().len();
+        let wrong = unpacker.wrong("a parent that is not there");
+        let parent = match unpacker.number()? {
+            0 => NONE,
+            back => before.checked_sub(back as usize).ok_or(wrong)? as u32,
+        };
+        let location = within(unpacker, symbols.locations().len())?;
+        let new = stacks.add_node(Node { parent, location });
+        as_written(unpacker, new, before)?;
+    }
+    let mut hashes: Vec<Hash> = Vec::new();
+    for _ in 0..unpacker.count()? {
+        let leaf = within_or_none(unpacker, stacks.nodes().len())?;
+        hashes.clear();
+        hashes.extend(stacks.path(leaf).map(|location| symbols.location_hash(location)));
+        let before = stacks.len();
+        let new = stacks.add_leaf(leaf, &hashes);
+        as_written(unpacker, new, before)?;
+    }
+    Ok(())
+}
+
+fn within(unpacker: &mut Unpacker<'_>, length: usize) -> Result<u32, PackedError> {
+    let wrong = unpacker.wrong("an id that was not written before");
+    let id = unpacker.small()?;
+    if (id as usize) < length { Ok(id) } else { Err(wrong) }
+}
+
+fn within_or_none(unpacker: &mut Unpacker<'_>, length: usize) -> Result<u32, PackedError> {
+    let wrong = unpacker.wrong("an id that was not written before");
+    match unpacker.small()?.checked_sub(1) {
+        None => Ok(NONE),
+        Some(id) if (id as usize) < length => Ok(id),
+        Some(_) => Err(wrong),
+    }
+}
+
+/// Every entry was new to its writer, so it is new to a reader who knows as much.
+fn as_written(unpacker: &Unpacker<'_>, new: u32, before: usize) -> Result<(), PackedError> {
+    if new as usize == before { Ok(()) } else { Err(unpacker.wrong("an entry that was there already")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::arbitrary;
+    use crate::pprof::{Decoded, Decoder, Limits, encode};
+
+    #[test]
+    fn a_reader_learns_the_same_ids() {
+        let (mut writer, mut reader) = (Dictionary::default(), Dictionary::default());
+        let (mut decoder, mut decoded) = (Decoder::default(), Decoded::default());
+        let mut mark = Mark::default();
+        for seed in 0..40 {
+            let raw = encode(&arbitrary(seed % 30));
+            decoder.decode(&raw, &Limits::default(), &mut writer, &mut decoded).unwrap();
+            let mut out = Vec::new();
+            write(&writer, mark, &mut out);
+            mark = Mark::of(&writer);
+            let mut unpacker = Unpacker::new(&out);
+            read(&mut reader, &mut unpacker).unwrap();
+            assert!(unpacker.is_done());
+            assert_eq!(Mark::of(&reader), mark);
+        }
+        for stack in 0..writer.stacks.len() as u32 {
+            assert_eq!(writer.stacks.hash(stack), reader.stacks.hash(stack));
+            let (ours, theirs) = (writer.stacks.locations(stack), reader.stacks.locations(stack));
+            assert!(ours.eq(theirs));
+        }
+        for location in 0..writer.symbols.locations().len() as u32 {
+            assert_eq!(writer.symbols.location_hash(location), reader.symbols.location_hash(location));
+        }
+    }
+
+    #[test]
+    fn bytes_that_were_not_written_so_are_refused() {
+        let mut dictionary = Dictionary::default();
+        dictionary.named_stack(["main", "work"].into_iter());
+        let mut out = Vec::new();
+        write(&dictionary, Mark::default(), &mut out);
+        for cut in 0..out.len() {
+            assert!(read(&mut Dictionary::default(), &mut Unpacker::new(&out[..cut])).is_err());
+        }
+        assert!(read(&mut dictionary, &mut Unpacker::new(&out)).is_err(), "it knows all of that");
+        for place in 0..out.len() {
+            for flip in [1, 0x80, 0xff] {
+                let mut bad = out.clone();
+                bad[place] ^= flip;
+                // Refused or learnt: never a panic.
+                let _ = read(&mut Dictionary::default(), &mut Unpacker::new(&bad));
+            }
+        }
+    }
+}

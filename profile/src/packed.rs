@@ -1,0 +1,143 @@
+//! Numbers and texts packed into bytes: seven bits a byte, small numbers short. For what our own processes write
+//! and read back; foreign bytes have readers of their own.
+
+/// Bytes that do not hold what they should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why} at byte {at}")]
+pub struct PackedError {
+    /// Offset.
+    pub at: usize,
+    /// What is wrong.
+    pub why: &'static str,
+}
+
+/// Appends a number.
+#[inline]
+pub fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Appends a number of either sign; small ones are short.
+#[inline]
+pub fn put_signed(out: &mut Vec<u8>, number: i64) {
+    put(out, (number << 1 ^ number >> 63) as u64);
+}
+
+/// Appends bytes with their length.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads what was packed.
+#[derive(Clone, Copy, Debug)]
+pub struct Unpacker<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Unpacker<'a> {
+    /// From the first byte on.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Unpacker { bytes, at: 0 }
+    }
+    /// Whether nothing is left.
+    pub fn is_done(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+    /// An error about the place where it stands.
+    pub fn wrong(&self, why: &'static str) -> PackedError {
+        PackedError { at: self.at, why }
+    }
+    /// The next number.
+    #[inline]
+    pub fn number(&mut self) -> Result<u64, PackedError> {
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(byte))
+            }
+            _ => self.long(),
+        }
+    }
+    fn long(&mut self) -> Result<u64, PackedError> {
+        let mut number = 0u64;
+        for (count, &byte) in self.bytes[self.at..].iter().take(10).enumerate() {
+            if count == 9 && byte > 1 {
+                break;
+            }
+            number |= u64::from(byte & 0x7f) << (7 * count);
+            if byte < 0x80 {
+                self.at += count + 1;
+                return Ok(number);
+            }
+        }
+        Err(self.wrong("a number that does not end"))
+    }
+    /// The next number, where it must fit in 32 bits.
+    pub fn small(&mut self) -> Result<u32, PackedError> {
+        let wrong = self.wrong("a number over 32 bits");
+        u32::try_from(self.number()?).map_err(|_| wrong)
+    }
+    /// The next number of either sign.
+    #[inline]
+    pub fn signed(&mut self) -> Result<i64, PackedError> {
+        let number = self.number()?;
+        Ok((number >> 1) as i64 ^ -((number & 1) as i64))
+    }
+    /// A count of things that take at least a byte each: more than there are bytes is a lie.
+    pub fn count(&mut self) -> Result<usize, PackedError> {
+        let wrong = self.wrong("a count larger than the bytes that are left");
+        let count = self.number()?;
+        if count > (self.bytes.len() - self.at) as u64 { Err(wrong) } else { Ok(count as usize) }
+    }
+    /// The next bytes, as many as asked for.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], PackedError> {
+        let taken = self.bytes[self.at..].get(..count).ok_or_else(|| self.wrong("the end"))?;
+        self.at += count;
+        Ok(taken)
+    }
+    /// The next bytes, as many as are said before them.
+    pub fn bytes(&mut self) -> Result<&'a [u8], PackedError> {
+        let count = self.count()?;
+        self.take(count)
+    }
+    /// The next text.
+    pub fn text(&mut self) -> Result<&'a str, PackedError> {
+        let wrong = self.wrong("a text that is not UTF-8");
+        std::str::from_utf8(self.bytes()?).map_err(|_| wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_packed_comes_back() {
+        let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX];
+        let signed = [0, -1, 1, i64::MIN, i64::MAX, -64, 63];
+        let mut out = Vec::new();
+        numbers.iter().for_each(|&number| put(&mut out, number));
+        signed.iter().for_each(|&number| put_signed(&mut out, number));
+        put_bytes(&mut out, "größe".as_bytes());
+        let mut unpacker = Unpacker::new(&out);
+        numbers.iter().for_each(|&number| assert_eq!(unpacker.number(), Ok(number)));
+        signed.iter().for_each(|&number| assert_eq!(unpacker.signed(), Ok(number)));
+        assert_eq!((unpacker.text(), unpacker.is_done()), (Ok("größe"), true));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_too_large_is_refused() {
+        assert!(Unpacker::new(&[]).number().is_err());
+        assert!(Unpacker::new(&[0x80]).number().is_err());
+        assert!(Unpacker::new(&[0xff; 11]).number().is_err());
+        assert!(Unpacker::new(&[5, 1, 2]).bytes().is_err());
+        assert!(Unpacker::new(&[0xff, 0xff, 0xff, 0xff, 0x1f]).small().is_err());
+        assert!(Unpacker::new(&[1, 0xff]).text().is_err());
+    }
+}

@@ -1,0 +1,55 @@
+//! One profile in two steps: what needs no dictionary, and what does.
+//!
+//! Nearly all of the work is the first step, and many profiles may do it at once. The second looks the stacks up, so it
+//! holds the dictionary; only names that are new to it are copied.
+
+use bytes::Bytes;
+
+use super::decode::{Decoded, Decoder};
+use super::inflate::{Inflater, is_compressed};
+use super::{DecodeError, Limits};
+use crate::model::Dictionary;
+
+/// A profile that was walked. Its memory is used again for the next one.
+#[derive(Default)]
+pub struct Walk {
+    inflater: Inflater,
+    decoder: Decoder,
+    decoded: Decoded,
+    labels: Dictionary,
+    sent: Bytes,
+    length: usize,
+    limits: Limits,
+}
+
+impl Walk {
+    /// Decompresses and walks a profile, and gives its plain length. Its rows name stacks by their number in the file.
+    pub fn read(&mut self, sent: &Bytes, limits: &Limits) -> Result<usize, DecodeError> {
+        let raw = self.inflater.inflate(sent, limits.bytes)?;
+        self.length = raw.len();
+        self.sent = sent.clone();
+        self.limits = *limits;
+        self.labels.label_sets = Default::default();
+        self.labels.symbols = Default::default();
+        self.decoder.walk(raw, limits, &mut self.labels, &mut self.decoded)?;
+        Ok(self.length)
+    }
+    /// Has the rows name stacks of a dictionary, which learns those that it does not know.
+    pub fn look_up(&mut self, dictionary: &mut Dictionary) -> Result<(), DecodeError> {
+        let compressed = is_compressed(&self.sent);
+        let raw = if compressed { self.inflater.inflated(self.length) } else { &self.sent[..] };
+        self.decoder.look_up(raw, &self.limits, dictionary, &mut self.decoded)
+    }
+    /// What the walk gave.
+    pub fn decoded(&self) -> &Decoded {
+        &self.decoded
+    }
+    /// What the label sets of its rows mean.
+    pub fn labels(&self) -> &Dictionary {
+        &self.labels
+    }
+    /// Lets go of the profile, so that only memory for the next one is held.
+    pub fn forget(&mut self) {
+        self.sent = Bytes::new();
+    }
+}
