@@ -33,6 +33,13 @@ fn main() -> std::io::Result<()> {
     for (number, text) in selectors.iter().enumerate() {
         save("selector", &format!("seed-{number}"), text.as_bytes())?;
     }
+    let names =
+        ["app.cpu{pod=a-1, region = eu}", "name=app%7Bk%3Dv%7D&from=now-1h&sampleRate=97", "a{v={x},w=1}"];
+    for (number, text) in names.iter().enumerate() {
+        save("ingest-name", &format!("seed-{number}"), text.as_bytes())?;
+    }
+    let form = "--b\r\nContent-Disposition: form-data; name=\"profile\"\r\n\r\nx\r\n--b--\r\n";
+    save("multipart", "seed", form.as_bytes())?;
     let mut meta = Meta { format: FORMAT, id: "seed".into(), ..Meta::default() };
     for file in FILES {
         meta.files.insert(file.into(), FileMeta { bytes: 3, checksums: vec![7] });
