@@ -45,6 +45,10 @@ pub struct Limits {
     pub ingestion_rate: Option<ByteSize>,
     /// How many bytes may come at once above that rate. None: as many as the rate gives in a second. Example: `2MiB`.
     pub ingestion_burst_size: Option<ByteSize>,
+    /// How many nodes a flame graph has where the query does not say. Example: `8192`.
+    pub max_flamegraph_nodes_default: u32,
+    /// The most nodes of a flame graph that a query may ask for. Example: `1048576`.
+    pub max_flamegraph_nodes_max: u32,
 }
 
 /// The limits of every tenant: one set for all, and exceptions. Cheap to clone; clones see what one replaces.
@@ -82,6 +86,8 @@ impl Default for Limits {
             ingestion_body_limit: ByteSize::mib(256),
             ingestion_rate: None,
             ingestion_burst_size: None,
+            max_flamegraph_nodes_default: 8_192,
+            max_flamegraph_nodes_max: 1 << 20,
         }
     }
 }

@@ -354,7 +354,7 @@ fn least_weight<'a>(nodes: impl Iterator<Item = (&'a Node, &'a u64)>, max_nodes:
 }
 
 /// The `count`-th of the heaviest weights: what is as heavy stays.
-pub(crate) fn nth_heaviest(weights: &mut [u64], count: usize) -> u64 {
+pub fn nth_heaviest(weights: &mut [u64], count: usize) -> u64 {
     match count {
         0 => u64::MAX,
         _ if count > weights.len() => 0,

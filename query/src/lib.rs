@@ -17,6 +17,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ask;
+mod merged;
 mod partial;
 mod query;
 mod run;

@@ -73,7 +73,13 @@ pub struct Stats {
 impl Merged {
     /// Adds a total to a stack of another dictionary.
     pub(crate) fn add(&mut self, from: &Dictionary, stack: u32, total: i64) {
-        let stack = self.dictionary.adopt_stack(from, stack) as usize;
+        let stack = self.dictionary.adopt_stack(from, stack);
+        self.add_own(stack, total);
+    }
+
+    /// Adds a total to a stack of its own dictionary.
+    pub(crate) fn add_own(&mut self, stack: u32, total: i64) {
+        let stack = stack as usize;
         if self.totals.len() <= stack {
             self.totals.resize(stack + 1, 0);
         }

@@ -1,0 +1,165 @@
+//! Requests, checked before anything is read.
+
+use athanor_chassis::{Code, Limits, Status};
+use athanor_profile::ProfileType;
+use athanor_profile::series::METRIC_NAME;
+use athanor_query::{Bounds, CallSite, Selection, Selector, TimeRange};
+
+/// Most selectors of one request.
+const MAX_SELECTORS: usize = 64;
+/// Most labels to tell series apart by, or to answer with.
+const MAX_LABELS: usize = 64;
+/// The longest call site.
+const MAX_CALL_SITE: usize = 1_000;
+/// Most ids of spans, traces or profiles.
+const MAX_IDS: usize = 10_000;
+/// Nanoseconds of a millisecond.
+pub(crate) const MILLI: i64 = 1_000_000;
+
+pub(crate) fn invalid(message: impl Into<String>) -> Status {
+    Status::new(Code::Invalid, message)
+}
+
+/// From milliseconds with both ends in it. The end is exact: a nanosecond later is outside.
+pub(crate) fn range(start: i64, end: i64) -> Result<TimeRange, Status> {
+    if start == 0 || end == 0 {
+        return Err(invalid("request has no time range; set start and end, in milliseconds since 1970"));
+    }
+    if start > end {
+        return Err(invalid(format!("time range ends at {end}, before it starts at {start}; swap them")));
+    }
+    Ok(TimeRange { from: start.saturating_mul(MILLI), to: end.saturating_mul(MILLI).saturating_add(1) })
+}
+
+pub(crate) fn profile_type(text: &str) -> Result<ProfileType, Status> {
+    text.parse::<ProfileType>().map_err(|error| invalid(error.to_string()))
+}
+
+/// A selector, `{…}`, that may have a name before its braces: then that is the metric's.
+pub(crate) fn selector(text: &str) -> Result<Selector, Status> {
+    let refused = |error| Status::of(&error);
+    let (name, rest) = text.split_at(text.find('{').unwrap_or(text.len()));
+    let name = name.trim();
+    let is_name = |name: &str| !name.contains(|c: char| c.is_whitespace() || "\"'`=!~,}".contains(c));
+    if name.is_empty() || !is_name(name) {
+        return text.parse().map_err(refused);
+    }
+    let selector = if rest.is_empty() { Ok(Selector::default()) } else { rest.parse() };
+    selector.and_then(|selector: Selector| selector.with(METRIC_NAME, name)).map_err(refused)
+}
+
+/// Selectors that must all hold.
+pub(crate) fn selectors(texts: &[String]) -> Result<Selector, Status> {
+    at_most("selectors", texts.len(), MAX_SELECTORS)?;
+    texts.iter().try_fold(Selector::default(), |all, text| {
+        all.and(selector(text)?).map_err(|error| Status::of(&error))
+    })
+}
+
+/// The profiles of one type.
+pub(crate) fn selection(type_id: &str, text: &str, start: i64, end: i64) -> Result<Selection, Status> {
+    let profile_type = Some(profile_type(type_id)?);
+    Ok(Selection { profile_type, selector: selector(text)?, time: range(start, end)? })
+}
+
+/// How many nodes to show; the default if none is asked for.
+pub(crate) fn max_nodes(asked: Option<i64>, limits: &Limits) -> Result<usize, Status> {
+    let most = limits.max_flamegraph_nodes_max;
+    match asked.unwrap_or_default() {
+        0 => Ok(limits.max_flamegraph_nodes_default.min(most) as usize),
+        asked if asked < 0 => Err(invalid(format!("max nodes is {asked}; set a positive number or none"))),
+        asked if asked > i64::from(most) => {
+            Err(invalid(format!("max nodes is {asked}, the limit is {most}; ask for fewer")))
+        }
+        asked => Ok(asked as usize),
+    }
+}
+
+pub(crate) fn call_site(names: Vec<String>) -> Result<CallSite, Status> {
+    at_most("functions of a call site", names.len(), MAX_CALL_SITE)?;
+    Ok(names)
+}
+
+pub(crate) fn labels(names: &[String]) -> Result<(), Status> {
+    at_most("labels", names.len(), MAX_LABELS)
+}
+
+/// Ids of so many hexadecimal digits.
+pub(crate) fn hex_ids(what: &str, ids: &[String], digits: usize) -> Result<(), Status> {
+    at_most(what, ids.len(), MAX_IDS)?;
+    let is_id = |id: &str| id.len() == digits && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match ids.iter().find(|id| !is_id(id)) {
+        Some(bad) => Err(invalid(format!("{what} have {digits} hexadecimal digits, not {bad:?}"))),
+        None => Ok(()),
+    }
+}
+
+/// Ids as UUIDs are written.
+pub(crate) fn uuids(what: &str, ids: &[String]) -> Result<(), Status> {
+    at_most(what, ids.len(), MAX_IDS)?;
+    let is_uuid = |id: &str| {
+        id.len() == 36
+            && id.bytes().enumerate().all(|(at, byte)| match at {
+                8 | 13 | 18 | 23 => byte == b'-',
+                _ => byte.is_ascii_hexdigit(),
+            })
+    };
+    match ids.iter().find(|id| !is_uuid(id)) {
+        Some(bad) => Err(invalid(format!("{what} are UUIDs, {bad:?} is none"))),
+        None => Ok(()),
+    }
+}
+
+/// A step in seconds, as nanoseconds.
+pub(crate) fn step(seconds: f64) -> Result<i64, Status> {
+    // Not a number, too, is not at least one millisecond. Casting saturates.
+    if seconds * 1e3 >= 1.0 {
+        return Ok(((seconds * 1e3) as i64).saturating_mul(MILLI));
+    }
+    Err(invalid(format!("step is {seconds} s, it must be at least 0.001 s")))
+}
+
+pub(crate) fn bounds() -> Bounds {
+    Bounds::default()
+}
+
+fn at_most(what: &str, seen: usize, limit: usize) -> Result<(), Status> {
+    if seen <= limit {
+        return Ok(());
+    }
+    Err(invalid(format!("request has {seen} {what}, the limit is {limit}; ask for fewer")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_may_have_a_name() {
+        let shown = |text: &str| selector(text).map(|selector| selector.to_string());
+        assert_eq!(shown(r#"cpu{a="b"}"#).unwrap(), r#"{a="b", __name__="cpu"}"#);
+        assert_eq!(shown("a:b:c::").unwrap(), r#"{__name__="a:b:c::"}"#);
+        assert_eq!(shown("{}").unwrap(), "{}");
+        for refused in ["", " ", r#"a="b""#, "{", "x{", "a b{}", r#"{a=="b"}"#, "{a=b}"] {
+            assert_eq!(selector(refused).unwrap_err().code, Code::Invalid, "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn ranges_steps_nodes_and_ids() {
+        assert_eq!(range(1, 1).unwrap(), TimeRange { from: MILLI, to: MILLI + 1 });
+        assert!(range(-5, 5).is_ok() && range(0, 5).is_err() && range(5, 0).is_err() && range(6, 5).is_err());
+        assert!(range(i64::MIN, i64::MAX).is_ok());
+        assert_eq!(step(7.5).unwrap(), 7_500 * MILLI);
+        assert!([0.0, -1.0, 0.0001, f64::NAN, f64::NEG_INFINITY].iter().all(|&bad| step(bad).is_err()));
+        assert_eq!(step(f64::INFINITY).unwrap(), i64::MAX);
+        let limits = Limits::default();
+        let nodes = |asked| max_nodes(asked, &limits).ok();
+        assert_eq!([nodes(None), nodes(Some(0)), nodes(Some(7))], [Some(8192), Some(8192), Some(7)]);
+        assert_eq!([nodes(Some(-1)), nodes(Some(1_048_577))], [None, None]);
+        assert!(hex_ids("spans", &["00000000000000a1".into()], 16).is_ok());
+        assert!(hex_ids("spans", &["a1".into()], 16).is_err());
+        assert!(uuids("profiles", &["11111111-2222-4333-8444-555555555555".into()]).is_ok());
+        assert!(uuids("profiles", &["not-a-uuid".into()]).is_err());
+    }
+}

@@ -1,0 +1,3 @@
+//! What there is: types, labels, series, counts.
+
+mod wire;

@@ -1,0 +1,123 @@
+//! Lists on the wire.
+
+use athanor_chassis::Status;
+use athanor_profile::Labels;
+use athanor_proto::querier::v1::{ProfileTypesRequest, ProfileTypesResponse, SeriesRequest, SeriesResponse};
+use athanor_proto::types::v1::{
+    GetProfileStatsRequest, GetProfileStatsResponse, LabelNamesRequest, LabelNamesResponse, LabelPair,
+    LabelValuesRequest, LabelValuesResponse, Labels as WireLabels, ProfileType,
+};
+use athanor_query::{Ask, Partial, Selection, TimeRange, What};
+
+use crate::check::{self, MILLI};
+use crate::{Querier, Reader, mixed_up};
+
+/// What a request for types without a range means: the last hour, in milliseconds.
+const LAST_HOUR: i64 = 60 * 60 * 1_000;
+
+impl Querier {
+    /// What is measured, sorted.
+    pub async fn profile_types(
+        &self,
+        reader: &Reader,
+        request: ProfileTypesRequest,
+    ) -> Result<ProfileTypesResponse, Status> {
+        let (start, end) = match (request.start, request.end) {
+            (0, 0) => {
+                let now = self.deps.clock.wall().millis();
+                (now - LAST_HOUR, now)
+            }
+            range => range,
+        };
+        let selection = Selection { time: check::range(start, end)?, ..Selection::default() };
+        let ask = Ask { selection, what: What::ProfileTypes, bounds: check::bounds() };
+        let Partial::ProfileTypes(types) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
+        let mut profile_types: Vec<ProfileType> = types
+            .into_iter()
+            .map(|one| ProfileType {
+                id: one.to_string(),
+                name: one.name,
+                sample_type: one.value.kind,
+                sample_unit: one.value.unit,
+                period_type: one.period.kind,
+                period_unit: one.period.unit,
+            })
+            .collect();
+        profile_types.sort_unstable_by(|left, right| left.id.cmp(&right.id));
+        Ok(ProfileTypesResponse { profile_types })
+    }
+
+    /// The names of labels, sorted.
+    pub async fn label_names(
+        &self,
+        reader: &Reader,
+        request: LabelNamesRequest,
+    ) -> Result<LabelNamesResponse, Status> {
+        let selection = matching(&request.matchers, request.start, request.end)?;
+        let mut names = self.texts(reader, selection, What::LabelNames).await?;
+        names.retain(|name| reader.shows(name));
+        Ok(LabelNamesResponse { names })
+    }
+
+    /// The values of a label, sorted.
+    pub async fn label_values(
+        &self,
+        reader: &Reader,
+        request: LabelValuesRequest,
+    ) -> Result<LabelValuesResponse, Status> {
+        if request.name.is_empty() {
+            return Err(check::invalid("request names no label; set name"));
+        }
+        let selection = matching(&request.matchers, request.start, request.end)?;
+        let names = self.texts(reader, selection, What::LabelValues(request.name)).await?;
+        Ok(LabelValuesResponse { names })
+    }
+
+    async fn texts(&self, reader: &Reader, selection: Selection, what: What) -> Result<Vec<String>, Status> {
+        let ask = Ask { selection, what, bounds: check::bounds() };
+        let Partial::Texts(texts) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
+        Ok(texts.into_iter().collect())
+    }
+
+    /// Sets of labels. Those that have none of the labels asked for are left out.
+    pub async fn series(&self, reader: &Reader, request: SeriesRequest) -> Result<SeriesResponse, Status> {
+        check::labels(&request.label_names)?;
+        let selection = matching(&request.matchers, request.start, request.end)?;
+        let ask = Ask { selection, what: What::Series(request.label_names), bounds: check::bounds() };
+        let Partial::Series(series) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
+        let shown = |labels: &Labels| WireLabels {
+            labels: labels
+                .iter()
+                .filter(|(name, _)| reader.shows(name))
+                .map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() })
+                .collect(),
+        };
+        let mut labels_set: Vec<WireLabels> = series.iter().map(shown).collect();
+        labels_set.retain(|labels| !labels.labels.is_empty());
+        // What is hidden may have told some of them apart.
+        labels_set.dedup();
+        Ok(SeriesResponse { labels_set })
+    }
+
+    /// Whether there is anything, and of which time.
+    pub async fn get_profile_stats(
+        &self,
+        reader: &Reader,
+        _request: GetProfileStatsRequest,
+    ) -> Result<GetProfileStatsResponse, Status> {
+        let selection = Selection { time: TimeRange::default(), ..Selection::default() };
+        let ask = Ask { selection, what: What::Stats, bounds: check::bounds() };
+        let Partial::Stats(stats) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
+        let (oldest, newest) = stats.times.unwrap_or_default();
+        Ok(GetProfileStatsResponse {
+            data_ingested: stats.times.is_some(),
+            oldest_profile_time: oldest.div_euclid(MILLI),
+            newest_profile_time: newest.div_euclid(MILLI),
+        })
+    }
+}
+
+fn matching(matchers: &[String], start: i64, end: i64) -> Result<Selection, Status> {
+    let time = check::range(start, end)?;
+    Ok(Selection { selector: check::selectors(matchers)?, profile_type: None, time })
+}

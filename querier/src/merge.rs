@@ -1,0 +1,61 @@
+//! Profiles merged into one: flame graphs, trees, call graphs, pprof, differences.
+
+use athanor_chassis::Status;
+use athanor_profile::tree::Tree;
+use athanor_profile::{Header, ProfileType};
+use athanor_query::{Ask, CallSite, Merged, Partial, Selection, What};
+
+use crate::check;
+use crate::{Querier, Reader, mixed_up};
+
+mod tree_bytes;
+mod wire;
+
+pub(crate) use wire::call_site_of;
+
+impl Querier {
+    /// The whole tree: nothing is cut off.
+    pub(crate) async fn tree(
+        &self,
+        reader: &Reader,
+        selection: Selection,
+        call_site: CallSite,
+    ) -> Result<Tree, Status> {
+        let ask = Ask { selection, what: What::Tree(call_site), bounds: check::bounds() };
+        match self.ask(reader, ask).await? {
+            Partial::Tree(tree) => Ok(tree),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    /// All stacks with all that is known of them.
+    pub(crate) async fn merged(
+        &self,
+        reader: &Reader,
+        selection: Selection,
+        call_site: CallSite,
+    ) -> Result<Merged, Status> {
+        let ask = Ask { selection, what: What::Profile(call_site), bounds: check::bounds() };
+        match self.ask(reader, ask).await? {
+            Partial::Profile(merged) => Ok(*merged),
+            _ => Err(mixed_up()),
+        }
+    }
+}
+
+/// What a merged profile says of itself. Its period is one by convention, as uploads may differ in theirs.
+fn header(profile_type: &ProfileType, end_nanos: i64) -> Header {
+    let period = match profile_type.name.as_str() {
+        "process_cpu" => 1_000_000_000,
+        "memory" => 512 * 1024,
+        _ => 1,
+    };
+    Header {
+        types: vec![profile_type.value.clone()],
+        period_type: Some(profile_type.period.clone()),
+        period,
+        time_nanos: end_nanos,
+        default_type: profile_type.value.kind.clone(),
+        ..Header::default()
+    }
+}

@@ -1,0 +1,237 @@
+//! Merged profiles on the wire.
+
+use athanor_chassis::{Code, Status};
+use athanor_profile::diff::DiffTree;
+use athanor_profile::flamegraph::Flamegraph;
+use athanor_profile::pprof;
+use athanor_profile::tree::Tree;
+use athanor_proto::google::v1::{Mapping, Profile};
+use athanor_proto::querier::v1::{
+    AnalyzeQueryRequest, AnalyzeQueryResponse, DiffRequest, DiffResponse, FlameGraph, FlameGraphDiff, Level,
+    PprofProfile, ProfileFormat, SelectMergeProfileRequest, SelectMergeSpanProfileRequest,
+    SelectMergeSpanProfileResponse, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
+};
+use athanor_proto::types::v1::StackTraceSelector;
+use athanor_query::{CallSite, Merged, Selection};
+use prost::Message;
+
+use super::{header, tree_bytes};
+use crate::check::{self, invalid};
+use crate::dot;
+use crate::later::Later;
+use crate::{Querier, Reader};
+
+/// The call site of a selector, which must ask for nothing else.
+pub(crate) fn call_site_of(selector: Option<StackTraceSelector>) -> Result<CallSite, Status> {
+    let Some(StackTraceSelector { call_site, go_pgo, frame_filter }) = selector else {
+        return Ok(CallSite::new());
+    };
+    let filter = frame_filter.unwrap_or_default();
+    let filters = [
+        filter.include_function_names,
+        filter.exclude_function_names,
+        filter.include_function_name_regexes,
+        filter.exclude_function_name_regexes,
+    ];
+    if filters.iter().any(|names| !names.is_empty()) {
+        return Err(Later::FrameFilters.refuse());
+    }
+    if go_pgo.is_some() {
+        return Err(Later::GoPgo.refuse());
+    }
+    check::call_site(call_site.into_iter().map(|location| location.name).collect())
+}
+
+/// A checked question for stacks.
+struct Stacks {
+    selection: Selection,
+    call_site: CallSite,
+    max_nodes: usize,
+    /// Whether the number was asked for.
+    is_cut: bool,
+    end: i64,
+    format: ProfileFormat,
+}
+
+impl Querier {
+    fn stacks(&self, reader: &Reader, request: SelectMergeStacktracesRequest) -> Result<Stacks, Status> {
+        let SelectMergeStacktracesRequest { start, end, max_nodes, .. } = request;
+        let selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
+        let is_cut = max_nodes.is_some_and(|nodes| nodes > 0);
+        let max_nodes = check::max_nodes(max_nodes, &self.limits(reader))?;
+        let (spans, traces) = (&request.span_selector, &request.trace_id_selector);
+        if !spans.is_empty() && !traces.is_empty() {
+            return Err(invalid("request selects by spans and by traces; use one of them"));
+        }
+        check_ids(spans, traces, &request.profile_id_selector)?;
+        let call_site = call_site_of(request.stack_trace_selector)?;
+        // A number that has no name is a format of later: the graph is what every client can show.
+        let format = ProfileFormat::try_from(request.format).unwrap_or_default();
+        Ok(Stacks { selection, call_site, max_nodes, is_cut, end, format })
+    }
+
+    /// Merged stacks in the format that was asked for.
+    pub async fn select_merge_stacktraces(
+        &self,
+        reader: &Reader,
+        request: SelectMergeStacktracesRequest,
+    ) -> Result<SelectMergeStacktracesResponse, Status> {
+        let Stacks { selection, call_site, max_nodes, is_cut, end, format } = self.stacks(reader, request)?;
+        let mut response = SelectMergeStacktracesResponse::default();
+        if format == ProfileFormat::Pprof {
+            let cut = is_cut.then_some(max_nodes);
+            let profile = self.profile(reader, selection, call_site, cut, end).await?;
+            response.pprof = Some(PprofProfile { profile: Some(profile) });
+            return Ok(response);
+        }
+        let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
+        let mut tree = self.tree(reader, selection, call_site).await?;
+        self.compute(move || {
+            match format {
+                ProfileFormat::Dot => response.dot = dot::write(&tree, &unit, max_nodes),
+                ProfileFormat::Tree => {
+                    tree.truncate_with_ties(max_nodes);
+                    response.tree = tree_bytes::encode(&tree).into();
+                }
+                _ => response.flamegraph = Some(flame_graph(tree, max_nodes)),
+            }
+            response
+        })
+        .await
+    }
+
+    /// Merged stacks of spans; of everything if none is named.
+    pub async fn select_merge_span_profile(
+        &self,
+        reader: &Reader,
+        request: SelectMergeSpanProfileRequest,
+    ) -> Result<SelectMergeSpanProfileResponse, Status> {
+        let format = match ProfileFormat::try_from(request.format) {
+            Ok(ProfileFormat::Tree) => ProfileFormat::Tree,
+            _ => ProfileFormat::Flamegraph,
+        };
+        let stacks = SelectMergeStacktracesRequest {
+            profile_type_id: request.profile_type_id,
+            label_selector: request.label_selector,
+            start: request.start,
+            end: request.end,
+            max_nodes: request.max_nodes,
+            format: format as i32,
+            span_selector: request.span_selector,
+            ..SelectMergeStacktracesRequest::default()
+        };
+        let merged = self.select_merge_stacktraces(reader, stacks).await?;
+        Ok(SelectMergeSpanProfileResponse { flamegraph: merged.flamegraph, tree: merged.tree })
+    }
+
+    /// Merged stacks as pprof, cut only if that is asked for.
+    pub async fn select_merge_profile(
+        &self,
+        reader: &Reader,
+        request: SelectMergeProfileRequest,
+    ) -> Result<Profile, Status> {
+        let SelectMergeProfileRequest { start, end, max_nodes, .. } = request;
+        let selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
+        check_ids(&[], &request.trace_id_selector, &request.profile_id_selector)?;
+        let call_site = call_site_of(request.stack_trace_selector)?;
+        let cut = max_nodes.and_then(|nodes| usize::try_from(nodes).ok()).filter(|nodes| *nodes > 0);
+        self.profile(reader, selection, call_site, cut, end).await
+    }
+
+    async fn profile(
+        &self,
+        reader: &Reader,
+        selection: Selection,
+        call_site: CallSite,
+        cut: Option<usize>,
+        end: i64,
+    ) -> Result<Profile, Status> {
+        let profile_type = selection.profile_type.clone().unwrap_or_default();
+        let merged = self.merged(reader, selection, call_site).await?;
+        let header = header(&profile_type, end.saturating_mul(check::MILLI));
+        self.compute(move || to_wire(merged, header, cut)).await?
+    }
+
+    /// Two selections side by side, cut alike.
+    pub async fn diff(&self, reader: &Reader, request: DiffRequest) -> Result<DiffResponse, Status> {
+        let side = |side: Option<SelectMergeStacktracesRequest>, name: &str| {
+            let request = side.ok_or_else(|| invalid(format!("request has no {name} side; set it")))?;
+            self.stacks(reader, request)
+        };
+        let (left, right) = (side(request.left, "left")?, side(request.right, "right")?);
+        let max_nodes = left.max_nodes.min(right.max_nodes);
+        let (left, right) = futures::try_join!(
+            self.tree(reader, left.selection, left.call_site),
+            self.tree(reader, right.selection, right.call_site),
+        )?;
+        let flamegraph = self.compute(move || flame_graph_diff(&left, &right, max_nodes)).await?;
+        Ok(DiffResponse { flamegraph: Some(flamegraph) })
+    }
+
+    /// Not answered yet.
+    pub async fn analyze_query(
+        &self,
+        _reader: &Reader,
+        _request: AnalyzeQueryRequest,
+    ) -> Result<AnalyzeQueryResponse, Status> {
+        Err(Later::Estimates.refuse())
+    }
+}
+
+fn check_ids(spans: &[String], traces: &[String], profiles: &[String]) -> Result<(), Status> {
+    check::hex_ids("span ids", spans, 16)?;
+    check::hex_ids("trace ids", traces, 32)?;
+    check::uuids("profile ids", profiles)?;
+    match spans.is_empty() && traces.is_empty() && profiles.is_empty() {
+        true => Ok(()),
+        false => Err(Later::Requests.refuse()),
+    }
+}
+
+fn wire_levels(levels: Vec<Vec<i64>>) -> Vec<Level> {
+    levels.into_iter().map(|values| Level { values }).collect()
+}
+
+fn flame_graph(mut tree: Tree, max_nodes: usize) -> FlameGraph {
+    tree.truncate_with_ties(max_nodes);
+    let Flamegraph { names, levels, total, max_self } = Flamegraph::of(&tree);
+    FlameGraph { names, levels: wire_levels(levels), total, max_self }
+}
+
+fn flame_graph_diff(left: &Tree, right: &Tree, max_nodes: usize) -> FlameGraphDiff {
+    let mut diff = DiffTree::of(left, right);
+    diff.truncate(max_nodes);
+    let graph = diff.flamegraph();
+    FlameGraphDiff {
+        names: graph.names,
+        levels: wire_levels(graph.levels),
+        total: graph.total,
+        max_self: graph.max_self,
+        left_ticks: graph.ticks[0],
+        right_ticks: graph.ticks[1],
+    }
+}
+
+/// Without any stack there is nothing to say at all.
+fn to_wire(
+    mut merged: Merged,
+    header: athanor_profile::Header,
+    cut: Option<usize>,
+) -> Result<Profile, Status> {
+    if merged.totals.iter().all(|total| *total == 0) {
+        return Ok(Profile::default());
+    }
+    if let Some(max_nodes) = cut {
+        merged.truncate(max_nodes);
+    }
+    let bytes = pprof::encode(&merged.into_profile(header));
+    let unreadable = |error: prost::DecodeError| Status::new(Code::Internal, error.to_string());
+    let mut profile = Profile::decode(bytes.as_slice()).map_err(unreadable)?;
+    // Some readers refuse locations without a mapping, so those get one that says nothing.
+    let id = profile.mapping.len() as u64 + 1;
+    let unmapped = profile.location.iter_mut().filter(|location| location.mapping_id == 0);
+    if unmapped.map(|location| location.mapping_id = id).count() > 0 {
+        profile.mapping.push(Mapping { id, has_functions: true, ..Mapping::default() });
+    }
+    Ok(profile)
+}

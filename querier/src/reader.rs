@@ -1,0 +1,108 @@
+//! Who asks, and what they can read.
+
+use athanor_chassis::TenantId;
+use athanor_chassis::code::{Code, Coded};
+use athanor_chassis::tenant::TenantError;
+
+/// Most tenants that one request reads.
+pub const MAX_TENANTS: usize = 64;
+
+/// Who asks: one tenant, or several that are read as one.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    tenants: Vec<TenantId>,
+    /// Whether names of labels may be other than letters, digits and `_`: older clients choke on such.
+    pub utf8_labels: bool,
+}
+
+/// Why a text names no tenants.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TenantsError {
+    /// One of them is no tenant.
+    #[error(transparent)]
+    Tenant(#[from] TenantError),
+    /// Too many at once.
+    #[error("request names {0} tenants, the limit is {MAX_TENANTS}; ask for fewer at once")]
+    TooMany(usize),
+}
+
+impl Coded for TenantsError {
+    fn code(&self) -> Code {
+        Code::Unauthenticated
+    }
+}
+
+impl Reader {
+    /// One tenant.
+    pub fn of(tenant: TenantId) -> Self {
+        Reader { tenants: vec![tenant], utf8_labels: false }
+    }
+
+    /// Tenants as `a|b`; each counts once, and empty parts are passed over.
+    pub fn parse(tenants: &str) -> Result<Self, TenantsError> {
+        let mut parts: Vec<&str> = tenants.split('|').filter(|part| !part.is_empty()).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        if parts.is_empty() {
+            return Err(TenantError::Empty.into());
+        }
+        if parts.len() > MAX_TENANTS {
+            return Err(TenantsError::TooMany(parts.len()));
+        }
+        let tenants = parts.into_iter().map(str::parse).collect::<Result<_, TenantError>>()?;
+        Ok(Reader { tenants, utf8_labels: false })
+    }
+
+    /// With what an `Accept` header says: `*/*; allow-utf8-labelnames=true`.
+    #[must_use]
+    pub fn accepting(mut self, accept: &str) -> Self {
+        let ranges = accept.split(',').flat_map(|range| range.split(';').skip(1));
+        let pairs = ranges.filter_map(|parameter| parameter.split_once('='));
+        self.utf8_labels = pairs.into_iter().any(|(name, value)| {
+            name.trim().eq_ignore_ascii_case("allow-utf8-labelnames")
+                && value.trim().trim_matches('"').eq_ignore_ascii_case("true")
+        });
+        self
+    }
+
+    pub(crate) fn tenants(&self) -> &[TenantId] {
+        &self.tenants
+    }
+
+    /// Whether a label is shown to this reader.
+    pub(crate) fn shows(&self, label: &str) -> bool {
+        let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let plain = label.starts_with(is_first) && label.chars().all(|c| is_first(c) || c.is_ascii_digit());
+        self.utf8_labels || plain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_count_once() {
+        let names = |text: &str| {
+            let reader = Reader::parse(text).unwrap();
+            reader.tenants().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(names("a"), ["a"]);
+        assert_eq!(names("b|a|b|"), ["a", "b"]);
+        assert_eq!(Reader::parse("").unwrap_err(), TenantError::Empty.into());
+        assert_eq!(Reader::parse("|").unwrap_err(), TenantError::Empty.into());
+        assert!(Reader::parse("a|x/y").is_err());
+        let many: Vec<String> = (0..65).map(|n| n.to_string()).collect();
+        assert_eq!(Reader::parse(&many.join("|")).unwrap_err(), TenantsError::TooMany(65));
+    }
+
+    #[test]
+    fn only_those_who_say_so_see_all_names() {
+        let reader = Reader::of(TenantId::anonymous());
+        assert!(reader.shows("pod_1") && reader.shows("__name__"));
+        assert!(!reader.shows("k8s.pod") && !reader.shows("1a") && !reader.shows(""));
+        assert!(reader.clone().accepting("*/*; allow-utf8-labelnames=true").shows("k8s.pod"));
+        assert!(reader.clone().accepting("text/html, */*;q=1;allow-utf8-labelnames=TRUE").utf8_labels);
+        assert!(!reader.accepting("*/*; allow-utf8-labelnames=false").utf8_labels);
+    }
+}

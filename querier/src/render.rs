@@ -1,0 +1,157 @@
+//! `GET /pyroscope/render` and `/pyroscope/render-diff`: one flame graph with its timeline, for older clients.
+
+use athanor_chassis::Status;
+use athanor_profile::ProfileType;
+use athanor_profile::diff::DiffTree;
+use athanor_profile::flamegraph::Flamegraph;
+use athanor_profile::series::METRIC_NAME;
+use athanor_query::Selection;
+
+use crate::check::{self, MILLI, invalid};
+use crate::points::PointsAsked;
+use crate::{Querier, Reader, dot};
+
+mod attime;
+mod flamebearer;
+mod parameters;
+mod timeline;
+
+pub use parameters::parse as parse_parameters;
+
+use flamebearer::{Bars, Flamebearer, Format, Metadata};
+use parameters::Parameters;
+use timeline::Timeline;
+
+/// Functions of a graph where the query does not say.
+const DOT_NODES: usize = 100;
+
+/// An answer to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// What it is.
+    pub content_type: &'static str,
+    /// Its bytes.
+    pub body: Vec<u8>,
+}
+
+/// A checked query of one side.
+struct Side {
+    selection: Selection,
+    profile_type: ProfileType,
+    /// Milliseconds, both ends in it.
+    start: i64,
+    end: i64,
+}
+
+impl Querier {
+    /// A flame graph and a timeline as JSON, or a call graph as DOT. `query` is what follows `?` in the URL.
+    pub async fn render(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
+        let parameters = Parameters::parse(query)?;
+        let side = self.side(&parameters, ["query", "from", "until"])?;
+        let asked_nodes = asked_nodes(&parameters);
+        let max_nodes = check::max_nodes(asked_nodes, &self.limits(reader))?;
+        let unit = side.profile_type.value.unit.clone();
+        if parameters.first("format") == Some("dot") {
+            let tree = self.tree(reader, side.selection, Vec::new()).await?;
+            let nodes = if asked_nodes.unwrap_or_default() > 0 { max_nodes } else { DOT_NODES };
+            let text = self.compute(move || dot::write(&tree, &unit, nodes)).await?;
+            return Ok(Rendered { content_type: "text/plain", body: text.into_bytes() });
+        }
+        let group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
+        check::labels(&group_by)?;
+        let step = timeline::step(side.start, side.end);
+        let asked = PointsAsked {
+            selection: side.selection.clone(),
+            start: side.start,
+            end: side.end,
+            step: step.saturating_mul(1_000 * MILLI),
+            group_by: group_by.clone(),
+            call_site: Vec::new(),
+            mean: matches!(parameters.first("aggregation"), Some("avg" | "average")),
+        };
+        let (mut tree, series) = futures::try_join!(
+            self.tree(reader, side.selection.clone(), Vec::new()),
+            self.points(reader, asked)
+        )?;
+        let empty = Timeline::new(side.start, side.end, step, &[]);
+        // With several series there is no one timeline.
+        let timeline = match series.as_slice() {
+            [(_, points)] => Timeline::new(side.start, side.end, step, points),
+            _ => empty,
+        };
+        let groups = (!group_by.is_empty()).then(|| timeline::groups(&series, &group_by, &side, step));
+        let metadata = Metadata::of(&side.profile_type, Format::Single);
+        self.compute(move || {
+            tree.truncate_with_ties(max_nodes);
+            let bars = Bars::of(Flamegraph::of(&tree));
+            json(&Flamebearer { timeline: Some(timeline), groups, ..Flamebearer::new(bars, metadata) })
+        })
+        .await
+    }
+
+    /// Two flame graphs laid over each other, as JSON.
+    pub async fn render_diff(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
+        let parameters = Parameters::parse(query)?;
+        let left = self.side(&parameters, ["leftQuery", "leftFrom", "leftUntil"])?;
+        let right = self.side(&parameters, ["rightQuery", "rightFrom", "rightUntil"])?;
+        if left.profile_type != right.profile_type {
+            let (left, right) = (left.profile_type, right.profile_type);
+            return Err(invalid(format!("sides measure {left} and {right}; compare the same type")));
+        }
+        let max_nodes = check::max_nodes(asked_nodes(&parameters), &self.limits(reader))?;
+        let (before, after) = futures::try_join!(
+            self.tree(reader, left.selection, Vec::new()),
+            self.tree(reader, right.selection, Vec::new()),
+        )?;
+        let metadata = Metadata::of(&left.profile_type, Format::Double);
+        self.compute(move || {
+            let mut diff = DiffTree::of(&before, &after);
+            diff.truncate(max_nodes);
+            let graph = diff.flamegraph();
+            let [left_ticks, right_ticks] = graph.ticks.map(Some);
+            let bars = Bars {
+                names: graph.names,
+                levels: graph.levels,
+                num_ticks: graph.total,
+                max_self: graph.max_self,
+            };
+            json(&Flamebearer { left_ticks, right_ticks, ..Flamebearer::new(bars, metadata) })
+        })
+        .await
+    }
+
+    fn side(&self, parameters: &Parameters, names: [&str; 3]) -> Result<Side, Status> {
+        let [query, from, until] = names;
+        let text = parameters.first(query).unwrap_or_default();
+        if text.is_empty() {
+            return Err(invalid(format!("request has no {query}; write type{{selector}}")));
+        }
+        let mut selector = check::selector(text)?;
+        let type_id = selector.take_equal(METRIC_NAME);
+        let type_id = type_id
+            .ok_or_else(|| invalid(format!("{query} names no profile type; write type{{selector}}")))?;
+        let profile_type = check::profile_type(&type_id)?;
+        let now = self.deps.clock.wall().nanos();
+        let time = |name: &str| {
+            let text = parameters.first(name).unwrap_or("now");
+            let nanos = attime::parse(text, now)
+                .ok_or_else(|| invalid(format!("{name} is {text:?}; write now-1h or a Unix time")))?;
+            Ok(nanos.div_euclid(MILLI))
+        };
+        let (start, end) = (time(from)?, time(until)?);
+        let time = check::range(start, end)?;
+        let selection = Selection { selector, profile_type: Some(profile_type.clone()), time };
+        Ok(Side { selection, profile_type, start, end })
+    }
+}
+
+/// What is no number is as if it were not there.
+fn asked_nodes(parameters: &Parameters) -> Option<i64> {
+    let asked = parameters.first("max-nodes").or_else(|| parameters.first("maxNodes"));
+    asked.and_then(|text| text.parse().ok())
+}
+
+fn json(flamebearer: &Flamebearer) -> Rendered {
+    let body = serde_json::to_vec(flamebearer).expect("lists and texts serialise to JSON");
+    Rendered { content_type: "application/json", body }
+}

@@ -1,0 +1,89 @@
+//! Flame graphs in the JSON of older clients.
+
+use std::collections::BTreeMap;
+
+use athanor_profile::ProfileType;
+use athanor_profile::flamegraph::Flamegraph;
+use serde::Serialize;
+
+use super::timeline::Timeline;
+
+/// A flame graph and what belongs to it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Flamebearer {
+    pub(super) version: u8,
+    pub(super) flamebearer: Bars,
+    pub(super) metadata: Metadata,
+    pub(super) timeline: Option<Timeline>,
+    pub(super) groups: Option<BTreeMap<String, Timeline>>,
+    pub(super) heatmap: Option<()>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) left_ticks: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) right_ticks: Option<i64>,
+}
+
+/// The bars: of one graph groups of four, of two groups of seven.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Bars {
+    pub(super) names: Vec<String>,
+    pub(super) levels: Vec<Vec<i64>>,
+    pub(super) num_ticks: i64,
+    pub(super) max_self: i64,
+}
+
+/// One graph or two.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Format {
+    Single,
+    Double,
+}
+
+/// How to show values.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Metadata {
+    format: Format,
+    spy_name: &'static str,
+    sample_rate: u32,
+    units: String,
+    name: String,
+}
+
+impl Flamebearer {
+    pub(super) fn new(flamebearer: Bars, metadata: Metadata) -> Self {
+        Flamebearer {
+            version: 1,
+            flamebearer,
+            metadata,
+            timeline: None,
+            groups: None,
+            heatmap: None,
+            left_ticks: None,
+            right_ticks: None,
+        }
+    }
+}
+
+impl Bars {
+    pub(super) fn of(graph: Flamegraph) -> Self {
+        let Flamegraph { names, levels, total, max_self } = graph;
+        Bars { names, levels, num_ticks: total, max_self }
+    }
+}
+
+impl Metadata {
+    /// Processor time is shown as samples of a nanosecond each.
+    pub(super) fn of(profile_type: &ProfileType, format: Format) -> Self {
+        let kind = profile_type.value.kind.as_str();
+        let (units, sample_rate) = match kind {
+            "cpu" => ("samples", 1_000_000_000),
+            "inuse_objects" | "alloc_objects" | "goroutine" | "samples" => ("objects", 100),
+            _ => (profile_type.value.unit.as_str(), 100),
+        };
+        Metadata { format, spy_name: "", sample_rate, units: units.to_owned(), name: kind.to_owned() }
+    }
+}

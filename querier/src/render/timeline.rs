@@ -1,0 +1,99 @@
+//! Values over time as older clients draw them: a list with a value for each step.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::Side;
+use crate::points::PointSeries;
+
+/// How many values a timeline is meant to have.
+const POINTS: i64 = 1_500;
+/// Steps that people can read, in seconds; each serves up to the middle between it and the next.
+const STEPS: [i64; 17] =
+    [15, 20, 30, 60, 120, 300, 600, 900, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 604_800];
+
+/// A value for each step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Timeline {
+    /// Seconds.
+    start_time: i64,
+    samples: Vec<u64>,
+    /// Seconds.
+    duration_delta: i64,
+    watermarks: Option<()>,
+}
+
+/// The step for a range, both in milliseconds, in seconds.
+pub(super) fn step(start: i64, end: i64) -> i64 {
+    let wanted = end.saturating_sub(start) / POINTS;
+    let middles = STEPS.windows(2).map(|pair| (pair[0] + pair[1]) * 500);
+    let place = middles.into_iter().take_while(|middle| wanted >= *middle).count();
+    // Beyond the table the number of values must stay bounded all the same.
+    if place + 1 < STEPS.len() { STEPS[place] } else { STEPS[place].max(wanted / 1_000) }
+}
+
+impl Timeline {
+    /// From points, by time in milliseconds.
+    pub(super) fn new(start: i64, end: i64, step: i64, points: &[(i64, f64)]) -> Timeline {
+        let step_millis = step.saturating_mul(1_000);
+        let count = end.saturating_sub(start) / step_millis;
+        let mut samples = vec![0u64; usize::try_from(count).unwrap_or_default()];
+        for &(time, value) in points {
+            let place = usize::try_from((time - start) / step_millis).unwrap_or_default();
+            // A last value at the very end is appended only if there is one.
+            if place == samples.len() {
+                samples.push(0);
+            }
+            if let Some(sample) = samples.get_mut(place) {
+                // Casting saturates: a negative value is none.
+                *sample = value as u64;
+            }
+        }
+        Timeline { start_time: start.div_euclid(1_000), samples, duration_delta: step, watermarks: None }
+    }
+}
+
+/// A timeline for each value of the first label; series without it come under `*`. Of several series with one
+/// value, the values are added.
+pub(super) fn groups(
+    series: &PointSeries,
+    group_by: &[String],
+    side: &Side,
+    step: i64,
+) -> BTreeMap<String, Timeline> {
+    let mut points: BTreeMap<String, BTreeMap<i64, f64>> = BTreeMap::new();
+    for (labels, of_series) in series {
+        let value = group_by.iter().find_map(|name| labels.get(name)).unwrap_or("*");
+        let sums = points.entry(value.to_owned()).or_default();
+        of_series.iter().for_each(|&(time, value)| *sums.entry(time).or_default() += value);
+    }
+    let timeline = |points: BTreeMap<i64, f64>| {
+        let points: Vec<(i64, f64)> = points.into_iter().collect();
+        Timeline::new(side.start, side.end, step, &points)
+    };
+    points.into_iter().map(|(value, points)| (value, timeline(points))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_grow_with_the_range() {
+        let steps = |seconds: i64| step(0, seconds * 1_000);
+        assert_eq!([600, 10_000, 36_000].map(steps), [15, 15, 20]);
+        assert_eq!([86_400, 7 * 86_400].map(steps), [60, 300]);
+        let century = 100 * 365 * 86_400;
+        assert!(century / steps(century) <= POINTS + 1);
+    }
+
+    #[test]
+    fn values_lie_at_their_step() {
+        let line = |points: &[(i64, f64)]| Timeline::new(10_000, 70_000, 15, points).samples;
+        assert_eq!(line(&[]), [0, 0, 0, 0]);
+        assert_eq!(line(&[(10_000, 1.0), (40_000, 2.5)]), [1, 0, 2, 0]);
+        assert_eq!(line(&[(70_000, 4.0)]), [0, 0, 0, 0, 4]);
+    }
+}
