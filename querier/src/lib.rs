@@ -13,6 +13,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId};
@@ -31,6 +32,9 @@ mod render;
 
 pub use reader::{MAX_TENANTS, Reader, TenantsError};
 pub use render::{Rendered, parse_parameters};
+
+/// How long a question may take.
+const MAX_TIME: Duration = Duration::from_secs(5 * 60);
 
 /// Where a tenant's profiles lie at the moment.
 #[async_trait]
@@ -66,6 +70,14 @@ impl Querier {
 
     /// Asks all sources of all tenants, and merges their answers as they come.
     async fn ask(&self, reader: &Reader, ask: Ask) -> Result<Partial, Status> {
+        let answer = self.deps.clock.within(MAX_TIME, self.ask_all(reader, ask)).await;
+        answer.unwrap_or_else(|elapsed| {
+            let message = format!("query {elapsed}; select fewer series or a shorter time");
+            Err(Status::new(Code::Deadline, message))
+        })
+    }
+
+    async fn ask_all(&self, reader: &Reader, ask: Ask) -> Result<Partial, Status> {
         let mut sources = Vec::new();
         for tenant in reader.tenants() {
             sources.extend(self.deps.sources.plan(tenant, ask.selection.time).await?);

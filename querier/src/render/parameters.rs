@@ -19,15 +19,12 @@ pub fn parse(query: &str) -> Result<Vec<(String, String)>, Status> {
         let seen = query.len();
         return Err(invalid(format!("query has {seen} bytes, the limit is {MAX_TEXT}; select by less text")));
     }
-    let parts: Vec<&str> = query.split('&').filter(|part| !part.is_empty()).take(MAX_COUNT + 1).collect();
-    if parts.len() > MAX_COUNT {
-        return Err(invalid(format!("query has more than {MAX_COUNT} parameters")));
+    let pairs = form_urlencoded::parse(query.as_bytes()).into_owned();
+    let pairs: Vec<(String, String)> = pairs.take(MAX_COUNT + 1).collect();
+    if pairs.len() > MAX_COUNT {
+        return Err(invalid(format!("query has more than {MAX_COUNT} parameters; group by fewer labels")));
     }
-    let pair = |part: &str| {
-        let (name, value) = part.split_once('=').unwrap_or((part, ""));
-        (decode(name), decode(value))
-    };
-    Ok(parts.into_iter().map(pair).collect())
+    Ok(pairs)
 }
 
 impl Parameters {
@@ -42,28 +39,6 @@ impl Parameters {
     pub(super) fn first<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.all(name).next()
     }
-}
-
-fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let digits = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let is_hex = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let escaped = digits.filter(is_hex).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match (byte, escaped) {
-            (b'%', Some(escaped)) => {
-                decoded.push(escaped);
-                at += 3;
-                continue;
-            }
-            (b'+', _) => decoded.push(b' '),
-            _ => decoded.push(byte),
-        }
-        at += 1;
-    }
-    String::from_utf8(decoded).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned())
 }
 
 #[cfg(test)]
