@@ -21,7 +21,7 @@
 /// Names that Google gave.
 pub mod google {
     /// pprof.
-    #[allow(missing_docs, clippy::all, reason = "generated")]
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/google.v1.rs"));
         include!(concat!(env!("OUT_DIR"), "/google.v1.serde.rs"));
@@ -31,7 +31,7 @@ pub mod google {
 /// Asking for profiles.
 pub mod querier {
     /// What dashboards and command lines ask.
-    #[allow(missing_docs, clippy::all, reason = "generated")]
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/querier.v1.rs"));
         include!(concat!(env!("OUT_DIR"), "/querier.v1.serde.rs"));
@@ -41,7 +41,7 @@ pub mod querier {
 /// Sending profiles.
 pub mod push {
     /// What agents send.
-    #[allow(missing_docs, clippy::all, reason = "generated")]
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/push.v1.rs"));
         include!(concat!(env!("OUT_DIR"), "/push.v1.serde.rs"));
@@ -51,7 +51,7 @@ pub mod push {
 /// What the others share.
 pub mod types {
     /// Labels, series, selectors of stacks.
-    #[allow(missing_docs, clippy::all, reason = "generated")]
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/types.v1.rs"));
         include!(concat!(env!("OUT_DIR"), "/types.v1.serde.rs"));
@@ -61,7 +61,7 @@ pub mod types {
 /// Debug information of binaries.
 pub mod debuginfo {
     /// Offering it.
-    #[allow(missing_docs, clippy::all, reason = "generated")]
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1alpha1 {
         include!(concat!(env!("OUT_DIR"), "/debuginfo.v1alpha1.rs"));
         include!(concat!(env!("OUT_DIR"), "/debuginfo.v1alpha1.serde.rs"));
@@ -73,7 +73,7 @@ pub mod grpc {
     /// Whether a server takes calls.
     pub mod health {
         /// The only version.
-        #[allow(missing_docs, clippy::all, reason = "generated")]
+        #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
         pub mod v1 {
             include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
             include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.serde.rs"));
