@@ -1,0 +1,53 @@
+//! Any text as the parameters of a flame graph's URL is refused, or answered; nothing panics or overflows.
+
+use std::sync::Arc;
+
+use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
+use athanor_profile::Source;
+use athanor_querier::{Deps, Querier, Reader, Sources};
+use athanor_query::TimeRange;
+use proptest::prelude::*;
+
+/// No profile anywhere.
+struct Nothing;
+
+#[async_trait::async_trait]
+impl Sources for Nothing {
+    async fn plan(&self, _: &TenantId, range: TimeRange) -> Result<Vec<Arc<dyn Source>>, Status> {
+        assert!(range.from < range.to);
+        Ok(Vec::new())
+    }
+}
+
+const SIDE: &str = "(cpu:cpu:ns:cpu:ns|a:b:c::|x)?(\\{(a(=|!=|=~)\"b\")?\\})?";
+const TIME: &str = "(now|today|[0-9]{1,19}|20260302)?([+-][0-9]{1,12}(s|h|d|y))?";
+
+fn url() -> impl Strategy<Value = String> {
+    let value = format!("{SIDE}|{TIME}|{TIME}|-?[0-9]{{1,8}}|\\PC{{0,6}}");
+    let name = "query|from|until|maxNodes|groupBy|leftQuery|rightQuery|leftFrom|rightUntil";
+    let part = prop::string::string_regex(&format!("({name})=({value})")).expect("a pattern");
+    prop::collection::vec(part, 0..6).prop_map(|parts: Vec<String>| {
+        let whole = format!("query=cpu:cpu:ns:cpu:ns&{}", parts.join("&"));
+        if parts.len().is_multiple_of(2) { whole } else { parts.join("&") }
+    })
+}
+
+proptest! {
+    #[test]
+    fn is_refused_or_answered(url in url()) {
+        let (clock, _hand) = Clock::manual(Timestamp::from_seconds(1_772_445_600));
+        let overrides = Overrides::new(Limits::default());
+        let deps = Deps { sources: Arc::new(Nothing), overrides, clock, compute: Compute::inline() };
+        let (querier, reader) = (Querier::new(deps), Reader::of(TenantId::anonymous()));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let answers = runtime.block_on(async {
+            [querier.render(&reader, &url).await, querier.render_diff(&reader, &url).await]
+        });
+        for answer in answers {
+            match answer {
+                Ok(rendered) => prop_assert!(rendered.body.len() < 1 << 20),
+                Err(status) => prop_assert!(status.code.http() < 500, "{}", status),
+            }
+        }
+    }
+}
