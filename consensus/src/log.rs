@@ -41,6 +41,8 @@ use frame::{Kind, Line, Row};
 use index::Index;
 use segments::Segments;
 use shared::{Batch, Shared};
+
+pub(crate) use shared::chain;
 use writer::{Turn, Writer};
 
 /// How large a log's parts are.
@@ -389,6 +391,11 @@ impl Log {
     /// Whether entries are taken now; callers that can say no ask before they hand in.
     pub fn admit(&self) -> Result<(), LogError> {
         self.owner.shared.admit(1)
+    }
+
+    /// The largest entry that is taken, in bytes.
+    pub fn largest(&self) -> u64 {
+        self.owner.shared.largest()
     }
 
     /// An entry; none where there is none.

@@ -71,6 +71,17 @@ impl fmt::Debug for Batch {
     }
 }
 
+/// An error with its causes.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
 // === impl Recent ===
 
 impl Recent {
@@ -109,7 +120,7 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses entries when less than the reserve, or a part of it, is free. What frees space is never refused, and
+    /// Refuses entries when less than a part of the reserve is free, or too much waits. What frees space is never refused, and
     /// raft's own few entries live off the reserve.
     pub(crate) fn admit(&self, part: u64) -> Result<(), LogError> {
         if let Some(error) = self.core().refusal() {
@@ -117,13 +128,23 @@ impl Shared {
         }
         let free = match self.segments.disk.free() {
             Ok(free) => free,
-            Err(error) => return Err(LogError::Failed { cause: error.to_string().into() }),
+            Err(error) => return Err(LogError::Failed { cause: chain(&error).into() }),
         };
+        let waiting = self.core().waiting;
+        if waiting > self.limits.waiting * part {
+            let (waiting, limit) = (ByteSize::bytes(waiting), ByteSize::bytes(self.limits.waiting));
+            return Err(LogError::Busy { waiting, limit });
+        }
         if free < self.limits.reserve / part {
             let reserve = ByteSize::bytes(self.limits.reserve);
             return Err(LogError::Full { free: ByteSize::bytes(free), reserve });
         }
         Ok(())
+    }
+
+    /// Payload that fits into a batch with an entry, a state and a mark.
+    pub(crate) fn largest(&self) -> u64 {
+        self.segments.size / 2 - size(MAX_BEFORE + 8, MAX_STATE as u64)
     }
 
     pub(crate) fn submit(&self, records: Vec<Record>, done: Done) -> Result<(), LogError> {
@@ -141,10 +162,6 @@ impl Shared {
         let mut core = self.core();
         if let Some(error) = core.refusal() {
             return Err(error);
-        }
-        if core.waiting > 0 && core.waiting + bytes > self.limits.waiting {
-            let (waiting, limit) = (ByteSize::bytes(core.waiting), ByteSize::bytes(self.limits.waiting));
-            return Err(LogError::Busy { waiting, limit });
         }
         core.check(&lines, self.limits.groups)?;
         let ticket = core.next_ticket;
@@ -210,8 +227,7 @@ impl Shared {
     /// The end of the log: everything that waits, and whatever comes, is refused.
     pub(crate) fn fail(&self, error: &DiskError) -> LogError {
         let mut core = self.core();
-        let cause = std::error::Error::source(error).map_or_else(String::new, |source| format!(": {source}"));
-        let cause: Arc<str> = core.failed.clone().unwrap_or_else(|| format!("{error}{cause}").into());
+        let cause: Arc<str> = core.failed.clone().unwrap_or_else(|| chain(error).into());
         core.failed = Some(Arc::clone(&cause));
         core.waiting = 0;
         let waiting = std::mem::take(&mut core.queue);

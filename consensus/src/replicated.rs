@@ -1,0 +1,488 @@
+//! One raft group: a state machine, the same on each member, fed from one log.
+
+#[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
+mod machine;
+#[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
+mod network;
+mod raft;
+#[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
+mod store;
+mod wire;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use athanor_chassis::disk::DiskError;
+use athanor_chassis::{ByteSize, Code, Coded, Compute, Disk, Random};
+use bytes::Bytes;
+use openraft::error::{CheckIsLeaderError, ClientWriteError, Fatal, InitializeError, RaftError};
+use openraft::{ServerState, SnapshotPolicy};
+
+pub use network::{CallError, Network};
+
+use crate::log::{Log, LogError};
+use machine::Machine;
+use network::{Answers, Links};
+use raft::{Proposal, Raft};
+use store::Store;
+
+/// What a group replicates. Members that applied the same entries are the same.
+pub trait StateMachine: Send + Sync + 'static {
+    /// What a proposer is told.
+    type Answer: Send + 'static;
+
+    /// Takes an entry in. Called in the order of the log, each index once in a process; depends on nothing else than
+    /// what was applied before. Runs on compute threads.
+    fn apply(&mut self, index: u64, entry: &[u8]) -> Self::Answer;
+
+    /// What may replace the entries up to an index: the label that the machine is willing to be cut at, not above
+    /// what was applied (E9).
+    fn snapshot(&self) -> Snapshot;
+
+    /// Becomes what a snapshot says, forgetting everything else.
+    fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String>;
+}
+
+/// A state machine as bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The last entry that it holds.
+    pub index: u64,
+    /// Opaque.
+    pub bytes: Vec<u8>,
+}
+
+/// What groups run on.
+#[derive(Clone)]
+pub struct Deps {
+    /// This node's.
+    pub log: Log,
+    /// Where snapshots are kept; may be the log's own folder.
+    pub disk: Arc<dyn Disk>,
+    /// Applies entries and reads logs.
+    pub compute: Compute,
+    /// For the timeouts of elections.
+    pub random: Random,
+    /// The way to other members; none where every group has this node only.
+    pub network: Option<Arc<dyn Network>>,
+    /// This node's id.
+    pub node: u64,
+    /// Heartbeats and elections.
+    pub timing: Timing,
+}
+
+/// How long members wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Between heartbeats of a leader.
+    pub heartbeat: Duration,
+    /// Without a heartbeat until an election, at least.
+    pub election_min: Duration,
+    /// And at most.
+    pub election_max: Duration,
+}
+
+/// One raft group on this node. Cheap to clone.
+pub struct Replicated<S> {
+    shared: Arc<Shared<S>>,
+}
+
+struct Shared<S> {
+    node: u64,
+    group: u32,
+    raft: Raft,
+    log: Log,
+    store: Store,
+    machine: Machine<S>,
+    answers: Answers,
+}
+
+/// Who leads, as this member knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leader {
+    /// The leader; none while there is an election.
+    pub node: Option<u64>,
+    /// Of this member's vote.
+    pub term: u64,
+    /// It is this node.
+    pub here: bool,
+}
+
+/// Watches who leads.
+pub struct Leadership {
+    node: u64,
+    /// By [`Leadership::changed`], or when the watch began.
+    told: Leader,
+    seen: tokio::sync::watch::Receiver<openraft::metrics::RaftServerMetrics<u64, openraft::EmptyNode>>,
+}
+
+/// Why a proposal was not answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// Another member leads, or an election is on. If the lead was lost meanwhile, the proposal may yet be kept.
+    #[error("this node does not lead the group; {}", match .leader { Some(node) => format!("ask node {node}"), None => "an election is on, try again".to_owned() })]
+    NotLeader {
+        /// Who leads, where that is known.
+        leader: Option<u64>,
+    },
+    /// The log takes nothing now. The proposal was not kept.
+    #[error(transparent)]
+    Refused(LogError),
+    /// It does not fit into a commit. The proposal was not kept.
+    #[error("a proposal has {size}, the limit is {limit}; split it")]
+    TooLarge {
+        /// Of the proposal.
+        size: ByteSize,
+        /// The limit.
+        limit: ByteSize,
+    },
+    /// The group ends. The proposal may be kept or not.
+    #[error("the group is shutting down")]
+    ShuttingDown,
+    /// The group has ended by an error. The proposal may be kept or not.
+    #[error("the group has failed and takes nothing more until a restart: {cause}")]
+    Failed {
+        /// What happened.
+        cause: String,
+    },
+    /// Too few members were reached to say what is committed.
+    #[error("no majority of the group's members was reached; try again")]
+    NoQuorum,
+}
+
+/// Why a group was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Entries or votes of a member of a larger group were lost: it must never vote again (E7).
+    #[error(
+        "the log of group {group} is damaged, so this member must not vote; take it out of the group and give the node a new id"
+    )]
+    Hurt {
+        /// Which.
+        group: u32,
+    },
+    /// The log begins behind entries that no snapshot holds.
+    #[error(
+        "group {group} was purged up to {purged}, and its snapshot is of {found:?}; restore the snapshot's file"
+    )]
+    NoSnapshot {
+        /// Which.
+        group: u32,
+        /// Up to where.
+        purged: u64,
+        /// What the newest snapshot that is whole holds.
+        found: Option<u64>,
+    },
+    /// The state in the log is not one of raft.
+    #[error("the state of group {group} in the log cannot be read; it was written by another version")]
+    BadState {
+        /// Which.
+        group: u32,
+    },
+    /// The state machine does not take its own snapshot.
+    #[error("snapshot {name} was refused by the state machine: {reason}")]
+    Snapshot {
+        /// Its file.
+        name: String,
+        /// What the machine said.
+        reason: String,
+    },
+    /// The disk failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// Raft did not start.
+    #[error("raft did not start: {cause}")]
+    Raft {
+        /// What it said.
+        cause: String,
+    },
+}
+
+/// How long a single voter may take to lead: it asks nobody.
+const ALONE: Duration = Duration::from_secs(30);
+
+impl Default for Timing {
+    fn default() -> Self {
+        let [heartbeat, election_min, election_max] = [200, 500, 900].map(Duration::from_millis);
+        Self { heartbeat, election_min, election_max }
+    }
+}
+
+impl Timing {
+    fn config(&self, group: u32) -> openraft::Config {
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        openraft::Config {
+            cluster_name: format!("group {group}"),
+            heartbeat_interval: millis(self.heartbeat),
+            election_timeout_min: millis(self.election_min),
+            election_timeout_max: millis(self.election_max),
+            // A snapshot at what was applied would let the log purge what no block holds.
+            snapshot_policy: SnapshotPolicy::Never,
+            max_in_snapshot_log_to_keep: u64::MAX,
+            purge_batch_size: 1,
+            // Followers are sent a snapshot only where the log is gone.
+            replication_lag_threshold: u64::MAX,
+            install_snapshot_timeout: 10_000,
+            ..openraft::Config::default()
+        }
+    }
+}
+
+impl<S> Clone for Replicated<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S> fmt::Debug for Replicated<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replicated").field("group", &self.shared.group).finish_non_exhaustive()
+    }
+}
+
+impl<S: StateMachine> Replicated<S> {
+    /// Starts this node's member of a group. The members are those of its first start; they never change. A single
+    /// voter leads, and has applied all that it acknowledged, when this returns; one whose log was hurt starts, too,
+    /// with [`Replicated::lost`] telling what is missing.
+    pub async fn open(
+        deps: &Deps,
+        group: u32,
+        members: BTreeSet<u64>,
+        machine: S,
+    ) -> Result<Self, OpenError> {
+        raft::draw_from(&deps.random);
+        let held = deps.log.held(group);
+        let alone = members.len() == 1;
+        if held.hurt && !alone {
+            return Err(OpenError::Hurt { group });
+        }
+        let store = Store::new(deps.log.clone(), deps.compute.clone(), group, deps.node);
+        let store = store.ok_or(OpenError::BadState { group })?;
+        let opened = {
+            let (log, disk, compute) = (deps.log.clone(), Arc::clone(&deps.disk), deps.compute.clone());
+            let open = move || Machine::open(log, disk, compute, group, machine);
+            deps.compute.run(open).await
+        };
+        let machine = opened.map_err(|error| OpenError::Raft { cause: error.to_string() })??;
+        let (purged, found) = (held.purged.map(|(index, _)| index), machine.snapshot_index());
+        if let Some(purged) = purged.filter(|purged| found.is_none_or(|found| found < *purged)) {
+            return Err(OpenError::NoSnapshot { group, purged, found });
+        }
+        let start = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
+        let config = deps.timing.config(group).validate().map_err(|error| start(&error))?;
+        let links = Links { network: deps.network.clone(), group };
+        let raft = Raft::new(deps.node, Arc::new(config), links, store.clone(), machine.clone());
+        let raft = raft.await.map_err(|error| start(&error))?;
+        let answers = Answers { raft: raft.clone(), log: deps.log.clone(), part: Mutex::default() };
+        let (node, log) = (deps.node, deps.log.clone());
+        let shared = Arc::new(Shared { node, group, raft, log, store, machine, answers });
+        let opened = Self { shared };
+        opened.begin(&members).await?;
+        if alone {
+            opened.lead().await?;
+        }
+        Ok(opened)
+    }
+
+    /// The first start writes the members into the log.
+    async fn begin(&self, members: &BTreeSet<u64>) -> Result<(), OpenError> {
+        let members: std::collections::BTreeMap<u64, openraft::EmptyNode> =
+            members.iter().map(|member| (*member, openraft::EmptyNode {})).collect();
+        match self.shared.raft.initialize(members).await {
+            // It has a log, or was called by a member that has.
+            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Err(error) => Err(OpenError::Raft { cause: error.to_string() }),
+        }
+    }
+
+    async fn lead(&self) -> Result<(), OpenError> {
+        let fail = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
+        let raft = &self.shared.raft;
+        if raft.current_leader().await != Some(self.shared.node) {
+            raft.trigger().elect().await.map_err(|error| fail(&error))?;
+        }
+        let led = raft.wait(Some(ALONE)).state(ServerState::Leader, "a single voter leads").await;
+        led.map_err(|error| fail(&error))?;
+        self.read_index().await.map_err(|error| fail(&error))?;
+        Ok(())
+    }
+
+    /// Proposes an entry, and gives its index and what the machine answered when it is committed and applied here.
+    pub async fn propose(&self, entry: Bytes) -> Result<(u64, S::Answer), ProposeError> {
+        let (size, limit) = (entry.len() as u64, self.shared.log.largest());
+        if size > limit {
+            let (size, limit) = (ByteSize::bytes(size), ByteSize::bytes(limit));
+            return Err(ProposeError::TooLarge { size, limit });
+        }
+        self.shared.log.admit().map_err(|error| match error {
+            LogError::Failed { cause } => ProposeError::Failed { cause: cause.to_string() },
+            LogError::Closed => ProposeError::ShuttingDown,
+            refused => ProposeError::Refused(refused),
+        })?;
+        match self.shared.raft.client_write(Proposal(entry)).await {
+            Ok(written) => {
+                let answer = written.data.take().ok_or_else(|| ProposeError::Failed {
+                    cause: "the state machine gave no answer".to_owned(),
+                })?;
+                Ok((written.log_id.index, answer))
+            }
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
+                Err(ProposeError::NotLeader { leader: forward.leader_id })
+            }
+            Err(RaftError::APIError(error)) => Err(ProposeError::Failed { cause: error.to_string() }),
+            Err(RaftError::Fatal(fatal)) => Err(self.ended(&fatal)),
+        }
+    }
+
+    /// Everything that was acknowledged anywhere before this call is applied here up to the index that it gives.
+    /// Only the leader can say so.
+    pub async fn read_index(&self) -> Result<u64, ProposeError> {
+        match self.shared.raft.ensure_linearizable().await {
+            Ok(read) => Ok(read.map_or(0, |id| id.index)),
+            Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(forward))) => {
+                Err(ProposeError::NotLeader { leader: forward.leader_id })
+            }
+            Err(RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(_))) => Err(ProposeError::NoQuorum),
+            Err(RaftError::Fatal(fatal)) => Err(self.ended(&fatal)),
+        }
+    }
+
+    fn ended(&self, fatal: &Fatal<u64>) -> ProposeError {
+        // Raft says what it was doing; the log knows why that failed.
+        if let Err(LogError::Failed { cause }) = self.shared.log.admit() {
+            return ProposeError::Failed { cause: cause.to_string() };
+        }
+        match fatal {
+            Fatal::Stopped => ProposeError::ShuttingDown,
+            Fatal::StorageError(_) | Fatal::Panicked => ProposeError::Failed { cause: fatal.to_string() },
+        }
+    }
+
+    /// Looks at the machine. Waits while an entry is applied, so on an I/O thread only for short looks at machines
+    /// that apply fast.
+    pub fn with<R>(&self, look: impl FnOnce(&S) -> R) -> R {
+        self.shared.machine.with(look)
+    }
+
+    /// The last entry that was applied here.
+    pub fn applied(&self) -> Option<u64> {
+        self.shared.machine.applied()
+    }
+
+    /// Takes a snapshot where the machine is willing to be cut, and purges the log up to `upto` of what it holds.
+    /// Gives the snapshot's label, if there is a snapshot.
+    pub async fn compact(&self, upto: u64) -> Result<Option<u64>, ProposeError> {
+        let fail = |error: &dyn fmt::Display| ProposeError::Failed { cause: error.to_string() };
+        let raft = &self.shared.raft;
+        let mut built = self.shared.machine.built();
+        let prepared = self.shared.machine.prepare().await.map_err(|error| fail(&error))?;
+        let Some(label) = prepared else { return Ok(None) };
+        let known = raft.data_metrics().borrow().snapshot.is_some_and(|known| known.index >= label);
+        if !known {
+            built.borrow_and_update();
+            raft.trigger().snapshot().await.map_err(|fatal| self.ended(&fatal))?;
+            let mut server = raft.data_metrics();
+            tokio::select! {
+                told = built.changed() => told.map_err(|error| fail(&error))?,
+                // The sender goes with raft.
+                () = async { while server.changed().await.is_ok() {} } => return Err(ProposeError::ShuttingDown),
+            }
+        }
+        raft.trigger().purge_log(upto.min(label)).await.map_err(|fatal| self.ended(&fatal))?;
+        Ok(Some(label))
+    }
+
+    /// Answers another member's message.
+    pub async fn answer(&self, request: Bytes) -> Bytes {
+        self.shared.answers.answer(&request).await
+    }
+
+    /// Who leads, now and whenever that changes.
+    pub fn leadership(&self) -> Leadership {
+        let (node, seen) = (self.shared.node, self.shared.raft.server_metrics());
+        let mut leadership = Leadership { node, told: Leader::default(), seen };
+        leadership.told = leadership.now();
+        leadership
+    }
+
+    /// (first, how many): entries that this node has lost and that are not purged; answers over them are partial.
+    pub fn lost(&self) -> Vec<(u64, u64)> {
+        self.shared.log.held(self.shared.group).lost
+    }
+
+    /// Something of this group was lost, now or earlier, perhaps unknown what.
+    pub fn hurt(&self) -> bool {
+        self.shared.log.held(self.shared.group).hurt
+    }
+
+    /// Ends this member. What was acknowledged is kept.
+    pub async fn shutdown(&self) {
+        if let Err(error) = self.shared.raft.shutdown().await {
+            tracing::error!(group = self.shared.group, %error, "raft ended badly");
+        }
+        if let Err(error) = self.shared.store.note().await {
+            tracing::warn!(group = self.shared.group, %error, "how far was committed was not noted");
+        }
+    }
+}
+
+// === impl Leadership ===
+
+impl Leadership {
+    /// Who leads now.
+    pub fn now(&self) -> Leader {
+        let seen = self.seen.borrow();
+        let here = seen.state == ServerState::Leader;
+        Leader { node: seen.current_leader, term: seen.vote.leader_id().term, here }
+    }
+
+    /// Waits until somebody else leads than was told last; none when the member has ended.
+    pub async fn changed(&mut self) -> Option<Leader> {
+        loop {
+            let now = self.now();
+            if now != self.told {
+                self.told = now;
+                return Some(now);
+            }
+            self.seen.changed().await.ok()?;
+        }
+    }
+
+    /// This node.
+    pub const fn node(&self) -> u64 {
+        self.node
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.now().fmt(f)
+    }
+}
+
+impl Coded for ProposeError {
+    fn code(&self) -> Code {
+        match self {
+            Self::NotLeader { .. } => Code::NotLeader,
+            Self::Refused(error) => error.code(),
+            Self::TooLarge { .. } => Code::TooLarge,
+            Self::ShuttingDown | Self::NoQuorum => Code::Unavailable,
+            Self::Failed { .. } => Code::Internal,
+        }
+    }
+}
+
+impl Coded for OpenError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Hurt { .. } | Self::NoSnapshot { .. } | Self::Snapshot { .. } => Code::DataLoss,
+            Self::BadState { .. } | Self::Raft { .. } => Code::Internal,
+            Self::Disk(error) => error.code(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,349 @@
+//! The state machine under raft: applying, snapshots, and the files of these.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use athanor_chassis::{Compute, Disk};
+use bytes::Bytes;
+use openraft::storage::RaftStateMachine;
+use openraft::{EmptyNode, EntryPayload, OptionalSend, RaftSnapshotBuilder, SnapshotMeta, StorageIOError};
+use tokio::sync::watch;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::raft::{Answer, Entry, Id, Membership, StorageError, Types, id};
+use super::{OpenError, StateMachine, wire};
+use crate::log::{Log, chain};
+
+type Meta = SnapshotMeta<u64, EmptyNode>;
+type Snapshot = openraft::Snapshot<Types>;
+
+const MAGIC: [u8; 8] = *b"athsnap\x01";
+const HEAD: usize = 24;
+
+/// A state machine and its snapshots. Cheap to clone.
+pub(crate) struct Machine<S> {
+    shared: Arc<Shared<S>>,
+}
+
+struct Shared<S> {
+    group: u32,
+    log: Log,
+    disk: Arc<dyn Disk>,
+    compute: Compute,
+    state: RwLock<State<S>>,
+    /// How often raft was told of a snapshot.
+    built: watch::Sender<u64>,
+}
+
+struct State<S> {
+    machine: S,
+    applied: Option<Id>,
+    /// Those at and behind the last snapshot, oldest first.
+    memberships: VecDeque<Membership>,
+    snapshot: Option<Meta>,
+    /// Prepared, and raft was not told yet.
+    ready: Option<(Meta, Bytes)>,
+    /// In the names of files, so that no two writers meet.
+    files: u64,
+}
+
+impl<S> Clone for Machine<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S: StateMachine> Machine<S> {
+    /// Puts the newest snapshot that is whole into the machine.
+    pub(crate) fn open(
+        log: Log,
+        disk: Arc<dyn Disk>,
+        compute: Compute,
+        group: u32,
+        machine: S,
+    ) -> Result<Self, OpenError> {
+        let state = State {
+            machine,
+            applied: None,
+            memberships: VecDeque::new(),
+            snapshot: None,
+            ready: None,
+            files: 0,
+        };
+        let built = watch::Sender::new(0);
+        let shared = Shared { group, log, disk, compute, state: RwLock::new(state), built };
+        shared.load()?;
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&S) -> R) -> R {
+        look(&self.shared.read().machine)
+    }
+
+    pub(crate) fn applied(&self) -> Option<u64> {
+        self.shared.read().applied.map(|id| id.index)
+    }
+
+    pub(crate) fn snapshot_index(&self) -> Option<u64> {
+        self.shared.read().snapshot.as_ref()?.last_log_id.map(|id| id.index)
+    }
+
+    /// Takes a snapshot if there is more to put into one; says where the newest was cut.
+    pub(crate) async fn prepare(&self) -> Result<Option<u64>, StorageError> {
+        self.run(Shared::prepare).await
+    }
+
+    pub(crate) fn built(&self) -> watch::Receiver<u64> {
+        self.shared.built.subscribe()
+    }
+
+    /// Runs on the compute pool: applying and snapshots take as long as they take.
+    async fn run<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Shared<S>) -> Result<R, StorageError> + Send + 'static,
+    ) -> Result<R, StorageError> {
+        let shared = Arc::clone(&self.shared);
+        let done = self.shared.compute.run(move || job(&shared)).await;
+        done.unwrap_or_else(|error| Err(StorageIOError::write_state_machine(&error).into()))
+    }
+}
+
+impl<S> Shared<S> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, State<S>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State<S>> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn prefix(&self) -> String {
+        format!("group-{}-", self.group)
+    }
+
+    /// Files of this group's snapshots, newest first.
+    fn files(&self) -> Result<Vec<(u64, u64, String)>, athanor_chassis::disk::DiskError> {
+        let prefix = self.prefix();
+        let names = self.disk.list()?.into_iter().filter_map(|name| {
+            let (index, file) = name.strip_prefix(&prefix)?.strip_suffix(".snapshot")?.split_once('-')?;
+            Some((index.parse().ok()?, file.parse().ok()?, name))
+        });
+        let mut files: Vec<(u64, u64, String)> = names.collect();
+        files.sort_unstable();
+        files.reverse();
+        Ok(files)
+    }
+}
+
+impl<S: StateMachine> Shared<S> {
+    fn load(&self) -> Result<(), OpenError> {
+        let mut state = self.write();
+        for (index, file, name) in self.files()? {
+            state.files = state.files.max(file + 1);
+            if state.snapshot.is_some() {
+                // An older one, which a crash kept from being removed.
+                self.disk.remove(&name)?;
+                continue;
+            }
+            let Some((meta, data)) = open(&self.disk.read(&name)?.into()) else {
+                tracing::error!(name, "a snapshot is damaged");
+                continue;
+            };
+            let restored = state.machine.restore(index, &data);
+            restored.map_err(|reason| OpenError::Snapshot { name, reason })?;
+            state.applied = meta.last_log_id;
+            state.memberships = [meta.last_membership.clone()].into();
+            state.snapshot = Some(meta);
+        }
+        Ok(())
+    }
+
+    fn apply(&self, entries: Vec<Entry>) -> Vec<Answer> {
+        let mut state = self.write();
+        let mut answers = Vec::with_capacity(entries.len());
+        for entry in entries {
+            state.applied = Some(entry.log_id);
+            answers.push(match entry.payload {
+                EntryPayload::Normal(proposal) => {
+                    Answer::of(state.machine.apply(entry.log_id.index, &proposal.0))
+                }
+                EntryPayload::Membership(membership) => {
+                    state.memberships.push_back(Membership::new(Some(entry.log_id), membership));
+                    Answer::none()
+                }
+                EntryPayload::Blank => Answer::none(),
+            });
+        }
+        answers
+    }
+
+    /// Asks the machine for a snapshot and keeps it, unless there is one as new. Says where it was cut, if at all.
+    fn prepare(&self) -> Result<Option<u64>, StorageError> {
+        let (meta, data) = {
+            let state = self.read();
+            let snapshot = state.machine.snapshot();
+            let (index, known) = (snapshot.index, state.snapshot.as_ref().and_then(|meta| meta.last_log_id));
+            let Some(applied) =
+                state.applied.filter(|id| known.is_none_or(|known| known.index < index.min(id.index)))
+            else {
+                return Ok(known.map(|id| id.index));
+            };
+            let term = match index.cmp(&applied.index) {
+                Ordering::Less => self.log.term(self.group, index),
+                Ordering::Equal => Some(applied.leader_id.term),
+                Ordering::Greater => None,
+            };
+            // A machine that has nothing to cut yet says 0, or what lies before its log.
+            let Some(term) = term else { return Ok(known.map(|id| id.index)) };
+            let before = |membership: &&Membership| membership.log_id().is_none_or(|id| id.index <= index);
+            let membership = state.memberships.iter().rfind(before);
+            let meta = Meta {
+                last_log_id: Some(id(term, index)),
+                last_membership: membership.cloned().unwrap_or_default(),
+                snapshot_id: format!("{}-{index}-{}", self.group, state.files),
+            };
+            (meta, Bytes::from(snapshot.bytes))
+        };
+        self.keep(&meta, &data)?;
+        self.write().ready = Some((meta.clone(), data));
+        Ok(meta.last_log_id.map(|id| id.index))
+    }
+
+    /// What was prepared, or the newest that is stored.
+    fn build(&self) -> Result<Snapshot, StorageError> {
+        if let Some((meta, data)) = self.write().ready.take() {
+            return Ok(Snapshot { meta, snapshot: Box::new(data) });
+        }
+        let meta = self.read().snapshot.clone();
+        let text = "no snapshot was made yet";
+        let meta = meta.ok_or_else(|| StorageIOError::read_state_machine(openraft::AnyError::error(text)))?;
+        self.stored(&meta)
+    }
+
+    /// Writes a snapshot durably, then forgets those before it.
+    fn keep(&self, meta: &Meta, data: &Bytes) -> Result<(), StorageError> {
+        let index = meta.last_log_id.map_or(0, |id| id.index);
+        let file = {
+            let mut state = self.write();
+            state.files += 1;
+            state.files - 1
+        };
+        let name = format!("{}{index}-{file}.snapshot", self.prefix());
+        let signature = Some(meta.signature());
+        let fail = |error: &(dyn std::error::Error + 'static)| {
+            StorageIOError::write_snapshot(signature.clone(), openraft::AnyError::error(chain(error)))
+        };
+        self.disk.write(&name, &seal(meta, data)).map_err(|error| fail(&error))?;
+        let mut state = self.write();
+        if state.snapshot.as_ref().is_some_and(|known| known.last_log_id > meta.last_log_id) {
+            // A newer one was installed meanwhile.
+            return Ok(());
+        }
+        state.snapshot = Some(meta.clone());
+        while state.memberships.get(1).is_some_and(|next| next.log_id().is_none_or(|id| id.index <= index)) {
+            state.memberships.pop_front();
+        }
+        drop(state);
+        for (_, _, old) in
+            self.files().map_err(|error| fail(&error))?.into_iter().filter(|(.., old)| *old != name)
+        {
+            self.disk.remove(&old).map_err(|error| fail(&error))?;
+        }
+        Ok(())
+    }
+
+    fn stored(&self, meta: &Meta) -> Result<Snapshot, StorageError> {
+        let fail = |text: String| {
+            StorageIOError::read_snapshot(Some(meta.signature()), openraft::AnyError::error(text))
+        };
+        for (_, _, name) in self.files().map_err(|error| fail(chain(&error)))? {
+            let bytes = self.disk.read(&name).map_err(|error| fail(chain(&error)))?;
+            if let Some((found, data)) = open(&bytes.into())
+                && found.last_log_id == meta.last_log_id
+            {
+                return Ok(Snapshot { meta: found, snapshot: Box::new(data) });
+            }
+        }
+        Err(fail("the snapshot's file is gone or damaged".to_owned()).into())
+    }
+
+    fn install(&self, meta: &Meta, data: &Bytes) -> Result<(), StorageError> {
+        self.keep(meta, data)?;
+        let mut state = self.write();
+        let index = meta.last_log_id.map_or(0, |id| id.index);
+        let restored = state.machine.restore(index, data);
+        restored.map_err(|reason| {
+            StorageIOError::read_snapshot(Some(meta.signature()), openraft::AnyError::error(reason))
+        })?;
+        state.applied = meta.last_log_id;
+        state.memberships = [meta.last_membership.clone()].into();
+        Ok(())
+    }
+}
+
+/// The file of a snapshot: magic, sum of all that follows, length of the meta, meta, data.
+fn seal(meta: &Meta, data: &[u8]) -> Vec<u8> {
+    let mut described = Vec::new();
+    wire::put_meta(&mut described, meta);
+    let mut bytes = [&MAGIC[..], &[0; 8], &(described.len() as u64).to_le_bytes(), &described, data].concat();
+    let sum = xxh3_64(&bytes[16..]);
+    bytes[8..16].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn open(bytes: &Bytes) -> Option<(Meta, Bytes)> {
+    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    if bytes.get(..8)? != MAGIC || word(8)? != xxh3_64(bytes.get(16..)?) {
+        return None;
+    }
+    let end = HEAD.checked_add(usize::try_from(word(16)?).ok()?)?;
+    Some((wire::meta(bytes.get(HEAD..end)?)?, bytes.slice(end..)))
+}
+
+impl<S: StateMachine> RaftSnapshotBuilder<Types> for Machine<S> {
+    async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
+        let built = self.run(Shared::build).await;
+        self.shared.built.send_modify(|count| *count += 1);
+        built
+    }
+}
+
+impl<S: StateMachine> RaftStateMachine<Types> for Machine<S> {
+    type SnapshotBuilder = Self;
+
+    async fn applied_state(&mut self) -> Result<(Option<Id>, Membership), StorageError> {
+        let state = self.shared.read();
+        Ok((state.applied, state.memberships.back().cloned().unwrap_or_default()))
+    }
+
+    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Answer>, StorageError>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let entries: Vec<Entry> = entries.into_iter().collect();
+        self.run(move |shared| Ok(shared.apply(entries))).await
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn begin_receiving_snapshot(&mut self) -> Result<Box<Bytes>, StorageError> {
+        Ok(Box::default())
+    }
+
+    async fn install_snapshot(&mut self, meta: &Meta, snapshot: Box<Bytes>) -> Result<(), StorageError> {
+        let meta = meta.clone();
+        self.run(move |shared| shared.install(&meta, &snapshot)).await
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
+        self.run(|shared| {
+            let meta = shared.read().snapshot.clone();
+            meta.map(|meta| shared.stored(&meta)).transpose()
+        })
+        .await
+    }
+}

@@ -1,0 +1,175 @@
+//! The types of raft, and what its tasks take from the machine.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use athanor_chassis::Random;
+use bytes::Bytes;
+use openraft::{AsyncRuntime, CommittedLeaderId, EmptyNode, LogId, OptionalSend, TokioRuntime};
+
+openraft::declare_raft_types!(
+    /// One raft group. With `single-term-leader` an entry is known by term and index, as in the log.
+    pub(crate) Types:
+        D = Proposal,
+        R = Answer,
+        NodeId = u64,
+        Node = EmptyNode,
+        SnapshotData = Bytes,
+        AsyncRuntime = Runtime,
+);
+
+pub(crate) type Raft = openraft::Raft<Types>;
+pub(crate) type Id = LogId<u64>;
+pub(crate) type Entry = openraft::Entry<Types>;
+pub(crate) type Membership = openraft::StoredMembership<u64, EmptyNode>;
+pub(crate) type StorageError = openraft::StorageError<u64>;
+
+/// What is proposed: bytes that only the state machine understands.
+#[derive(Clone)]
+pub(crate) struct Proposal(pub(crate) Bytes);
+
+/// What a state machine answered; nothing for entries of raft's own.
+pub(crate) struct Answer(Mutex<Option<Box<dyn Any + Send>>>);
+
+/// Tokio, with the chance that was handed in.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Runtime;
+
+/// Chance as raft asks for it.
+#[derive(Debug)]
+pub(crate) struct Draw(Random);
+
+static PROCESS: OnceLock<Random> = OnceLock::new();
+thread_local!(static THREAD: RefCell<Option<Random>> = const { RefCell::new(None) });
+
+/// What raft draws its timeouts from: on this thread, which in a simulation is all there is, and on threads of which
+/// nothing was said.
+pub(crate) fn draw_from(random: &Random) {
+    THREAD.with_borrow_mut(|own| *own = Some(random.split()));
+    PROCESS.get_or_init(|| random.split());
+}
+
+pub(crate) fn id(term: u64, index: u64) -> Id {
+    LogId::new(CommittedLeaderId::new(term, 0), index)
+}
+
+/// In microseconds.
+const TICK_JITTER: u64 = 80_000;
+
+// === impl Proposal ===
+
+impl fmt::Debug for Proposal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    pub(crate) fn none() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    pub(crate) fn of<A: Send + 'static>(answer: A) -> Self {
+        Self(Mutex::new(Some(Box::new(answer))))
+    }
+
+    pub(crate) fn take<A: 'static>(self) -> Option<A> {
+        let answer = self.0.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        answer.downcast().ok().map(|answer| *answer)
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Answer")
+    }
+}
+
+// === impl Draw ===
+
+impl rand::RngCore for Draw {
+    fn next_u32(&mut self) -> u32 {
+        (self.0.next_u64() >> 32) as u32
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.0.next_u64().to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), rand::Error> {
+        self.fill_bytes(bytes);
+        Ok(())
+    }
+}
+
+// === impl Runtime ===
+
+impl AsyncRuntime for Runtime {
+    type JoinError = tokio::task::JoinError;
+    type JoinHandle<T: OptionalSend + 'static> = tokio::task::JoinHandle<T>;
+    type Sleep = tokio::time::Sleep;
+    type Instant = openraft::TokioInstant;
+    type TimeoutError = tokio::time::error::Elapsed;
+    type Timeout<R, T: Future<Output = R> + OptionalSend> = tokio::time::Timeout<T>;
+    type ThreadLocalRng = Draw;
+    type OneshotSender<T: OptionalSend> = <TokioRuntime as AsyncRuntime>::OneshotSender<T>;
+    type OneshotReceiver<T: OptionalSend> = tokio::sync::oneshot::Receiver<T>;
+    type OneshotReceiverError = tokio::sync::oneshot::error::RecvError;
+
+    fn spawn<T>(future: T) -> Self::JoinHandle<T::Output>
+    where
+        T: Future + OptionalSend + 'static,
+        T::Output: OptionalSend + 'static,
+    {
+        TokioRuntime::spawn(future)
+    }
+
+    fn sleep(duration: Duration) -> Self::Sleep {
+        tokio::time::sleep(duration)
+    }
+
+    /// A little later than asked. Raft's ticks are what waits here, and a member draws its timeout only once: without
+    /// this, members that started together would stand for election together, each time anew.
+    fn sleep_until(deadline: Self::Instant) -> Self::Sleep {
+        tokio::time::sleep_until(deadline + Duration::from_micros(Self::thread_rng().0.below(TICK_JITTER)))
+    }
+
+    fn timeout<R, F: Future<Output = R> + OptionalSend>(
+        duration: Duration,
+        future: F,
+    ) -> Self::Timeout<R, F> {
+        tokio::time::timeout(duration, future)
+    }
+
+    fn timeout_at<R, F: Future<Output = R> + OptionalSend>(
+        deadline: Self::Instant,
+        future: F,
+    ) -> Self::Timeout<R, F> {
+        tokio::time::timeout_at(deadline, future)
+    }
+
+    fn is_panic(error: &Self::JoinError) -> bool {
+        error.is_panic()
+    }
+
+    fn thread_rng() -> Self::ThreadLocalRng {
+        let own = THREAD.with_borrow(Clone::clone);
+        Draw(own.unwrap_or_else(|| PROCESS.get_or_init(Random::system).clone()))
+    }
+
+    fn oneshot<T: OptionalSend>() -> (Self::OneshotSender<T>, Self::OneshotReceiver<T>) {
+        TokioRuntime::oneshot()
+    }
+}

@@ -1,0 +1,193 @@
+//! Raft's log on the node's log: entries, vote, purge mark, and how far was committed.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use athanor_chassis::Compute;
+use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
+use openraft::{OptionalSend, RaftLogReader, StorageIOError, Vote};
+
+use super::raft::{Entry, Id, StorageError, Types, id};
+use super::wire;
+use crate::log::{Log, LogError, ReadError, Record, chain};
+
+/// Entries of one message to another member, in bytes, but for one that is larger alone.
+const MESSAGE: usize = 4 << 20;
+
+/// One group's part of the log. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    log: Log,
+    compute: Compute,
+    group: u32,
+    node: u64,
+    /// What was read at the start and changed since.
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    vote: Option<Vote<u64>>,
+    /// A hint: it is logged with whatever is logged next, never by itself.
+    committed: Option<Id>,
+}
+
+impl Store {
+    pub(crate) fn new(log: Log, compute: Compute, group: u32, node: u64) -> Option<Self> {
+        let held = log.held(group);
+        let (mut vote, committed) = wire::state(&held.state)?;
+        // The hint may be of a longer log than is left.
+        let last = held.last.map(|(index, term)| id(term, index));
+        // A vote that was lost: a single voter goes on behind the terms that it finds. Others never get here.
+        if let Some((_, term)) = held.last.filter(|(_, term)| vote.unwrap_or_default().leader_id.term < *term)
+        {
+            vote = Some(Vote::new(term, node));
+        }
+        let state = Arc::new(Mutex::new(State { vote, committed: committed.min(last) }));
+        Some(Self { log, compute, group, node, state })
+    }
+
+    /// Notes how far was committed, before a shutdown, so that the next start need not ask.
+    pub(crate) async fn note(&self) -> Result<(), LogError> {
+        self.log.append(vec![self.state()]).await
+    }
+
+    fn state(&self) -> Record {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Record::State { group: self.group, data: wire::put_state(state.vote, state.committed) }
+    }
+
+    /// Entries of a range, at most so many bytes, but one at least.
+    async fn entries(&self, from: u64, to: u64, bytes: usize) -> Result<Vec<Entry>, StorageError> {
+        let store = self.clone();
+        let read = self.compute.run(move || store.read(from, to, bytes)).await;
+        read.unwrap_or_else(|error| Err(StorageIOError::read_logs(&error).into()))
+    }
+
+    fn read(&self, from: u64, to: u64, bytes: usize) -> Result<Vec<Entry>, StorageError> {
+        let held = self.log.held(self.group);
+        let first = if held.purged.is_none() { held.first } else { 0 };
+        let (mut entries, mut size) = (Vec::new(), 0);
+        for index in from..to {
+            let fail = |error: &(dyn std::error::Error + 'static)| {
+                StorageIOError::read_log_at_index(index, openraft::AnyError::error(chain(error)))
+            };
+            let entry = match self.log.read(self.group, index) {
+                Ok(Some(found)) => {
+                    size += found.data.len();
+                    wire::entry(found.term, index, found.data)
+                        .ok_or_else(|| fail(&io::Error::other("not an entry of raft")))?
+                }
+                // What is missing before everything that is known was lost unseen.
+                Ok(None) if index < first => wire::stand_in(0, index, self.node),
+                Ok(None) => break,
+                // Only a single voter gets here; it says that its answers are partial.
+                Err(ReadError::Lost { .. }) => {
+                    let term = self.log.term(self.group, index).unwrap_or_default();
+                    wire::stand_in(term, index, self.node)
+                }
+                Err(error) => return Err(fail(&error).into()),
+            };
+            entries.push(entry);
+            if size >= bytes {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+}
+
+fn failed(error: &LogError) -> StorageError {
+    StorageIOError::write_logs(error).into()
+}
+
+impl RaftLogReader<Types> for Store {
+    async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: R,
+    ) -> Result<Vec<Entry>, StorageError> {
+        let from = match range.start_bound() {
+            Bound::Included(from) => *from,
+            Bound::Excluded(from) => from + 1,
+            Bound::Unbounded => 0,
+        };
+        let to = match range.end_bound() {
+            Bound::Included(to) => to + 1,
+            Bound::Excluded(to) => *to,
+            Bound::Unbounded => u64::MAX,
+        };
+        let held = self.log.held(self.group);
+        let first = held.purged.map_or(0, |(index, _)| index + 1);
+        self.entries(from.max(first), to.min(held.end), usize::MAX).await
+    }
+
+    async fn limited_get_log_entries(&mut self, from: u64, to: u64) -> Result<Vec<Entry>, StorageError> {
+        self.entries(from, to, MESSAGE).await
+    }
+}
+
+impl RaftLogStorage<Types> for Store {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> Result<LogState<Types>, StorageError> {
+        let held = self.log.held(self.group);
+        let of = |mark: Option<(u64, u64)>| mark.map(|(index, term)| id(term, index));
+        Ok(LogState { last_purged_log_id: of(held.purged), last_log_id: of(held.last) })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote<u64>) -> Result<(), StorageError> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).vote = Some(*vote);
+        let saved = self.log.append(vec![self.state()]).await;
+        saved.map_err(|error| StorageIOError::write_vote(&error).into())
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote<u64>>, StorageError> {
+        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner).vote)
+    }
+
+    async fn save_committed(&mut self, committed: Option<Id>) -> Result<(), StorageError> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).committed = committed;
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<Id>, StorageError> {
+        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner).committed)
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), StorageError>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let group = self.group;
+        let mut records: Vec<Record> = entries
+            .into_iter()
+            .map(|entry| Record::Entry {
+                group,
+                index: entry.log_id.index,
+                term: entry.log_id.leader_id.term,
+                data: wire::payload(&entry),
+            })
+            .collect();
+        records.push(self.state());
+        let done = |done: Result<(), LogError>| callback.log_io_completed(done.map_err(io::Error::other));
+        self.log.submit(records, done).map_err(|error| failed(&error))
+    }
+
+    async fn truncate(&mut self, from: Id) -> Result<(), StorageError> {
+        let records = vec![Record::Truncate { group: self.group, from: from.index }];
+        self.log.append(records).await.map_err(|error| failed(&error))
+    }
+
+    async fn purge(&mut self, upto: Id) -> Result<(), StorageError> {
+        let (index, term) = (upto.index, upto.leader_id.term);
+        let records = vec![Record::Purge { group: self.group, index, term }, self.state()];
+        self.log.append(records).await.map_err(|error| failed(&error))
+    }
+}

@@ -1,0 +1,86 @@
+//! Groups in one thread, on disks that lose power and a network that is cut.
+
+mod alone;
+mod cluster;
+
+use std::future::Future;
+
+use athanor_chassis::disk::MemoryDisk;
+
+use super::*;
+use crate::log::{Config, Identity, Pump, Recovery};
+
+/// Keeps every entry with its index. It is willing to be cut where it was told to.
+#[derive(Default)]
+struct Numbers {
+    kept: Vec<(u64, u64)>,
+    cut: u64,
+}
+
+const CUT: u64 = u64::MAX;
+
+impl StateMachine for Numbers {
+    type Answer = usize;
+
+    fn apply(&mut self, index: u64, entry: &[u8]) -> usize {
+        let number = u64::from_le_bytes(entry[..8].try_into().unwrap());
+        if number == CUT {
+            self.cut = index;
+        } else {
+            self.kept.push((index, number));
+        }
+        self.kept.len()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let held = self.kept.iter().filter(|(index, _)| *index <= self.cut);
+        let bytes = held.flat_map(|(index, number)| [*index, *number]).flat_map(u64::to_le_bytes).collect();
+        Snapshot { index: self.cut, bytes }
+    }
+
+    fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String> {
+        if !bytes.len().is_multiple_of(16) {
+            return Err(format!("{} bytes", bytes.len()));
+        }
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+        self.kept = bytes.chunks(16).map(|pair| (word(&pair[..8]), word(&pair[8..]))).collect();
+        self.cut = index;
+        Ok(())
+    }
+}
+
+fn entry(number: u64) -> Bytes {
+    let padding = vec![0; number as usize % 900];
+    [&number.to_le_bytes()[..], &padding].concat().into()
+}
+
+fn open_log(disk: &MemoryDisk, node: u64) -> Result<(Log, Recovery), crate::log::OpenError> {
+    let config = Config {
+        segment: ByteSize::kib(64),
+        commit: ByteSize::kib(16),
+        spares: 1,
+        reserve: ByteSize::bytes(0),
+        waiting: ByteSize::mib(1),
+        recent: ByteSize::kib(8),
+    };
+    let identity = Identity { cluster: 7, node };
+    Log::open(Arc::new(disk.clone()), &Random::seeded(node), identity, &config, Pump::Inline)
+}
+
+fn deps(log: Log, disk: &MemoryDisk, node: u64, seed: u64, network: Option<Arc<dyn Network>>) -> Deps {
+    Deps {
+        log,
+        disk: Arc::new(disk.clone()),
+        compute: Compute::inline(),
+        random: Random::seeded(seed),
+        network,
+        node,
+        timing: Timing::default(),
+    }
+}
+
+/// Runs a world whose time is only waited for; with it ends everything that was started in it.
+fn simulate<R>(world: impl Future<Output = R>) -> R {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(world)
+}

@@ -1,0 +1,222 @@
+//! A single voter: what it acknowledged is there, once, whatever happened.
+
+use super::*;
+
+async fn open(disk: &MemoryDisk, seed: u64) -> Result<Replicated<Numbers>, String> {
+    let (log, recovery) = open_log(disk, 1).map_err(|error| error.to_string())?;
+    assert_eq!(recovery.damage, vec![], "seed {seed}");
+    let deps = deps(log, disk, 1, seed, None);
+    Replicated::open(&deps, 3, [1].into(), Numbers::default()).await.map_err(|error| error.to_string())
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Story {
+    acknowledged: Vec<(u64, u64)>,
+    compacted: u64,
+    failed: u64,
+    operations: u64,
+}
+
+/// One process: proposes until the power goes. Says what was acknowledged.
+async fn live(disk: &MemoryDisk, random: &Random, seed: u64, story: &mut Story) {
+    let Ok(group) = open(disk, seed).await else {
+        story.failed += 1;
+        return;
+    };
+    group.with(|numbers| {
+        for acknowledged in &story.acknowledged {
+            let times = numbers.kept.iter().filter(|kept| *kept == acknowledged).count();
+            assert_eq!(times, 1, "seed {seed}: {acknowledged:?} in {:?}", numbers.kept);
+        }
+        assert!(numbers.kept.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "seed {seed}: {:?}", numbers.kept);
+    });
+    // Numbers are never used again, acknowledged or not.
+    let first = group.with(|numbers| numbers.kept.last().map_or(0, |(_, number)| *number)) + 1;
+    if random.below(4) > 0 {
+        disk.lose_power_after(random.below(60));
+    }
+    for next in first..first + random.below(40) {
+        let number = if random.below(8) == 0 { CUT } else { next };
+        match group.propose(entry(number)).await {
+            Ok((index, _)) if number != CUT => story.acknowledged.push((index, number)),
+            Ok((index, _)) if random.below(2) == 0 => {
+                story.compacted += u64::from(group.compact(index).await.is_ok());
+            }
+            Ok(_) => {}
+            Err(error) => {
+                assert!(error.to_string().contains("lost power"), "seed {seed}: {error}");
+                story.failed += 1;
+                break;
+            }
+        }
+    }
+    if random.below(4) == 0 {
+        group.shutdown().await;
+    }
+}
+
+fn lives(seed: u64) -> Story {
+    let random = Random::seeded(seed);
+    let mut disk = MemoryDisk::new();
+    let mut story = Story::default();
+    for _ in 0..5 {
+        simulate(live(&disk, &random, seed, &mut story));
+        disk = disk.crash(random.next_u64());
+    }
+    story.operations = disk.operations();
+    story
+}
+
+#[test]
+fn what_was_acknowledged_is_there_once_after_any_loss_of_power() {
+    let (mut acknowledged, mut compacted, mut failed) = (0, 0, 0);
+    for seed in 0..400 {
+        let story = lives(seed);
+        acknowledged += story.acknowledged.len();
+        compacted += story.compacted;
+        failed += story.failed;
+    }
+    assert!(acknowledged > 8_000 && compacted > 300 && failed > 400, "{acknowledged} {compacted} {failed}");
+}
+
+#[test]
+fn one_seed_is_one_story() {
+    for seed in [1, 2] {
+        assert_eq!(lives(seed), lives(seed));
+    }
+}
+
+#[test]
+fn a_failed_sync_ends_the_group_with_its_reason() {
+    simulate(async {
+        let disk = MemoryDisk::new();
+        let group = open(&disk, 1).await.unwrap();
+        let (index, count) = group.propose(entry(5)).await.unwrap();
+        assert_eq!((count, group.read_index().await.unwrap()), (1, index));
+        disk.fail_syncs(1);
+        let error = group.propose(entry(6)).await.unwrap_err();
+        assert!(
+            matches!(&error, ProposeError::Failed { cause } if cause.contains("failed to sync")),
+            "{error}"
+        );
+        let error = group.propose(entry(7)).await.unwrap_err();
+        assert_eq!(error.code(), Code::Internal);
+        assert_eq!(group.with(|numbers| numbers.kept.clone()), [(index, 5)]);
+    });
+}
+
+#[test]
+fn refusals_say_why_and_end_nothing() {
+    simulate(async {
+        let disk = MemoryDisk::new();
+        let reserve = Config { segment: ByteSize::kib(64), reserve: ByteSize::kib(256), ..Config::default() };
+        let identity = Identity { cluster: 7, node: 1 };
+        let log = Log::open(Arc::new(disk.clone()), &Random::seeded(1), identity, &reserve, Pump::Inline);
+        let deps = deps(log.unwrap().0, &disk, 1, 1, None);
+        let group = Replicated::open(&deps, 3, [1].into(), Numbers::default()).await.unwrap();
+        let large = group.propose(vec![0; 40_000].into()).await.unwrap_err();
+        assert_eq!(large.code(), Code::TooLarge);
+        let largest = vec![1; deps.log.largest() as usize];
+        group.propose(largest.into()).await.unwrap();
+        disk.set_capacity(Some(0));
+        let full = group.propose(entry(1)).await.unwrap_err();
+        assert!(matches!(full, ProposeError::Refused(LogError::Full { .. })), "{full}");
+        disk.set_capacity(None);
+        group.propose(entry(2)).await.unwrap();
+        group.shutdown().await;
+        assert_eq!(group.propose(entry(3)).await.unwrap_err(), ProposeError::ShuttingDown);
+    });
+}
+
+#[test]
+fn a_single_voter_whose_log_was_hurt_starts_and_says_so() {
+    let disk = MemoryDisk::new();
+    let kept = simulate(async {
+        let group = open(&disk, 1).await.unwrap();
+        for number in 1..=20 {
+            group.propose(entry(number)).await.unwrap();
+        }
+        group.shutdown().await;
+        group.with(|numbers| numbers.kept.clone())
+    });
+    let disk = disk.restart();
+    // A payload somewhere in the middle.
+    let number = 13_u64.to_le_bytes();
+    let found = disk.list().unwrap().into_iter().find_map(|name| {
+        let bytes = disk.read(&name).unwrap();
+        let begins = |at: &usize| bytes[*at..*at + 8] == number && bytes[at + 8..at + 21] == [0; 13];
+        let at = (0..bytes.len().saturating_sub(21)).filter(|_| name.ends_with(".log")).find(begins);
+        at.map(|at| (name, at as u64))
+    });
+    let (name, at) = found.unwrap();
+    disk.flip_bit(&name, at + 9, 1);
+    simulate(async {
+        let (log, recovery) = open_log(&disk, 1).unwrap();
+        assert_eq!(recovery.damage.len(), 1);
+        let members = deps(log.clone(), &disk, 1, 1, None);
+        let refused = Replicated::open(&members, 3, [1, 2, 3].into(), Numbers::default()).await.unwrap_err();
+        assert!(matches!(refused, OpenError::Hurt { group: 3 }));
+        let group = Replicated::open(&members, 3, [1].into(), Numbers::default()).await.unwrap();
+        assert_eq!((group.lost().len(), group.hurt()), (1, true));
+        let without: Vec<_> = kept.iter().copied().filter(|(_, number)| *number != 13).collect();
+        assert_eq!(group.with(|numbers| numbers.kept.clone()), without);
+        group.propose(entry(21)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_log_without_its_snapshot_is_refused() {
+    let disk = MemoryDisk::new();
+    simulate(async {
+        let group = open(&disk, 1).await.unwrap();
+        assert_eq!(group.compact(9).await.unwrap(), Some(0));
+        group.propose(entry(1)).await.unwrap();
+        let (index, _) = group.propose(entry(CUT)).await.unwrap();
+        assert_eq!(group.compact(index).await.unwrap(), Some(index));
+        assert_eq!(group.compact(index).await.unwrap(), Some(index));
+        group.propose(entry(2)).await.unwrap();
+        group.shutdown().await;
+    });
+    let disk = disk.restart();
+    let name = disk.list().unwrap().into_iter().find(|name| name.ends_with(".snapshot")).unwrap();
+    disk.flip_bit(&name, 60, 1);
+    let error = simulate(open(&disk, 1)).unwrap_err();
+    assert!(error.contains("its snapshot is of None"), "{error}");
+    disk.flip_bit(&name, 60, 1);
+    let kept = simulate(async { open(&disk, 1).await.unwrap().with(|numbers| numbers.kept.len()) });
+    assert_eq!(kept, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threads_and_a_real_folder_do_it_too() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..2 {
+        let disk = Arc::new(athanor_chassis::disk::LocalDisk::open(folder.path()).unwrap());
+        let config = Config { segment: ByteSize::mib(1), ..Config::default() };
+        let identity = Identity { cluster: 1, node: 1 };
+        let log = Log::open(
+            Arc::<athanor_chassis::disk::LocalDisk>::clone(&disk),
+            &Random::system(),
+            identity,
+            &config,
+            Pump::Thread,
+        );
+        let deps = Deps {
+            log: log.unwrap().0,
+            disk,
+            compute: Compute::threads(std::num::NonZeroUsize::MIN, 16).unwrap(),
+            random: Random::system(),
+            network: None,
+            node: 1,
+            timing: Timing::default(),
+        };
+        let group = Replicated::open(&deps, 1, [1].into(), Numbers::default()).await.unwrap();
+        assert_eq!(group.with(|numbers| numbers.kept.len()), round * 50);
+        assert!(group.leadership().now().here);
+        for number in 0..50 {
+            group.propose(entry(number)).await.unwrap();
+        }
+        group.shutdown().await;
+        deps.log.close();
+    }
+}

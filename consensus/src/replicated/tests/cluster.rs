@@ -1,0 +1,248 @@
+//! Three members: they elect, replicate, lose power, come back, and are sent what they missed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+/// Everybody's network; members that are down do not answer.
+#[derive(Clone, Default)]
+struct Hub(Arc<Mutex<BTreeMap<u64, Replicated<Numbers>>>>);
+
+/// One process' way into it. The dead say nothing.
+struct Port {
+    hub: Hub,
+    alive: Arc<AtomicBool>,
+    random: Random,
+}
+
+#[async_trait::async_trait]
+impl Network for Port {
+    async fn call(&self, to: u64, _group: u32, request: Bytes) -> Result<Bytes, CallError> {
+        tokio::time::sleep(Duration::from_micros(200 + self.random.below(3_000))).await;
+        let target = self.hub.0.lock().unwrap().get(&to).cloned();
+        let target = target.filter(|_| self.alive.load(Ordering::SeqCst));
+        let down = || CallError { to, reason: "it is down".to_owned() };
+        let answer = target.ok_or_else(down)?.answer(request).await;
+        tokio::time::sleep(Duration::from_micros(200 + self.random.below(3_000))).await;
+        if self.alive.load(Ordering::SeqCst) { Ok(answer) } else { Err(down()) }
+    }
+}
+
+struct Cluster {
+    hub: Hub,
+    random: Random,
+    disks: BTreeMap<u64, MemoryDisk>,
+    alive: BTreeMap<u64, Arc<AtomicBool>>,
+}
+
+impl Cluster {
+    async fn start(seed: u64) -> Self {
+        let disks = (1..=3).map(|node| (node, MemoryDisk::new())).collect();
+        let random = Random::seeded(seed);
+        let mut cluster = Self { hub: Hub::default(), random, disks, alive: BTreeMap::new() };
+        for node in 1..=3 {
+            cluster.boot(node).await;
+        }
+        cluster
+    }
+
+    async fn boot(&mut self, node: u64) {
+        let (disk, alive) = (self.disks[&node].clone(), Arc::new(AtomicBool::new(true)));
+        let (log, recovery) = open_log(&disk, node).unwrap();
+        assert_eq!(recovery.damage, vec![]);
+        let port = Port { hub: self.hub.clone(), alive: Arc::clone(&alive), random: self.random.split() };
+        let deps = deps(log, &disk, node, self.random.next_u64(), Some(Arc::new(port)));
+        let member = Replicated::open(&deps, 1, [1, 2, 3].into(), Numbers::default()).await.unwrap();
+        self.alive.insert(node, alive);
+        self.hub.0.lock().unwrap().insert(node, member);
+    }
+
+    /// The power goes.
+    async fn kill(&mut self, node: u64) {
+        self.alive[&node].store(false, Ordering::SeqCst);
+        let member = self.hub.0.lock().unwrap().remove(&node);
+        let after = self.disks[&node].crash(self.random.next_u64());
+        self.disks.insert(node, after);
+        if let Some(member) = member {
+            member.shutdown().await;
+        }
+    }
+
+    fn member(&self, node: u64) -> Replicated<Numbers> {
+        self.hub.0.lock().unwrap()[&node].clone()
+    }
+
+    fn up(&self) -> Vec<u64> {
+        self.hub.0.lock().unwrap().keys().copied().collect()
+    }
+
+    async fn leader(&self) -> u64 {
+        for _ in 0..2_000 {
+            for node in self.up() {
+                if self.member(node).read_index().await.is_ok() {
+                    return node;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for node in self.up() {
+            let member = self.member(node);
+            eprintln!("{node}: {:?} {:?}", member.read_index().await, member.shared.raft.metrics().borrow());
+        }
+        panic!("nobody leads {:?}", self.up());
+    }
+
+    async fn propose(&self, number: u64) -> (u64, u64) {
+        let leader = self.leader().await;
+        (self.member(leader).propose(entry(number)).await.unwrap().0, number)
+    }
+
+    /// Waits until all that are up hold the same.
+    async fn settle(&self) -> Vec<(u64, u64)> {
+        let leader = self.leader().await;
+        let upto = self.member(leader).read_index().await.unwrap();
+        for _ in 0..5_000 {
+            if self.up().iter().all(|node| self.member(*node).applied() >= Some(upto)) {
+                let kept: Vec<_> = self
+                    .up()
+                    .iter()
+                    .map(|node| self.member(*node).with(|numbers| numbers.kept.clone()))
+                    .collect();
+                assert!(kept.iter().all(|other| *other == kept[0]), "{kept:?}");
+                return kept[0].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("not equal at {upto}");
+    }
+}
+
+#[test]
+fn members_elect_replicate_and_say_who_leads() {
+    simulate(async {
+        let cluster = Cluster::start(1).await;
+        let leader = cluster.leader().await;
+        let mut expected = Vec::new();
+        for number in 1..=20 {
+            expected.push(cluster.propose(number).await);
+        }
+        assert_eq!(cluster.settle().await, expected);
+        let follower = cluster.member(leader % 3 + 1);
+        let refused = follower.propose(entry(9)).await.unwrap_err();
+        assert_eq!(refused, ProposeError::NotLeader { leader: Some(leader) });
+        assert_eq!(follower.leadership().now().node, Some(leader));
+        assert!(cluster.member(leader).leadership().now().here);
+    });
+}
+
+#[test]
+fn a_new_leader_is_elected_and_the_old_one_catches_up() {
+    simulate(async {
+        let mut cluster = Cluster::start(2).await;
+        let mut expected = vec![cluster.propose(1).await];
+        let old = cluster.leader().await;
+        let mut watch = cluster.member(old % 3 + 1).leadership();
+        cluster.kill(old).await;
+        expected.push(cluster.propose(2).await);
+        assert_ne!(cluster.leader().await, old);
+        assert!(watch.changed().await.is_some());
+        cluster.boot(old).await;
+        expected.push(cluster.propose(3).await);
+        assert_eq!(cluster.settle().await, expected);
+    });
+}
+
+#[test]
+fn who_was_away_when_the_log_was_purged_is_sent_a_snapshot() {
+    simulate(async {
+        let mut cluster = Cluster::start(3).await;
+        let mut expected = vec![cluster.propose(1).await];
+        let leader = cluster.leader().await;
+        let away = leader % 3 + 1;
+        cluster.kill(away).await;
+        for number in 2..=40 {
+            expected.push(cluster.propose(number).await);
+        }
+        let (cut, _) = cluster.propose(CUT).await;
+        cluster.settle().await;
+        for node in cluster.up() {
+            assert_eq!(cluster.member(node).compact(cut).await.unwrap(), Some(cut));
+        }
+        expected.push(cluster.propose(41).await);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for node in cluster.up() {
+            let held = cluster.member(node).shared.log.held(1);
+            assert_eq!(held.purged.map(|(index, _)| index), Some(cut));
+        }
+        cluster.boot(away).await;
+        assert_eq!(cluster.settle().await, expected);
+        assert_eq!(cluster.member(away).shared.machine.snapshot_index(), Some(cut));
+        // And that snapshot is its own now.
+        cluster.kill(away).await;
+        cluster.boot(away).await;
+        assert_eq!(cluster.settle().await, expected);
+    });
+}
+
+/// Members lose power one at a time or together, in the midst of proposals; what was acknowledged stays, in place.
+async fn storm(seed: u64) -> Vec<(u64, u64)> {
+    let mut cluster = Cluster::start(seed).await;
+    let (mut acknowledged, mut number) = (Vec::new(), 0);
+    for _ in 0..12 {
+        for _ in 0..cluster.random.below(6) {
+            number += 1;
+            let leader = cluster.leader().await;
+            let cut = cluster.random.below(6) == 0;
+            let member = cluster.member(leader);
+            let proposed = member.propose(entry(if cut { CUT } else { number })).await;
+            match proposed {
+                Ok((index, _)) if cut => drop(member.compact(index).await),
+                Ok((index, _)) => acknowledged.push((index, number)),
+                Err(_) => {}
+            }
+        }
+        let dying: Vec<u64> = match cluster.random.below(4) {
+            0 => vec![1, 2, 3],
+            one => vec![one],
+        };
+        for node in &dying {
+            // Perhaps inside an operation.
+            cluster.disks[node].lose_power_after(cluster.random.below(4));
+        }
+        if let Some(node) = cluster.up().first().copied() {
+            number += 1;
+            let ask = cluster.member(node);
+            let proposed = tokio::time::timeout(Duration::from_secs(2), ask.propose(entry(number))).await;
+            if let Ok(Ok((index, _))) = proposed {
+                acknowledged.push((index, number));
+            }
+        }
+        for node in &dying {
+            cluster.kill(*node).await;
+        }
+        if dying.len() == 1 {
+            number += 1;
+            acknowledged.push(cluster.propose(number).await);
+        }
+        for node in dying {
+            cluster.boot(node).await;
+        }
+    }
+    let kept = cluster.settle().await;
+    for entry in &acknowledged {
+        assert_eq!(
+            kept.iter().filter(|kept| kept == &entry).count(),
+            1,
+            "seed {seed}: {entry:?} in {kept:?}"
+        );
+    }
+    kept
+}
+
+#[test]
+fn what_was_acknowledged_outlives_any_member() {
+    for seed in 10..40 {
+        assert!(simulate(storm(seed)).len() > 8, "seed {seed}");
+    }
+}

@@ -1,0 +1,391 @@
+//! The bytes of raft: entries and votes in the log, messages between members, memberships in snapshots.
+
+use std::collections::BTreeSet;
+
+use bytes::{BufMut, Bytes};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+};
+use openraft::{EmptyNode, EntryPayload, LeaderId, SnapshotMeta, Vote};
+
+use super::raft::{Entry, Id, Membership, Proposal, Types, id};
+
+/// Before the payloads of entries that are not a proposal, or one that begins so itself: all others are logged as
+/// they are, uncopied.
+const MARK: [u8; 8] = *b"\xa7athraft";
+const PROPOSAL: u8 = 1;
+const MEMBERSHIP: u8 = 2;
+/// Members of a group, at most.
+const MAX_MEMBERS: usize = 64;
+/// Entries in a message, at most.
+const MAX_ENTRIES: usize = 1 << 16;
+
+/// What one member asks another.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Append(AppendEntriesRequest<Types>),
+    Vote(VoteRequest<u64>),
+    /// Bytes of a snapshot that has `total` of them, from `offset` on.
+    Snapshot {
+        vote: Vote<u64>,
+        meta: SnapshotMeta<u64, EmptyNode>,
+        total: u64,
+        offset: u64,
+        part: Bytes,
+    },
+}
+
+/// What a member answers.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Append(AppendEntriesResponse<u64>),
+    Vote(VoteResponse<u64>),
+    Snapshot(SnapshotResponse<u64>),
+    /// A part was taken; more are to come.
+    More,
+    Failed(String),
+}
+
+// --- entries ---
+
+/// The payload of an entry, for the log and for messages. Blank entries have none.
+pub(crate) fn payload(entry: &Entry) -> Bytes {
+    match &entry.payload {
+        EntryPayload::Blank => Bytes::new(),
+        EntryPayload::Normal(Proposal(data)) if !data.is_empty() && !data.starts_with(&MARK) => data.clone(),
+        EntryPayload::Normal(Proposal(data)) => [&MARK[..], &[PROPOSAL], data].concat().into(),
+        EntryPayload::Membership(membership) => {
+            let mut bytes = [&MARK[..], &[MEMBERSHIP]].concat();
+            put_members(&mut bytes, membership);
+            bytes.into()
+        }
+    }
+}
+
+pub(crate) fn entry(term: u64, index: u64, payload: Bytes) -> Option<Entry> {
+    let payload = match payload.strip_prefix(&MARK) {
+        None if payload.is_empty() => EntryPayload::Blank,
+        None => EntryPayload::Normal(Proposal(payload)),
+        Some([PROPOSAL, ..]) => EntryPayload::Normal(Proposal(payload.slice(MARK.len() + 1..))),
+        Some([MEMBERSHIP, rest @ ..]) => EntryPayload::Membership(Reader(rest).members()?),
+        Some(_) => return None,
+    };
+    Some(Entry { log_id: id(term, index), payload })
+}
+
+/// Stands where an entry was lost. The first of a group has its members.
+pub(crate) fn stand_in(term: u64, index: u64, node: u64) -> Entry {
+    let payload =
+        if index == 0 { EntryPayload::Membership(members([node].into())) } else { EntryPayload::Blank };
+    Entry { log_id: id(term, index), payload }
+}
+
+pub(crate) fn members(voters: BTreeSet<u64>) -> openraft::Membership<u64, EmptyNode> {
+    openraft::Membership::new(vec![voters], ())
+}
+
+// --- vote and committed ---
+
+pub(crate) fn put_state(vote: Option<Vote<u64>>, committed: Option<Id>) -> Bytes {
+    let mut bytes = Vec::new();
+    bytes.put_u8(u8::from(vote.is_some()));
+    put_vote(&mut bytes, &vote.unwrap_or_default());
+    put_id(&mut bytes, committed);
+    bytes.into()
+}
+
+pub(crate) fn state(bytes: &[u8]) -> Option<(Option<Vote<u64>>, Option<Id>)> {
+    if bytes.is_empty() {
+        return Some((None, None));
+    }
+    let mut reader = Reader(bytes);
+    let known = reader.byte()? != 0;
+    let vote = reader.vote()?;
+    Some((known.then_some(vote), reader.id()?))
+}
+
+// --- snapshots ---
+
+pub(crate) fn put_meta(bytes: &mut Vec<u8>, meta: &SnapshotMeta<u64, EmptyNode>) {
+    put_id(bytes, meta.last_log_id);
+    put_id(bytes, *meta.last_membership.log_id());
+    put_members(bytes, meta.last_membership.membership());
+    put_bytes(bytes, meta.snapshot_id.as_bytes());
+}
+
+pub(crate) fn meta(bytes: &[u8]) -> Option<SnapshotMeta<u64, EmptyNode>> {
+    Reader(bytes).meta()
+}
+
+// --- messages ---
+
+impl Ask {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Append(append) => {
+                bytes.put_u8(1);
+                put_vote(&mut bytes, &append.vote);
+                put_id(&mut bytes, append.prev_log_id);
+                put_id(&mut bytes, append.leader_commit);
+                bytes.put_u32_le(append.entries.len() as u32);
+                for entry in &append.entries {
+                    bytes.put_u64_le(entry.log_id.leader_id.term);
+                    bytes.put_u64_le(entry.log_id.index);
+                    put_bytes(&mut bytes, &payload(entry));
+                }
+            }
+            Self::Vote(vote) => {
+                bytes.put_u8(2);
+                put_vote(&mut bytes, &vote.vote);
+                put_id(&mut bytes, vote.last_log_id);
+            }
+            Self::Snapshot { vote, meta, total, offset, part } => {
+                bytes.put_u8(3);
+                put_vote(&mut bytes, vote);
+                put_meta(&mut bytes, meta);
+                bytes.put_u64_le(*total);
+                bytes.put_u64_le(*offset);
+                put_bytes(&mut bytes, part);
+            }
+        }
+        bytes.into()
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let ask = match reader.byte()? {
+            1 => {
+                let vote = reader.vote()?;
+                let (prev_log_id, leader_commit) = (reader.id()?, reader.id()?);
+                let count = reader.half()? as usize;
+                let mut entries = Vec::new();
+                for _ in 0..Some(count).filter(|count| *count <= MAX_ENTRIES)? {
+                    let (term, index) = (reader.word()?, reader.word()?);
+                    entries.push(entry(term, index, bytes.slice_ref(reader.bytes()?))?);
+                }
+                Self::Append(AppendEntriesRequest { vote, prev_log_id, entries, leader_commit })
+            }
+            2 => Self::Vote(VoteRequest { vote: reader.vote()?, last_log_id: reader.id()? }),
+            3 => Self::Snapshot {
+                vote: reader.vote()?,
+                meta: reader.meta()?,
+                total: reader.word()?,
+                offset: reader.word()?,
+                part: bytes.slice_ref(reader.bytes()?),
+            },
+            _ => return None,
+        };
+        reader.0.is_empty().then_some(ask)
+    }
+}
+
+impl Reply {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Append(AppendEntriesResponse::Success) => bytes.put_u8(1),
+            Self::Append(AppendEntriesResponse::PartialSuccess(id)) => {
+                bytes.put_u8(2);
+                put_id(&mut bytes, *id);
+            }
+            Self::Append(AppendEntriesResponse::Conflict) => bytes.put_u8(3),
+            Self::Append(AppendEntriesResponse::HigherVote(vote)) => {
+                bytes.put_u8(4);
+                put_vote(&mut bytes, vote);
+            }
+            Self::Vote(vote) => {
+                bytes.put_u8(5);
+                put_vote(&mut bytes, &vote.vote);
+                bytes.put_u8(u8::from(vote.vote_granted));
+                put_id(&mut bytes, vote.last_log_id);
+            }
+            Self::Snapshot(snapshot) => {
+                bytes.put_u8(6);
+                put_vote(&mut bytes, &snapshot.vote);
+            }
+            Self::More => bytes.put_u8(7),
+            Self::Failed(why) => {
+                bytes.put_u8(8);
+                put_bytes(&mut bytes, why.as_bytes());
+            }
+        }
+        bytes.into()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let reply = match reader.byte()? {
+            1 => Self::Append(AppendEntriesResponse::Success),
+            2 => Self::Append(AppendEntriesResponse::PartialSuccess(reader.id()?)),
+            3 => Self::Append(AppendEntriesResponse::Conflict),
+            4 => Self::Append(AppendEntriesResponse::HigherVote(reader.vote()?)),
+            5 => Self::Vote(VoteResponse {
+                vote: reader.vote()?,
+                vote_granted: reader.byte()? != 0,
+                last_log_id: reader.id()?,
+            }),
+            6 => Self::Snapshot(SnapshotResponse { vote: reader.vote()? }),
+            7 => Self::More,
+            8 => Self::Failed(String::from_utf8_lossy(reader.bytes()?).into_owned()),
+            _ => return None,
+        };
+        reader.0.is_empty().then_some(reply)
+    }
+}
+
+// --- parts ---
+
+fn put_bytes(bytes: &mut Vec<u8>, data: &[u8]) {
+    bytes.put_u32_le(data.len() as u32);
+    bytes.extend_from_slice(data);
+}
+
+fn put_id(bytes: &mut Vec<u8>, id: Option<Id>) {
+    bytes.put_u8(u8::from(id.is_some()));
+    let id = id.unwrap_or_default();
+    bytes.put_u64_le(id.leader_id.term);
+    bytes.put_u64_le(id.index);
+}
+
+fn put_vote(bytes: &mut Vec<u8>, vote: &Vote<u64>) {
+    bytes.put_u64_le(vote.leader_id.term);
+    bytes.put_u8(u8::from(vote.leader_id.voted_for.is_some()));
+    bytes.put_u64_le(vote.leader_id.voted_for.unwrap_or_default());
+    bytes.put_u8(u8::from(vote.committed));
+}
+
+fn put_members(bytes: &mut Vec<u8>, membership: &openraft::Membership<u64, EmptyNode>) {
+    let configs = membership.get_joint_config();
+    bytes.put_u8(configs.len() as u8);
+    for config in configs {
+        bytes.put_u8(config.len() as u8);
+        config.iter().for_each(|member| bytes.put_u64_le(*member));
+    }
+}
+
+/// Bytes of another member, or of a disk: nothing is taken for granted.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    fn half(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn word(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = self.half()?;
+        self.take(length as usize)
+    }
+
+    fn id(&mut self) -> Option<Option<Id>> {
+        let known = self.byte()? != 0;
+        let found = id(self.word()?, self.word()?);
+        Some(known.then_some(found))
+    }
+
+    fn vote(&mut self) -> Option<Vote<u64>> {
+        let term = self.word()?;
+        let known = self.byte()? != 0;
+        let node = self.word()?;
+        let leader_id = LeaderId { term, voted_for: known.then_some(node) };
+        Some(Vote { leader_id, committed: self.byte()? != 0 })
+    }
+
+    fn members(&mut self) -> Option<openraft::Membership<u64, EmptyNode>> {
+        let mut configs = Vec::new();
+        for _ in 0..self.byte()? {
+            let count = usize::from(self.byte()?);
+            let mut config = BTreeSet::new();
+            for _ in 0..Some(count).filter(|count| *count <= MAX_MEMBERS)? {
+                config.insert(self.word()?);
+            }
+            configs.push(config);
+        }
+        Some(openraft::Membership::new(configs, ()))
+    }
+
+    fn meta(&mut self) -> Option<SnapshotMeta<u64, EmptyNode>> {
+        let last_log_id = self.id()?;
+        let membership_id = self.id()?;
+        let last_membership = Membership::new(membership_id, self.members()?);
+        let snapshot_id = String::from_utf8_lossy(self.bytes()?).into_owned();
+        Some(SnapshotMeta { last_log_id, last_membership, snapshot_id })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_and_messages_come_back_as_they_were() {
+        let proposals: [&[u8]; 4] = [b"", b"x", &MARK, b"\xa7athraft\x02"];
+        let mut entries: Vec<Entry> = proposals
+            .iter()
+            .map(|data| Entry {
+                log_id: id(3, 9),
+                payload: EntryPayload::Normal(Proposal(Bytes::copy_from_slice(data))),
+            })
+            .collect();
+        entries
+            .push(Entry { log_id: id(1, 0), payload: EntryPayload::Membership(members([1, 2, 3].into())) });
+        entries.push(Entry { log_id: id(1, 1), payload: EntryPayload::Blank });
+        let vote = Vote { leader_id: LeaderId { term: 4, voted_for: Some(2) }, committed: true };
+        let asks = [
+            Ask::Append(AppendEntriesRequest {
+                vote,
+                prev_log_id: None,
+                entries,
+                leader_commit: Some(id(1, 1)),
+            }),
+            Ask::Vote(VoteRequest { vote, last_log_id: None }),
+            Ask::Snapshot {
+                vote,
+                meta: SnapshotMeta {
+                    last_log_id: Some(id(2, 8)),
+                    last_membership: Membership::new(Some(id(1, 0)), members([1].into())),
+                    snapshot_id: "a-1".into(),
+                },
+                total: 9,
+                offset: 3,
+                part: Bytes::from_static(b"part"),
+            },
+        ];
+        for ask in asks {
+            let bytes = ask.encode();
+            assert_eq!(format!("{:?}", Ask::decode(&bytes).unwrap()), format!("{ask:?}"));
+            assert!((0..bytes.len()).all(|cut| Ask::decode(&bytes.slice(..cut)).is_none()));
+        }
+        let replies = [
+            Reply::Append(AppendEntriesResponse::Success),
+            Reply::Append(AppendEntriesResponse::PartialSuccess(Some(id(1, 2)))),
+            Reply::Append(AppendEntriesResponse::Conflict),
+            Reply::Append(AppendEntriesResponse::HigherVote(vote)),
+            Reply::Vote(VoteResponse { vote, vote_granted: true, last_log_id: Some(id(1, 2)) }),
+            Reply::Snapshot(SnapshotResponse { vote }),
+            Reply::More,
+            Reply::Failed("no".into()),
+        ];
+        for reply in replies {
+            let bytes = reply.encode();
+            assert_eq!(format!("{:?}", Reply::decode(&bytes).unwrap()), format!("{reply:?}"));
+        }
+        let known = (Some(vote), Some(id(2, 3)));
+        assert_eq!(state(&put_state(known.0, known.1)), Some(known));
+        assert_eq!(state(b""), Some((None, None)));
+    }
+}
