@@ -13,12 +13,13 @@ use athanor_profile::{Dictionary, Labels, ValueType};
 
 use crate::error::BlockError;
 use crate::folder::Folder;
+use crate::held::{EachRow, Held, HeldRow, write_held};
 use crate::merge::merge_all;
 use crate::meta::Meta;
 use crate::read::Block;
-use crate::request::{self, REQUEST_LABELS, RequestColumns, Requests, Row};
-use crate::write::Writer;
+use crate::request::{self, REQUEST_LABELS, Request, Requests, Row};
 use athanor_profile::series::{ProfileRow, Series};
+use athanor_profile::source::{EachRows, ReadNames, Source, SourceError};
 
 /// Makes an empty folder for a run.
 pub type Scratch<'s> = dyn FnMut() -> std::io::Result<Arc<dyn Folder>> + 's;
@@ -65,7 +66,6 @@ struct Part {
     profiles: Vec<(ProfileRow, usize)>,
     rows: Vec<Row>,
     requests: Requests,
-    columns: RequestColumns,
 }
 
 impl<'s> Builder<'s> {
@@ -141,7 +141,7 @@ impl<'s> Builder<'s> {
 
     fn write_run(&mut self) -> Result<(), BlockError> {
         let folder = (self.scratch)().map_err(BlockError::io("a run"))?;
-        write_parts(folder.as_ref(), &self.id, std::mem::take(&mut self.parts))?;
+        write_parts(folder.as_ref(), &self.id, &std::mem::take(&mut self.parts))?;
         self.runs.push(folder);
         self.held = 0;
         Ok(())
@@ -150,7 +150,7 @@ impl<'s> Builder<'s> {
     /// Writes the block into an empty folder.
     pub fn finish(mut self, folder: &dyn Folder) -> Result<Meta, BlockError> {
         if self.runs.is_empty() {
-            return write_parts(folder, &self.id, self.parts);
+            return write_parts(folder, &self.id, &self.parts);
         }
         if self.held > 0 {
             self.write_run()?;
@@ -160,13 +160,8 @@ impl<'s> Builder<'s> {
     }
 }
 
-fn write_parts(folder: &dyn Folder, id: &str, parts: BTreeMap<String, Part>) -> Result<Meta, BlockError> {
-    let columns = parts.values().map(|part| part.columns).fold(RequestColumns::default(), RequestColumns::or);
-    let mut writer = Writer::create(folder, id, columns)?;
-    for (tenant, part) in parts {
-        part.write(&mut writer, &tenant)?;
-    }
-    writer.finish()
+fn write_parts(folder: &dyn Folder, id: &str, parts: &BTreeMap<String, Part>) -> Result<Meta, BlockError> {
+    write_held(folder, id, parts.iter().map(|(tenant, part)| (tenant.as_str(), part as &dyn Held)))
 }
 
 /// Text labels that split samples off, and the rows that have them with the request that each belongs to.
@@ -185,7 +180,6 @@ impl Part {
                 None => {
                     let split = self.text_labels(set, labels);
                     let (request, used) = request::of_labels(&self.dictionary, set);
-                    self.columns = self.columns.or(RequestColumns::of(request));
                     let of_set = self.dictionary.label_sets.get(set).len();
                     let dropped = of_set.saturating_sub(split.len() + used) as u64;
                     let known = splits.iter().position(|(known, _)| *known == split);
@@ -241,28 +235,48 @@ impl Part {
         self.profiles.push((ProfileRow { series, time, id, duration, period, samples }, start));
     }
 
-    fn write(mut self, writer: &mut Writer<'_>, tenant: &str) -> Result<(), BlockError> {
-        let mut order: Vec<u32> = (0..self.series.len() as u32).collect();
-        order.sort_unstable_by(|&a, &b| self.series[a as usize].cmp(&self.series[b as usize]));
-        let mut place = vec![0; order.len()];
-        (0u32..).zip(&order).for_each(|(new, &old)| place[old as usize] = new);
-        let series: Vec<Series> = order.iter().map(|&old| self.series[old as usize].clone()).collect();
-        for (profile, _) in &mut self.profiles {
-            profile.series = place[profile.series as usize];
+    fn rows_of(&self, place: u32) -> &[Row] {
+        let (profile, start) = &self.profiles[place as usize];
+        &self.rows[*start..start + profile.samples as usize]
+    }
+}
+
+impl Source for Part {
+    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+        Ok(self.series.as_slice().into())
+    }
+    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
+        Ok(self.profiles.iter().map(|(profile, _)| *profile).collect())
+    }
+    fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
+        let mut totals = vec![0i64; self.dictionary.stacks.len()];
+        for row in picked.iter().flat_map(|&place| self.rows_of(place)) {
+            let total = &mut totals[row.stack as usize];
+            *total = total.wrapping_add(row.value);
         }
-        self.profiles.sort_unstable_by_key(|(profile, _)| profile.order());
-        // E20: equal ids are repeats.
-        self.profiles.dedup_by_key(|(profile, _)| (profile.series, profile.id));
-        let mut popularity = vec![0u64; self.dictionary.stacks.len()];
-        self.rows.iter().for_each(|row| popularity[row.stack as usize] += 1);
-        let mut part = writer.tenant(tenant, &series, &self.dictionary, &popularity)?;
-        let mut rows = Vec::new();
-        for (profile, start) in self.profiles {
-            rows.clear();
-            let of_profile = &self.rows[start..start + profile.samples as usize];
-            rows.extend(of_profile.iter().map(|row| Row { stack: part.number(row.stack), ..*row }));
-            part.profile(profile, &mut rows, self.requests.all())?;
+        Ok(totals)
+    }
+    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
+        for &place in picked {
+            self.rows_of(place).iter().for_each(|row| each(place, &[row.stack], &[row.value]));
         }
-        part.finish()
+        Ok(())
+    }
+    fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
+        let same: Vec<u32> = (0..self.dictionary.stacks.len() as u32).collect();
+        read(&self.dictionary, &same);
+        Ok(())
+    }
+}
+
+impl Held for Part {
+    fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
+        for &place in picked {
+            for row in self.rows_of(place) {
+                let Request { span, trace } = self.requests.all()[row.request as usize];
+                each(place, HeldRow { stack: row.stack, span, trace, value: row.value });
+            }
+        }
+        Ok(())
     }
 }

@@ -69,7 +69,7 @@ fn schema(file: &str, requests: RequestColumns) -> &'static str {
         PROFILES => {
             "message profiles { required int32 profile; required int32 series; required int64 time;
              required fixed_len_byte_array(16) id; required int64 duration; required int64 period;
-             required int32 samples; }"
+             required int32 samples; required int64 value; }"
         }
         STACKS => "message stacks { required int32 stack; required int32 parent; required int32 location; }",
         LOCATIONS => {

@@ -1,6 +1,10 @@
 //! Why a block cannot be written or read. Every message names the file.
 
+use std::io;
+
 use athanor_chassis::code::{Code, Coded};
+use athanor_profile::source::SourceError;
+use parquet::errors::ParquetError;
 
 /// Why a block was refused or could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +15,7 @@ pub enum BlockError {
         /// Which file.
         file: String,
         /// The cause.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A file is shorter or longer than `meta.json` says.
     #[error("{file} has {seen} bytes, meta.json says {expected}: it is cut off or belongs to another block")]
@@ -67,7 +71,7 @@ pub enum BlockError {
         /// Which file.
         file: String,
         /// The cause.
-        source: parquet::errors::ParquetError,
+        source: ParquetError,
     },
     /// More rows than ids.
     #[error("a block holds at most {limit} {what}; build several")]
@@ -85,6 +89,9 @@ pub enum BlockError {
         /// Who is there.
         known: String,
     },
+    /// Profiles in memory that cannot be read.
+    #[error(transparent)]
+    Held(#[from] SourceError),
     /// A profile that was refused.
     #[error(transparent)]
     Profile(#[from] athanor_profile::pprof::DecodeError),
@@ -94,20 +101,29 @@ impl BlockError {
     pub(crate) fn corrupt(file: &str, why: impl Into<String>) -> Self {
         BlockError::Corrupt { file: file.into(), why: why.into() }
     }
-    pub(crate) fn io(file: &str) -> impl FnOnce(std::io::Error) -> Self {
+    pub(crate) fn io(file: &str) -> impl FnOnce(io::Error) -> Self {
         move |source| BlockError::Io { file: file.into(), source }
     }
-    pub(crate) fn parquet(file: &str) -> impl Fn(parquet::errors::ParquetError) -> Self {
-        move |source| match source {
-            // What our own reader said comes back whole.
-            parquet::errors::ParquetError::External(inner) => match inner.downcast::<BlockError>() {
+    pub(crate) fn parquet(file: &str) -> impl Fn(ParquetError) -> Self {
+        move |source| {
+            let inner = match source {
+                ParquetError::External(inner) => inner,
+                source => return BlockError::Parquet { file: file.into(), source },
+            };
+            // What our own reader said comes back whole, also where an I/O error carried it.
+            let inner = match inner.downcast::<io::Error>() {
+                Ok(error) if error.get_ref().is_some_and(|inner| inner.is::<BlockError>()) => {
+                    return error.downcast().unwrap_or_else(BlockError::io(file));
+                }
+                Ok(error) => error,
+                Err(inner) => inner,
+            };
+            match inner.downcast::<BlockError>() {
                 Ok(ours) => *ours,
-                Err(other) => BlockError::Parquet {
-                    file: file.into(),
-                    source: parquet::errors::ParquetError::External(other),
-                },
-            },
-            source => BlockError::Parquet { file: file.into(), source },
+                Err(other) => {
+                    BlockError::Parquet { file: file.into(), source: ParquetError::External(other) }
+                }
+            }
         }
     }
 }
@@ -115,7 +131,7 @@ impl BlockError {
 impl Coded for BlockError {
     fn code(&self) -> Code {
         match self {
-            BlockError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Code::NotFound,
+            BlockError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
             BlockError::Io { .. } => Code::Unavailable,
             BlockError::Length { .. }
             | BlockError::Damaged { .. }
@@ -125,7 +141,22 @@ impl Coded for BlockError {
             BlockError::NewerFormat { .. } => Code::Unimplemented,
             BlockError::TooLarge { .. } => Code::TooLarge,
             BlockError::NoTenant { .. } => Code::NotFound,
+            BlockError::Held(SourceError::Damaged(_)) => Code::DataLoss,
+            BlockError::Held(_) => Code::Unavailable,
             BlockError::Profile(_) => Code::Invalid,
+        }
+    }
+}
+
+impl From<BlockError> for SourceError {
+    /// What may pass is unavailable, what stays is damaged.
+    fn from(error: BlockError) -> Self {
+        match (error.code(), error) {
+            (_, BlockError::Held(error)) => error,
+            (Code::Unavailable | Code::NotFound | Code::Unimplemented, error) => {
+                SourceError::Unavailable(error.to_string())
+            }
+            (_, error) => SourceError::Damaged(error.to_string()),
         }
     }
 }

@@ -7,13 +7,14 @@
 //! ```
 //!
 //! Ids are dense and local to the block; each tenant's are one run of them, so the files join as they lie, and
-//! no row group mixes tenants. [`Builder`] makes a block from profiles in any order, [`merge`] from other blocks,
-//! both in bounded memory. [`Block`] reads one: no byte is used before the checksum of its page was right.
+//! no row group mixes tenants. [`Builder`] makes a block from profiles in any order, [`write_held`] from those in
+//! memory, [`merge`] from other blocks, in bounded memory. [`Block`] reads one: no byte is used before the checksum
+//! of its page was right. [`PartSource`] answers queries from one tenant's part.
 //!
 //! | file | a row is |
 //! |---|---|
 //! | `series` | labels and type |
-//! | `profiles` | series, time, record id, duration, period, count of its samples; by (series, time, id) |
+//! | `profiles` | series, time, record id, duration, period, count and sum of its samples; by (series, time, id) |
 //! | `samples` | profile, stack, value; by (profile, stack); ids of span and trace where some sample has one |
 //! | `stacks` | parent, location; whole stacks first, by falling popularity |
 //! | `locations` | one line of a location, the innermost at depth 0 |
@@ -27,6 +28,7 @@ mod build;
 mod columns;
 mod error;
 mod folder;
+mod held;
 mod merge;
 mod meta;
 mod names;
@@ -35,14 +37,17 @@ mod order;
 mod read;
 mod request;
 mod scan;
+mod source;
 mod write;
 
 pub use athanor_profile::series::{ProfileRow, Series};
 pub use build::{Builder, Counts, Scratch};
 pub use error::BlockError;
 pub use folder::{Folder, LocalFolder, MemoryFolder, PAGE};
+pub use held::{EachRow, Held, HeldRow, write_held};
 pub use merge::{FAN_IN, merge, merge_all};
 pub use meta::{FILES, FORMAT, FileMeta, META, Meta, Run, TenantMeta};
 pub use names::Names;
 pub use read::{Block, Part, Rollup};
 pub use request::Request;
+pub use source::PartSource;

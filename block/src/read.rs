@@ -63,13 +63,17 @@ impl Block {
     }
     /// One tenant's part.
     pub fn part(&self, tenant: &str) -> Result<Part<'_>, BlockError> {
-        let found = self.meta.tenants.iter().find(|part| part.tenant == tenant);
-        let meta = found.ok_or_else(|| {
-            let known: Vec<&str> =
-                self.meta.tenants.iter().map(|part| part.tenant.as_str()).take(5).collect();
+        Ok(self.part_at(self.place_of(tenant)?))
+    }
+    pub(crate) fn place_of(&self, tenant: &str) -> Result<usize, BlockError> {
+        let tenants = &self.meta.tenants;
+        tenants.iter().position(|part| part.tenant == tenant).ok_or_else(|| {
+            let known: Vec<&str> = tenants.iter().map(|part| part.tenant.as_str()).take(5).collect();
             BlockError::NoTenant { tenant: tenant.into(), known: known.join(", ") }
-        })?;
-        Ok(Part { block: self, meta })
+        })
+    }
+    pub(crate) fn part_at(&self, place: usize) -> Part<'_> {
+        Part { block: self, meta: &self.meta.tenants[place] }
     }
     /// All parts.
     pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
@@ -204,6 +208,15 @@ impl Part<'_> {
         Ok(all)
     }
 
+    /// The sum of each profile's values, modulo 2^64, in their order.
+    pub fn profile_totals(&self) -> Result<Vec<i64>, BlockError> {
+        let totals = self.block.table(PROFILES)?.run::<Int64Type>(self.groups(PROFILES), 7)?;
+        if totals.len() == self.meta.profiles.1 as usize {
+            return Ok(totals);
+        }
+        Err(BlockError::corrupt(PROFILES, "it has not as many rows as meta.json says"))
+    }
+
     /// The roll-up.
     pub fn rollup(&self) -> Result<Rollup, BlockError> {
         let table = self.block.table(ROLLUP)?;
@@ -227,13 +240,15 @@ impl Part<'_> {
         self.series()?;
         let profiles = self.profiles()?;
         let mut totals = vec![0i64; self.meta.stacks as usize];
+        let mut of_profiles = self.profile_totals()?;
         let table = self.block.table(SAMPLES)?;
         let groups = self.groups(SAMPLES);
         let mut expected = (self.meta.profiles.0..)
             .zip(&profiles)
             .flat_map(|(id, row)| std::iter::repeat_n(id, row.samples as usize));
         for group in groups.range() {
-            for id in table.column::<Int32Type>(group, 0)? {
+            let ids = table.column::<Int32Type>(group, 0)?;
+            for &id in &ids {
                 if expected.next() != u32::try_from(id).ok() {
                     return Err(BlockError::corrupt(
                         SAMPLES,
@@ -243,13 +258,19 @@ impl Part<'_> {
             }
             let (stacks, values) =
                 (table.column::<Int32Type>(group, 1)?, table.column::<Int64Type>(group, 2)?);
-            for (stack, value) in stacks.into_iter().zip(values) {
+            for ((stack, value), id) in stacks.into_iter().zip(values).zip(ids) {
+                let of_profile = &mut of_profiles[within(SAMPLES, id, self.meta.profiles)? as usize];
+                *of_profile = of_profile.wrapping_sub(value);
                 let stack = within(SAMPLES, stack, Run(self.meta.nodes.0, self.meta.stacks))?;
                 totals[stack as usize] = totals[stack as usize].wrapping_add(value);
             }
         }
         if expected.next().is_some() {
             return Err(BlockError::corrupt(SAMPLES, "it has too few rows"));
+        }
+        if let Some(profile) = of_profiles.iter().position(|&rest| rest != 0) {
+            let why = format!("the total of profile {profile} is not its samples'");
+            return Err(BlockError::corrupt(PROFILES, why));
         }
         let rollup = self.rollup()?;
         for (&stack, &value) in rollup.stack.iter().zip(&rollup.value) {

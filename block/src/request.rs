@@ -20,9 +20,6 @@ pub(crate) struct RequestColumns {
 }
 
 impl RequestColumns {
-    pub(crate) fn of(request: Request) -> Self {
-        RequestColumns { span: request.span != 0, trace: request.trace != 0 }
-    }
     pub(crate) fn or(self, other: Self) -> Self {
         RequestColumns { span: self.span || other.span, trace: self.trace || other.trace }
     }

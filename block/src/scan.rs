@@ -11,11 +11,14 @@ use parquet::data_type::{DataType, FixedLenByteArray, FixedLenByteArrayType, Int
 use crate::columns::{TableReader, guarded};
 use crate::error::BlockError;
 use crate::meta::{Run, SAMPLES};
-use crate::read::Part;
+use crate::read::{Part, within};
 use crate::request::{Request, RequestColumns};
 
 /// Rows decoded at a time: their columns stay in the processor's cache.
 const BATCH: usize = 16 * 1024;
+
+/// A row group and ranges of its rows.
+type Job = (usize, Vec<Range<usize>>);
 
 impl Part<'_> {
     /// Totals by stack of the rows in `ranges` (counted within the part; ascending, not overlapping).
@@ -57,21 +60,9 @@ impl Part<'_> {
         each: impl Fn(&mut [i64], &Batch) -> Result<(), BlockError> + Sync,
     ) -> Result<Vec<i64>, BlockError> {
         let table = self.samples()?;
-        let mut jobs: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
-        let mut first = 0u64;
-        for group in self.groups(SAMPLES).range() {
-            let end = first + table.rows(group)? as u64;
-            let within = ranges.iter().filter(|range| range.start < end && range.end > first);
-            let cut: Vec<Range<usize>> = within
-                .map(|range| (range.start.max(first) - first) as usize..(range.end.min(end) - first) as usize)
-                .collect();
-            if !cut.is_empty() {
-                jobs.push((group, cut));
-            }
-            first = end;
-        }
+        let jobs = self.jobs(&table, ranges)?;
         let lanes = compute.width().min(jobs.len()).max(1);
-        let mut of_lane: Vec<Vec<(usize, Vec<Range<usize>>)>> = vec![Vec::new(); lanes];
+        let mut of_lane: Vec<Vec<Job>> = vec![Vec::new(); lanes];
         jobs.into_iter().enumerate().for_each(|(at, job)| of_lane[at % lanes].push(job));
         let stacks = self.meta.stacks as usize;
         let sums = compute.map(of_lane, |jobs| -> Result<Vec<i64>, BlockError> {
@@ -88,6 +79,47 @@ impl Part<'_> {
             totals.iter_mut().zip(sum?).for_each(|(total, value)| *total = total.wrapping_add(value));
         }
         Ok(totals)
+    }
+
+    /// Row groups that hold some of the rows in `ranges`, and which of their rows.
+    fn jobs(&self, table: &TableReader, ranges: &[Range<u64>]) -> Result<Vec<Job>, BlockError> {
+        let mut jobs = Vec::new();
+        let mut first = 0u64;
+        for group in self.groups(SAMPLES).range() {
+            let end = first + table.rows(group)? as u64;
+            let within = ranges.iter().filter(|range| range.start < end && range.end > first);
+            let cut: Vec<Range<usize>> = within
+                .map(|range| (range.start.max(first) - first) as usize..(range.end.min(end) - first) as usize)
+                .collect();
+            if !cut.is_empty() {
+                jobs.push((group, cut));
+            }
+            first = end;
+        }
+        Ok(jobs)
+    }
+
+    /// Hands out the rows in `ranges`, in their order: stacks as places in the part, and their values.
+    pub(crate) fn each_row(
+        &self,
+        ranges: &[Range<u64>],
+        mut each: impl FnMut(&[u32], &[i64]),
+    ) -> Result<(), BlockError> {
+        let table = self.samples()?;
+        let run = Run(self.meta.nodes.0, self.meta.stacks);
+        let mut stacks = Vec::with_capacity(BATCH);
+        for (group, ranges) in self.jobs(&table, ranges)? {
+            let mut columns = Columns::open(&table, group, RequestColumns::default())?;
+            scan(&mut columns, &ranges, |batch| {
+                stacks.clear();
+                for &stack in &batch.stacks {
+                    stacks.push(within(SAMPLES, stack, run)?);
+                }
+                each(&stacks, &batch.values);
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// Totals by stack over the whole part, from the roll-up: no sample is read.

@@ -51,6 +51,7 @@ struct ProfileColumns {
     duration: Vec<i64>,
     period: Vec<i64>,
     samples: Vec<i32>,
+    value: Vec<i64>,
 }
 
 #[derive(Default)]
@@ -240,6 +241,7 @@ impl TenantWriter<'_, '_> {
         columns.duration.push(profile.duration);
         columns.period.push(profile.period);
         columns.samples.push(rows.len() as i32);
+        columns.value.push(rows.iter().fold(0, |sum: i64, row| sum.wrapping_add(row.value)));
         if columns.profile.len() == GROUP_ROWS {
             self.flush_profiles()?;
         }
@@ -291,6 +293,7 @@ impl TenantWriter<'_, '_> {
                 Column::I64(&columns.duration),
                 Column::I64(&columns.period),
                 Column::I32(&columns.samples),
+                Column::I64(&columns.value),
             ],
         )
     }

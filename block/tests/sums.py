@@ -14,17 +14,18 @@ def show(query):
     print(json.dumps(db.execute(query).fetchall()))
 
 
-# By tenant, pod and type, through both joins; then the same from the roll-up.
+# By tenant, pod and type, through both joins; then the same from the profiles and from the roll-up.
 by_series = """
     select tenant, labels['pod'], sample_type, sum({value})::bigint
     from {rows} join series using (series) group by all order by all"""
-show(by_series.format(value="value", rows="samples join profiles using (profile)"))
+show(by_series.format(value="samples.value", rows="samples join profiles using (profile)"))
+show(by_series.format(value="value", rows="profiles"))
 show(by_series.format(value="value", rows="rollup"))
 # Self values by leaf function.
 show(
     """
-    select tenant, sample_type, name, sum(value)::bigint
+    select tenant, sample_type, name, sum(samples.value)::bigint
     from samples join profiles using (profile) join series using (series) join stacks using (stack)
     join locations using (location)
-    join functions using (function) where depth = 0 group by all having sum(value) <> 0 order by all"""
+    join functions using (function) where depth = 0 group by all having sum(samples.value) <> 0 order by all"""
 )

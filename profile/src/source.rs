@@ -19,6 +19,10 @@ pub trait Source: Send + Sync {
     fn series(&self) -> Result<Arc<[Series]>, SourceError>;
     /// All profiles, in any order.
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError>;
+    /// The sum of each profile's values, modulo 2^64, by place; none where only the rows tell.
+    fn profile_totals(&self) -> Option<Arc<[i64]>> {
+        None
+    }
     /// Sums modulo 2^64 by stack over some profiles, given by their places, ascending.
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError>;
     /// The rows of some profiles, given by their places, ascending: place, stacks and their values. A profile may

@@ -1,0 +1,160 @@
+//! Writing a block from profiles in memory, in whatever order they are held.
+//!
+//! Rows are asked for twice: once to count how often each stack occurs, then profile by profile in the block's order.
+
+use std::collections::HashSet;
+
+use athanor_profile::series::{ProfileRow, Series};
+use athanor_profile::source::{Source, SourceError};
+use athanor_profile::symbols::NONE;
+
+use crate::error::BlockError;
+use crate::folder::Folder;
+use crate::meta::Meta;
+use crate::request::{Request, RequestColumns, Requests, Row};
+use crate::write::Writer;
+
+/// A row of a profile in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldRow {
+    /// Its stack in the source.
+    pub stack: u32,
+    /// Id of its span, 0 for none.
+    pub span: u64,
+    /// Id of its trace, 0 for none.
+    pub trace: u128,
+    /// Its value.
+    pub value: i64,
+}
+
+/// One tenant's profiles in memory: a source that knows which request each row belongs to.
+pub trait Held: Source {
+    /// The rows of some profiles, given by their places, ascending. A profile may have several rows of equal stack;
+    /// those of equal stack and request are added up in the block.
+    fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError>;
+}
+
+/// Takes a row and the place of its profile.
+pub type EachRow<'a> = dyn FnMut(u32, HeldRow) + 'a;
+
+/// Writes a block into an empty folder. Tenants come ascending, each once; series and profiles in any order. Profiles
+/// without rows are left out, and so is what then has no profile; of equal ids in a series one is kept (E20).
+pub fn write_held<'h>(
+    folder: &dyn Folder,
+    id: &str,
+    parts: impl Iterator<Item = (&'h str, &'h dyn Held)>,
+) -> Result<Meta, BlockError> {
+    let mut kept = Vec::new();
+    let mut columns = RequestColumns::default();
+    let mut last = None;
+    for (tenant, held) in parts {
+        if last.is_some_and(|last| last >= tenant) {
+            return Err(BlockError::Meta { why: format!("tenant {tenant:?} comes after {last:?}") });
+        }
+        last = Some(tenant);
+        let part = Kept::of(held)?;
+        columns = columns.or(part.columns);
+        if !part.profiles.is_empty() {
+            kept.push((tenant, part));
+        }
+    }
+    let mut writer = Writer::create(folder, id, columns)?;
+    for (tenant, part) in kept {
+        part.write(&mut writer, tenant)?;
+    }
+    writer.finish()
+}
+
+/// What of a tenant's profiles goes into the block, in its order.
+struct Kept<'h> {
+    held: &'h dyn Held,
+    series: Vec<Series>,
+    /// Profiles with their places in the source.
+    profiles: Vec<(ProfileRow, u32)>,
+    /// Rows of each stack of the source.
+    popularity: Vec<u64>,
+    columns: RequestColumns,
+}
+
+impl<'h> Kept<'h> {
+    fn of(held: &'h dyn Held) -> Result<Self, BlockError> {
+        let (all, profiles) = (held.series()?, held.profiles()?);
+        let mut once = HashSet::new();
+        let is_first = |row: &ProfileRow| once.insert((row.series, row.id));
+        let is_first: Vec<bool> = profiles.iter().map(is_first).collect();
+        let places: Vec<u32> = (0..).zip(&is_first).filter(|(_, is)| **is).map(|(place, _)| place).collect();
+        let mut rows = vec![0u64; profiles.len()];
+        let mut popularity = Vec::new();
+        let mut columns = RequestColumns::default();
+        held.each_row(&places, &mut |place, row| {
+            if popularity.len() <= row.stack as usize {
+                popularity.resize(row.stack as usize + 1, 0);
+            }
+            popularity[row.stack as usize] += 1;
+            rows[place as usize] += 1;
+            columns = columns.or(RequestColumns { span: row.span != 0, trace: row.trace != 0 });
+        })?;
+        let with_rows = places.into_iter().filter(|&place| rows[place as usize] > 0);
+        let mut profiles: Vec<(ProfileRow, u32)> =
+            with_rows.map(|place| (profiles[place as usize], place)).collect();
+        let series = order_series(&all, &mut profiles)?;
+        profiles.sort_unstable_by_key(|(row, _)| row.order());
+        Ok(Kept { held, series, profiles, popularity, columns })
+    }
+
+    fn write(self, writer: &mut Writer<'_>, tenant: &str) -> Result<(), BlockError> {
+        let Kept { held, series, profiles, popularity, .. } = self;
+        let mut begun = None;
+        let mut writer = Some(writer);
+        held.names(&mut |dictionary, stacks| {
+            let Some(writer) = writer.take() else { return };
+            let mut by_stack = vec![0u64; dictionary.stacks.len()];
+            for (&stack, &rows) in stacks.iter().zip(&popularity) {
+                by_stack[stack as usize] += rows;
+            }
+            let part = writer.tenant(tenant, &series, dictionary, &by_stack);
+            begun = Some(part.map(|part| {
+                let numbers: Vec<u32> = stacks.iter().map(|&stack| part.number(stack)).collect();
+                (part, numbers)
+            }));
+        })?;
+        let (mut part, numbers) = begun.unwrap_or_else(|| Err(damaged("it has no names")))?;
+        let mut has_names = true;
+        let (mut rows, mut requests) = (Vec::new(), Requests::default());
+        for (profile, place) in profiles {
+            rows.clear();
+            requests.clear();
+            held.each_row(&[place], &mut |_, HeldRow { stack, span, trace, value }| {
+                let number = numbers.get(stack as usize).copied().filter(|&number| number != NONE);
+                has_names &= number.is_some();
+                let request = requests.intern(Request { span, trace });
+                rows.push(Row { stack: number.unwrap_or_default(), request, value });
+            })?;
+            if !has_names {
+                return Err(damaged("rows are of stacks that have no name, or change while they are read"));
+            }
+            part.profile(profile, &mut rows, requests.all())?;
+        }
+        part.finish()
+    }
+}
+
+/// The series that have a profile, in order; profiles then name them by their new places.
+fn order_series(all: &[Series], profiles: &mut [(ProfileRow, u32)]) -> Result<Vec<Series>, BlockError> {
+    let mut places = vec![None; all.len()];
+    for (row, _) in profiles.iter() {
+        let place = places.get_mut(row.series as usize);
+        *place.ok_or_else(|| damaged("a profile is of a series that is not there"))? = Some(0);
+    }
+    let mut order: Vec<usize> = (0..all.len()).filter(|&at| places[at].is_some()).collect();
+    order.sort_unstable_by(|&left, &right| all[left].cmp(&all[right]));
+    (0u32..).zip(&order).for_each(|(new, &old)| places[old] = Some(new));
+    for (row, _) in profiles {
+        row.series = places[row.series as usize].unwrap_or_default();
+    }
+    Ok(order.into_iter().map(|old| all[old].clone()).collect())
+}
+
+fn damaged(why: &str) -> BlockError {
+    BlockError::Held(SourceError::Damaged(why.into()))
+}

@@ -1,0 +1,189 @@
+//! One tenant's part of an open block as a source of queries.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use athanor_chassis::compute::Compute;
+use athanor_profile::Dictionary;
+use athanor_profile::hash::Hash;
+use athanor_profile::series::{ProfileRow, Series};
+use athanor_profile::source::{EachRows, ReadNames, Source, SourceError};
+
+use crate::error::BlockError;
+use crate::names::Names;
+use crate::read::{Block, Part};
+
+/// Answers from a part of a block. Tables of series, profiles and names are decoded when first asked for, once, and
+/// kept; samples and the roll-up are read each time. Clones share what is kept.
+#[derive(Clone)]
+pub struct PartSource(Arc<Inner>);
+
+struct Inner {
+    block: Arc<Block>,
+    /// Place of the tenant in the block.
+    tenant: usize,
+    compute: Compute,
+    series: Lazy<Arc<[Series]>>,
+    profiles: Lazy<Arc<[ProfileRow]>>,
+    profile_totals: Lazy<Arc<[i64]>>,
+    names: Lazy<Names>,
+}
+
+impl PartSource {
+    /// The part of a tenant, whose samples are added up on `compute`.
+    pub fn new(block: Arc<Block>, tenant: &str, compute: Compute) -> Result<Self, BlockError> {
+        let tenant = block.place_of(tenant)?;
+        Ok(PartSource(Arc::new(Inner {
+            block,
+            tenant,
+            compute,
+            series: Lazy::default(),
+            profiles: Lazy::default(),
+            profile_totals: Lazy::default(),
+            names: Lazy::default(),
+        })))
+    }
+
+    /// About how much memory the tables that were decoded so far take.
+    pub fn bytes(&self) -> usize {
+        let Inner { series, profiles, profile_totals, names, .. } = &*self.0;
+        let of_series = |series: &Series| {
+            let text: usize = series.labels().iter().map(|(name, value)| name.len() + value.len()).sum();
+            size_of::<Series>() + series.labels().len() * 2 * size_of::<String>() + text
+        };
+        let series = series.known().map_or(0, |all| all.iter().map(of_series).sum());
+        let profiles = profiles.known().map_or(0, |all| size_of_val(&**all));
+        let totals = profile_totals.known().map_or(0, |all| size_of_val(&**all));
+        let names = names.known().map_or(0, |names| bytes_of(&names.dictionary) + names.stacks.len() * 4);
+        series + profiles + totals + names
+    }
+
+    fn part(&self) -> Part<'_> {
+        self.0.block.part_at(self.0.tenant)
+    }
+
+    fn known_profiles(&self) -> Result<&Arc<[ProfileRow]>, SourceError> {
+        self.0.profiles.get(|| Ok(self.part().profiles()?.into()))
+    }
+
+    /// Whether each series is picked as a whole or not at all, and if so, which are.
+    fn whole_series(&self, profiles: &[ProfileRow], picked: &[u32]) -> Option<Vec<bool>> {
+        let mut missing = vec![0u32; self.part().meta.series.1 as usize];
+        profiles.iter().for_each(|profile| missing[profile.series as usize] += 1);
+        let mut whole = vec![false; missing.len()];
+        for &place in picked {
+            let series = profiles[place as usize].series as usize;
+            missing[series] -= 1;
+            whole[series] = true;
+        }
+        whole.iter().zip(missing).all(|(&picked, missing)| !picked || missing == 0).then_some(whole)
+    }
+}
+
+impl Source for PartSource {
+    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+        self.0.series.get(|| Ok(self.part().series()?.into())).cloned()
+    }
+    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
+        self.known_profiles().cloned()
+    }
+    fn profile_totals(&self) -> Option<Arc<[i64]>> {
+        // Without them rows are read, and that tells what is wrong.
+        self.0.profile_totals.get(|| Ok(self.part().profile_totals()?.into())).ok().cloned()
+    }
+    fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
+        let profiles = self.known_profiles()?;
+        let ranges = ranges(profiles, picked)?;
+        let totals = match self.whole_series(profiles, picked) {
+            Some(whole) => self.part().whole_totals(|series| whole[series as usize]),
+            None => self.part().totals(&ranges, &self.0.compute),
+        };
+        Ok(totals?)
+    }
+    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
+        let profiles = self.known_profiles()?;
+        let ranges = ranges(profiles, picked)?;
+        let lengths = picked.iter().map(|&place| (place, profiles[place as usize].samples as usize));
+        let mut lengths = lengths.filter(|(_, length)| *length > 0);
+        let mut at = (0, 0);
+        self.part().each_row(&ranges, |mut stacks, mut values| {
+            while !stacks.is_empty() {
+                if at.1 == 0 {
+                    at = lengths.next().unwrap_or((0, stacks.len()));
+                }
+                let count = at.1.min(stacks.len());
+                each(at.0, &stacks[..count], &values[..count]);
+                (stacks, values) = (&stacks[count..], &values[count..]);
+                at.1 -= count;
+            }
+        })?;
+        Ok(())
+    }
+    fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
+        let names = self.0.names.get(|| self.part().names())?;
+        read(&names.dictionary, &names.stacks);
+        Ok(())
+    }
+}
+
+/// Rows of `samples.parquet`, counted within the part, of profiles given by their places, ascending.
+fn ranges(profiles: &[ProfileRow], picked: &[u32]) -> Result<Vec<Range<u64>>, SourceError> {
+    let in_order = picked.is_sorted_by(|left, right| left < right);
+    if !in_order || picked.last().is_some_and(|&last| last as usize >= profiles.len()) {
+        let why =
+            format!("some of the profiles asked for are not among its {}, or out of order", profiles.len());
+        return Err(SourceError::Damaged(why));
+    }
+    let mut picked = picked.iter().peekable();
+    let mut place = 0u32;
+    Ok(Part::rows_of(profiles, |_| {
+        place += 1;
+        picked.next_if(|&&wanted| wanted == place - 1).is_some()
+    }))
+}
+
+/// About how much memory a dictionary takes: its entries, their hashes, and a map from hashes to ids.
+fn bytes_of(Dictionary { symbols, stacks, .. }: &Dictionary) -> usize {
+    const INDEXED: usize = 2 * size_of::<Hash>() + 16;
+    let strings = &symbols.strings;
+    strings.bytes()
+        + strings.len() * (size_of::<usize>() + INDEXED)
+        + size_of_val(symbols.functions())
+        + size_of_val(symbols.mappings())
+        + size_of_val(symbols.locations())
+        + (symbols.functions().len() + symbols.mappings().len() + symbols.locations().len()) * INDEXED
+        + stacks.nodes().len() * 3 * size_of::<u64>()
+        + stacks.len() * (size_of::<u32>() + INDEXED)
+}
+
+/// Made when first asked for. What failed is tried again.
+struct Lazy<T> {
+    value: OnceLock<T>,
+    making: Mutex<()>,
+}
+
+impl<T> Default for Lazy<T> {
+    fn default() -> Self {
+        Lazy { value: OnceLock::new(), making: Mutex::new(()) }
+    }
+}
+
+impl<T> Lazy<T> {
+    fn known(&self) -> Option<&T> {
+        self.value.get()
+    }
+    fn get(&self, make: impl FnOnce() -> Result<T, BlockError>) -> Result<&T, SourceError> {
+        if let Some(known) = self.known() {
+            return Ok(known);
+        }
+        // One makes it, the others wait for that.
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.known() {
+            Some(known) => Ok(known),
+            None => {
+                let made = make()?;
+                Ok(self.value.get_or_init(|| made))
+            }
+        }
+    }
+}

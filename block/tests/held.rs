@@ -1,0 +1,364 @@
+//! Blocks of profiles in memory, and their parts as sources: both say what the memory said.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use athanor_block::{
+    Block, Builder, EachRow, Folder, Held, HeldRow, MemoryFolder, Part, PartSource, Request, write_held,
+};
+use athanor_chassis::compute::Compute;
+use athanor_profile::pprof::{Limits, encode};
+use athanor_profile::series::{ProfileRow, Series};
+use athanor_profile::source::{EachRows, MemorySource, ReadNames, Source, SourceError};
+use athanor_profile::tree::Tree;
+use athanor_profile::{Dictionary, Labels, Profile, ValueType, generate};
+use proptest::prelude::*;
+
+/// Profiles without requests.
+struct Plain(MemorySource);
+
+impl Source for Plain {
+    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+        self.0.series()
+    }
+    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
+        self.0.profiles()
+    }
+    fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
+        self.0.totals(picked)
+    }
+    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
+        self.0.rows(picked, each)
+    }
+    fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
+        self.0.names(read)
+    }
+}
+
+impl Held for Plain {
+    fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
+        self.rows(picked, &mut |place, stacks, values| {
+            for (&stack, &value) in stacks.iter().zip(values) {
+                each(place, HeldRow { stack, value, ..HeldRow::default() });
+            }
+        })
+    }
+}
+
+fn input(number: usize, seed: u64) -> (Labels, Profile) {
+    let mut profile = generate::arbitrary(seed);
+    profile.header.time_nanos = 1_700_000_000_000_000_000 + number as i64;
+    let service = ("service_name".into(), format!("service-{}", number * 7 % 3));
+    (Labels::new([("pod".into(), format!("pod-{}", number % 2)), service]), profile)
+}
+
+fn memory(seeds: &[u64]) -> Plain {
+    let mut source = MemorySource::default();
+    for (number, &seed) in seeds.iter().enumerate() {
+        let (labels, profile) = input(number, seed);
+        source.add(&labels, &profile, number as u128);
+    }
+    Plain(source)
+}
+
+fn written(parts: &[(&str, &dyn Held)]) -> Block {
+    let folder = MemoryFolder::default();
+    write_held(&folder, "held", parts.iter().copied()).unwrap();
+    let block = Block::open(Arc::new(folder)).unwrap();
+    block.verify(|_| {}).unwrap();
+    block
+}
+
+fn source(block: &Block, tenant: &str, threads: usize) -> PartSource {
+    let compute =
+        NonZeroUsize::new(threads).map_or(Compute::inline(), |threads| Compute::threads(threads, 1).unwrap());
+    PartSource::new(Arc::new(block.clone()), tenant, compute).unwrap()
+}
+
+/// Sums by the names of stacks.
+type Sums = BTreeMap<Vec<String>, i64>;
+
+fn named(source: &dyn Source, totals: &[i64]) -> Sums {
+    let mut sums = Sums::new();
+    let mut read = |dictionary: &Dictionary, stacks: &[u32]| {
+        for (place, &total) in totals.iter().enumerate().filter(|(_, total)| **total != 0) {
+            let symbols = &dictionary.symbols;
+            let path = dictionary.stacks.locations(stacks[place]);
+            let names = path.flat_map(|location| {
+                let lines = symbols.lines(location).iter();
+                let names = lines.map(|line| symbols.function_name(line.function).to_owned());
+                names.chain([symbols.address_name(location)]).collect::<Vec<_>>()
+            });
+            let sum = sums.entry(names.collect()).or_default();
+            *sum = sum.wrapping_add(total);
+        }
+    };
+    source.names(&mut read).unwrap();
+    sums.retain(|_, sum| *sum != 0);
+    sums
+}
+
+/// All there is by series, time and what a profile says of itself: sums by stack.
+fn contents(source: &dyn Source) -> BTreeMap<(Series, i64, i64, i64), Sums> {
+    let (series, profiles) = (source.series().unwrap(), source.profiles().unwrap());
+    let mut contents = BTreeMap::new();
+    for (place, row) in (0u32..).zip(profiles.iter()).filter(|(_, row)| row.samples > 0) {
+        let key = (series[row.series as usize].clone(), row.time, row.duration, row.period);
+        let of_key: &mut Sums = contents.entry(key).or_default();
+        for (stack, sum) in named(source, &source.totals(&[place]).unwrap()) {
+            let total = of_key.entry(stack).or_default();
+            *total = total.wrapping_add(sum);
+        }
+    }
+    contents.values_mut().for_each(|sums| sums.retain(|_, sum| *sum != 0));
+    contents
+}
+
+fn by_place(source: &dyn Source, picked: &[u32]) -> Vec<(u32, Vec<i64>)> {
+    let mut rows: Vec<(u32, Vec<i64>)> = Vec::new();
+    let stacks = source.totals(&[]).unwrap().len();
+    let mut add = |place: u32, of: &[u32], values: &[i64]| {
+        if rows.last().is_none_or(|last| last.0 != place) {
+            rows.push((place, vec![0; stacks]));
+        }
+        let totals = &mut rows.last_mut().unwrap().1;
+        of.iter().zip(values).for_each(|(&stack, &value)| {
+            totals[stack as usize] = totals[stack as usize].wrapping_add(value);
+        });
+    };
+    source.rows(picked, &mut add).unwrap();
+    rows
+}
+
+fn tree(source: &dyn Source, totals: &[i64]) -> Tree {
+    let mut tree = Tree::default();
+    let mut read = |dictionary: &Dictionary, stacks: &[u32]| {
+        let mut by_stack = vec![0i64; dictionary.stacks.len()];
+        for (&stack, total) in stacks.iter().zip(totals) {
+            by_stack[stack as usize] = by_stack[stack as usize].wrapping_add(*total);
+        }
+        tree = Tree::from_totals(dictionary, &by_stack);
+    };
+    source.names(&mut read).unwrap();
+    tree
+}
+
+#[test]
+fn profiles_in_memory_make_the_block_that_their_pprofs_make() {
+    let seeds: Vec<u64> = (0..24).collect();
+    let held = memory(&seeds);
+    let block = written(&[("acme", &held), ("globex", &held)]);
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
+    let mut builder = Builder::new("built", Limits::default(), 1 << 30, &mut scratch);
+    for (number, &seed) in seeds.iter().enumerate() {
+        let (labels, profile) = input(number, seed);
+        builder.add_pprof("acme", &labels, &encode(&profile)).unwrap();
+    }
+    let folder = MemoryFolder::default();
+    builder.finish(&folder).unwrap();
+    let built = Block::open(Arc::new(folder)).unwrap();
+    let expected = contents(&source(&built, "acme", 0));
+    assert!(expected.len() > 20);
+    assert_eq!(contents(&source(&block, "acme", 0)), expected);
+    assert_eq!(contents(&source(&block, "globex", 2)), expected);
+    let profiles = block.part("acme").unwrap().profiles().unwrap();
+    assert!(profiles.iter().all(|row| row.samples > 0), "profiles without rows are left out");
+    assert!(profiles.is_sorted_by_key(ProfileRow::order));
+}
+
+#[test]
+fn tenants_without_rows_are_left_out_and_others_come_in_order() {
+    let (held, empty) = (memory(&[1, 2]), Plain(MemorySource::default()));
+    let block = written(&[("acme", &empty), ("globex", &held)]);
+    let tenants: Vec<&str> = block.meta().tenants.iter().map(|part| part.tenant.as_str()).collect();
+    assert_eq!(tenants, ["globex"]);
+    let folder = MemoryFolder::default();
+    let parts: [(&str, &dyn Held); 2] = [("b", &held), ("a", &held)];
+    let error = write_held(&folder, "held", parts.into_iter()).unwrap_err();
+    assert!(error.to_string().contains(r#"tenant "a" comes after"#), "{error}");
+}
+
+#[test]
+fn damage_is_told_and_what_failed_is_tried_again() {
+    let folder = MemoryFolder::default();
+    let held = memory(&[3, 4, 5]);
+    write_held(&folder, "held", [("acme", &held as &dyn Held)].into_iter()).unwrap();
+    let block = Block::open(Arc::new(folder.clone())).unwrap();
+    let part = source(&block, "acme", 0);
+    folder.tamper("profiles.parquet", |bytes| bytes[9] ^= 4);
+    let error = part.profiles().unwrap_err();
+    assert!(
+        error.to_string().starts_with("stored profiles are damaged: profiles.parquet is damaged"),
+        "{error}"
+    );
+    assert!(part.profile_totals().is_none());
+    folder.tamper("profiles.parquet", |bytes| bytes[9] ^= 4);
+    let count = part.profiles().unwrap().len() as u32;
+    for picked in [vec![count], vec![1, 0], vec![0, 0]] {
+        assert!(matches!(part.totals(&picked), Err(SourceError::Damaged(_))), "{picked:?}");
+    }
+    let before = part.bytes();
+    part.names(&mut |_, _| {}).unwrap();
+    assert!(part.bytes() > before, "what is kept is counted");
+    assert!(PartSource::new(Arc::new(block), "globex", Compute::inline()).is_err());
+}
+
+/// Profiles in any order, whose stacks are not those of the dictionary, with requests.
+#[derive(Debug)]
+struct Loose {
+    stacks: Vec<u32>,
+    dictionary: Dictionary,
+    series: Vec<Series>,
+    profiles: Vec<ProfileRow>,
+    rows: Vec<Vec<HeldRow>>,
+}
+
+impl Source for Loose {
+    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+        Ok(self.series.as_slice().into())
+    }
+    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
+        Ok(self.profiles.as_slice().into())
+    }
+    fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
+        let mut totals = vec![0i64; self.stacks.len()];
+        self.each_row(picked, &mut |_, row| {
+            totals[row.stack as usize] = totals[row.stack as usize].wrapping_add(row.value);
+        })?;
+        Ok(totals)
+    }
+    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
+        self.each_row(picked, &mut |place, row| each(place, &[row.stack], &[row.value]))
+    }
+    fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
+        read(&self.dictionary, &self.stacks);
+        Ok(())
+    }
+}
+
+impl Held for Loose {
+    fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
+        for &place in picked {
+            self.rows[place as usize].iter().for_each(|row| each(place, *row));
+        }
+        Ok(())
+    }
+}
+
+const STACKS: u32 = 12;
+
+fn loose() -> impl Strategy<Value = Loose> {
+    let row = (0..STACKS, 0u64..3, 0u128..3, any::<i64>());
+    let row = row.prop_map(|(stack, span, trace, value)| HeldRow { stack, span, trace, value });
+    let profile = (0u32..4, 0i64..5, 0u128..40, prop::collection::vec(row, 0..12));
+    prop::collection::vec(profile, 0..30).prop_map(|all| {
+        let mut dictionary = Dictionary::default();
+        let stack = |number: u32| format!("main;f{};g{number}", number % 3);
+        let stacks = (0..STACKS).rev().map(|number| dictionary.named_stack(stack(number / 2).split(';')));
+        let mut held =
+            Loose { stacks: stacks.collect(), dictionary, series: vec![], profiles: vec![], rows: vec![] };
+        for number in [3, 1, 0, 2] {
+            let labels = Labels::new([("service_name".into(), format!("s{number}"))]);
+            held.series.push(Series::new(labels, ValueType::new("cpu", "ns"), ValueType::default()));
+        }
+        let mut known: BTreeMap<(u32, u128), (i64, Vec<HeldRow>)> = BTreeMap::new();
+        for (series, time, id, rows) in all {
+            // Equal ids in a series are repeats.
+            let (time, rows) = known.entry((series, id)).or_insert((time, rows)).clone();
+            held.profiles.push(ProfileRow {
+                series,
+                time,
+                id,
+                samples: rows.len() as u32,
+                ..ProfileRow::default()
+            });
+            held.rows.push(rows);
+        }
+        held
+    })
+}
+
+type ByRequest = BTreeMap<(String, u64, u128, Vec<String>), i64>;
+
+fn naive(held: &Loose) -> ByRequest {
+    let mut sums = ByRequest::new();
+    let mut seen = std::collections::HashSet::new();
+    for (row, rows) in held.profiles.iter().zip(&held.rows) {
+        if !seen.insert((row.series, row.id)) {
+            continue;
+        }
+        for of in rows {
+            let mut one = vec![0; STACKS as usize];
+            one[of.stack as usize] = 1;
+            let stack = named(held, &one).into_keys().next().unwrap();
+            let service = held.series[row.series as usize].service().to_owned();
+            let sum = sums.entry((service, of.span, of.trace, stack)).or_default();
+            *sum = sum.wrapping_add(of.value);
+        }
+    }
+    sums.retain(|_, sum| *sum != 0);
+    sums
+}
+
+fn stored(block: &Block) -> ByRequest {
+    let mut sums = ByRequest::new();
+    let Ok(part) = block.part("acme") else { return sums };
+    let (series, profiles) = (part.series().unwrap(), part.profiles().unwrap());
+    let source = source(block, "acme", 0);
+    for (place, of) in (0u32..).zip(&series) {
+        let ranges = Part::rows_of(&profiles, |profile| profile.series == place);
+        for (span, trace) in (0..9).map(|number| (number / 3, u128::from(number % 3))) {
+            let wanted = |request| request == Request { span, trace };
+            let totals = part.totals_of_requests(&ranges, &Compute::inline(), wanted).unwrap();
+            for (stack, sum) in named(&source, &totals) {
+                sums.insert((of.service().to_owned(), span, trace, stack), sum);
+            }
+        }
+    }
+    sums
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn whatever_is_held_adds_up_as_naively(held in loose()) {
+        prop_assert_eq!(stored(&written(&[("acme", &held)])), naive(&held));
+    }
+
+    #[test]
+    fn a_part_answers_as_the_memory_does(
+        seeds in prop::collection::vec(0u64..500, 1..8),
+        picks in prop::collection::vec(prop::sample::select(vec![0, 1, 4]), 64),
+        whole in any::<bool>(),
+    ) {
+        // The first has rows, so that there is a part.
+        let held = memory(&[&[0], &*seeds].concat());
+        let part = source(&written(&[("acme", &held)]), "acme", 0);
+        let (theirs, ours) = (held.profiles().unwrap(), part.profiles().unwrap());
+        let (series, of_part) = (held.series().unwrap(), part.series().unwrap());
+        let is_picked = |row: &ProfileRow| {
+            let of = if whole { row.series as u128 } else { row.id };
+            row.samples > 0 && picks[(of % 64) as usize] > 0
+        };
+        let picked: Vec<u32> = (0..).zip(theirs.iter()).filter(|(_, row)| is_picked(row)).map(|(at, _)| at).collect();
+        let of = |row: &ProfileRow, series: &[Series]| (series[row.series as usize].clone(), row.id);
+        let place = |place: u32| {
+            let wanted = of(&theirs[place as usize], &series);
+            ours.iter().position(|row| of(row, &of_part) == wanted).unwrap() as u32
+        };
+        let places: BTreeMap<u32, u32> = picked.iter().map(|&of| (place(of), of)).collect();
+        let in_part: Vec<u32> = places.keys().copied().collect();
+        let (totals, expected) = (part.totals(&in_part).unwrap(), held.totals(&picked).unwrap());
+        prop_assert_eq!(named(&part, &totals), named(&held, &expected));
+        prop_assert_eq!(tree(&part, &totals), tree(&held, &expected));
+        let (rows, of_profiles) = (by_place(&part, &in_part), part.profile_totals().unwrap());
+        prop_assert_eq!(rows.len(), picked.len());
+        for (place, totals) in rows {
+            let sum = totals.iter().fold(0i64, |sum, &value| sum.wrapping_add(value));
+            prop_assert_eq!(of_profiles[place as usize], sum);
+            prop_assert_eq!(named(&part, &totals), named(&held, &held.totals(&[places[&place]]).unwrap()));
+        }
+    }
+}
