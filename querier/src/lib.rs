@@ -19,6 +19,7 @@ use async_trait::async_trait;
 use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId};
 use athanor_profile::Source;
 use athanor_query::{Ask, AskError, Partial, TimeRange, run};
+use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 
 mod check;
@@ -86,11 +87,14 @@ impl Querier {
         let merged = Arc::new(Mutex::new(None));
         // One more job than there are threads: none waits for the next one to be handed in.
         let width = self.deps.compute.width() + 1;
-        futures::stream::iter(sources)
-            .map(|source| {
-                let (ask, merged) = (Arc::clone(&ask), Arc::clone(&merged));
-                self.compute(move || answer_into(&merged, &ask, source.as_ref()))
-            })
+        let jobs =
+            sources.into_iter().map(|source| -> BoxFuture<'static, Result<Result<(), AskError>, Status>> {
+                let (ask, merged, compute) =
+                    (Arc::clone(&ask), Arc::clone(&merged), self.deps.compute.clone());
+                let job = move || answer_into(&merged, &ask, source.as_ref());
+                Box::pin(async move { compute.run(job).await.map_err(|error| Status::of(&error)) })
+            });
+        futures::stream::iter(jobs.collect::<Vec<_>>())
             .buffer_unordered(width)
             .try_for_each(|answered| async { answered.map_err(|error| Status::of(&error)) })
             .await?;

@@ -18,6 +18,7 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  athanor serve                                    a server on port 4040 that keeps all in ./athanor-data
   athanor top examples/checkout.pb.gz              the functions that cost most
   athanor flamegraph examples/checkout.pb.gz       a flame graph in the terminal
   athanor top *.pb.gz --focus main.main            many files as one; who calls it, what it calls
@@ -55,6 +56,12 @@ pub enum Color {
 
 #[derive(Subcommand)]
 pub enum Command {
+    /// Run the server: takes profiles, keeps them, answers queries
+    Serve(Serve),
+    /// Print the settings that `serve` would run with, and where each comes from
+    Config(Settings),
+    /// Cut what a running server holds in memory into blocks now
+    Cut(Settings),
     /// List the functions that cost most, as `go tool pprof -top` does
     Top(Top),
     /// Draw a flame graph in the terminal
@@ -69,6 +76,41 @@ pub enum Command {
     Block(Block),
     /// What serves the development of Athanor itself
     Dev(Dev),
+}
+
+/// How to run a server.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  athanor serve\n  athanor serve --data /var/lib/athanor --listen 0.0.0.0:4040\n  athanor serve --config athanor.yaml --set ingester.cut.max_age=30s\n\nEvery setting can be in the file, in the environment (ATHANOR_INGESTER__CUT__MAX_AGE=30s) or in --set;\nlater ones win. `athanor config` lists all of them with their defaults."
+)]
+pub struct Serve {
+    /// Which roles this process has; `all` is a whole system of one node
+    #[arg(long, default_value = "all", value_name = "ROLES")]
+    pub target: Target,
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Target {
+    All,
+}
+
+/// Where settings come from.
+#[derive(Args)]
+pub struct Settings {
+    /// A YAML file with settings
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The folder for everything that the server keeps [default: athanor-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<String>,
+    /// Where clients connect [default: 127.0.0.1:4040]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    /// One setting, such as limits.reject_older_than=0s; may be given often
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
 }
 
 /// Which profiles.

@@ -18,6 +18,7 @@ mod failure;
 mod input;
 mod output;
 mod progress;
+mod serve;
 mod views;
 
 use std::process::ExitCode;
@@ -51,6 +52,9 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Status> {
     let output = output::Output::new(&cli.shown);
     match cli.command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Config(settings) => serve::show(&settings, &output),
+        Command::Cut(settings) => serve::cut(&settings, &output),
         Command::Top(args) => views::top(&args, &output),
         Command::Flamegraph(args) => views::flamegraph(&args, &output),
         Command::Info(args) => views::info(&args, &output),

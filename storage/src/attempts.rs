@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Code, Random};
+use futures::future::BoxFuture;
 use object_store::Error;
 
 use crate::config::Patience;
@@ -18,11 +19,11 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     /// Tries `call`, which is told the number of the attempt, from 1.
-    pub(crate) async fn run<T>(
+    pub(crate) async fn run<'c, T>(
         &self,
         op: &'static str,
         key: &str,
-        call: impl AsyncFn(u32) -> Result<T, Error>,
+        call: impl Fn(u32) -> BoxFuture<'c, Result<T, Error>>,
     ) -> Result<T, StoreError> {
         let Patience { attempts, attempt_timeout, total_timeout, .. } = self.patience;
         let end = self.clock.monotonic() + total_timeout;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use athanor_chassis::{Clock, Random};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
@@ -63,17 +64,20 @@ impl Store {
     pub async fn create(&self, key: &Key, bytes: Bytes) -> Result<(), StoreError> {
         let (_room, path) = self.enter(key).await;
         let objects = self.objects();
-        let attempt = async |attempt: u32| {
-            let options = PutOptions::from(PutMode::Create);
-            match objects.put_opts(&path, bytes.clone().into(), options).await {
-                Ok(_) => Ok(()),
-                Err(error @ Error::AlreadyExists { .. }) if attempt > 1 => {
-                    let there = objects.get(&path).await?;
-                    let same = there.meta.size == bytes.len() as u64 && there.bytes().await? == bytes;
-                    if same { Ok(()) } else { Err(error) }
+        let (path_of, bytes) = (&path, &bytes);
+        let attempt = |attempt: u32| {
+            Box::pin(async move {
+                let options = PutOptions::from(PutMode::Create);
+                match objects.put_opts(path_of, bytes.clone().into(), options).await {
+                    Ok(_) => Ok(()),
+                    Err(error @ Error::AlreadyExists { .. }) if attempt > 1 => {
+                        let there = objects.get(path_of).await?;
+                        let same = there.meta.size == bytes.len() as u64 && there.bytes().await? == *bytes;
+                        if same { Ok(()) } else { Err(error) }
+                    }
+                    Err(error) => Err(error),
                 }
-                Err(error) => Err(error),
-            }
+            }) as BoxFuture<'_, _>
         };
         self.shared.attempts.run("create", path.as_ref(), attempt).await
     }
@@ -81,28 +85,33 @@ impl Store {
     /// Reads a whole object.
     pub async fn get(&self, key: &Key) -> Result<Bytes, StoreError> {
         let (_room, path) = self.enter(key).await;
-        let attempt = async |_| self.objects().get(&path).await?.bytes().await;
+        let (objects, path) = (self.objects(), &path);
+        let attempt = |_| Box::pin(async move { objects.get(path).await?.bytes().await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("get", path.as_ref(), attempt).await
     }
 
     /// Reads part of an object.
     pub async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Bytes, StoreError> {
         let (_room, path) = self.enter(key).await;
-        let attempt = async |_| self.objects().get_range(&path, range.clone()).await;
+        let (objects, path, range) = (self.objects(), &path, &range);
+        let attempt =
+            |_| Box::pin(async move { objects.get_range(path, range.clone()).await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("get range of", path.as_ref(), attempt).await
     }
 
     /// Reads parts of an object, in the order asked for. Parts that lie near each other are fetched together.
     pub async fn get_ranges(&self, key: &Key, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StoreError> {
         let (_room, path) = self.enter(key).await;
-        let attempt = async |_| self.objects().get_ranges(&path, ranges).await;
+        let (objects, path) = (self.objects(), &path);
+        let attempt = |_| Box::pin(async move { objects.get_ranges(path, ranges).await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("get ranges of", path.as_ref(), attempt).await
     }
 
     /// What the bucket says of an object.
     pub async fn head(&self, key: &Key) -> Result<Entry, StoreError> {
         let (_room, path) = self.enter(key).await;
-        let attempt = async |_| self.objects().head(&path).await;
+        let (objects, path) = (self.objects(), &path);
+        let attempt = |_| Box::pin(async move { objects.head(path).await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("head", path.as_ref(), attempt).await.map(Entry::from)
     }
 
@@ -118,15 +127,18 @@ impl Store {
         let prefix = below.to_string();
         let (path, after) = (Path::from(prefix.as_str()), Path::from(after.unwrap_or_default()));
         let ordered = self.shared.bucket.ordered;
-        let attempt = async |_| {
-            let found = self.objects().list_with_offset(Some(&path), &after).map_ok(Entry::from);
-            if ordered {
-                return found.take(limit).try_collect::<Vec<_>>().await;
-            }
-            let mut all: Vec<Entry> = found.try_collect().await?;
-            all.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-            all.truncate(limit);
-            Ok(all)
+        let (objects, path, after) = (self.objects(), &path, &after);
+        let attempt = |_| {
+            Box::pin(async move {
+                let found = objects.list_with_offset(Some(path), after).map_ok(Entry::from);
+                if ordered {
+                    return found.take(limit).try_collect::<Vec<_>>().await;
+                }
+                let mut all: Vec<Entry> = found.try_collect().await?;
+                all.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+                all.truncate(limit);
+                Ok(all)
+            }) as BoxFuture<'_, _>
         };
         self.shared.attempts.run("list", &prefix, attempt).await
     }
@@ -134,9 +146,14 @@ impl Store {
     /// Removes an object. One that does not exist, or no longer, counts as removed.
     pub async fn delete(&self, key: &Key) -> Result<(), StoreError> {
         let (_room, path) = self.enter(key).await;
-        let attempt = async |_| match self.objects().delete(&path).await {
-            Err(Error::NotFound { .. }) => Ok(()),
-            other => other,
+        let (objects, path) = (self.objects(), &path);
+        let attempt = |_| {
+            Box::pin(async move {
+                match objects.delete(path).await {
+                    Err(Error::NotFound { .. }) => Ok(()),
+                    other => other,
+                }
+            }) as BoxFuture<'_, _>
         };
         self.shared.attempts.run("delete", path.as_ref(), attempt).await
     }

@@ -3,12 +3,15 @@
 //! Nearly all of the work is the first step, and many profiles may do it at once. The second looks the stacks up, so it
 //! holds the dictionary; only names that are new to it are copied.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::decode::{Decoded, Decoder};
 use super::inflate::{Inflater, is_compressed};
 use super::{DecodeError, Limits};
 use crate::model::Dictionary;
+use crate::normalise::go_names;
 
 /// A profile that was walked. Its memory is used again for the next one.
 #[derive(Default)]
@@ -19,25 +22,35 @@ pub struct Walk {
     labels: Dictionary,
     sent: Bytes,
     length: usize,
+    /// The plain bytes where names had to be changed in them.
+    changed: Option<Vec<u8>>,
     limits: Limits,
 }
 
 impl Walk {
-    /// Decompresses and walks a profile, and gives its plain length. Its rows name stacks by their number in the file.
+    /// Decompresses a profile, takes shapes out of Go's names and walks it, and gives its plain length. Its rows name stacks by their number in the file.
     pub fn read(&mut self, sent: &Bytes, limits: &Limits) -> Result<usize, DecodeError> {
         let raw = self.inflater.inflate(sent, limits.bytes)?;
         self.length = raw.len();
+        let named = go_names(raw)?;
         self.sent = sent.clone();
         self.limits = *limits;
         self.labels.label_sets = Default::default();
         self.labels.symbols = Default::default();
-        self.decoder.walk(raw, limits, &mut self.labels, &mut self.decoded)?;
+        self.decoder.walk(&named, limits, &mut self.labels, &mut self.decoded)?;
+        self.changed = match named {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(changed) => Some(changed),
+        };
         Ok(self.length)
     }
     /// Has the rows name stacks of a dictionary, which learns those that it does not know.
     pub fn look_up(&mut self, dictionary: &mut Dictionary) -> Result<(), DecodeError> {
-        let compressed = is_compressed(&self.sent);
-        let raw = if compressed { self.inflater.inflated(self.length) } else { &self.sent[..] };
+        let raw = match &self.changed {
+            Some(changed) => changed,
+            None if is_compressed(&self.sent) => self.inflater.inflated(self.length),
+            None => &self.sent[..],
+        };
         self.decoder.look_up(raw, &self.limits, dictionary, &mut self.decoded)
     }
     /// What the walk gave.
@@ -51,5 +64,6 @@ impl Walk {
     /// Lets go of the profile, so that only memory for the next one is held.
     pub fn forget(&mut self) {
         self.sent = Bytes::new();
+        self.changed = None;
     }
 }

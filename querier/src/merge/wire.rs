@@ -100,6 +100,21 @@ impl Querier {
         .await
     }
 
+    /// Merged stacks as a tree, cut to what was asked for: for whoever draws it.
+    pub async fn merged_tree(
+        &self,
+        reader: &Reader,
+        request: SelectMergeStacktracesRequest,
+    ) -> Result<Tree, Status> {
+        let Stacks { selection, call_site, max_nodes, .. } = self.stacks(reader, request)?;
+        let mut tree = self.tree(reader, selection, call_site).await?;
+        self.compute(move || {
+            tree.truncate_with_ties(max_nodes);
+            tree
+        })
+        .await
+    }
+
     /// Merged stacks of spans; of everything if none is named.
     pub async fn select_merge_span_profile(
         &self,

@@ -1,0 +1,225 @@
+//! Cuts: a frozen head becomes a block in the bucket, registered in the catalogue, and the log lets go of it.
+//!
+//! ```text
+//!  freeze ─► build ─► 10 objects, meta.json last ─► register ─► the log says so ─► snapshot, purge
+//! ```
+//!
+//! Each step may fail and be done again: objects have names of their own, registering twice changes nothing, and a
+//! block that was written but not registered does not exist.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_block::{FILES, Folder, Held, META, MemoryFolder, Meta, write_held};
+use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, Refused, ShardEntry, TenantSpan};
+use athanor_chassis::{ByteSize, Clock, Code, Compute, Random, Status, TenantId};
+use athanor_storage::Store;
+use athanor_storage::path::{FileName, Key, Owner};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+
+use crate::entry::Entry;
+use crate::head::Head;
+use crate::shard::Shard;
+
+/// When a head is cut.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CutConfig {
+    /// The oldest that a head with profiles may get. Example: `60s`.
+    #[serde(with = "athanor_chassis::units::duration_text")]
+    pub max_age: Duration,
+    /// The largest that a head may get in memory. Example: `128MiB`.
+    pub max_bytes: ByteSize,
+}
+
+impl Default for CutConfig {
+    fn default() -> Self {
+        Self { max_age: Duration::from_secs(60), max_bytes: ByteSize::mib(128) }
+    }
+}
+
+/// What cutting needs.
+#[derive(Clone)]
+pub struct CutDeps {
+    /// Where blocks are registered.
+    pub catalog: Arc<dyn Catalog>,
+    /// Where their files go.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// Chance.
+    pub random: Random,
+    /// Threads for building blocks.
+    pub compute: Compute,
+}
+
+/// Cuts the heads of one shard.
+pub struct Cutter {
+    config: CutConfig,
+    deps: CutDeps,
+    shard: Arc<Shard>,
+    entry: ShardEntry,
+    asked: Arc<Asked>,
+    watermark: u64,
+}
+
+/// Asks for a cut now, and tells when it is done.
+#[derive(Debug, Default)]
+pub struct Asked {
+    wake: Notify,
+    /// How many cuts were asked for, and how many of those are done.
+    rounds: watch::Sender<(u64, u64)>,
+}
+
+/// How often a head's age and size are looked at.
+const TICK: Duration = Duration::from_millis(500);
+/// Waits between tries while the bucket or the catalogue does not answer.
+const BACKOFF: [Duration; 4] =
+    [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
+
+impl Asked {
+    /// Cuts all that there is and returns when it is registered.
+    pub async fn cut(&self) {
+        let mut rounds = self.rounds.subscribe();
+        let mut mine = 0;
+        self.rounds.send_modify(|(asked, _)| {
+            *asked += 1;
+            mine = *asked;
+        });
+        self.wake.notify_one();
+        // The sender is self, which this call borrows.
+        let _ = rounds.wait_for(|(_, done)| *done >= mine).await;
+    }
+}
+
+impl Cutter {
+    /// For a shard whose log was read; `entry` is what the catalogue says of it.
+    pub fn new(
+        config: CutConfig,
+        deps: CutDeps,
+        shard: Arc<Shard>,
+        entry: ShardEntry,
+        asked: Arc<Asked>,
+    ) -> Self {
+        let watermark = entry.watermark;
+        // A crash may have come between registering and saying so in the log (E14).
+        shard.heads().registered(watermark, deps.clock.monotonic());
+        Self { config, deps, shard, entry, asked, watermark }
+    }
+
+    /// Cuts when it is time, or when asked, until the future is dropped.
+    pub async fn run(mut self) {
+        let mut failures = 0usize;
+        loop {
+            let wait = if failures == 0 { TICK } else { BACKOFF[(failures - 1).min(BACKOFF.len() - 1)] };
+            tokio::select! {
+                () = self.deps.clock.sleep(wait) => {}
+                () = self.asked.wake.notified() => {}
+            }
+            let (asked, done) = *self.asked.rounds.borrow();
+            let due = asked > done || self.is_due();
+            match self.round(due).await {
+                Ok(()) => {
+                    failures = 0;
+                    if asked > done {
+                        self.asked.rounds.send_modify(|(_, done)| *done = (*done).max(asked));
+                    }
+                }
+                Err(status) => {
+                    failures += 1;
+                    tracing::warn!(shard = self.entry.id, failures, error = %status, "cut failed, it will be tried again");
+                }
+            }
+            self.shard.heads().expire(self.deps.clock.monotonic());
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let head = self.shard.heads().current();
+        let age = self.deps.clock.monotonic().saturating_sub(head.born());
+        !head.is_empty() && (age >= self.config.max_age || head.bytes() as u64 >= self.config.max_bytes.get())
+    }
+
+    async fn round(&mut self, freeze: bool) -> Result<(), Status> {
+        if freeze && !self.shard.heads().current().is_empty() {
+            self.shard.freeze().await?;
+        }
+        for head in self.shard.heads().frozen() {
+            self.cut(&head).await?;
+        }
+        Ok(())
+    }
+
+    async fn cut(&mut self, head: &Arc<Head>) -> Result<(), Status> {
+        if head.is_empty() || head.to() <= self.watermark {
+            self.shard.heads().registered(head.to(), self.deps.clock.monotonic());
+            return Ok(());
+        }
+        let id = BlockId::new(self.deps.clock.wall(), &self.deps.random);
+        let building = Arc::clone(head);
+        let built =
+            self.deps.compute.run(move || build(&building, id)).await.map_err(|error| Status::of(&error))?;
+        let (folder, meta) = built.map_err(|error| Status::of(&error))?;
+        upload(&self.deps.store, id, &folder).await?;
+        let entry = BlockEntry {
+            id,
+            shard: self.entry.id,
+            epoch: self.entry.epoch,
+            from: self.watermark,
+            to: head.to(),
+            bytes: meta.bytes(),
+            samples: meta.samples(),
+            tenants: spans(&meta)?,
+        };
+        self.watermark = match self.deps.catalog.register(entry, self.deps.clock.wall()).await {
+            Ok(watermark) => watermark,
+            // Somebody registered this range before us: its rows are where they should be.
+            Err(CatalogError::Refused(Refused::Watermark { watermark, .. })) if watermark >= head.to() => {
+                watermark
+            }
+            Err(error) => return Err(Status::of(&error)),
+        };
+        self.shard.heads().registered(self.watermark, self.deps.clock.monotonic());
+        let cut = Entry::cut(self.watermark, id).into();
+        self.shard.log().propose(cut).await.map_err(|error| Status::of(&error))?;
+        self.shard.log().compact(self.watermark).await.map_err(|error| Status::of(&error))?;
+        tracing::info!(shard = self.entry.id, block = %id, to = self.watermark, bytes = meta.bytes(), samples = meta.samples(), "cut");
+        Ok(())
+    }
+}
+
+fn build(head: &Head, id: BlockId) -> Result<(MemoryFolder, Meta), athanor_block::BlockError> {
+    let folder = MemoryFolder::default();
+    let views = head.views();
+    let meta = write_held(
+        &folder,
+        &id.to_string(),
+        views.iter().map(|(tenant, view)| (tenant.as_str(), view as &dyn Held)),
+    )?;
+    Ok((folder, meta))
+}
+
+/// Writes all files, the one that says what they are last.
+async fn upload(store: &Store, id: BlockId, folder: &MemoryFolder) -> Result<(), Status> {
+    for file in FILES.into_iter().chain([META]) {
+        let read =
+            |error: std::io::Error| Status::new(Code::Internal, format!("{file} of a new block: {error}"));
+        let length = folder.length(file).map_err(read)?;
+        let bytes = folder.read(file, 0, length as usize).map_err(read)?;
+        let name = FileName::new(file).map_err(|error| Status::of(&error))?;
+        let key = Key::Block { owner: Owner::Shared, block: id.number(), file: name };
+        store.create(&key, bytes).await.map_err(|error| Status::of(&error))?;
+    }
+    Ok(())
+}
+
+fn spans(meta: &Meta) -> Result<Vec<TenantSpan>, Status> {
+    let span = |part: &athanor_block::TenantMeta| {
+        let tenant: TenantId =
+            part.tenant.parse().map_err(|error: athanor_chassis::tenant::TenantError| Status::of(&error))?;
+        let (min_time, max_time) = (part.min_time, part.max_time);
+        Ok(TenantSpan { tenant, min_time, max_time, profiles: u64::from(part.profiles.1) })
+    };
+    meta.tenants.iter().map(span).collect()
+}

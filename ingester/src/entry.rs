@@ -1,0 +1,308 @@
+//! What a shard's log says: batches of profiles, and cuts.
+//!
+//! ```text
+//!  batch   kind token stamp window fresh │ uploads: ids │ tenants: names, series │ records: rows
+//!                    what a follower reads ┘
+//!  cut     kind to block
+//! ```
+//!
+//! A batch says only the names that its *generation* has not said yet: whoever has read the log from the generation's
+//! first entry knows all ids. A cut freezes whole generations, so what is left of a log begins with a *fresh* one.
+
+use std::ops::Range;
+
+use athanor_catalog::BlockId;
+use athanor_profile::hash::Hash;
+use athanor_profile::packed::{PackedError, Unpacker, put, put_bytes, put_signed};
+use athanor_profile::series::Series;
+use athanor_profile::{Labels, ValueType};
+
+const BATCH: u8 = 1;
+const CUT: u8 = 2;
+/// Most tenants, labels or the like that one entry is believed to have before their bytes were seen.
+const RESERVE: usize = 1024;
+
+/// Profiles that are committed together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Tells the proposer its own batch from others.
+    pub token: u64,
+    /// The log's own time, nanoseconds (E10).
+    pub stamp: u64,
+    /// How long ids are remembered, nanoseconds (E11).
+    pub window: u64,
+    /// Whether a generation begins here.
+    pub fresh: bool,
+    /// What the batch says of each tenant.
+    pub tenants: Vec<TenantPart>,
+    /// The uploads, in the order of arrival.
+    pub uploads: Vec<Admitted>,
+    /// Packed rows of all records.
+    pub rows: Vec<u8>,
+}
+
+/// What a batch says of a tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantPart {
+    /// Its name.
+    pub tenant: String,
+    /// What its dictionary learnt, as [`athanor_profile::growth`] writes it.
+    pub names: Vec<u8>,
+    /// Its new series, in the order of their ids.
+    pub series: Vec<Series>,
+}
+
+/// One upload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admitted {
+    /// Place in [`Batch::tenants`].
+    pub tenant: u32,
+    /// Its records.
+    pub records: Vec<Record>,
+}
+
+/// One profile of one series.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Its id (E2).
+    pub id: Hash,
+    /// The series' id within the tenant and generation.
+    pub series: u32,
+    /// When it was taken, Unix nanoseconds.
+    pub time: i64,
+    /// How long it took.
+    pub duration: i64,
+    /// What lay between two samples.
+    pub period: i64,
+    /// How many rows it has.
+    pub samples: u32,
+    /// Where they lie in [`Batch::rows`].
+    pub rows: Range<usize>,
+}
+
+/// One entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Profiles.
+    Batch(Batch),
+    /// Everything up to an index lies in registered blocks.
+    Cut {
+        /// The index.
+        to: u64,
+        /// The last of the blocks.
+        block: BlockId,
+    },
+}
+
+/// The part of a batch that every member reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// See [`Batch::token`].
+    pub token: u64,
+    /// See [`Batch::stamp`].
+    pub stamp: u64,
+    /// See [`Batch::window`].
+    pub window: u64,
+    /// See [`Batch::fresh`].
+    pub fresh: bool,
+    /// The ids of the records of each upload.
+    pub uploads: Vec<Vec<Hash>>,
+}
+
+impl Entry {
+    /// The bytes of a cut.
+    pub fn cut(to: u64, block: BlockId) -> Vec<u8> {
+        let mut out = vec![CUT];
+        put(&mut out, to);
+        out.extend_from_slice(&block.number().to_le_bytes());
+        out
+    }
+
+    /// What an entry says.
+    pub fn decode(bytes: &[u8]) -> Result<Self, PackedError> {
+        let mut unpacker = Unpacker::new(bytes);
+        match unpacker.take(1)?[0] {
+            BATCH => {
+                let head = Head::read(&mut unpacker)?;
+                Batch::read(head, &mut unpacker).map(Entry::Batch)
+            }
+            CUT => {
+                let to = unpacker.number()?;
+                Ok(Entry::Cut { to, block: BlockId::from_number(id(&mut unpacker)?) })
+            }
+            _ => Err(unpacker.wrong("an entry of a kind that this version does not know")),
+        }
+    }
+
+    /// The head of a batch; none for another entry.
+    pub fn head(bytes: &[u8]) -> Result<Option<Head>, PackedError> {
+        let mut unpacker = Unpacker::new(bytes);
+        match unpacker.take(1)?[0] {
+            BATCH => Head::read(&mut unpacker).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn id(unpacker: &mut Unpacker<'_>) -> Result<Hash, PackedError> {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(unpacker.take(16)?);
+    Ok(Hash::from_le_bytes(bytes))
+}
+
+impl Head {
+    fn read(unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
+        let (token, stamp, window) = (unpacker.number()?, unpacker.number()?, unpacker.number()?);
+        let mut head = Head { token, stamp, window, fresh: unpacker.take(1)?[0] == 1, uploads: Vec::new() };
+        for _ in 0..unpacker.count()? {
+            let ids = (0..unpacker.count()?).map(|_| id(unpacker)).collect::<Result<_, _>>()?;
+            head.uploads.push(ids);
+        }
+        Ok(head)
+    }
+}
+
+impl Batch {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.rows.len() + 4096);
+        out.push(BATCH);
+        [self.token, self.stamp, self.window].into_iter().for_each(|number| put(&mut out, number));
+        out.push(u8::from(self.fresh));
+        put(&mut out, self.uploads.len() as u64);
+        for upload in &self.uploads {
+            put(&mut out, upload.records.len() as u64);
+            upload.records.iter().for_each(|record| out.extend_from_slice(&record.id.to_le_bytes()));
+        }
+        put(&mut out, self.tenants.len() as u64);
+        for part in &self.tenants {
+            put_bytes(&mut out, part.tenant.as_bytes());
+            put_bytes(&mut out, &part.names);
+            put(&mut out, part.series.len() as u64);
+            part.series.iter().for_each(|series| put_series(&mut out, series));
+        }
+        for upload in &self.uploads {
+            put(&mut out, u64::from(upload.tenant));
+            for record in &upload.records {
+                put(&mut out, u64::from(record.series));
+                [record.time, record.duration, record.period]
+                    .into_iter()
+                    .for_each(|number| put_signed(&mut out, number));
+                put(&mut out, u64::from(record.samples));
+                put_bytes(&mut out, &self.rows[record.rows.clone()]);
+            }
+        }
+        out
+    }
+
+    fn read(head: Head, unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
+        let Head { token, stamp, window, fresh, uploads: ids } = head;
+        let mut batch = Batch { token, stamp, window, fresh, ..Batch::default() };
+        for _ in 0..unpacker.count()? {
+            let tenant = unpacker.text()?.to_owned();
+            let names = unpacker.bytes()?.to_vec();
+            let count = unpacker.count()?;
+            let mut series = Vec::with_capacity(count.min(RESERVE));
+            for _ in 0..count {
+                series.push(read_series(unpacker)?);
+            }
+            batch.tenants.push(TenantPart { tenant, names, series });
+        }
+        for ids in ids {
+            let wrong = unpacker.wrong("a tenant that the batch does not have");
+            let tenant = unpacker.small()?;
+            if tenant as usize >= batch.tenants.len() {
+                return Err(wrong);
+            }
+            let mut records = Vec::with_capacity(ids.len().min(RESERVE));
+            for id in ids {
+                records.push(batch.read_record(id, unpacker)?);
+            }
+            batch.uploads.push(Admitted { tenant, records });
+        }
+        if unpacker.is_done() { Ok(batch) } else { Err(unpacker.wrong("bytes after the end")) }
+    }
+
+    fn read_record(&mut self, id: Hash, unpacker: &mut Unpacker<'_>) -> Result<Record, PackedError> {
+        let series = unpacker.small()?;
+        let (time, duration, period) = (unpacker.signed()?, unpacker.signed()?, unpacker.signed()?);
+        let samples = unpacker.small()?;
+        let start = self.rows.len();
+        self.rows.extend_from_slice(unpacker.bytes()?);
+        Ok(Record { id, series, time, duration, period, samples, rows: start..self.rows.len() })
+    }
+}
+
+fn put_series(out: &mut Vec<u8>, series: &Series) {
+    put(out, series.labels().len() as u64);
+    for (name, value) in series.labels().iter() {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value.as_bytes());
+    }
+    for value_type in [&series.value_type, &series.period_type] {
+        put_bytes(out, value_type.kind.as_bytes());
+        put_bytes(out, value_type.unit.as_bytes());
+    }
+}
+
+fn read_series(unpacker: &mut Unpacker<'_>) -> Result<Series, PackedError> {
+    let mut labels = Vec::new();
+    for _ in 0..unpacker.count()? {
+        labels.push((unpacker.text()?.to_owned(), unpacker.text()?.to_owned()));
+    }
+    let mut value_type = || -> Result<ValueType, PackedError> {
+        Ok(ValueType { kind: unpacker.text()?.to_owned(), unit: unpacker.text()?.to_owned() })
+    };
+    let (value, period) = (value_type()?, value_type()?);
+    Ok(Series::new(Labels::new(labels), value, period))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch() -> Batch {
+        let labels = Labels::new([("service_name".to_owned(), "größe".to_owned())]);
+        let series = Series::new(labels, ValueType::new("cpu", "nanoseconds"), ValueType::default());
+        let record = |id, rows| Record { id, series: 0, time: -5, duration: 7, period: 9, samples: 2, rows };
+        Batch {
+            token: u64::MAX,
+            stamp: 11,
+            window: 12,
+            fresh: true,
+            tenants: vec![TenantPart { tenant: "acme".into(), names: vec![1, 2], series: vec![series] }],
+            uploads: vec![Admitted { tenant: 0, records: vec![record(1, 0..2), record(u128::MAX, 2..5)] }],
+            rows: vec![1, 2, 3, 4, 5],
+        }
+    }
+
+    #[test]
+    fn a_batch_comes_back_as_it_was() {
+        let bytes = batch().encode();
+        assert_eq!(Entry::decode(&bytes), Ok(Entry::Batch(batch())));
+        let head = Entry::head(&bytes).unwrap().unwrap();
+        assert_eq!((head.stamp, head.fresh, head.uploads), (11, true, vec![vec![1, u128::MAX]]));
+    }
+
+    #[test]
+    fn a_cut_comes_back_as_it_was() {
+        let bytes = Entry::cut(300, BlockId::from_number(7));
+        assert_eq!(Entry::decode(&bytes), Ok(Entry::Cut { to: 300, block: BlockId::from_number(7) }));
+        assert_eq!(Entry::head(&bytes), Ok(None));
+    }
+
+    #[test]
+    fn other_bytes_are_refused_or_read() {
+        let bytes = batch().encode();
+        for cut in 0..bytes.len() {
+            assert!(Entry::decode(&bytes[..cut]).is_err());
+        }
+        for place in 0..bytes.len() {
+            for flip in [1, 0x80, 0xff] {
+                let mut bad = bytes.clone();
+                bad[place] ^= flip;
+                let _ = Entry::decode(&bad);
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The head: recent rows in memory, queryable, by tenant.
+//!
+//! A head is one generation of a shard's log. Its dictionaries only grow, its profiles are only added: so whoever
+//! looks remembers how many profiles there were and needs no lock in between.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use athanor_block::{EachRow, Held, HeldRow};
+use athanor_chassis::TenantId;
+use athanor_profile::Dictionary;
+use athanor_profile::growth::{self, Mark};
+use athanor_profile::packed::{PackedError, Unpacker};
+use athanor_profile::series::{ProfileRow, Series};
+use athanor_profile::source::{EachRows, ReadNames, Source, SourceError};
+
+use crate::entry::{Admitted, Batch, TenantPart};
+use crate::rows;
+
+/// Packed rows lie in pieces of this size, so that a head grows without copying.
+const PIECE: usize = 1 << 20;
+/// What a profile takes beside its rows.
+const OVERHEAD: usize = size_of::<ProfileRow>() + size_of::<Place>();
+
+/// One generation of a shard's log.
+#[derive(Debug)]
+pub struct Head {
+    /// The index before its first entry.
+    from: AtomicU64,
+    /// The index of its last applied entry.
+    to: AtomicU64,
+    /// When it began, by the node's monotonic clock.
+    born: Duration,
+    bytes: AtomicUsize,
+    tenants: RwLock<BTreeMap<TenantId, Arc<RwLock<Rows>>>>,
+}
+
+/// One tenant's rows.
+#[derive(Debug, Default)]
+pub struct Rows {
+    /// The names.
+    pub dictionary: Dictionary,
+    /// How much of the dictionary the log has said.
+    said: Mark,
+    series: Vec<Series>,
+    series_ids: HashMap<Series, u32>,
+    series_said: usize,
+    profiles: Vec<ProfileRow>,
+    places: Vec<Place>,
+    pieces: Vec<Vec<u8>>,
+}
+
+/// Where a profile's packed rows lie.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    piece: u32,
+    offset: u32,
+    length: u32,
+}
+
+/// A tenant's rows in a head, as they were when it was asked for.
+#[derive(Clone, Debug)]
+pub struct View {
+    rows: Arc<RwLock<Rows>>,
+    profiles: usize,
+}
+
+impl Head {
+    /// An empty one, after an index of the log.
+    pub fn new(from: u64, born: Duration) -> Self {
+        Self {
+            from: AtomicU64::new(from),
+            to: AtomicU64::new(from),
+            born,
+            bytes: AtomicUsize::new(0),
+            tenants: RwLock::default(),
+        }
+    }
+    /// The index before its first entry.
+    pub fn from(&self) -> u64 {
+        self.from.load(Ordering::Acquire)
+    }
+    /// The index of its last applied entry.
+    pub fn to(&self) -> u64 {
+        self.to.load(Ordering::Acquire)
+    }
+    /// When it began.
+    pub fn born(&self) -> Duration {
+        self.born
+    }
+    /// About how much memory its profiles take.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+    /// Says where the head before it ended.
+    pub(crate) fn begin_after(&self, index: u64) {
+        self.from.store(index, Ordering::Release);
+        self.to.fetch_max(index, Ordering::AcqRel);
+    }
+    /// Whether it holds no profile.
+    pub fn is_empty(&self) -> bool {
+        self.bytes() == 0
+    }
+    /// A tenant's rows, made if there are none.
+    pub fn rows(&self, tenant: &TenantId) -> Arc<RwLock<Rows>> {
+        if let Some(rows) = read(&self.tenants).get(tenant) {
+            return Arc::clone(rows);
+        }
+        Arc::clone(write(&self.tenants).entry(tenant.clone()).or_default())
+    }
+    /// What there is of a tenant now.
+    pub fn view(&self, tenant: &TenantId) -> Option<View> {
+        let rows = read(&self.tenants).get(tenant).map(Arc::clone)?;
+        let profiles = read(&rows).profiles.len();
+        (profiles > 0).then_some(View { rows, profiles })
+    }
+    /// What there is of every tenant now.
+    pub fn views(&self) -> Vec<(TenantId, View)> {
+        let tenants: Vec<TenantId> = read(&self.tenants).keys().cloned().collect();
+        tenants.into_iter().filter_map(|tenant| self.view(&tenant).map(|view| (tenant, view))).collect()
+    }
+    /// Marks an entry as applied.
+    pub(crate) fn reached(&self, index: u64) {
+        self.to.fetch_max(index, Ordering::AcqRel);
+    }
+    /// Learns what a batch says, from its bytes: for whoever did not propose it.
+    pub(crate) fn learn(&self, part: &TenantPart, tenant: &TenantId) -> Result<(), PackedError> {
+        let rows = self.rows(tenant);
+        let mut rows = write(&rows);
+        growth::read(&mut rows.dictionary, &mut Unpacker::new(&part.names))?;
+        part.series.iter().for_each(|series| {
+            rows.series_id(series.clone());
+        });
+        rows.mark_said();
+        Ok(())
+    }
+    /// Shows the records of an upload that are no repeats.
+    pub(crate) fn show(&self, tenant: &TenantId, batch: &Batch, upload: &Admitted, new: &[bool]) {
+        let rows = self.rows(tenant);
+        let mut rows = write(&rows);
+        let mut bytes = 0;
+        for (record, _) in upload.records.iter().zip(new).filter(|(_, new)| **new) {
+            let packed = &batch.rows[record.rows.clone()];
+            let place = rows.keep(packed);
+            rows.places.push(place);
+            let (series, time, id, duration) = (record.series, record.time, record.id, record.duration);
+            let (period, samples) = (record.period, record.samples);
+            rows.profiles.push(ProfileRow { series, time, id, duration, period, samples });
+            bytes += packed.len() + OVERHEAD;
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Rows {
+    /// The id of a series, made if it is new.
+    pub fn series_id(&mut self, series: Series) -> u32 {
+        *self.series_ids.entry(series).or_insert_with_key(|series| {
+            self.series.push(series.clone());
+            self.series.len() as u32 - 1
+        })
+    }
+    /// What the log has not said yet.
+    pub(crate) fn unsaid(&self) -> (Vec<u8>, Vec<Series>) {
+        let mut names = Vec::new();
+        growth::write(&self.dictionary, self.said, &mut names);
+        (names, self.series[self.series_said..].to_vec())
+    }
+    /// The log says all of it now.
+    pub(crate) fn mark_said(&mut self) {
+        self.said = Mark::of(&self.dictionary);
+        self.series_said = self.series.len();
+    }
+    fn keep(&mut self, packed: &[u8]) -> Place {
+        if self.pieces.last().is_none_or(|piece| piece.len() + packed.len() > piece.capacity()) {
+            // Small heads stay small.
+            let wanted = self.pieces.last().map_or(4096, |piece| piece.capacity() * 2).min(PIECE);
+            self.pieces.push(Vec::with_capacity(wanted.max(packed.len())));
+        }
+        let number = self.pieces.len() - 1;
+        let piece = &mut self.pieces[number];
+        let offset = piece.len() as u32;
+        piece.extend_from_slice(packed);
+        Place { piece: number as u32, offset, length: packed.len() as u32 }
+    }
+    fn packed(&self, profile: u32) -> &[u8] {
+        let Place { piece, offset, length } = self.places[profile as usize];
+        &self.pieces[piece as usize][offset as usize..][..length as usize]
+    }
+}
+
+impl Held for View {
+    fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
+        let rows = read(&self.rows);
+        for &profile in picked {
+            let walked = rows::each(rows.packed(profile), |row| {
+                let rows::Row { stack, span, trace, value } = row;
+                each(profile, HeldRow { stack, span, trace, value });
+            });
+            walked.map_err(|error| damaged(&error))?;
+        }
+        Ok(())
+    }
+}
+
+fn damaged(error: &PackedError) -> SourceError {
+    SourceError::Damaged(format!("rows in memory: {error}"))
+}
+
+impl Source for View {
+    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+        Ok(read(&self.rows).series.as_slice().into())
+    }
+    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
+        Ok(read(&self.rows).profiles[..self.profiles].into())
+    }
+    fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
+        let rows = read(&self.rows);
+        let mut totals = vec![0i64; rows.dictionary.stacks.len()];
+        for &profile in picked {
+            let walked = rows::each(rows.packed(profile), |row| {
+                if let Some(total) = totals.get_mut(row.stack as usize) {
+                    *total = total.wrapping_add(row.value);
+                }
+            });
+            walked.map_err(|error| damaged(&error))?;
+        }
+        Ok(totals)
+    }
+    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
+        let rows = read(&self.rows);
+        let (mut stacks, mut values) = (Vec::new(), Vec::new());
+        for &profile in picked {
+            stacks.clear();
+            values.clear();
+            let walked = rows::each(rows.packed(profile), |row| {
+                stacks.push(row.stack);
+                values.push(row.value);
+            });
+            walked.map_err(|error| damaged(&error))?;
+            each(profile, &stacks, &values);
+        }
+        Ok(())
+    }
+    fn names(&self, names: &mut ReadNames<'_>) -> Result<(), SourceError> {
+        let rows = read(&self.rows);
+        let same: Vec<u32> = (0..rows.dictionary.stacks.len() as u32).collect();
+        names(&rows.dictionary, &same);
+        Ok(())
+    }
+}
+
+/// A lock for reading. A panic elsewhere leaves whole rows behind: they are added one by one.
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A lock for writing.
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,104 @@
+//! The generations of one shard: those that are not yet in a registered block, and for a while those that are.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use crate::head::{Head, read, write};
+
+/// Registered heads are kept so long (E17), so that a plan made before finds them...
+pub const KEEP: Duration = Duration::from_secs(60);
+/// ...and as long as they take no more than this together.
+pub const KEEP_BYTES: usize = 256 << 20;
+
+/// The heads of a shard, oldest first. The last one grows.
+#[derive(Debug)]
+pub struct Heads {
+    list: RwLock<Vec<Kept>>,
+    /// The end of the last head that was dropped because its block was registered long enough ago.
+    dropped: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    head: Arc<Head>,
+    /// When its block was registered, by the node's monotonic clock.
+    registered: Option<Duration>,
+}
+
+/// Rows after an index are no longer here: they lie in blocks that a newer listing names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the rows after entry {asked} have moved to blocks, up to entry {dropped}")]
+pub struct Moved {
+    asked: u64,
+    dropped: u64,
+}
+
+impl Heads {
+    /// One empty head after an index.
+    pub fn new(from: u64, now: Duration) -> Self {
+        let head = Arc::new(Head::new(from, now));
+        Self { list: RwLock::new(vec![Kept { head, registered: None }]), dropped: AtomicU64::new(0) }
+    }
+    /// The head that grows.
+    pub fn current(&self) -> Arc<Head> {
+        Arc::clone(&read(&self.list).last().expect("there is always one").head)
+    }
+    /// Another head grows from now on. One that never got a profile is not kept.
+    pub fn begin(&self, head: Arc<Head>) {
+        let mut list = write(&self.list);
+        list.retain(|kept| !kept.head.is_empty());
+        list.push(Kept { head, registered: None });
+    }
+    /// Heads that are frozen and not registered, oldest first.
+    pub fn frozen(&self) -> Vec<Arc<Head>> {
+        let list = read(&self.list);
+        let frozen = &list[..list.len() - 1];
+        frozen.iter().filter(|kept| kept.registered.is_none()).map(|kept| Arc::clone(&kept.head)).collect()
+    }
+    /// All that lies after an index: what a listing with this watermark does not have in blocks.
+    pub fn after(&self, watermark: u64) -> Result<Vec<Arc<Head>>, Moved> {
+        let list = read(&self.list);
+        let dropped = self.dropped.load(Ordering::Acquire);
+        if watermark < dropped {
+            return Err(Moved { asked: watermark, dropped });
+        }
+        let wanted = list.iter().filter(|kept| kept.head.to() > watermark);
+        Ok(wanted.map(|kept| Arc::clone(&kept.head)).collect())
+    }
+    /// About how much memory the heads take whose rows are in no block yet.
+    pub fn unregistered_bytes(&self) -> usize {
+        let list = read(&self.list);
+        list.iter().filter(|kept| kept.registered.is_none()).map(|kept| kept.head.bytes()).sum()
+    }
+    /// Everything up to an index is registered since now.
+    pub fn registered(&self, to: u64, now: Duration) {
+        let mut list = write(&self.list);
+        let frozen = list.len() - 1;
+        for kept in list[..frozen].iter_mut().filter(|kept| kept.head.to() <= to) {
+            kept.registered.get_or_insert(now);
+        }
+    }
+    /// Drops heads that need not be kept any more.
+    pub fn expire(&self, now: Duration) {
+        let mut list = write(&self.list);
+        let mut bytes = 0;
+        let keep: Vec<bool> = list
+            .iter()
+            .rev()
+            .map(|kept| {
+                let Some(registered) = kept.registered else { return true };
+                bytes += kept.head.bytes();
+                now.saturating_sub(registered) < KEEP && bytes <= KEEP_BYTES
+            })
+            .collect();
+        let mut keep = keep.into_iter().rev();
+        list.retain(|kept| {
+            let stays = keep.next().unwrap_or(true);
+            if !stays {
+                self.dropped.fetch_max(kept.head.to(), Ordering::AcqRel);
+            }
+            stays
+        });
+    }
+}

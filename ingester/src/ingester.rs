@@ -1,0 +1,213 @@
+//! The shards of one node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::{Catalog, CatalogError, ShardEntry, ShardId};
+use athanor_chassis::tasks::SpawnError;
+use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Overrides, Random, Status, Tasks, TenantId};
+use athanor_consensus::Replicated;
+use athanor_consensus::replicated::{Deps as Consensus, OpenError as LogError};
+use athanor_profile::upload::Upload;
+use athanor_storage::Store;
+use serde::{Deserialize, Serialize};
+
+use crate::cut::{Asked, CutConfig, CutDeps, Cutter};
+use crate::head::View;
+use crate::heads::{Heads, Moved};
+use crate::machine::{Machine, Proposed};
+use crate::shard::{Shard, ShardDeps, Stored};
+
+/// How an ingester works.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// When heads become blocks.
+    pub cut: CutConfig,
+    /// How many shards a node opens that is alone. Example: `4`.
+    pub shards: u32,
+    /// Bytes of uploads that may wait for one shard. Example: `64MiB`.
+    pub waiting: ByteSize,
+    /// Bytes of one shard's profiles that may be in no block yet. Example: `1GiB`.
+    pub unregistered: ByteSize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            cut: CutConfig::default(),
+            shards: 4,
+            waiting: ByteSize::mib(64),
+            unregistered: ByteSize::mib(1024),
+        }
+    }
+}
+
+/// What an ingester needs.
+#[derive(Clone)]
+pub struct Deps {
+    /// Where blocks are registered.
+    pub catalog: Arc<dyn Catalog>,
+    /// Where their files go.
+    pub store: Store,
+    /// The node's log and groups.
+    pub consensus: Consensus,
+    /// Limits of tenants.
+    pub overrides: Overrides,
+    /// Time.
+    pub clock: Clock,
+    /// Chance.
+    pub random: Random,
+    /// Threads.
+    pub compute: Compute,
+    /// Tasks.
+    pub tasks: Tasks,
+}
+
+/// The shards of one node.
+pub struct Ingester {
+    shards: BTreeMap<ShardId, Open>,
+    by_slot: Vec<ShardId>,
+}
+
+struct Open {
+    shard: Arc<Shard>,
+    entry: ShardEntry,
+    asked: Arc<Asked>,
+}
+
+/// Why an ingester does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The catalogue did not name its shards.
+    #[error("shards cannot be opened")]
+    Catalog(#[from] CatalogError),
+    /// A shard's log cannot be read.
+    #[error("the log of shard {shard} cannot be opened")]
+    Log {
+        /// The shard.
+        shard: ShardId,
+        /// Why.
+        source: LogError,
+    },
+    /// The process is ending.
+    #[error(transparent)]
+    Ending(#[from] SpawnError),
+}
+
+impl Coded for OpenError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Catalog(error) => error.code(),
+            Self::Log { source, .. } => source.code(),
+            Self::Ending(error) => error.code(),
+        }
+    }
+}
+
+impl Ingester {
+    /// Opens a shard for each slot, reads their logs and begins to work.
+    pub async fn open(config: &Config, deps: Deps) -> Result<Self, OpenError> {
+        let mut ingester = Self { shards: BTreeMap::new(), by_slot: Vec::new() };
+        for slot in 0..config.shards.max(1) {
+            let entry = deps.catalog.open_shard(slot).await?;
+            let open = open(config, &deps, entry).await?;
+            ingester.by_slot.push(open.entry.id);
+            ingester.shards.insert(open.entry.id, open);
+        }
+        Ok(ingester)
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> usize {
+        self.by_slot.len()
+    }
+
+    /// Stores uploads in the shard of a slot.
+    pub async fn append(
+        &self,
+        slot: usize,
+        tenant: &TenantId,
+        uploads: Vec<Upload>,
+    ) -> Vec<Result<Stored, Status>> {
+        match self.by_slot.get(slot).and_then(|id| self.shards.get(id)) {
+            Some(open) => open.shard.append(tenant, uploads).await,
+            None => {
+                let message = format!("there is no slot {slot}, there are {}", self.by_slot.len());
+                uploads.iter().map(|_| Err(Status::new(Code::Internal, message.clone()))).collect()
+            }
+        }
+    }
+
+    /// A tenant's rows in a shard that lie after a watermark (E17).
+    pub fn views(&self, shard: ShardId, watermark: u64, tenant: &TenantId) -> Result<Vec<View>, Moved> {
+        let Some(open) = self.shards.get(&shard) else { return Ok(Vec::new()) };
+        let heads = open.shard.heads().after(watermark)?;
+        Ok(heads.iter().filter_map(|head| head.view(tenant)).collect())
+    }
+
+    /// Cuts all heads and returns when their blocks are registered, or the time is up.
+    pub async fn cut(&self, clock: &Clock, patience: Duration) -> Result<(), Status> {
+        for open in self.shards.values() {
+            let cut = clock.within(patience, open.asked.cut()).await;
+            cut.map_err(|elapsed| {
+                Status::new(Code::Deadline, format!("shard {}: {elapsed}", open.entry.id))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Ends the shards' groups. What was acknowledged is kept.
+    pub async fn shutdown(&self) {
+        for open in self.shards.values() {
+            open.shard.log().shutdown().await;
+        }
+    }
+
+    /// Bytes of profiles in memory that are in no block yet.
+    pub fn unregistered_bytes(&self) -> u64 {
+        self.shards.values().map(|open| open.shard.heads().unregistered_bytes() as u64).sum()
+    }
+}
+
+async fn open(config: &Config, deps: &Deps, entry: ShardEntry) -> Result<Open, OpenError> {
+    let heads = Arc::new(Heads::new(entry.watermark, deps.clock.monotonic()));
+    let proposed = Arc::new(Proposed::default());
+    let machine = Machine::new(Arc::clone(&heads), Arc::clone(&proposed), deps.clock.clone());
+    let shard = entry.id;
+    let members = BTreeSet::from([deps.consensus.node]);
+    let log = Replicated::open(&deps.consensus, shard, members, machine)
+        .await
+        .map_err(|source| OpenError::Log { shard, source })?;
+    let shard_deps = ShardDeps {
+        overrides: deps.overrides.clone(),
+        clock: deps.clock.clone(),
+        random: deps.random.clone(),
+        compute: deps.compute.clone(),
+        waiting: config.waiting,
+        unregistered: config.unregistered,
+    };
+    let (shard, works) = Shard::new(shard_deps, heads, proposed, log);
+    let shard = Arc::new(shard);
+    deps.tasks.spawn(format!("shard {} prepares", entry.id), works.preparer.run())?;
+    deps.tasks.spawn(format!("shard {} proposes", entry.id), works.proposer.run())?;
+    let asked = Arc::new(Asked::default());
+    let cut_deps = CutDeps {
+        catalog: Arc::clone(&deps.catalog),
+        store: deps.store.clone(),
+        clock: deps.clock.clone(),
+        random: deps.random.clone(),
+        compute: deps.compute.clone(),
+    };
+    let cutter =
+        Cutter::new(config.cut.clone(), cut_deps, Arc::clone(&shard), entry.clone(), Arc::clone(&asked));
+    let token = deps.tasks.token();
+    deps.tasks.spawn(format!("shard {} cuts", entry.id), async move {
+        tokio::select! {
+            () = token.cancelled() => {}
+            () = cutter.run() => {}
+        }
+    })?;
+    Ok(Open { shard, entry, asked })
+}

@@ -1,0 +1,297 @@
+//! One upload: inflated, walked once into the head's dictionary, checked, and split into records.
+//!
+//! What is wrong with a profile as a whole refuses it; what merely refers to nothing was dropped and counted by the
+//! walk. Labels of samples that are text split their samples off into series of their own, but for those that name a
+//! request: they stay with the rows.
+
+use std::collections::HashMap;
+
+use athanor_chassis::{Code, Limits, Status, TenantId, Timestamp};
+use athanor_profile::Labels;
+use athanor_profile::hash::Hash;
+use athanor_profile::identity::{Upload as Identity, record_id};
+use athanor_profile::normalise::{LabelLimits, promote, taken_at};
+use athanor_profile::pprof::{self, Decoded, Walk};
+use athanor_profile::series::Series;
+use athanor_profile::upload::Upload;
+
+use crate::entry::{Batch, Record};
+use crate::head::Rows;
+use crate::rows::{self, Row};
+
+/// Labels of samples that name one request, not a series. `profile_id` is what older clients call a span.
+const SPAN: [&str; 2] = ["span_id", "profile_id"];
+const TRACE: &str = "trace_id";
+
+/// An upload that was walked and checked as far as that needs no head. Its memory is used again for the next.
+#[derive(Default)]
+pub struct Intake {
+    walk: Walk,
+    upload: Upload,
+    time: i64,
+    identity: Hash,
+    taken: Taken,
+    rows: Vec<Row>,
+}
+
+/// What an upload gave beside its records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Bytes of uncompressed pprof.
+    pub raw_bytes: u64,
+    /// Samples that named a location that is not there.
+    pub dropped_samples: u64,
+}
+
+/// How often each upload occurred in a request (E2).
+pub type Equals = HashMap<Hash, u64>;
+
+/// Rows of a profile that share the labels that split them off.
+struct Split {
+    /// The labels that split it off.
+    promoted: Labels,
+    /// All labels of its series.
+    labels: Labels,
+    /// Row of the profile, span and trace.
+    rows: Vec<(u32, u64, u128)>,
+}
+
+impl Intake {
+    /// Decompresses, walks and checks an upload.
+    pub fn read(
+        &mut self,
+        tenant: &TenantId,
+        upload: Upload,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<(), Status> {
+        self.upload = upload;
+        let raw =
+            self.walk.read(&self.upload.pprof, &bounds(limits)).map_err(|error| refused(&error, limits))?;
+        let decoded = self.walk.decoded();
+        self.taken = Taken { raw_bytes: raw as u64, dropped_samples: decoded.dropped.samples as u64 };
+        check_types(decoded)?;
+        let header = &decoded.header;
+        let client_id = self.upload.client_id.as_deref().filter(|id| !is_nil(id));
+        let sent = taken_at(header.time_nanos, self.upload.time_nanos);
+        self.time = if sent != 0 { sent } else { now.nanos() };
+        check_time(self.time, now, limits)?;
+        self.identity = Identity {
+            tenant: tenant.as_str(),
+            labels: &self.upload.sent,
+            // E3: what has neither id nor time cannot be told from its repeat, so each counts.
+            time_nanos: if client_id.is_some() { sent } else { self.time },
+            duration_nanos: header.duration_nanos,
+            content: decoded.content.finish(header),
+            client_id: client_id.map(str::as_bytes),
+        }
+        .identity();
+        Ok(())
+    }
+
+    /// Bytes of uncompressed pprof.
+    pub fn raw_bytes(&self) -> usize {
+        self.taken.raw_bytes as usize
+    }
+
+    /// Takes the rows into a head's names and adds its records to `batch`.
+    pub fn place(
+        &mut self,
+        rows: &mut Rows,
+        limits: &Limits,
+        equals: &mut Equals,
+        batch: &mut Batch,
+    ) -> Result<(Vec<Record>, Taken), Status> {
+        let splits = self.split(&label_limits(limits))?;
+        self.walk.look_up(&mut rows.dictionary).map_err(|error| refused(&error, limits))?;
+        let n = equals.entry(self.identity).or_default();
+        *n += 1;
+        let records = self.records(rows, &splits, *n - 1, batch);
+        self.walk.forget();
+        Ok((records, self.taken))
+    }
+
+    fn records(&mut self, rows: &mut Rows, splits: &[Split], n: u64, batch: &mut Batch) -> Vec<Record> {
+        let mut records = Vec::new();
+        for split in splits {
+            for value in 0..self.walk.decoded().header.types.len() {
+                let (start, samples) = self.pack(split, value, batch);
+                if samples == 0 {
+                    continue;
+                }
+                let header = &self.walk.decoded().header;
+                let value_type = &header.types[value];
+                let period_type = header.period_type.clone().unwrap_or_default();
+                records.push(Record {
+                    id: record_id(self.identity, value_type, &split.promoted, n),
+                    series: rows.series_id(Series::new(
+                        split.labels.clone(),
+                        value_type.clone(),
+                        period_type,
+                    )),
+                    time: self.time,
+                    duration: header.duration_nanos,
+                    period: header.period,
+                    samples,
+                    rows: start..batch.rows.len(),
+                });
+            }
+        }
+        records
+    }
+
+    /// Appends one value of a split's rows, and says where they begin and how many they are.
+    fn pack(&mut self, split: &Split, value: usize, batch: &mut Batch) -> (usize, u32) {
+        let decoded = self.walk.decoded();
+        let (samples, width) = (&decoded.samples, decoded.header.types.len());
+        self.rows.clear();
+        self.rows.extend(split.rows.iter().map(|&(row, span, trace)| {
+            let (stack, value) = (samples.stacks[row as usize], samples.values[row as usize * width + value]);
+            Row { stack, span, trace, value }
+        }));
+        rows::normalise(&mut self.rows);
+        let start = batch.rows.len();
+        if !self.rows.is_empty() {
+            rows::pack(&self.rows, &mut batch.rows);
+        }
+        (start, self.rows.len() as u32)
+    }
+
+    /// Groups the rows by the labels that make series of them. Rows with a negative value are left out, as all
+    /// servers of this wire do.
+    fn split(&self, limits: &LabelLimits) -> Result<Vec<Split>, Status> {
+        let decoded = self.walk.decoded();
+        let (samples, width) = (&decoded.samples, decoded.header.types.len());
+        let mut places: HashMap<u32, (usize, u64, u128)> = HashMap::new();
+        let mut splits: Vec<Split> = Vec::new();
+        for (row, &set) in (0u32..).zip(&samples.labels) {
+            let values = &samples.values[row as usize * width..][..width];
+            if values.iter().any(|&value| value < 0) {
+                continue;
+            }
+            let (place, span, trace) = match places.get(&set) {
+                Some(known) => *known,
+                None => {
+                    let known = self.split_of(set, &mut splits, limits)?;
+                    *places.entry(set).or_insert(known)
+                }
+            };
+            splits[place].rows.push((row, span, trace));
+        }
+        Ok(splits)
+    }
+
+    /// Where rows with a set of labels belong, and their request.
+    fn split_of(
+        &self,
+        set: u32,
+        splits: &mut Vec<Split>,
+        limits: &LabelLimits,
+    ) -> Result<(usize, u64, u128), Status> {
+        let labels = self.walk.labels();
+        let text = |id| labels.symbols.strings.get(id);
+        let of_set = labels.label_sets.get(set);
+        let (mut span, mut trace) = (0, 0);
+        for label in of_set {
+            let (name, value) = (text(label.key), text(label.text));
+            if SPAN.contains(&name) {
+                span = hexadecimal(value, 16).map_or(span, |id| id as u64);
+            } else if name == TRACE {
+                trace = hexadecimal(value, 32).unwrap_or(trace);
+            }
+        }
+        let of_series = &self.upload.labels;
+        let texts = of_set.iter().map(|label| (text(label.key), text(label.text)));
+        let labels = promote(of_series, texts.filter(|(_, value)| !value.is_empty()), limits)
+            .map_err(|error| Status::new(Code::Invalid, format!("labels of a sample: {error}")))?;
+        let known = splits.iter().position(|split| split.labels == labels);
+        let place = known.unwrap_or_else(|| {
+            let new = labels.iter().filter(|(name, _)| of_series.get(name).is_none());
+            let promoted = Labels::new(new.map(|(name, value)| (name.to_owned(), value.to_owned())));
+            splits.push(Split { promoted, labels, rows: Vec::new() });
+            splits.len() - 1
+        });
+        Ok((place, span, trace))
+    }
+}
+
+fn label_limits(limits: &Limits) -> LabelLimits {
+    LabelLimits {
+        name_length: limits.max_label_name_length as usize,
+        value_length: limits.max_label_value_length as usize,
+        names: limits.max_label_names_per_series as usize,
+    }
+}
+
+/// Whether a client's id says nothing: empty, or a UUID of zeros only.
+fn is_nil(id: &str) -> bool {
+    id.bytes().all(|byte| matches!(byte, b'0' | b'-'))
+}
+
+/// An id as tracers write it.
+fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
+    (text.len() == digits).then(|| u128::from_str_radix(text, 16).ok())?
+}
+
+fn bounds(limits: &Limits) -> pprof::Limits {
+    pprof::Limits {
+        bytes: limits.max_profile_size_bytes.as_usize(),
+        samples: limits.max_profile_stacktrace_samples as usize,
+        labels: limits.max_profile_stacktrace_sample_labels as usize,
+        kept_depth: limits.max_profile_stacktrace_depth as usize,
+        kept_text: limits.max_profile_symbol_value_length as usize,
+        ..pprof::Limits::default()
+    }
+}
+
+fn refused(error: &pprof::DecodeError, limits: &Limits) -> Status {
+    let named = match error {
+        pprof::DecodeError::OverLimit { limit, .. } => {
+            let named = [
+                (limits.max_profile_size_bytes.as_usize(), "limits.max_profile_size_bytes"),
+                (limits.max_profile_stacktrace_samples as usize, "limits.max_profile_stacktrace_samples"),
+                (
+                    limits.max_profile_stacktrace_sample_labels as usize,
+                    "limits.max_profile_stacktrace_sample_labels",
+                ),
+            ];
+            named
+                .into_iter()
+                .find(|(value, _)| value == limit)
+                .map_or(String::new(), |(_, name)| format!(" ({name})"))
+        }
+        _ => String::new(),
+    };
+    Status::new(Code::Invalid, format!("{error}{named}"))
+}
+
+fn check_types(decoded: &Decoded) -> Result<(), Status> {
+    match decoded.header.types.iter().find(|value_type| value_type.kind.contains('-')) {
+        Some(value_type) => Err(Status::new(
+            Code::Invalid,
+            format!("sample type {:?} has a hyphen, which no name of a type may have", value_type.kind),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn check_time(time: i64, now: Timestamp, limits: &Limits) -> Result<(), Status> {
+    let time = Timestamp::from_nanos(time);
+    let (age, lead) = (now.since(time), time.since(now));
+    let outside = |span, what, limit: std::time::Duration, name| {
+        let format = athanor_chassis::units::format_duration;
+        let message = format!(
+            "not in the ingestion window: the profile is {} {what}, the limit is {} (limits.{name})",
+            format(span),
+            format(limit)
+        );
+        Err(Status::new(Code::Invalid, message))
+    };
+    if !limits.reject_older_than.is_zero() && age > limits.reject_older_than {
+        return outside(age, "old", limits.reject_older_than, "reject_older_than");
+    }
+    if !limits.reject_newer_than.is_zero() && lead > limits.reject_newer_than {
+        return outside(lead, "in the future", limits.reject_newer_than, "reject_newer_than");
+    }
+    Ok(())
+}

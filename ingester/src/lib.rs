@@ -1,0 +1,31 @@
+//! The ingester: shards, each a replicated log and the head that it fills, cut into blocks.
+//!
+//! ```text
+//!  Upload ─► Shard ─► Batch ─► log ─► Machine ─┬─► Window   repeats are known
+//!                                              └─► Head     rows are visible
+//!            Cutter: Head ─► block ─► catalogue ─► log is purged
+//! ```
+//!
+//! An upload is acknowledged when its entry is durable on a majority's disks and its rows are visible. From then on a
+//! query sees it exactly once: in the head, while the block is built, and then in whichever of both its listing names.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod cut;
+mod entry;
+mod head;
+mod heads;
+mod ingester;
+mod intake;
+mod machine;
+mod rows;
+mod shard;
+mod window;
+
+pub use cut::{Asked, CutConfig};
+pub use entry::Entry;
+pub use head::View;
+pub use heads::Moved;
+pub use ingester::{Config, Deps, Ingester, OpenError};
+pub use machine::{Applied, Machine};
+pub use shard::Stored;

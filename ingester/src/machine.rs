@@ -1,0 +1,161 @@
+//! What a shard's log does when it is applied: ids are remembered, rows are shown.
+//!
+//! The window and the verdicts follow from the log alone, so they are equal on every member. Rows are shown where
+//! somebody asks for them: the proposer shows the batch that it has in memory, whoever reads the log decodes it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use athanor_chassis::{Clock, TenantId};
+use athanor_consensus::StateMachine;
+use athanor_consensus::replicated::Snapshot;
+use athanor_profile::packed::{PackedError, Unpacker, put};
+
+use crate::entry::{Batch, Entry, Head as EntryHead};
+use crate::head::Head;
+use crate::heads::Heads;
+use crate::window::Window;
+
+/// The version of a snapshot's bytes.
+const VERSION: u64 = 1;
+
+/// The state of one shard.
+#[derive(Debug)]
+pub struct Machine {
+    heads: Arc<Heads>,
+    proposed: Arc<Proposed>,
+    clock: Clock,
+    window: Window,
+    /// Everything up to here lies in registered blocks, as far as the log says.
+    cut: u64,
+    /// What no version of ours wrote: rows that cannot be shown.
+    damaged: u64,
+}
+
+/// The batch in flight, as its proposer has it in memory.
+#[derive(Debug, Default)]
+pub struct Proposed(Mutex<Option<(Batch, Arc<Head>)>>);
+
+/// What applying an entry did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// For each upload and each of its records: whether it is new.
+    Batch(Vec<Vec<bool>>),
+    /// Nothing to tell.
+    Done,
+    /// The entry cannot be read.
+    Unreadable(PackedError),
+}
+
+impl Proposed {
+    /// Remembers the batch that is about to be proposed.
+    pub fn put(&self, batch: Batch, head: Arc<Head>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((batch, head));
+    }
+    fn take(&self, token: u64) -> Option<(Batch, Arc<Head>)> {
+        let mut proposed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        proposed.take_if(|(batch, _)| batch.token == token)
+    }
+}
+
+impl Machine {
+    /// An empty shard.
+    pub fn new(heads: Arc<Heads>, proposed: Arc<Proposed>, clock: Clock) -> Self {
+        Self { heads, proposed, clock, window: Window::default(), cut: 0, damaged: 0 }
+    }
+    /// The ids of recent records.
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+    /// How many entries could not be read.
+    pub fn damaged(&self) -> u64 {
+        self.damaged
+    }
+
+    fn batch(&mut self, index: u64, head: EntryHead, entry: &[u8]) -> Result<Vec<Vec<bool>>, PackedError> {
+        self.window.advance(head.stamp, head.window);
+        let window = &mut self.window;
+        let verdicts: Vec<Vec<bool>> =
+            head.uploads.iter().map(|ids| ids.iter().map(|&id| window.admit(index, id)).collect()).collect();
+        let (batch, target) = match self.proposed.take(head.token) {
+            Some(proposed) => proposed,
+            None => self.read(index, head.fresh, entry)?,
+        };
+        if head.fresh {
+            target.begin_after(index - 1);
+        }
+        for (upload, new) in batch.uploads.iter().zip(&verdicts) {
+            let tenant = tenant(&batch.tenants[upload.tenant as usize].tenant)?;
+            target.show(&tenant, &batch, upload, new);
+        }
+        target.reached(index);
+        Ok(verdicts)
+    }
+
+    /// A batch that this process did not propose, and the head that it belongs to.
+    fn read(&self, index: u64, fresh: bool, entry: &[u8]) -> Result<(Batch, Arc<Head>), PackedError> {
+        let Entry::Batch(batch) = Entry::decode(entry)? else {
+            return Err(PackedError { at: 0, why: "a batch that is none" });
+        };
+        if fresh {
+            self.heads.begin(Arc::new(Head::new(index - 1, self.clock.monotonic())));
+        }
+        let head = self.heads.current();
+        for part in &batch.tenants {
+            head.learn(part, &tenant(&part.tenant)?)?;
+        }
+        Ok((batch, head))
+    }
+}
+
+fn tenant(name: &str) -> Result<TenantId, PackedError> {
+    name.parse().map_err(|_| PackedError { at: 0, why: "a tenant's name that is none" })
+}
+
+impl StateMachine for Machine {
+    type Answer = Applied;
+
+    fn apply(&mut self, index: u64, entry: &[u8]) -> Applied {
+        let applied = match Entry::head(entry) {
+            Ok(Some(head)) => self.batch(index, head, entry).map(Applied::Batch),
+            Ok(None) => Entry::decode(entry).map(|entry| {
+                if let Entry::Cut { to, .. } = entry {
+                    self.cut = self.cut.max(to);
+                }
+                Applied::Done
+            }),
+            Err(error) => Err(error),
+        };
+        applied.unwrap_or_else(|error| {
+            tracing::error!(index, %error, "an entry of the log cannot be read; its profiles are missing");
+            self.damaged += 1;
+            Applied::Unreadable(error)
+        })
+    }
+
+    /// Labelled with the last cut: what comes after it is in no block, so the log must keep it (E9).
+    fn snapshot(&self) -> Snapshot {
+        let mut bytes = Vec::new();
+        put(&mut bytes, VERSION);
+        self.window.write(self.cut, &mut bytes);
+        // Here the state of series will stand: the last values of cumulative profiles.
+        put(&mut bytes, 0);
+        Snapshot { index: self.cut, bytes }
+    }
+
+    fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String> {
+        let mut unpacker = Unpacker::new(bytes);
+        let read = |unpacker: &mut Unpacker<'_>| -> Result<Window, PackedError> {
+            if unpacker.number()? != VERSION {
+                return Err(unpacker.wrong("a version that this one does not know"));
+            }
+            let window = Window::read(unpacker)?;
+            for _ in 0..unpacker.count()? {
+                unpacker.bytes()?;
+            }
+            Ok(window)
+        };
+        self.window = read(&mut unpacker).map_err(|error| error.to_string())?;
+        self.cut = index;
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! The ids of recent records: what makes a repeat known (E10, E11).
+//!
+//! Time here is the log's own: each entry carries a *stamp*, the one before it and what the leader's monotonic clock
+//! saw since. So all members forget the same ids at the same entry, whatever their clocks say, and a failover can
+//! only make the window longer.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+
+use athanor_profile::hash::{Hash, Spread};
+use athanor_profile::packed::{PackedError, Unpacker, put};
+
+/// The ids of recent records.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// By id, the index of the entry that brought it.
+    ids: HashMap<Hash, u64, BuildHasherDefault<Spread>>,
+    /// In the order of arrival: stamp, index, id.
+    order: VecDeque<(u64, u64, Hash)>,
+    stamp: u64,
+}
+
+impl Window {
+    /// The stamp of the last entry, nanoseconds.
+    pub fn stamp(&self) -> u64 {
+        self.stamp
+    }
+    /// How many ids are held.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+    /// Whether an id is known.
+    pub fn knows(&self, id: Hash) -> bool {
+        self.ids.contains_key(&id)
+    }
+    /// Moves to the stamp of an entry and forgets what is older than `span` before it.
+    pub fn advance(&mut self, stamp: u64, span: u64) {
+        self.stamp = self.stamp.max(stamp);
+        let oldest = self.stamp.saturating_sub(span);
+        while self.order.front().is_some_and(|&(stamp, ..)| stamp < oldest) {
+            if let Some((_, _, id)) = self.order.pop_front() {
+                self.ids.remove(&id);
+            }
+        }
+    }
+    /// Takes an id in; false if it was there: a repeat.
+    pub fn admit(&mut self, index: u64, id: Hash) -> bool {
+        let new = self.ids.try_insert_new(id, index);
+        if new {
+            self.order.push_back((self.stamp, index, id));
+        }
+        new
+    }
+    /// The ids of entries up to an index, with their ages, for a snapshot labelled with that index (E9).
+    pub fn write(&self, to: u64, out: &mut Vec<u8>) {
+        let kept = self.order.partition_point(|&(_, index, _)| index <= to);
+        let stamp = self.order.get(kept.wrapping_sub(1)).map_or(0, |&(stamp, ..)| stamp);
+        put(out, stamp);
+        put(out, kept as u64);
+        let mut before = 0;
+        for &(stamp, index, id) in self.order.range(..kept) {
+            put(out, stamp - before);
+            put(out, index);
+            out.extend_from_slice(&id.to_le_bytes());
+            before = stamp;
+        }
+    }
+    /// What [`write`](Self::write) wrote.
+    pub fn read(unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
+        let mut window = Self { stamp: unpacker.number()?, ..Self::default() };
+        let mut stamp = 0u64;
+        for _ in 0..unpacker.count()? {
+            let wrong = unpacker.wrong("a stamp over 64 bits");
+            stamp = stamp.checked_add(unpacker.number()?).ok_or(wrong)?;
+            let index = unpacker.number()?;
+            let mut id = [0; 16];
+            id.copy_from_slice(unpacker.take(16)?);
+            let id = Hash::from_le_bytes(id);
+            window.ids.insert(id, index);
+            window.order.push_back((stamp, index, id));
+        }
+        Ok(window)
+    }
+}
+
+trait TryInsertNew {
+    fn try_insert_new(&mut self, id: Hash, index: u64) -> bool;
+}
+
+impl TryInsertNew for HashMap<Hash, u64, BuildHasherDefault<Spread>> {
+    fn try_insert_new(&mut self, id: Hash, index: u64) -> bool {
+        match self.entry(id) {
+            std::collections::hash_map::Entry::Occupied(_) => false,
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(index);
+                true
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeat_is_known_until_its_stamp_is_old() {
+        let mut window = Window::default();
+        window.advance(100, 50);
+        assert!(window.admit(1, 7) && !window.admit(2, 7));
+        window.advance(150, 50);
+        assert!(window.knows(7) && !window.admit(3, 7));
+        window.advance(151, 50);
+        assert!(!window.knows(7) && window.admit(4, 7));
+        window.advance(10, 50);
+        assert_eq!(window.stamp(), 151, "stamps never go back");
+    }
+
+    #[test]
+    fn a_snapshot_holds_the_ids_up_to_its_label() {
+        let mut window = Window::default();
+        for index in 1..=5 {
+            window.advance(index * 10, 1000);
+            window.admit(index, Hash::from(index));
+        }
+        let mut out = Vec::new();
+        window.write(3, &mut out);
+        let read = Window::read(&mut Unpacker::new(&out)).unwrap();
+        assert_eq!((read.len(), read.stamp(), read.knows(3), read.knows(4)), (3, 30, true, false));
+        for cut in 0..out.len() {
+            assert!(Window::read(&mut Unpacker::new(&out[..cut])).is_err());
+        }
+    }
+}

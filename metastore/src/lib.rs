@@ -1,0 +1,109 @@
+//! The metastore: the catalogue as a replicated group.
+//!
+//! Every change is an entry of the group's log, applied to the same [`State`] on every voter. Listings are read from
+//! the state of this node after one round that says how far the log is committed: so none is older than its question.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use athanor_catalog::{Answer, BlockEntry, Catalog, CatalogError, Command, Listing, State};
+use athanor_chassis::{Code, Status, TenantId};
+use athanor_consensus::replicated::Snapshot;
+use athanor_consensus::{Replicated, StateMachine};
+
+/// The number of the catalogue's group in a node's log.
+pub const GROUP: u32 = 0;
+/// The log is cut after so many entries.
+const COMPACT_EVERY: u64 = 1024;
+
+/// The facts, as the log has brought them.
+#[derive(Debug, Default)]
+pub struct Facts {
+    state: State,
+    applied: u64,
+}
+
+/// What an entry did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The command's answer.
+    Answer(Answer),
+    /// No command of a version that this one knows.
+    Unreadable(String),
+}
+
+impl StateMachine for Facts {
+    type Answer = Applied;
+
+    fn apply(&mut self, index: u64, entry: &[u8]) -> Applied {
+        self.applied = index;
+        match Command::decode(entry) {
+            Ok(command) => Applied::Answer(self.state.apply(command)),
+            Err(error) => {
+                tracing::error!(index, %error, "an entry of the catalogue cannot be read");
+                Applied::Unreadable(error.to_string())
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot { index: self.applied, bytes: self.state.encode() }
+    }
+
+    fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String> {
+        self.state = State::decode(bytes).map_err(|error| error.to_string())?;
+        self.applied = index;
+        Ok(())
+    }
+}
+
+/// A voter of the catalogue's group.
+pub struct Metastore {
+    group: Replicated<Facts>,
+    compacted: AtomicU64,
+}
+
+impl Metastore {
+    /// On an open group.
+    pub fn new(group: Replicated<Facts>) -> Self {
+        Self { group, compacted: AtomicU64::new(0) }
+    }
+
+    async fn current(&self) -> Result<(), CatalogError> {
+        let read = self.group.read_index().await;
+        read.map(|_| ()).map_err(|error| CatalogError::Unavailable(Status::of(&error)))
+    }
+
+    async fn compact(&self, index: u64) {
+        if index < self.compacted.load(Ordering::Relaxed) + COMPACT_EVERY {
+            return;
+        }
+        self.compacted.store(index, Ordering::Relaxed);
+        if let Err(error) = self.group.compact(index).await {
+            tracing::warn!(%error, "the catalogue's log was not cut");
+        }
+    }
+}
+
+#[async_trait]
+impl Catalog for Metastore {
+    async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
+        let proposed = self.group.propose(command.encode().into()).await;
+        let (index, applied) = proposed.map_err(|error| CatalogError::Unavailable(Status::of(&error)))?;
+        self.compact(index).await;
+        match applied {
+            Applied::Answer(answer) => Ok(answer),
+            Applied::Unreadable(why) => Err(CatalogError::Unavailable(Status::new(Code::Internal, why))),
+        }
+    }
+
+    async fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Result<Listing, CatalogError> {
+        self.current().await?;
+        Ok(self.group.with(|facts| facts.state.listing(tenant, from, to)))
+    }
+
+    async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
+        self.current().await?;
+        Ok(self.group.with(|facts| facts.state.blocks().cloned().collect()))
+    }
+}

@@ -1,0 +1,86 @@
+//! Administration: a Unix socket in the data folder, so that whoever may open the folder may use it.
+//!
+//! It speaks HTTP: `curl --unix-socket DIR/admin.sock -X POST http://athanor/cut`.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Code, Status, Tasks};
+use athanor_ingester::Ingester;
+use axum::Router;
+use axum::body::Body;
+use axum::http::Response;
+use axum::routing::post;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::http::json_error;
+
+/// The socket's name in the data folder.
+pub const SOCKET: &str = "admin.sock";
+/// How long a cut that was asked for may take.
+const CUT: Duration = Duration::from_secs(120);
+/// The longest answer that is read.
+const MAX_ANSWER: u64 = 1 << 20;
+
+/// Opens the socket and answers on it until the tasks end. A socket of an earlier process is replaced.
+pub fn serve(data: &Path, ingester: Arc<Ingester>, clock: Clock, tasks: &Tasks) -> io::Result<()> {
+    let path = data.join(SOCKET);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let socket = UnixListener::bind(&path)?;
+    let router = Router::new().route("/cut", post(move || cut(Arc::clone(&ingester), clock.clone())));
+    let (token, inner) = (tasks.token(), tasks.clone());
+    let listening = async move {
+        loop {
+            let accepted = tokio::select! {
+                () = token.cancelled() => break,
+                accepted = socket.accept() => accepted,
+            };
+            let Ok((stream, _)) = accepted else { break };
+            let service = TowerToHyperService::new(router.clone());
+            let connection =
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            // No room for another task: the caller sees its connection closed.
+            let _ = inner.spawn("administration", async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "connection ended early");
+                }
+            });
+        }
+    };
+    tasks.spawn("administration socket", listening).map(drop).map_err(io::Error::other)
+}
+
+async fn cut(ingester: Arc<Ingester>, clock: Clock) -> Response<Body> {
+    match ingester.cut(&clock, CUT).await {
+        Ok(()) => Response::new(Body::from("{}")),
+        Err(status) => json_error(&status),
+    }
+}
+
+/// Asks a running server on this machine.
+pub async fn request(data: &Path, path: &str) -> Result<String, Status> {
+    let socket = data.join(SOCKET);
+    let failed = |error: io::Error| {
+        let message = format!("{}: {error}; is a server running on this folder?", socket.display());
+        Status::new(Code::Unavailable, message)
+    };
+    let mut stream = UnixStream::connect(&socket).await.map_err(failed)?;
+    let asked =
+        format!("POST {path} HTTP/1.1\r\nHost: athanor\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    stream.write_all(asked.as_bytes()).await.map_err(failed)?;
+    let mut answer = String::new();
+    stream.take(MAX_ANSWER).read_to_string(&mut answer).await.map_err(failed)?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    if head.starts_with("HTTP/1.1 200") {
+        return Ok(body.to_owned());
+    }
+    Err(Status::new(Code::Unavailable, format!("the server refused: {body}")))
+}

@@ -1,0 +1,104 @@
+//! The settings of a server, every one with a default.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use athanor_chassis::telemetry::TelemetryConfig;
+use athanor_chassis::units::duration_text;
+use athanor_chassis::{ByteSize, Limits};
+use serde::{Deserialize, Serialize};
+
+/// All settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where clients connect. Example: `0.0.0.0:4040`.
+    pub listen: String,
+    /// The folder for everything that this node keeps. Example: `/var/lib/athanor`.
+    pub data: PathBuf,
+    /// Whether the X-Scope-OrgID header names the tenant; else everything is the tenant `anonymous`.
+    pub multitenancy_enabled: bool,
+    /// Room for the bodies of all requests at once. Example: `512MiB`.
+    pub request_bytes: ByteSize,
+    /// How long requests may take to finish when the server stops. Example: `10s`.
+    #[serde(with = "duration_text")]
+    pub drain: Duration,
+    /// How long blocks are kept, by the later of their data's time and the time they were stored; 0s keeps them for
+    /// ever. Example: `31d`.
+    #[serde(with = "duration_text")]
+    pub retention: Duration,
+    /// A file with exceptions from the limits by tenant. Example: `/etc/athanor/overrides.yaml`.
+    pub runtime_config: Option<PathBuf>,
+    /// The node's log.
+    pub log: LogSettings,
+    /// Where blocks go; a folder below `data` if nothing else is named.
+    pub storage: athanor_storage::Config,
+    /// Taking profiles.
+    pub distributor: athanor_distributor::Config,
+    /// Keeping them.
+    pub ingester: athanor_ingester::Config,
+    /// What each tenant may do.
+    pub limits: Limits,
+    /// What the server says of itself.
+    pub telemetry: TelemetryConfig,
+}
+
+/// The node's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSettings {
+    /// The size of one of its files. Example: `64MiB`.
+    pub segment: ByteSize,
+    /// Files that are prepared ahead. Example: `4`.
+    pub spares: u32,
+    /// Free space of the disk below which profiles are refused. Example: `512MiB`.
+    pub reserve: ByteSize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:4040".to_owned(),
+            data: PathBuf::from("athanor-data"),
+            multitenancy_enabled: false,
+            request_bytes: ByteSize::mib(512),
+            drain: Duration::from_secs(10),
+            retention: Duration::from_secs(31 * 24 * 3600),
+            runtime_config: None,
+            log: LogSettings::default(),
+            storage: athanor_storage::Config::default(),
+            distributor: athanor_distributor::Config::default(),
+            ingester: athanor_ingester::Config::default(),
+            limits: Limits::default(),
+            telemetry: TelemetryConfig::default(),
+        }
+    }
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self { segment: ByteSize::mib(64), spares: 4, reserve: ByteSize::mib(512) }
+    }
+}
+
+impl Config {
+    /// The bucket: the one that is named, else a folder below `data`.
+    pub fn bucket(&self) -> athanor_storage::Config {
+        let mut bucket = self.storage.clone();
+        let named = bucket.memory || bucket.s3.is_some() || bucket.gcs.is_some() || bucket.azure.is_some();
+        if bucket.local.is_none() && !named {
+            bucket.local = Some(self.data.join("bucket"));
+        }
+        bucket
+    }
+
+    /// How the log is kept.
+    pub(crate) fn log(&self) -> athanor_consensus::log::Config {
+        athanor_consensus::log::Config {
+            segment: self.log.segment,
+            spares: self.log.spares as usize,
+            reserve: self.log.reserve,
+            ..athanor_consensus::log::Config::default()
+        }
+    }
+}

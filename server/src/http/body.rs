@@ -1,0 +1,231 @@
+//! Bodies: read within bounds, decompressed within bounds, and compressed for clients that take it.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use athanor_chassis::{ByteSize, Code, Status};
+use athanor_profile::pprof::inflate;
+use axum::body::Body;
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
+use axum::http::{HeaderMap, HeaderValue};
+use bytes::{Bytes, BytesMut};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Door;
+
+/// Above this, work on a body leaves the threads that serve connections.
+const LARGE: usize = 32 * 1024;
+/// How long a client is told to wait when bodies take all the room.
+const BUSY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// A body in memory, and the room that it takes until it is dropped.
+pub struct Held {
+    /// The bytes.
+    pub bytes: Bytes,
+    room: Vec<OwnedSemaphorePermit>,
+}
+
+/// A body of one piece and the trailers after it.
+pub struct Framed {
+    data: Option<Bytes>,
+    trailers: Option<HeaderMap>,
+}
+
+impl Framed {
+    /// From its parts.
+    pub fn new(data: Bytes, trailers: HeaderMap) -> Self {
+        Self { data: Some(data), trailers: Some(trailers) }
+    }
+}
+
+impl http_body::Body for Framed {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let data = self.data.take().map(Frame::data);
+        Poll::Ready(data.or_else(|| self.trailers.take().map(Frame::trailers)).map(Ok))
+    }
+}
+
+fn too_large(limit: ByteSize, seen: u64) -> Status {
+    let seen = ByteSize::bytes(seen);
+    Status::new(
+        Code::TooLarge,
+        format!("the body has at least {seen}, the limit is {limit}: send smaller batches"),
+    )
+}
+
+impl Door {
+    /// Reads a whole body.
+    pub async fn read(&self, headers: &HeaderMap, mut body: Body) -> Result<Held, Status> {
+        let limit = self.body_limit.get();
+        let announced =
+            headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if let Some(length) = announced.filter(|&length| length > limit) {
+            return Err(too_large(self.body_limit, length));
+        }
+        let mut held = Held { bytes: Bytes::new(), room: Vec::new() };
+        let mut pieces: Vec<Bytes> = Vec::new();
+        let mut length = 0u64;
+        if let Some(length) = announced {
+            self.enter(&mut held, length)?;
+        }
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                Status::new(Code::Cancelled, format!("the body ended after {length} bytes: {error}"))
+            })?;
+            let Ok(piece) = frame.into_data() else { continue };
+            length += piece.len() as u64;
+            if length > limit {
+                return Err(too_large(self.body_limit, length));
+            }
+            if announced.is_none() {
+                self.enter(&mut held, piece.len() as u64)?;
+            }
+            pieces.push(piece);
+        }
+        held.bytes = join(pieces, length as usize);
+        Ok(held)
+    }
+
+    fn enter(&self, held: &mut Held, bytes: u64) -> Result<(), Status> {
+        let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        let permit = std::sync::Arc::clone(&self.room).try_acquire_many_owned(kibibytes);
+        held.room.push(permit.map_err(|_| {
+            let free = ByteSize::bytes(self.room.available_permits() as u64 * 1024);
+            let message = format!(
+                "too many bytes in flight: {free} are free, this needs {}; send it again later",
+                ByteSize::bytes(bytes)
+            );
+            Status::new(Code::Exhausted, message).after(BUSY)
+        })?);
+        Ok(())
+    }
+
+    /// Decompresses what says that it is gzip.
+    pub async fn gunzip(&self, held: &mut Held) -> Result<(), Status> {
+        if !held.bytes.starts_with(&[0x1f, 0x8b]) {
+            return Err(Status::new(Code::Invalid, "the body is said to be gzip and is not"));
+        }
+        let (bytes, limit) = (held.bytes.clone(), self.body_limit);
+        let plain = self.on_compute(bytes.len(), move || inflate(&bytes, limit.as_usize())).await?;
+        held.bytes = plain.map_err(|error| Status::new(Code::Invalid, format!("the body: {error}")))?.into();
+        Ok(())
+    }
+
+    /// Compresses an answer.
+    pub async fn gzip(&self, bytes: Bytes) -> Result<Bytes, Status> {
+        self.on_compute(bytes.len(), move || gzip(&bytes)).await
+    }
+
+    /// Runs small work here and large work on the compute pool.
+    pub async fn on_compute<R: Send + 'static>(
+        &self,
+        size: usize,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, Status> {
+        if size <= LARGE {
+            return Ok(work());
+        }
+        self.compute.run(work).await.map_err(|error| Status::of(&error))
+    }
+}
+
+fn join(mut pieces: Vec<Bytes>, length: usize) -> Bytes {
+    if pieces.len() == 1 {
+        return pieces.remove(0);
+    }
+    let mut whole = BytesMut::with_capacity(length);
+    pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+    whole.freeze()
+}
+
+fn gzip(bytes: &[u8]) -> Bytes {
+    let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::fastest());
+    let mut out = vec![0; compressor.gzip_compress_bound(bytes.len())];
+    let length = compressor.gzip_compress(bytes, &mut out).expect("the bound is large enough");
+    out.truncate(length);
+    out.into()
+}
+
+/// Whether a client takes gzip.
+pub fn takes_gzip(headers: &HeaderMap) -> bool {
+    let offers = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    offers.flat_map(|value| value.split(',')).any(|offer| {
+        let (name, quality) = offer.split_once(';').unwrap_or((offer, ""));
+        name.trim().eq_ignore_ascii_case("gzip") && quality.trim().trim_end_matches(['0', '.']) != "q="
+    })
+}
+
+/// The value of `Content-Encoding` for gzip.
+pub const GZIP: HeaderValue = HeaderValue::from_static("gzip");
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::{Clock, Compute};
+    use axum::http::header::HeaderName;
+
+    use super::*;
+
+    fn door(limit: u64, in_flight: u64) -> Door {
+        Door::new(
+            false,
+            ByteSize::bytes(limit),
+            ByteSize::bytes(in_flight),
+            Clock::system(),
+            Compute::inline(),
+        )
+    }
+
+    async fn read(door: &Door, size: usize) -> Result<Held, Code> {
+        let body = Body::from(vec![7u8; size]);
+        door.read(&HeaderMap::new(), body).await.map_err(|status| status.code)
+    }
+
+    #[tokio::test]
+    async fn a_body_over_the_limit_is_refused_while_it_comes() {
+        let door = door(2000, 1 << 20);
+        assert_eq!(read(&door, 2000).await.map(|held| held.bytes.len()), Ok(2000));
+        assert_eq!(read(&door, 2001).await.map(|_| ()), Err(Code::TooLarge));
+    }
+
+    #[tokio::test]
+    async fn all_bodies_together_have_a_bound() {
+        let door = door(1 << 20, 4096);
+        let first = read(&door, 3000).await.map_err(|code| code.name()).expect("there is room");
+        assert_eq!(read(&door, 2000).await.map(|_| ()), Err(Code::Exhausted));
+        drop(first);
+        assert_eq!(read(&door, 2000).await.map(|_| ()), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn what_is_compressed_reads_the_same() {
+        let door = door(1 << 20, 1 << 20);
+        let text = Bytes::from(vec![b'x'; 100_000]);
+        let bytes = door.gzip(text.clone()).await.unwrap();
+        let mut held = Held { bytes, room: Vec::new() };
+        door.gunzip(&mut held).await.unwrap();
+        assert_eq!(held.bytes, text);
+        let mut plain = Held { bytes: text, room: Vec::new() };
+        assert_eq!(door.gunzip(&mut plain).await.unwrap_err().code, Code::Invalid);
+    }
+
+    #[test]
+    fn gzip_is_taken_when_it_is_offered() {
+        let offer = |value: &'static str| {
+            takes_gzip(&HeaderMap::<HeaderValue>::from_iter([(
+                HeaderName::from_static("accept-encoding"),
+                HeaderValue::from_static(value),
+            )]))
+        };
+        assert!(offer("gzip") && offer("br, GZIP;q=0.5") && offer("deflate, gzip"));
+        assert!(!offer("br, zstd") && !offer("gzip;q=0") && !offer("gzip;q=0.0") && !offer("identity"));
+    }
+}

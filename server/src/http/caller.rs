@@ -1,0 +1,85 @@
+//! Who asks: the tenants that a request names, and what its client can take.
+
+use athanor_chassis::{Code, Coded, Status, TenantId};
+use athanor_querier::Reader;
+use axum::http::HeaderMap;
+use axum::http::header::ACCEPT;
+
+/// The header that names the tenant.
+pub const TENANT: &str = "x-scope-orgid";
+
+/// Who reads. `a|b` means the union of both.
+pub fn reader(headers: &HeaderMap, multitenancy: bool) -> Result<Reader, Status> {
+    let reader = match multitenancy {
+        false => Reader::of(TenantId::anonymous()),
+        true => Reader::parse(named(headers)?).map_err(|error| refused(&error))?,
+    };
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    Ok(reader.accepting(&accepted.collect::<Vec<_>>().join(",")))
+}
+
+/// Who writes: exactly one tenant.
+pub fn writer(headers: &HeaderMap, multitenancy: bool) -> Result<TenantId, Status> {
+    if !multitenancy {
+        return Ok(TenantId::anonymous());
+    }
+    let named = named(headers)?;
+    let mut names = named.split('|').map(str::trim);
+    let first = names.next().unwrap_or_default();
+    if names.all(|name| name == first) {
+        return first.parse().map_err(|error: athanor_chassis::tenant::TenantError| refused(&error));
+    }
+    let message = format!("a profile is one tenant's: the {TENANT} header names several, {named:?}");
+    Err(Status::new(Code::Unauthenticated, message))
+}
+
+fn named(headers: &HeaderMap) -> Result<&str, Status> {
+    let missing =
+        || Status::new(Code::Unauthenticated, format!("no org id: name the tenant in the {TENANT} header"));
+    let value = headers.get(TENANT).ok_or_else(missing)?;
+    let text = value.to_str().map_err(|_| {
+        Status::new(Code::Unauthenticated, format!("the {TENANT} header is not plain ASCII text"))
+    })?;
+    let text = text.trim();
+    if text.is_empty() { Err(missing()) } else { Ok(text) }
+}
+
+fn refused<E: Coded + std::error::Error>(error: &E) -> Status {
+    Status::new(Code::Unauthenticated, format!("{TENANT} header: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(tenant: &'static str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(TENANT, tenant.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn readers_may_name_several_tenants() {
+        let code = |tenant| reader(&headers(tenant), true).map(|_| ()).map_err(|status| status.code);
+        assert_eq!(code("a|b|a|"), Ok(()));
+        for wrong in ["|", " ", "a|b/c"] {
+            assert_eq!(code(wrong), Err(Code::Unauthenticated), "{wrong}");
+        }
+        assert_eq!(reader(&HeaderMap::new(), true).unwrap_err().code, Code::Unauthenticated);
+    }
+
+    #[test]
+    fn writers_name_exactly_one() {
+        let of = |tenant| writer(&headers(tenant), true).map(|tenant| tenant.to_string()).ok();
+        assert_eq!(
+            (of("a"), of("a|a"), of("a|b"), of("a|")),
+            (Some("a".into()), Some("a".into()), None, None)
+        );
+    }
+
+    #[test]
+    fn without_tenants_the_header_is_not_looked_at() {
+        assert!(reader(&headers("a/b"), false).is_ok());
+        assert_eq!(writer(&headers("a/b"), false).unwrap(), TenantId::anonymous());
+    }
+}

@@ -1,0 +1,262 @@
+//! The ways to write one call: Connect, gRPC and gRPC-Web, each with protobuf or JSON.
+
+use athanor_chassis::{Code, Status};
+use axum::body::Body;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Door;
+use super::body::{Framed, GZIP, Held, takes_gzip};
+
+/// What a server of ours takes, for those who send something else.
+pub const ACCEPTED: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
+application/grpc-web+json, application/grpc-web+proto, application/json, application/json; charset=utf-8, \
+application/proto";
+const GRPC_STATUS: &str = "grpc-status";
+const GRPC_MESSAGE: &str = "grpc-message";
+const GRPC_ENCODING: &str = "grpc-encoding";
+/// Flag and length before a message in gRPC.
+const PREFIX: usize = 5;
+
+/// How a call is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    frame: Frame,
+    json: bool,
+    /// The content type of the answer.
+    content_type: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Frame {
+    Connect,
+    Grpc,
+    GrpcWeb,
+}
+
+impl Encoding {
+    /// By the content type of a request.
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let given = headers.get(CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
+        let given: String = given.split_whitespace().collect();
+        let (frame, json, content_type) = match given.as_str() {
+            "application/proto" => (Frame::Connect, false, "application/proto"),
+            "application/json" => (Frame::Connect, true, "application/json"),
+            "application/json;charset=utf-8" => (Frame::Connect, true, "application/json; charset=utf-8"),
+            "application/grpc" => (Frame::Grpc, false, "application/grpc"),
+            "application/grpc+proto" => (Frame::Grpc, false, "application/grpc+proto"),
+            "application/grpc+json" => (Frame::Grpc, true, "application/grpc+json"),
+            "application/grpc-web" => (Frame::GrpcWeb, false, "application/grpc-web"),
+            "application/grpc-web+proto" => (Frame::GrpcWeb, false, "application/grpc-web+proto"),
+            "application/grpc-web+json" => (Frame::GrpcWeb, true, "application/grpc-web+json"),
+            _ => return None,
+        };
+        Some(Self { frame, json, content_type })
+    }
+
+    /// Takes the message out of a body.
+    pub async fn read<M>(self, door: &Door, headers: &HeaderMap, mut held: Held) -> Result<M, Status>
+    where
+        M: Message + Default + DeserializeOwned + 'static,
+    {
+        let gzip = if self.frame == Frame::Connect {
+            compression(headers, CONTENT_ENCODING.as_str())?
+        } else {
+            let flag = unframe(&mut held.bytes)?;
+            if flag && !compression(headers, GRPC_ENCODING)? {
+                return Err(Status::new(Code::Internal, "a compressed message without grpc-encoding"));
+            }
+            flag
+        };
+        if gzip {
+            door.gunzip(&mut held).await?;
+        }
+        let json = self.json;
+        door.on_compute(held.bytes.len(), move || decode(&held.bytes, json)).await?
+    }
+
+    /// Writes an answer.
+    pub async fn answer<M: Message + Serialize>(
+        self,
+        door: &Door,
+        headers: &HeaderMap,
+        message: M,
+    ) -> Result<Response<Body>, Status> {
+        let bytes: Bytes = if self.json {
+            serde_json::to_vec(&message)
+                .map_err(|error| Status::new(Code::Internal, error.to_string()))?
+                .into()
+        } else {
+            message.encode_to_vec().into()
+        };
+        let mut response = Response::new(Body::empty());
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        match self.frame {
+            Frame::Connect if takes_gzip(headers) => {
+                response.headers_mut().insert(CONTENT_ENCODING, GZIP);
+                *response.body_mut() = door.gzip(bytes).await?.into();
+            }
+            Frame::Connect => *response.body_mut() = bytes.into(),
+            Frame::Grpc => {
+                let trailers = HeaderMap::from_iter([(GRPC_STATUS.parse().expect("a name"), OK)]);
+                *response.body_mut() = Body::new(Framed::new(framed(0, &bytes, BytesMut::new()), trailers));
+            }
+            Frame::GrpcWeb => {
+                let trailers = framed(0x80, b"grpc-status: 0\r\n", BytesMut::new());
+                *response.body_mut() = framed(0, &bytes, BytesMut::from(&b""[..]))
+                    .into_iter()
+                    .chain(trailers)
+                    .collect::<Bytes>()
+                    .into();
+            }
+        }
+        Ok(response)
+    }
+
+    /// Writes an error.
+    pub fn error(self, status: &Status) -> Response<Body> {
+        if self.frame == Frame::Connect {
+            return json_error(status);
+        }
+        let mut response = Response::new(Body::empty());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        headers.insert(GRPC_STATUS, HeaderValue::from(status.code.grpc()));
+        if let Ok(message) = HeaderValue::try_from(percent_encoded(&status.message)) {
+            headers.insert(GRPC_MESSAGE, message);
+        }
+        response
+    }
+}
+
+const OK: HeaderValue = HeaderValue::from_static("0");
+
+/// The error of Connect, which plain HTTP shares.
+pub fn json_error(status: &Status) -> Response<Body> {
+    json_error_with(status, status.code.connect(), status.code.http())
+}
+
+/// As [`json_error`], where an old interface has a code or a status of its own.
+pub fn json_error_with(status: &Status, code: &str, http: u16) -> Response<Body> {
+    let body = serde_json::json!({ "code": code, "message": status.message });
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = StatusCode::from_u16(http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(wait) = status.retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
+    }
+    response
+}
+
+/// Whether a header says gzip; what we cannot decompress is refused.
+fn compression(headers: &HeaderMap, name: &str) -> Result<bool, Status> {
+    match headers.get(name).map(HeaderValue::as_bytes) {
+        None | Some(b"" | b"identity") => Ok(false),
+        Some(b"gzip") => Ok(true),
+        Some(other) => {
+            let other = String::from_utf8_lossy(other);
+            Err(Status::new(
+                Code::Unimplemented,
+                format!("unknown compression {other:?}: gzip and identity are known"),
+            ))
+        }
+    }
+}
+
+fn decode<M: Message + Default + DeserializeOwned>(bytes: &Bytes, json: bool) -> Result<M, Status> {
+    let invalid = |error: &dyn std::fmt::Display| {
+        Status::new(Code::Invalid, format!("the message cannot be read: {error}"))
+    };
+    if json {
+        serde_json::from_slice(bytes).map_err(|error| invalid(&error))
+    } else {
+        M::decode(bytes.clone()).map_err(|error| invalid(&error))
+    }
+}
+
+/// Takes the prefix of the one message of a call, and says whether it is compressed.
+fn unframe(bytes: &mut Bytes) -> Result<bool, Status> {
+    let invalid = |why: String| Err(Status::new(Code::Invalid, why));
+    let Some((&[flag, a, b, c, d], rest)) = bytes.split_first_chunk::<PREFIX>() else {
+        return invalid(format!("the call has {} bytes, a message begins with {PREFIX}", bytes.len()));
+    };
+    let length = u32::from_be_bytes([a, b, c, d]) as usize;
+    if flag > 1 {
+        return invalid(format!("a message begins with flag {flag}, known are 0 and 1"));
+    }
+    if rest.len() != length {
+        return invalid(format!("a message says {length} bytes, {} follow", rest.len()));
+    }
+    *bytes = bytes.slice(PREFIX..);
+    Ok(flag == 1)
+}
+
+fn framed(flag: u8, message: &[u8], mut out: BytesMut) -> Bytes {
+    out.reserve(PREFIX + message.len());
+    out.put_u8(flag);
+    out.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    out.put_slice(message);
+    out.freeze()
+}
+
+/// A message as gRPC writes it in a header.
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'%' => out.push_str("%25"),
+            b' '..=b'~' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(content_type: &'static str) -> Option<Encoding> {
+        Encoding::of(&HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(content_type))]))
+    }
+
+    #[test]
+    fn the_content_type_decides() {
+        assert_eq!(
+            of("application/json;charset=UTF-8").unwrap().content_type,
+            "application/json; charset=utf-8"
+        );
+        assert_eq!(of("application/grpc").unwrap().frame, Frame::Grpc);
+        for unknown in
+            ["application/connect+json", "application/x-protobuf", "application/grpc-web-text+proto", ""]
+        {
+            assert_eq!(of(unknown), None, "{unknown}");
+        }
+        assert_eq!(Encoding::of(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_frame_must_be_whole_and_alone() {
+        let unframed = |bytes: &'static [u8]| {
+            let mut bytes = Bytes::from_static(bytes);
+            unframe(&mut bytes).map(|flag| (flag, bytes))
+        };
+        assert_eq!(unframed(b"\0\0\0\0\x02ab").unwrap(), (false, Bytes::from_static(b"ab")));
+        assert_eq!(unframed(b"\x01\0\0\0\0").unwrap(), (true, Bytes::new()));
+        for bad in
+            [&b"\0\0\0"[..], b"\0\0\0\0\x03ab", b"\0\0\0\0\x01ab", b"\x02\0\0\0\0", b"\0\xff\xff\xff\xffab"]
+        {
+            assert_eq!(unframed(bad).unwrap_err().code, Code::Invalid, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn messages_of_errors_are_percent_encoded() {
+        assert_eq!(percent_encoded("50% größer\n"), "50%25 gr%C3%B6%C3%9Fer%0A");
+    }
+}

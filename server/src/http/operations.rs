@@ -1,0 +1,53 @@
+//! What those who run the server ask.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::Request;
+
+use super::encoding::json_error;
+use super::plain::Answering;
+use super::routes::{Hall, text};
+
+/// `GET /ready`: whether requests are welcome.
+pub fn ready(hall: Arc<Hall>, _: Request<Body>) -> Answering {
+    Box::pin(async move {
+        match (hall.services.ready)() {
+            Ok(()) => text("text/plain", "ready"),
+            Err(status) => json_error(&status),
+        }
+    })
+}
+
+/// `GET /metrics`, for Prometheus.
+pub fn metrics(hall: Arc<Hall>, _: Request<Body>) -> Answering {
+    Box::pin(async move {
+        text("application/openmetrics-text; version=1.0.0; charset=utf-8", hall.services.metrics.encode())
+    })
+}
+
+/// `GET /config`: the settings in force and where each came from.
+pub fn config(hall: Arc<Hall>, _: Request<Body>) -> Answering {
+    Box::pin(async move { text("text/plain; charset=utf-8", hall.services.settings.to_string()) })
+}
+
+/// `GET /api/v1/status/buildinfo`, which data sources ask to know what they speak to.
+pub fn build_info(_: Arc<Hall>, _: Request<Body>) -> Answering {
+    Box::pin(async move {
+        let data = serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"), "revision": "", "branch": "", "buildUser": "", "buildDate": "",
+            "goVersion": "",
+        });
+        text("application/json", serde_json::json!({ "status": "success", "data": data }).to_string())
+    })
+}
+
+/// `GET /debug/pprof/profile?seconds=N`: what this process spends its time on.
+pub fn profile(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+    Box::pin(async move {
+        match crate::myself::profile(request.uri().query().unwrap_or_default(), &hall.door).await {
+            Ok(bytes) => text("application/octet-stream", bytes),
+            Err(status) => json_error(&status),
+        }
+    })
+}

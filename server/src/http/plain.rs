@@ -1,0 +1,93 @@
+//! Plain HTTP: what language SDKs send, and what old dashboards ask.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use athanor_chassis::{Code, Status};
+use athanor_querier::Rendered;
+use axum::body::Body;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, HeaderValue, Request, Response};
+
+use super::body::{GZIP, takes_gzip};
+use super::caller;
+use super::encoding::{json_error, json_error_with};
+use super::routes::{Hall, text};
+
+/// A handler's answer, on its way.
+pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+/// A path that leads nowhere.
+pub fn not_found() -> Response<Body> {
+    json_error(&Status::new(Code::NotFound, "there is nothing at this path; / says what there is"))
+}
+
+/// `POST /ingest`.
+pub fn ingest(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+    Box::pin(async move {
+        let (parts, body) = request.into_parts();
+        let received = async {
+            let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
+            let held = hall.door.read(&parts.headers, body).await?;
+            Ok::<_, Status>((tenant, held))
+        };
+        let (tenant, held) = match received.await {
+            Ok(received) => received,
+            Err(status) => return json_error(&status),
+        };
+        let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let query = parts.uri.query().unwrap_or_default();
+        match hall.services.distributor.ingest(&tenant, query, content_type, held.bytes.clone()).await {
+            Ok(_) => Response::new(Body::empty()),
+            Err(refused) => json_error_with(&refused.status, refused.code, refused.http),
+        }
+    })
+}
+
+/// `GET /pyroscope/render`.
+pub fn render(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+    let parts = request.into_parts().0;
+    Box::pin(async move {
+        let rendered = async {
+            let reader = caller::reader(&parts.headers, hall.door.multitenancy)?;
+            hall.services.querier.render(&reader, parts.uri.query().unwrap_or_default()).await
+        };
+        show(&hall, &parts.headers, rendered.await).await
+    })
+}
+
+/// `GET /pyroscope/render-diff`.
+pub fn render_diff(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+    let parts = request.into_parts().0;
+    Box::pin(async move {
+        let rendered = async {
+            let reader = caller::reader(&parts.headers, hall.door.multitenancy)?;
+            hall.services.querier.render_diff(&reader, parts.uri.query().unwrap_or_default()).await
+        };
+        show(&hall, &parts.headers, rendered.await).await
+    })
+}
+
+async fn show(hall: &Hall, headers: &HeaderMap, rendered: Result<Rendered, Status>) -> Response<Body> {
+    let (content_type, body) = match rendered {
+        Ok(Rendered { content_type, body }) => (content_type, bytes::Bytes::from(body)),
+        Err(status) => return vary(json_error(&status)),
+    };
+    let mut response = text(content_type, body.clone());
+    if takes_gzip(headers) {
+        match hall.door.gzip(body).await {
+            Ok(bytes) => {
+                response.headers_mut().insert(CONTENT_ENCODING, GZIP);
+                *response.body_mut() = bytes.into();
+            }
+            Err(status) => return vary(json_error(&status)),
+        }
+    }
+    vary(response)
+}
+
+fn vary(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
+}

@@ -1,0 +1,117 @@
+//! One call of one method: from a request to an answer.
+
+use std::future::Future;
+use std::time::Duration;
+
+use athanor_chassis::{Code, Status};
+use axum::body::Body;
+use axum::http::header::{ALLOW, HeaderName};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use prost::Message;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Door;
+use super::encoding::{ACCEPTED, Encoding};
+
+const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
+/// The longest deadline that a client may set; longer ones are cut.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Answers one call. `caller` says who it is, before the body is read.
+pub async fn answer<C, I, O, F, Fut>(
+    door: &Door,
+    request: Request<Body>,
+    caller: impl FnOnce(&HeaderMap) -> Result<C, Status>,
+    method: F,
+) -> Response<Body>
+where
+    I: Message + Default + DeserializeOwned + 'static,
+    O: Message + Serialize,
+    F: FnOnce(C, I) -> Fut,
+    Fut: Future<Output = Result<O, Status>>,
+{
+    if request.method() != Method::POST {
+        return refused(StatusCode::METHOD_NOT_ALLOWED, ALLOW, "POST");
+    }
+    let (parts, body) = request.into_parts();
+    let Some(encoding) = Encoding::of(&parts.headers) else {
+        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, ACCEPT_POST, ACCEPTED);
+    };
+    let headers = &parts.headers;
+    let answered = async {
+        let caller = caller(headers)?;
+        let held = door.read(headers, body).await?;
+        let message = encoding.read(door, headers, held).await?;
+        let answer = method(caller, message).await?;
+        encoding.answer(door, headers, answer).await
+    };
+    let result = match deadline(headers) {
+        Ok(None) => answered.await,
+        Ok(Some(wait)) => match door.clock.within(wait, answered).await {
+            Ok(result) => result,
+            Err(elapsed) => Err(Status::new(Code::Deadline, elapsed.to_string())),
+        },
+        Err(status) => Err(status),
+    };
+    result.unwrap_or_else(|status| encoding.error(&status))
+}
+
+fn refused(status: StatusCode, header: HeaderName, value: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header, HeaderValue::from_static(value));
+    response
+}
+
+/// How long the client waits.
+fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let (name, wait) = match (text("connect-timeout-ms"), text("grpc-timeout")) {
+        (Some(text), _) => ("connect-timeout-ms", milliseconds(text)),
+        (None, Some(text)) => ("grpc-timeout", with_unit(text)),
+        (None, None) => return Ok(None),
+    };
+    let wait = wait.ok_or_else(|| Status::new(Code::Invalid, format!("the header {name} is no time")))?;
+    Ok(Some(wait.min(LONGEST)))
+}
+
+fn milliseconds(text: &str) -> Option<Duration> {
+    let digits = text.len() <= 10 && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok().map(Duration::from_millis))?
+}
+
+/// gRPC's form: up to eight digits and the letter of a unit.
+fn with_unit(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let count: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(count * 3600)),
+        "M" => Some(Duration::from_secs(count * 60)),
+        "S" => Some(Duration::from_secs(count)),
+        "m" => Some(Duration::from_millis(count)),
+        "u" => Some(Duration::from_micros(count)),
+        "n" => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_are_read_in_both_forms() {
+        assert_eq!(milliseconds("1500"), Some(Duration::from_millis(1500)));
+        assert_eq!((milliseconds("-1"), milliseconds(""), milliseconds("99999999999")), (None, None, None));
+        assert_eq!(with_unit("2M"), Some(Duration::from_secs(120)));
+        assert_eq!(with_unit("15m"), Some(Duration::from_millis(15)));
+        assert_eq!(
+            (with_unit("5"), with_unit(""), with_unit("123456789S"), with_unit("1ä")),
+            (None, None, None, None)
+        );
+    }
+}

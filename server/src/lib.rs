@@ -1,0 +1,31 @@
+//! The server: the one place where roles meet.
+//!
+//! ```text
+//!  node ─┬─ http       one port: Connect, gRPC, gRPC-Web, /ingest, /pyroscope/render, pages
+//!        ├─ shards     from the door to the shards
+//!        ├─ sources    heads and blocks, as one plan
+//!        ├─ janitor    what is too old goes
+//!        └─ metrics, myself   what it says of itself
+//! ```
+//!
+//! [`Node`] is a whole server; [`Roles`] is one without a port, for simulations. What depends on the machine comes in
+//! through [`System`].
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod admin;
+mod cache;
+mod config;
+pub mod http;
+mod identity;
+mod janitor;
+mod metrics;
+mod myself;
+mod node;
+mod shards;
+mod sources;
+
+pub use admin::{SOCKET, request};
+pub use config::{Config, LogSettings};
+pub use metrics::Metrics;
+pub use node::{Node, Roles, StartError, System};

@@ -1,0 +1,325 @@
+//! One node: all roles, assembled.
+//!
+//! ```text
+//!  folder ─► Log ─► groups: catalogue, shards ─► Metastore, Ingester ─► Distributor, Querier ─► Listener
+//! ```
+//!
+//! Everything that depends on the machine comes in through [`System`], so that the same assembly runs in a simulation.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::Catalog;
+use athanor_chassis::compute::ComputeError;
+use athanor_chassis::disk::{DiskError, LocalDisk};
+use athanor_chassis::tasks::SpawnError;
+use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Disk, Gate, Overrides, Random, Status, Tasks};
+use athanor_consensus::log::{self, Log, Pump};
+use athanor_consensus::{Replicated, replicated};
+use athanor_distributor::Distributor;
+use athanor_ingester::Ingester;
+use athanor_metastore::{Facts, Metastore};
+use athanor_querier::Querier;
+use athanor_storage::{Store, StoreDeps};
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::Parts;
+use crate::config::Config;
+use crate::http::{Door, Listener, ListenerError, Services, router};
+use crate::identity::{self, IdentityError};
+use crate::janitor::Janitor;
+use crate::metrics::Metrics;
+use crate::shards::Local;
+use crate::sources::Everywhere;
+
+/// Tasks that a node may have at once: connections, mostly.
+const TASKS: usize = 100_000;
+/// Jobs that may wait for a compute thread.
+const JOBS: usize = 4096;
+/// Memory for parts of blocks that were read.
+const PARTS: ByteSize = ByteSize::mib(256);
+/// How long the last cut may take when a node stops.
+const LAST_CUT: Duration = Duration::from_secs(60);
+/// How long tasks may take to end after that.
+const TASKS_END: Duration = Duration::from_secs(5);
+
+/// What a node takes from its machine.
+#[derive(Clone)]
+pub struct System {
+    /// Time.
+    pub clock: Clock,
+    /// Chance.
+    pub random: Random,
+    /// Threads.
+    pub compute: Compute,
+    /// The folder of the log.
+    pub log: Arc<dyn Disk>,
+    /// The folder of snapshots and of the node's name.
+    pub state: Arc<dyn Disk>,
+    /// Who commits what waits in the log.
+    pub pump: Pump,
+    /// The bucket.
+    pub store: Store,
+}
+
+/// The roles of a node, without a port: what a simulation runs.
+pub struct Roles {
+    /// Takes profiles.
+    pub distributor: Distributor,
+    /// Answers queries.
+    pub querier: Querier,
+    /// Keeps recent profiles.
+    pub ingester: Arc<Ingester>,
+    /// Knows the blocks.
+    pub catalog: Arc<dyn Catalog>,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+    groups: Vec<Replicated<Facts>>,
+    log: Log,
+    tasks: Tasks,
+    clock: Clock,
+}
+
+/// A node that serves.
+pub struct Node {
+    roles: Roles,
+    address: SocketAddr,
+    gate: Gate,
+    stop: CancellationToken,
+    served: athanor_chassis::tasks::Task<()>,
+    drain: Duration,
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each says what it is by its message")]
+pub enum StartError {
+    #[error("the folder cannot be used")]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("threads cannot be started")]
+    Compute(#[from] ComputeError),
+    #[error("the bucket cannot be opened")]
+    Store(#[from] athanor_storage::StoreError),
+    #[error("the log cannot be opened")]
+    Log(#[from] log::OpenError),
+    #[error("the catalogue cannot be opened")]
+    Catalogue(#[from] replicated::OpenError),
+    #[error(transparent)]
+    Ingester(#[from] athanor_ingester::OpenError),
+    #[error(transparent)]
+    Listener(#[from] ListenerError),
+    #[error(transparent)]
+    Task(#[from] SpawnError),
+}
+
+impl Coded for StartError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Disk(error) => error.code(),
+            Self::Identity(error) => error.code(),
+            Self::Compute(_) => Code::Unavailable,
+            Self::Store(error) => error.code(),
+            Self::Log(error) => error.code(),
+            Self::Catalogue(error) => error.code(),
+            Self::Ingester(error) => error.code(),
+            Self::Listener(error) => error.code(),
+            Self::Task(error) => error.code(),
+        }
+    }
+}
+
+impl System {
+    /// This machine.
+    pub fn local(config: &Config) -> Result<Self, StartError> {
+        let (clock, random) = (Clock::system(), Random::system());
+        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let store =
+            Store::open(&config.bucket(), StoreDeps { clock: clock.clone(), random: random.split() })?;
+        Ok(Self {
+            compute: Compute::threads(threads, JOBS)?,
+            log: Arc::new(LocalDisk::open(config.data.join("log"))?),
+            state: Arc::new(LocalDisk::open(config.data.join("state"))?),
+            pump: Pump::Thread,
+            store,
+            clock,
+            random,
+        })
+    }
+}
+
+impl Roles {
+    /// Opens the log and everything on it.
+    pub async fn open(config: &Config, system: System, overrides: Overrides) -> Result<Self, StartError> {
+        let System { clock, random, compute, log: log_disk, state, pump, store } = system;
+        let tasks = Tasks::new(clock.clone(), TASKS);
+        let metrics = Arc::new(Metrics::default());
+        let identity = identity::load(&*state, &random)?;
+        let (log, recovery) = {
+            let (random, log_config) = (random.split(), config.log());
+            let opened = move || Log::open(log_disk, &random, identity, &log_config, pump);
+            compute.run(opened).await??
+        };
+        report(&recovery, &metrics);
+        let consensus = replicated::Deps {
+            log: log.clone(),
+            disk: state,
+            compute: compute.clone(),
+            random: random.split(),
+            network: None,
+            node: identity.node,
+            timing: replicated::Timing::default(),
+        };
+        let members = BTreeSet::from([identity.node]);
+        let facts = Replicated::open(&consensus, athanor_metastore::GROUP, members, Facts::default()).await?;
+        let catalog: Arc<dyn Catalog> = Arc::new(Metastore::new(facts.clone()));
+        let deps = athanor_ingester::Deps {
+            catalog: Arc::clone(&catalog),
+            store: store.clone(),
+            consensus,
+            overrides: overrides.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+            compute: compute.clone(),
+            tasks: tasks.clone(),
+        };
+        let ingester = Arc::new(Ingester::open(&config.ingester, deps).await?);
+        let distributor = Distributor::new(
+            config.distributor.clone(),
+            athanor_distributor::Deps {
+                overrides: overrides.clone(),
+                clock: clock.clone(),
+                random: random.split(),
+                compute: compute.clone(),
+                shards: Arc::new(Local { ingester: Arc::clone(&ingester), metrics: Arc::clone(&metrics) }),
+            },
+        );
+        let sources = Everywhere {
+            catalog: Arc::clone(&catalog),
+            ingester: Arc::clone(&ingester),
+            store: store.clone(),
+            parts: Parts::new(PARTS),
+            compute: compute.clone(),
+        };
+        let querier = Querier::new(athanor_querier::Deps {
+            sources: Arc::new(sources),
+            overrides,
+            clock: clock.clone(),
+            compute,
+        });
+        let janitor = Janitor {
+            catalog: Arc::clone(&catalog),
+            store,
+            clock: clock.clone(),
+            retention: config.retention,
+        };
+        let token = tasks.token();
+        tasks.spawn("janitor", async move { janitor.run(token).await })?;
+        Ok(Self { distributor, querier, ingester, catalog, metrics, groups: vec![facts], log, tasks, clock })
+    }
+
+    /// Cuts what is in memory, and ends everything.
+    pub async fn close(self) {
+        if let Err(status) = self.ingester.cut(&self.clock, LAST_CUT).await {
+            tracing::warn!(error = %status, "not all heads were cut; their profiles stay in the log");
+        }
+        let ended = self.tasks.shutdown(TASKS_END).await;
+        if !ended.unfinished.is_empty() {
+            tracing::warn!(tasks = ?ended.unfinished, "tasks did not end");
+        }
+        self.ingester.shutdown().await;
+        for group in &self.groups {
+            group.shutdown().await;
+        }
+        self.log.close();
+    }
+}
+
+/// Says what was found in the log at the start (E7).
+fn report(recovery: &log::Recovery, metrics: &Metrics) {
+    if recovery.damage.is_empty() {
+        return;
+    }
+    metrics.log_damage.set(recovery.damage.len() as i64);
+    for damage in &recovery.damage {
+        tracing::error!(
+            ?damage,
+            "the log is damaged: what was acknowledged there is lost, answers over it are partial"
+        );
+    }
+}
+
+impl Node {
+    /// Starts everything and serves.
+    pub async fn start(
+        config: &Config,
+        system: System,
+        overrides: Overrides,
+        settings: Arc<str>,
+    ) -> Result<Self, StartError> {
+        let listener = Listener::bind(&config.listen).await?;
+        let address = listener.address();
+        let (clock, compute) = (system.clock.clone(), system.compute.clone());
+        let roles = Roles::open(config, system, overrides).await?;
+        let door = Door::new(
+            config.multitenancy_enabled,
+            config.limits.ingestion_body_limit,
+            config.request_bytes,
+            clock.clone(),
+            compute,
+        );
+        let gate = Gate::default();
+        let (watched, ingester, metrics) =
+            (gate.clone(), Arc::clone(&roles.ingester), Arc::clone(&roles.metrics));
+        let services = Services {
+            distributor: roles.distributor.clone(),
+            querier: roles.querier.clone(),
+            metrics: Arc::clone(&roles.metrics),
+            ready: Arc::new(move || {
+                metrics.unregistered_bytes.set(ingester.unregistered_bytes() as i64);
+                watched.enter().map(drop).map_err(|closed| Status::of(&closed))
+            }),
+            settings,
+        };
+        let opened =
+            crate::admin::serve(&config.data, Arc::clone(&roles.ingester), clock.clone(), &roles.tasks);
+        if let Err(error) = opened {
+            tracing::warn!(%error, "there is no administration socket");
+        }
+        let stop = CancellationToken::new();
+        let serving =
+            listener.serve(router(door, services), roles.tasks.clone(), clock, stop.clone(), config.drain);
+        let served = roles.tasks.spawn("listener", serving)?;
+        tracing::info!(%address, data = %config.data.display(), "serving");
+        Ok(Self { roles, address, gate, stop, served, drain: config.drain })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its roles.
+    pub fn roles(&self) -> &Roles {
+        &self.roles
+    }
+
+    /// Stops politely: says that it is not ready, lets requests finish, cuts, and ends.
+    pub async fn stop(self) {
+        tracing::info!("stopping");
+        self.stop.cancel();
+        let drained = self.roles.clock.within(self.drain, self.gate.drain()).await;
+        if drained.is_err() {
+            tracing::warn!("requests were still under way at the end of the drain");
+        }
+        if let Err(error) = self.served.await {
+            tracing::warn!(%error, "the listener did not end well");
+        }
+        self.roles.close().await;
+        tracing::info!("stopped");
+    }
+}

@@ -1,0 +1,110 @@
+//! `athanor serve`, and what speaks to a server on the same folder.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::config::{Loaded, Origin, Sources, process_environment};
+use athanor_chassis::{Code, Overrides, Status, Telemetry};
+use athanor_server::{Config, Node, System, request};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::{Serve, Settings};
+use crate::failure;
+use crate::output::Output;
+
+/// How often the file with exceptions from the limits is read again.
+const RELOAD: Duration = Duration::from_secs(10);
+
+/// Runs a server until it is told to stop.
+pub fn run(args: &Serve) -> Result<(), Status> {
+    let crate::args::Target::All = args.target;
+    let loaded = load(&args.settings)?;
+    Telemetry::start(&loaded.value.telemetry)
+        .map_err(|error| Status::new(Code::Invalid, error.to_string()))?;
+    block_on(serve(loaded))
+}
+
+/// Prints the settings in force.
+pub fn show(settings: &Settings, output: &Output) -> Result<(), Status> {
+    let text = explained(&load(settings)?);
+    output.text(&text)
+}
+
+/// Has a running server cut its heads.
+pub fn cut(settings: &Settings, output: &Output) -> Result<(), Status> {
+    let data = load(settings)?.value.data;
+    block_on(async move { request(&data, "/cut").await })?;
+    output.text("cut\n")
+}
+
+fn load(settings: &Settings) -> Result<Loaded<Config>, Status> {
+    let mut sources = Sources::default();
+    if let Some(path) = &settings.config {
+        sources = sources.file(path).map_err(|error| Status::of(&error))?;
+    }
+    let mut flags = settings.set.clone();
+    flags.extend(settings.data.iter().map(|data| format!("data={data}")));
+    flags.extend(settings.listen.iter().map(|listen| format!("listen={listen}")));
+    let sources = sources.environment(process_environment()).flags(flags.iter().map(String::as_str));
+    sources.and_then(Sources::load).map_err(|error| Status::of(&error))
+}
+
+fn explained(loaded: &Loaded<Config>) -> String {
+    let line = |setting: athanor_chassis::config::Explained| {
+        let origin = match setting.origin {
+            Origin::Default => "default".to_owned(),
+            Origin::File(path) => path.display().to_string(),
+            Origin::Environment(name) => name,
+            Origin::Flag => "command line".to_owned(),
+        };
+        format!("{} = {}  # {origin}\n", setting.path, setting.value)
+    };
+    loaded.explain().into_iter().map(line).collect()
+}
+
+fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R, Status> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime
+        .map_err(|error| Status::new(Code::Unavailable, format!("threads cannot be started: {error}")))?;
+    runtime.block_on(future)
+}
+
+async fn serve(loaded: Loaded<Config>) -> Result<(), Status> {
+    let settings: Arc<str> = explained(&loaded).into();
+    let config = loaded.value;
+    let overrides = Overrides::new(config.limits.clone());
+    if let Some(path) = &config.runtime_config {
+        reload(&overrides, path)?;
+    }
+    let system = System::local(&config).map_err(|error| Status::of(&error))?;
+    let clock = system.clock.clone();
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+        return Err(Status::new(Code::Unavailable, "signals cannot be received"));
+    };
+    let node = Node::start(&config, system, overrides.clone(), settings)
+        .await
+        .map_err(|error| Status::of(&error))?;
+    eprintln!("athanor serves at http://{}", node.address());
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            () = clock.sleep(RELOAD) => {}
+        }
+        if let Some(path) = &config.runtime_config
+            && let Err(status) = reload(&overrides, path)
+        {
+            tracing::warn!(error = %status, "the limits stay as they were");
+        }
+    }
+    node.stop().await;
+    Ok(())
+}
+
+fn reload(overrides: &Overrides, path: &Path) -> Result<(), Status> {
+    let text = std::fs::read_to_string(path).map_err(|error| failure::io(path, error))?;
+    overrides.replace(path, &text).map_err(|error| Status::of(&error))
+}
