@@ -74,7 +74,7 @@ pub struct Shard {
     deps: ShardDeps,
     queue: mpsc::Sender<Job>,
     room: Arc<Semaphore>,
-    spare: Mutex<Vec<Box<Intake>>>,
+    spare: Mutex<Vec<Intake>>,
     heads: Arc<Heads>,
     log: Replicated<Machine>,
 }
@@ -95,14 +95,14 @@ enum Job {
 struct Request {
     tenant: TenantId,
     limits: Arc<Limits>,
-    uploads: Vec<Result<Box<Intake>, Status>>,
+    uploads: Vec<Result<Intake, Status>>,
     raw_bytes: usize,
     answer: oneshot::Sender<Answered>,
     _room: OwnedSemaphorePermit,
 }
 
 /// The answers, and the memory of the walks.
-type Answered = (Vec<Result<Stored, Status>>, Vec<Box<Intake>>);
+type Answered = (Vec<Result<Stored, Status>>, Vec<Intake>);
 
 enum Step {
     Batch(Box<Prepared>),
@@ -120,7 +120,7 @@ struct Prepared {
 struct Waiting {
     /// For each upload its place in the batch, or why it is not in it.
     uploads: Vec<Result<(usize, Taken), Status>>,
-    spare: Vec<Box<Intake>>,
+    spare: Vec<Intake>,
     answer: oneshot::Sender<Answered>,
 }
 
