@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::source::{Source, SourceError};
+use athanor_profile::source::{MemorySource, Source, SourceError};
 use athanor_profile::symbols::NONE;
 
 use crate::error::BlockError;
@@ -36,6 +36,17 @@ pub trait Held: Source {
 
 /// Takes a row and the place of its profile.
 pub type EachRow<'a> = dyn FnMut(u32, HeldRow) + 'a;
+
+impl Held for MemorySource {
+    /// It keeps no requests.
+    fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
+        self.rows(picked, &mut |place, stacks, values| {
+            for (&stack, &value) in stacks.iter().zip(values) {
+                each(place, HeldRow { stack, value, ..HeldRow::default() });
+            }
+        })
+    }
+}
 
 /// Writes a block into an empty folder. Tenants come ascending, each once; series and profiles in any order. Profiles
 /// without rows are left out, and so is what then has no profile; of equal ids in a series one is kept (E20).

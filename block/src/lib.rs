@@ -28,6 +28,7 @@ mod build;
 mod columns;
 mod error;
 mod folder;
+mod frames;
 mod held;
 mod merge;
 mod meta;

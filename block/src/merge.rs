@@ -157,6 +157,7 @@ impl Input {
         requests.clear();
         let profile = self.profiles.next().expect("the caller peeked");
         let mut missing = profile.samples as usize;
+        rows.reserve(missing.min(AHEAD));
         while missing > 0 {
             if self.at == self.batch.stacks.len() {
                 self.refill()?;

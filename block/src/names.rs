@@ -178,7 +178,7 @@ impl Part<'_> {
 }
 
 /// A place that was not visited yet. No dictionary has that many nodes: ids have 31 bits.
-const UNSEEN: u32 = NONE - 1;
+pub(crate) const UNSEEN: u32 = NONE - 1;
 
 /// From a part's nodes to the dictionary's, callers first. A node without a location stands for its caller.
 fn adopt_nodes(

@@ -1,6 +1,7 @@
 //! Adding up sample rows by stack: the inner loop of every query.
 //!
-//! Stacks are dense, so a total is an array. Row groups are independent: each is a job of the compute pool.
+//! Stacks are dense, so a total is an array. The threads of the compute pool take equal
+//! shares of the rows.
 
 use std::ops::Range;
 
@@ -16,6 +17,9 @@ use crate::request::{Request, RequestColumns};
 
 /// Rows decoded at a time: their columns stay in the processor's cache.
 const BATCH: usize = 16 * 1024;
+
+/// Rows that are worth a thread of their own.
+const SHARE: u64 = 64 * 1024;
 
 /// A row group and ranges of its rows.
 type Job = (usize, Vec<Range<usize>>);
@@ -60,10 +64,9 @@ impl Part<'_> {
         each: impl Fn(&mut [i64], &Batch) -> Result<(), BlockError> + Sync,
     ) -> Result<Vec<i64>, BlockError> {
         let table = self.samples()?;
-        let jobs = self.jobs(&table, ranges)?;
-        let lanes = compute.width().min(jobs.len()).max(1);
-        let mut of_lane: Vec<Vec<Job>> = vec![Vec::new(); lanes];
-        jobs.into_iter().enumerate().for_each(|(at, job)| of_lane[at % lanes].push(job));
+        let shares = shares(ranges, compute.width() as u64);
+        let of_lane: Vec<Vec<Job>> =
+            shares.iter().map(|share| self.jobs(&table, share)).collect::<Result<_, _>>()?;
         let stacks = self.meta.stacks as usize;
         let sums = compute.map(of_lane, |jobs| -> Result<Vec<i64>, BlockError> {
             let mut totals = vec![0i64; stacks];
@@ -134,6 +137,30 @@ impl Part<'_> {
         }
         Ok(totals)
     }
+}
+
+/// Ranges cut into shares of equally many rows, one for each lane that has enough to do.
+fn shares(ranges: &[Range<u64>], lanes: u64) -> Vec<Vec<Range<u64>>> {
+    let rows: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let share = rows.div_ceil(lanes.max(1)).max(SHARE);
+    let mut shares = vec![Vec::new()];
+    let mut room = share;
+    for range in ranges {
+        let mut range = range.clone();
+        while !range.is_empty() {
+            if room == 0 {
+                shares.push(Vec::new());
+                room = share;
+            }
+            let end = range.end.min(range.start.saturating_add(room));
+            room -= end - range.start;
+            if let Some(last) = shares.last_mut() {
+                last.push(range.start..end);
+            }
+            range.start = end;
+        }
+    }
+    shares
 }
 
 fn worker_failed(error: ComputeError) -> BlockError {
@@ -297,4 +324,42 @@ fn fill<T: DataType>(
 
 fn ends_early() -> BlockError {
     BlockError::corrupt(SAMPLES, "a column ends before its row group does")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn shares_are_all_rows_in_order_and_nearly_equal(
+            lengths in prop::collection::vec((0u64..3, 0u64..200_000), 0..20),
+            lanes in 1u64..9,
+        ) {
+            let mut at = 0;
+            let ranges: Vec<Range<u64>> = lengths
+                .iter()
+                .map(|(gap, length)| {
+                    at += gap + length;
+                    at - length..at
+                })
+                .collect();
+            let shares = shares(&ranges, lanes);
+            let rows = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+            prop_assert!(shares.len() as u64 <= lanes);
+            let most = rows(&ranges).div_ceil(lanes).max(SHARE);
+            prop_assert!(shares[..shares.len() - 1].iter().all(|share| rows(share) == most));
+            let mut joined: Vec<Range<u64>> = Vec::new();
+            for range in shares.concat().into_iter().chain(ranges.clone()).filter(|range| !range.is_empty()) {
+                match joined.last_mut() {
+                    Some(last) if last.end == range.start => last.end = range.end,
+                    _ => joined.push(range),
+                }
+            }
+            // Once as shares, once as they were given.
+            let (first, second) = joined.split_at(joined.len() / 2);
+            prop_assert_eq!(first, second);
+        }
+    }
 }

@@ -8,8 +8,10 @@ use athanor_profile::Dictionary;
 use athanor_profile::hash::Hash;
 use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::source::{EachRows, ReadNames, Source, SourceError};
+use athanor_profile::tree::Tree;
 
 use crate::error::BlockError;
+use crate::frames::Frames;
 use crate::names::Names;
 use crate::read::{Block, Part};
 
@@ -27,6 +29,7 @@ struct Inner {
     profiles: Lazy<Arc<[ProfileRow]>>,
     profile_totals: Lazy<Arc<[i64]>>,
     names: Lazy<Names>,
+    frames: Lazy<Frames>,
 }
 
 impl PartSource {
@@ -41,12 +44,13 @@ impl PartSource {
             profiles: Lazy::default(),
             profile_totals: Lazy::default(),
             names: Lazy::default(),
+            frames: Lazy::default(),
         })))
     }
 
     /// About how much memory the tables that were decoded so far take.
     pub fn bytes(&self) -> usize {
-        let Inner { series, profiles, profile_totals, names, .. } = &*self.0;
+        let Inner { series, profiles, profile_totals, names, frames, .. } = &*self.0;
         let of_series = |series: &Series| {
             let text: usize = series.labels().iter().map(|(name, value)| name.len() + value.len()).sum();
             size_of::<Series>() + series.labels().len() * 2 * size_of::<String>() + text
@@ -55,7 +59,7 @@ impl PartSource {
         let profiles = profiles.known().map_or(0, |all| size_of_val(&**all));
         let totals = profile_totals.known().map_or(0, |all| size_of_val(&**all));
         let names = names.known().map_or(0, |names| bytes_of(&names.dictionary) + names.stacks.len() * 4);
-        series + profiles + totals + names
+        series + profiles + totals + names + frames.known().map_or(0, Frames::bytes)
     }
 
     fn part(&self) -> Part<'_> {
@@ -123,6 +127,13 @@ impl Source for PartSource {
         let names = self.0.names.get(|| self.part().names())?;
         read(&names.dictionary, &names.stacks);
         Ok(())
+    }
+    fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
+        let frames = self.0.frames.get(|| self.part().frames())?;
+        if totals.len() > frames.len() {
+            return Err(SourceError::Damaged("totals are of other stacks than names".into()));
+        }
+        Ok(frames.tree(totals))
     }
 }
 

@@ -218,20 +218,19 @@ impl TenantWriter<'_, '_> {
         self.meta.samples += rows.len() as u64;
         self.meta.min_time = self.meta.min_time.min(profile.time);
         self.meta.max_time = self.meta.max_time.max(profile.time);
-        let first = self.meta.nodes.0;
-        let has_requests = self.block.columns.any();
         for row in rows.iter() {
             let total = &mut self.rollup.totals[row.stack as usize];
             *total = (total.0.wrapping_add(row.value), total.1.saturating_add(1));
-            self.samples.profile.push(id);
-            self.samples.stack.push((first + row.stack) as i32);
-            self.samples.value.push(row.value);
-            if has_requests {
-                self.samples.request.push(requests[row.request as usize]);
-            }
+        }
+        let mut rest = rows.as_slice();
+        while !rest.is_empty() {
+            let room = GROUP_ROWS - self.samples.value.len();
+            let (now, later) = rest.split_at(rest.len().min(room));
+            self.add_samples(id, now, requests);
             if self.samples.value.len() == GROUP_ROWS {
                 self.flush_samples()?;
             }
+            rest = later;
         }
         let columns = &mut self.profiles;
         columns.profile.push(id);
@@ -246,6 +245,17 @@ impl TenantWriter<'_, '_> {
             self.flush_profiles()?;
         }
         Ok(())
+    }
+
+    fn add_samples(&mut self, profile: i32, rows: &[Row], requests: &[Request]) {
+        let first = self.meta.nodes.0;
+        let samples = &mut self.samples;
+        samples.profile.resize(samples.profile.len() + rows.len(), profile);
+        samples.stack.extend(rows.iter().map(|row| (first + row.stack) as i32));
+        samples.value.extend(rows.iter().map(|row| row.value));
+        if self.block.columns.any() {
+            samples.request.extend(rows.iter().map(|row| requests[row.request as usize]));
+        }
     }
 
     fn flush_samples(&mut self) -> Result<(), BlockError> {

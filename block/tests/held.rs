@@ -12,40 +12,8 @@ use athanor_chassis::compute::Compute;
 use athanor_profile::pprof::{Limits, encode};
 use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::source::{EachRows, MemorySource, ReadNames, Source, SourceError};
-use athanor_profile::tree::Tree;
 use athanor_profile::{Dictionary, Labels, Profile, ValueType, generate};
 use proptest::prelude::*;
-
-/// Profiles without requests.
-struct Plain(MemorySource);
-
-impl Source for Plain {
-    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
-        self.0.series()
-    }
-    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
-        self.0.profiles()
-    }
-    fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
-        self.0.totals(picked)
-    }
-    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
-        self.0.rows(picked, each)
-    }
-    fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
-        self.0.names(read)
-    }
-}
-
-impl Held for Plain {
-    fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
-        self.rows(picked, &mut |place, stacks, values| {
-            for (&stack, &value) in stacks.iter().zip(values) {
-                each(place, HeldRow { stack, value, ..HeldRow::default() });
-            }
-        })
-    }
-}
 
 fn input(number: usize, seed: u64) -> (Labels, Profile) {
     let mut profile = generate::arbitrary(seed);
@@ -54,13 +22,13 @@ fn input(number: usize, seed: u64) -> (Labels, Profile) {
     (Labels::new([("pod".into(), format!("pod-{}", number % 2)), service]), profile)
 }
 
-fn memory(seeds: &[u64]) -> Plain {
+fn memory(seeds: &[u64]) -> MemorySource {
     let mut source = MemorySource::default();
     for (number, &seed) in seeds.iter().enumerate() {
         let (labels, profile) = input(number, seed);
         source.add(&labels, &profile, number as u128);
     }
-    Plain(source)
+    source
 }
 
 fn written(parts: &[(&str, &dyn Held)]) -> Block {
@@ -132,19 +100,6 @@ fn by_place(source: &dyn Source, picked: &[u32]) -> Vec<(u32, Vec<i64>)> {
     rows
 }
 
-fn tree(source: &dyn Source, totals: &[i64]) -> Tree {
-    let mut tree = Tree::default();
-    let mut read = |dictionary: &Dictionary, stacks: &[u32]| {
-        let mut by_stack = vec![0i64; dictionary.stacks.len()];
-        for (&stack, total) in stacks.iter().zip(totals) {
-            by_stack[stack as usize] = by_stack[stack as usize].wrapping_add(*total);
-        }
-        tree = Tree::from_totals(dictionary, &by_stack);
-    };
-    source.names(&mut read).unwrap();
-    tree
-}
-
 #[test]
 fn profiles_in_memory_make_the_block_that_their_pprofs_make() {
     let seeds: Vec<u64> = (0..24).collect();
@@ -170,7 +125,7 @@ fn profiles_in_memory_make_the_block_that_their_pprofs_make() {
 
 #[test]
 fn tenants_without_rows_are_left_out_and_others_come_in_order() {
-    let (held, empty) = (memory(&[1, 2]), Plain(MemorySource::default()));
+    let (held, empty) = (memory(&[1, 2]), MemorySource::default());
     let block = written(&[("acme", &empty), ("globex", &held)]);
     let tenants: Vec<&str> = block.meta().tenants.iter().map(|part| part.tenant.as_str()).collect();
     assert_eq!(tenants, ["globex"]);
@@ -352,7 +307,9 @@ proptest! {
         let in_part: Vec<u32> = places.keys().copied().collect();
         let (totals, expected) = (part.totals(&in_part).unwrap(), held.totals(&picked).unwrap());
         prop_assert_eq!(named(&part, &totals), named(&held, &expected));
-        prop_assert_eq!(tree(&part, &totals), tree(&held, &expected));
+        prop_assert_eq!(part.tree(&totals), held.tree(&expected));
+        let more = vec![0; 1 << 20];
+        prop_assert!(part.tree(&more).is_err() && held.tree(&more).is_err());
         let (rows, of_profiles) = (by_place(&part, &in_part), part.profile_totals().unwrap());
         prop_assert_eq!(rows.len(), picked.len());
         for (place, totals) in rows {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::model::Dictionary;
 use crate::series::{ProfileRow, Series};
+use crate::tree::Tree;
 
 mod memory;
 
@@ -30,6 +31,21 @@ pub trait Source: Send + Sync {
     fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError>;
     /// What stacks are called: a dictionary, and for each stack of this source its stack there.
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError>;
+    /// The tree of totals by stack of this source.
+    fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
+        let mut tree = Err(SourceError::Damaged("names are of other stacks than totals".into()));
+        self.names(&mut |dictionary, stacks| {
+            if stacks.len() < totals.len() {
+                return;
+            }
+            let mut by_stack = vec![0i64; dictionary.stacks.len()];
+            for (&stack, &total) in stacks.iter().zip(totals) {
+                by_stack[stack as usize] = by_stack[stack as usize].wrapping_add(total);
+            }
+            tree = Ok(Tree::from_totals(dictionary, &by_stack));
+        })?;
+        tree
+    }
 }
 
 /// Takes rows: the place of a profile, stacks, and a value for each.

@@ -163,6 +163,14 @@ const FUNCTION: u64 = 1;
 const MAPPING: u64 = 2;
 const LOCATION: u64 = 3;
 
+/// What to call an address in a binary, which is given by its path if it is known.
+pub fn address_name(file: Option<&str>, address: u64) -> String {
+    match file {
+        None => format!("0x{address:x}"),
+        Some(file) => format!("{}+0x{address:x}", file.rsplit('/').next().unwrap_or(file)),
+    }
+}
+
 /// The hash of a function whose texts have these hashes.
 pub fn function_hash(name: Hash, system_name: Hash, filename: Hash, start_line: i64) -> Hash {
     let mut content = [0; 56];
@@ -295,11 +303,8 @@ impl Symbols {
     /// What to call a location that has no lines: its binary and address.
     pub fn address_name(&self, location: u32) -> String {
         let location = &self.locations.entries[location as usize];
-        if location.mapping == NONE {
-            return format!("0x{:x}", location.address);
-        }
-        let file = self.strings.get(self.mappings.entries[location.mapping as usize].filename);
-        format!("{}+0x{:x}", file.rsplit('/').next().unwrap_or(file), location.address)
+        let mapping = self.mappings.entries.get(location.mapping as usize);
+        address_name(mapping.map(|mapping| self.strings.get(mapping.filename)), location.address)
     }
     /// Copies one location with all it refers to from another dictionary.
     pub fn adopt_location(&mut self, from: &Symbols, location: u32) -> u32 {

@@ -61,8 +61,8 @@ pub(crate) struct Draft {
 pub(crate) struct Drafts {
     names: Strings,
     nodes: Vec<Draft>,
-    /// By caller and name, and whether it is a remainder.
-    children: HashedMap<(u64, bool), u32>,
+    /// By caller, name, and whether it is a remainder.
+    children: HashedMap<u64, u32>,
 }
 
 impl Default for Drafts {
@@ -77,7 +77,8 @@ impl Drafts {
         self.names.intern(name)
     }
     pub(crate) fn child(&mut self, parent: u32, name: u32, other: bool) -> u32 {
-        let key = (u64::from(parent) << 32 | u64::from(name), other);
+        // No tree has 2^31 nodes.
+        let key = u64::from(parent) << 33 | u64::from(other) << 32 | u64::from(name);
         *self.children.entry(key).or_insert_with(|| {
             self.nodes.push(Draft { parent, name, other, own: 0 });
             self.nodes.len() as u32 - 1
@@ -97,16 +98,7 @@ impl Drafts {
         }
         live[0] = true;
         let (names, ranks) = self.sorted_names(&live);
-        let mut order: Vec<u32> = (1..self.nodes.len() as u32).filter(|&at| live[at as usize]).collect();
-        order.sort_unstable_by_key(|&at| {
-            let node = &self.nodes[at as usize];
-            (node.parent, ranks[node.name as usize], node.other)
-        });
-        let mut first = vec![0u32; self.nodes.len() + 1];
-        order.iter().for_each(|&at| first[self.nodes[at as usize].parent as usize + 1] += 1);
-        for at in 1..first.len() {
-            first[at] += first[at - 1];
-        }
+        let (first, order) = self.callees(&live, &ranks);
         let mut nodes = vec![Node { total: totals[0], own: self.nodes[0].own, ..root() }];
         let mut drafts = vec![0u32];
         let mut at = 0;
@@ -125,16 +117,74 @@ impl Drafts {
         }
         Tree { names, nodes }
     }
+    /// The live callees of each node by name: where they begin, and all of them.
+    fn callees(&self, live: &[bool], ranks: &[u32]) -> (Vec<u32>, Vec<u32>) {
+        let callees = || (1u32..).zip(&self.nodes[1..]).filter(|(at, _)| live[*at as usize]);
+        let mut first = vec![0u32; self.nodes.len() + 1];
+        callees().for_each(|(_, node)| first[node.parent as usize + 1] += 1);
+        for at in 1..first.len() {
+            first[at] += first[at - 1];
+        }
+        let mut order = vec![0u32; first[self.nodes.len()] as usize];
+        let mut next = first.clone();
+        for (at, node) in callees() {
+            let place = &mut next[node.parent as usize];
+            order[*place as usize] = at;
+            *place += 1;
+        }
+        for of_one in first.windows(2) {
+            order[of_one[0] as usize..of_one[1] as usize].sort_unstable_by_key(|&at| {
+                let node = &self.nodes[at as usize];
+                (ranks[node.name as usize], node.other)
+            });
+        }
+        (first, order)
+    }
     /// The names in use, sorted, and the rank of each id. The empty name is always first.
     fn sorted_names(&self, live: &[bool]) -> (Vec<Box<str>>, Vec<u32>) {
-        let used = self.nodes.iter().zip(live).filter(|(_, live)| **live).map(|(node, _)| node.name);
-        let mut ids: Vec<u32> = used.collect();
-        ids.sort_unstable();
-        ids.dedup();
-        ids.sort_unstable_by_key(|&id| self.names.get(id));
+        let mut used = vec![false; self.names.len()];
+        let live = self.nodes.iter().zip(live).filter(|(_, live)| **live);
+        live.for_each(|(node, _)| used[node.name as usize] = true);
+        let used = (0u32..).zip(used).filter(|(_, used)| *used);
+        let mut names: Vec<(&str, u32)> = used.map(|(id, _)| (self.names.get(id), id)).collect();
+        names.sort_unstable();
         let mut ranks = vec![0; self.names.len()];
-        (0..).zip(&ids).for_each(|(rank, &id)| ranks[id as usize] = rank);
-        (ids.iter().map(|&id| self.names.get(id).into()).collect(), ranks)
+        (0..).zip(&names).for_each(|(rank, (_, id))| ranks[*id as usize] = rank);
+        (names.into_iter().map(|(name, _)| name.into()).collect(), ranks)
+    }
+}
+
+/// A tree that is built by frames, by whoever has no [`Dictionary`].
+#[derive(Default)]
+pub struct Builder(Drafts);
+
+impl Builder {
+    /// The nameless root.
+    pub const ROOT: u32 = 0;
+
+    /// With room for so many nodes.
+    pub fn with_room(nodes: usize) -> Self {
+        let mut drafts = Drafts::default();
+        drafts.nodes.reserve(nodes);
+        drafts.children.reserve(nodes);
+        Builder(drafts)
+    }
+
+    /// The id of a name.
+    pub fn name(&mut self, name: &str) -> u32 {
+        self.0.name(name)
+    }
+    /// The callee of that name, added if new.
+    pub fn child(&mut self, caller: u32, name: u32) -> u32 {
+        self.0.child(caller, name, false)
+    }
+    /// Adds to a node's own value.
+    pub fn add(&mut self, node: u32, value: i64) {
+        self.0.add(node, value);
+    }
+    /// The tree of all nodes that have a value or call one that has.
+    pub fn finish(self) -> Tree {
+        self.0.finish()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Blocks on the reference set R: bytes per sample, and the speed of building, merging and adding up.
 //!
-//! `cargo bench -p athanor-block --bench block` runs on R-1k; `-- --profiles 10000` takes R-10k, `--only merge`
-//! one part. Each figure stands beside a floor. What one thread does is measured in processor time.
+//! `cargo bench -p athanor-block --bench block` runs on R-1k; `-- --profiles 10000` takes R-10k, but for building;
+//! `--only build`, `merge` or `tenants` does one part. Each figure stands beside a floor. What one thread does is measured in processor time.
 #![expect(clippy::unwrap_used, reason = "a bench")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
@@ -12,11 +12,14 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use athanor_block::{Block, Builder, FILES, Folder, LocalFolder, MemoryFolder, merge};
+use athanor_block::{
+    Block, Builder, FILES, Folder, Held, LocalFolder, MemoryFolder, PartSource, merge, write_held,
+};
 use athanor_chassis::compute::Compute;
-use athanor_profile::Dictionary;
 use athanor_profile::generate::Reference;
 use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits};
+use athanor_profile::source::MemorySource;
+use athanor_profile::{Dictionary, Source};
 
 /// Processor time of this thread.
 fn cpu() -> Duration {
@@ -109,30 +112,32 @@ fn main() {
     let after =
         |name: &str| arguments.iter().position(|argument| argument == name).map(|at| &arguments[at + 1]);
     let count: usize = after("--profiles").map_or(1200, |count| count.parse().unwrap());
+    if let Some(folder) = after("--merge-in") {
+        return merge_in(std::path::Path::new(folder));
+    }
     let only = after("--only").map(String::as_str);
     let set = Reference::new(1);
-    if only.is_none() {
-        let built = build(&set, 0..count, true);
-        println!(
-            "build, gzipped pprof in: {:.0} MB of raw pprof/core s; floor, inflate and decode: {:.0}; ratio {:.0} %; \
-             inflate alone: {:.0}",
-            mega(built.raw_bytes, built.building),
-            mega(built.raw_bytes, built.decoding),
-            100.0 * built.decoding.as_secs_f64() / built.building.as_secs_f64(),
-            mega(built.raw_bytes, built.inflating),
-        );
-        let block = Block::open(Arc::new(built.folder)).unwrap();
-        sizes(&block);
-        let disk = tempfile::tempdir().unwrap();
-        merge(&LocalFolder::open(disk.path()), "disk", std::slice::from_ref(&block)).unwrap();
-        add_up(&Block::open(Arc::new(LocalFolder::open(disk.path()))).unwrap());
+    if only.is_none_or(|only| only == "build") {
+        building(&set, count.min(Reference::R_1K));
     }
     if only.is_none_or(|only| only == "merge") {
         merging(&set, count);
     }
-    if only == Some("tenants") {
-        tenants(&set, count.min(100));
+    if only.is_none_or(|only| only == "tenants") {
+        tenants(&set, 1000);
     }
+}
+
+fn building(set: &Reference, count: usize) {
+    let built = build(set, 0..count, true);
+    println!(
+        "build {count} profiles, gzipped pprof in: {:.0} MB of raw pprof/core s; floor, inflate and decode: {:.0}; \
+         ratio {:.0} %; inflate alone: {:.0}",
+        mega(built.raw_bytes, built.building),
+        mega(built.raw_bytes, built.decoding),
+        100.0 * built.decoding.as_secs_f64() / built.building.as_secs_f64(),
+        mega(built.raw_bytes, built.inflating),
+    );
 }
 
 fn add_up(block: &Block) {
@@ -144,6 +149,7 @@ fn add_up(block: &Block) {
     let scan = best(9, || assert_eq!(part.totals(std::slice::from_ref(&all), &compute).unwrap(), expected));
     let rollup = best(9, || drop(black_box(part.whole_totals(|_| true).unwrap())));
     let names = best(5, || drop(black_box(part.names().unwrap())));
+    let (cold, warm, tree) = trees(block, &expected);
     let stacks: Vec<u32> = (0..samples).map(|at| (at * 7919 % u64::from(part.meta.stacks)) as u32).collect();
     let floor = best(5, || {
         let mut totals = vec![0i64; part.meta.stacks as usize];
@@ -158,13 +164,27 @@ fn add_up(block: &Block) {
         scan.as_secs_f64() / floor.as_secs_f64()
     );
     println!(
-        "whole period from the roll-up: {:.1} ms; all names into a dictionary: {:.1} ms",
+        "whole period from the roll-up: {:.1} ms; all names into a dictionary: {:.1} ms; a tree of {} stacks and {tree} \
+         nodes: {:.1} ms, {:.1} ms when the tables are there",
         rollup.as_secs_f64() * 1e3,
-        names.as_secs_f64() * 1e3
+        names.as_secs_f64() * 1e3,
+        part.meta.stacks,
+        cold.as_secs_f64() * 1e3,
+        warm.as_secs_f64() * 1e3,
     );
 }
 
-/// Ten blocks into one.
+/// The time of a tree of everything, at first and then, and its nodes.
+fn trees(block: &Block, totals: &[i64]) -> (Duration, Duration, usize) {
+    let block = Arc::new(block.clone());
+    let source = || PartSource::new(block.clone(), "bench", Compute::inline()).unwrap();
+    let cold = best_by(cpu, 5, || drop(black_box(source().tree(totals).unwrap())));
+    let kept = source();
+    let nodes = kept.tree(totals).unwrap().nodes().len();
+    (cold, best_by(cpu, 5, || drop(black_box(kept.tree(totals).unwrap()))), nodes)
+}
+
+/// Ten blocks into one, and what that is like.
 fn merging(set: &Reference, count: usize) {
     let pieces = 10;
     let folders: Vec<MemoryFolder> = (0..pieces)
@@ -179,14 +199,14 @@ fn merging(set: &Reference, count: usize) {
         merge(&folder, "merged", &blocks).unwrap();
         folder
     };
-    let time = best_by(cpu, 5, || drop(merged()));
+    let time = best_by(cpu, 3, || drop(merged()));
     let output = merged();
-    let decoding = (0..5).map(|_| folders.iter().map(floor::decode).sum()).min().unwrap();
-    let encoding = (0..5).map(|_| floor::encode(&output)).min().unwrap();
+    let decoding = (0..3).map(|_| folders.iter().map(floor::decode).sum()).min().unwrap();
+    let encoding = (0..3).map(|_| floor::encode(&output)).min().unwrap();
     let floor: Duration = decoding + encoding;
     println!(
         "merge {pieces} blocks of {:.1} MB: {:.1} MB of block/core s, {:.1} M samples/s; floor, Parquet alone: {:.1} MB/s \
-         (decoding {:.1}, encoding {:.1}); ratio {:.0} %; most memory ever held: {} MiB",
+         (decoding {:.1}, encoding {:.1}); ratio {:.0} %",
         bytes as f64 / 1e6,
         mega(bytes, time),
         samples as f64 / 1e6 / time.as_secs_f64(),
@@ -194,22 +214,52 @@ fn merging(set: &Reference, count: usize) {
         mega(bytes, decoding),
         mega(bytes, encoding),
         100.0 * floor.as_secs_f64() / time.as_secs_f64(),
+    );
+    let disk = tempfile::tempdir().unwrap();
+    for (piece, folder) in folders.iter().enumerate() {
+        copy(folder, &disk.path().join(piece.to_string()));
+    }
+    copy(&output, &disk.path().join("whole"));
+    drop((blocks, folders, output));
+    let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+    assert!(alone.arg("--merge-in").arg(disk.path()).status().unwrap().success());
+    let whole = Block::open(Arc::new(LocalFolder::open(disk.path().join("whole")))).unwrap();
+    sizes(&whole);
+    add_up(&whole);
+}
+
+fn copy(from: &MemoryFolder, to: &std::path::Path) {
+    std::fs::create_dir(to).unwrap();
+    for name in from.names() {
+        let length = from.length(&name).unwrap() as usize;
+        std::fs::write(to.join(&name), from.read(&name, 0, length).unwrap()).unwrap();
+    }
+}
+
+/// Merges the blocks in a folder, in a process that does nothing else, from disk to disk.
+fn merge_in(folder: &std::path::Path) {
+    let blocks: Vec<Block> = (0..10)
+        .map(|piece| Block::open(Arc::new(LocalFolder::open(folder.join(piece.to_string())))).unwrap())
+        .collect();
+    let before = peak();
+    let start = cpu();
+    merge(&LocalFolder::create(folder.join("merged")).unwrap(), "merged", &blocks).unwrap();
+    println!(
+        "the same from disk to disk: {:.2} core s; most memory ever held {} MiB, {} MiB before",
+        (cpu() - start).as_secs_f64(),
         peak() >> 20,
+        before >> 20
     );
 }
 
-/// What footers take in a block of many tenants, each with a minute of five pods.
+/// What footers take in a block of many tenants, each with a minute of five pods: 20 profiles.
 fn tenants(set: &Reference, count: usize) {
-    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
-    let mut builder = Builder::new("tenants", Limits::default(), 1 << 30, &mut scratch);
-    let profiles: Vec<Vec<u8>> = (0..20).map(|number| set.pprof(number)).collect();
-    for tenant in 0..count {
-        for (number, profile) in profiles.iter().enumerate() {
-            builder.add_pprof(&format!("tenant-{tenant:04}"), &set.labels(number), profile).unwrap();
-        }
-    }
+    let mut held = MemorySource::default();
+    (0..20).for_each(|number| held.add(&set.labels(number), &set.profile(number), number as u128));
+    let names: Vec<String> = (0..count).map(|number| format!("tenant-{number:04}")).collect();
     let folder = MemoryFolder::default();
-    let bytes = builder.finish(&folder).unwrap().bytes();
+    let parts = names.iter().map(|name| (name.as_str(), &held as &dyn Held));
+    let bytes = write_held(&folder, "tenants", parts).unwrap().bytes();
     let mut all = 0;
     for file in FILES {
         let end = folder.length(file).unwrap();

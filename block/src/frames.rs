@@ -1,0 +1,176 @@
+//! What a tree needs of a part's names: its nodes, and the functions of those that have a total.
+//!
+//! No dictionary is built: nothing is hashed but the names that the tree shows.
+
+use athanor_profile::symbols::{NONE, address_name};
+use athanor_profile::tree::{self, Tree};
+use parquet::data_type::{ByteArrayType, Int32Type, Int64Type};
+
+use crate::error::BlockError;
+use crate::meta::{FUNCTIONS, LOCATIONS, MAPPINGS};
+use crate::names::UNSEEN;
+use crate::read::{Part, text, within_or_none};
+
+/// Room for so many nodes is made for each stack of a tree: most share theirs.
+const NODES_OF_STACK: usize = 8;
+
+/// The frames of a part's stacks.
+pub(crate) struct Frames {
+    /// Callers and locations of nodes.
+    parents: Vec<u32>,
+    locations: Vec<u32>,
+    /// Where the functions of each location end in `functions`.
+    ends: Vec<u32>,
+    /// Functions, outermost first.
+    functions: Vec<u32>,
+    /// Where the name of each function ends in `text`.
+    name_ends: Vec<usize>,
+    text: String,
+    /// What locations without functions are called by.
+    addresses: Addresses,
+}
+
+/// Mapping and address of each location; empty where all have functions.
+#[derive(Default)]
+struct Addresses {
+    mappings: Vec<u32>,
+    addresses: Vec<i64>,
+    files: Vec<String>,
+}
+
+impl Part<'_> {
+    pub(crate) fn frames(&self) -> Result<Frames, BlockError> {
+        let (parents, locations) = self.nodes()?;
+        let table = self.block.table(LOCATIONS)?;
+        let groups = self.groups(LOCATIONS);
+        let ids = table.run::<Int32Type>(groups, 0)?;
+        let of_rows = table.run::<Int32Type>(groups, 5)?;
+        let count = self.meta.locations.1 as usize;
+        let (mut ends, mut functions) = (Vec::with_capacity(count), Vec::with_capacity(of_rows.len()));
+        let (mut firsts, mut all_have) = (Vec::with_capacity(count), true);
+        let mut row = 0;
+        for id in self.meta.locations.range() {
+            let (first, before) = (row, functions.len());
+            while ids.get(row).is_some_and(|&of| of as usize == id) {
+                functions.push(within_or_none(LOCATIONS, of_rows[row], self.meta.functions)?);
+                row += 1;
+            }
+            if row == first {
+                return Err(BlockError::corrupt(LOCATIONS, format!("it has no row of location {id}")));
+            }
+            functions[before..].reverse();
+            if functions[before..].contains(&NONE) {
+                let kept: Vec<u32> = functions.drain(before..).filter(|&function| function != NONE).collect();
+                functions.extend(kept);
+            }
+            all_have &= functions.len() > before;
+            firsts.push(first);
+            ends.push(functions.len() as u32);
+        }
+        let names = self.block.table(FUNCTIONS)?.run::<ByteArrayType>(self.groups(FUNCTIONS), 1)?;
+        if names.len() != self.meta.functions.1 as usize {
+            return Err(BlockError::corrupt(FUNCTIONS, "it has not as many rows as meta.json says"));
+        }
+        let (mut all, mut name_ends) = (String::new(), Vec::with_capacity(names.len()));
+        for name in &names {
+            all.push_str(text(FUNCTIONS, name)?);
+            name_ends.push(all.len());
+        }
+        let addresses = if all_have { Addresses::default() } else { self.addresses(&firsts)? };
+        Ok(Frames { parents, locations, ends, functions, name_ends, text: all, addresses })
+    }
+
+    /// `firsts` are the first rows of the locations.
+    fn addresses(&self, firsts: &[usize]) -> Result<Addresses, BlockError> {
+        let table = self.block.table(LOCATIONS)?;
+        let groups = self.groups(LOCATIONS);
+        let mappings = table.run::<Int32Type>(groups, 2)?;
+        let addresses = table.run::<Int64Type>(groups, 3)?;
+        let mappings = firsts.iter().map(|&row| within_or_none(LOCATIONS, mappings[row], self.meta.mappings));
+        let mappings = mappings.collect::<Result<Vec<u32>, BlockError>>()?;
+        let files = self.block.table(MAPPINGS)?.run::<ByteArrayType>(self.groups(MAPPINGS), 4)?;
+        let files = files.iter().map(|file| text(MAPPINGS, file).map(str::to_owned));
+        let files = files.collect::<Result<Vec<String>, BlockError>>()?;
+        if files.len() != self.meta.mappings.1 as usize {
+            return Err(BlockError::corrupt(MAPPINGS, "it has not as many rows as meta.json says"));
+        }
+        Ok(Addresses { mappings, addresses: firsts.iter().map(|&row| addresses[row]).collect(), files })
+    }
+}
+
+impl Frames {
+    /// The tree of totals by stack.
+    pub(crate) fn tree(&self, totals: &[i64]) -> Tree {
+        let stacks = totals.iter().filter(|total| **total != 0).count();
+        let mut drawing = Drawing {
+            frames: self,
+            tree: tree::Builder::with_room(self.parents.len().min(stacks * NODES_OF_STACK)),
+            of_functions: vec![NONE; self.name_ends.len()],
+        };
+        let mut places = vec![UNSEEN; self.parents.len()];
+        let mut path = Vec::new();
+        for (stack, &total) in totals.iter().enumerate().filter(|(_, total)| **total != 0) {
+            let mut at = stack as u32;
+            while places.get(at as usize) == Some(&UNSEEN) {
+                path.push(at);
+                at = self.parents[at as usize];
+            }
+            let mut place = places.get(at as usize).copied().unwrap_or(tree::Builder::ROOT);
+            while let Some(node) = path.pop() {
+                place = drawing.push_down(place, self.locations[node as usize]);
+                places[node as usize] = place;
+            }
+            drawing.tree.add(place, total);
+        }
+        drawing.tree.finish()
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.parents.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let words = self.parents.len() + self.locations.len() + self.ends.len() + self.functions.len();
+        let addresses = self.addresses.addresses.len() * 12;
+        words * 4 + self.name_ends.len() * 8 + self.text.len() + addresses
+    }
+
+    fn functions(&self, location: usize) -> &[u32] {
+        let start = if location == 0 { 0 } else { self.ends[location - 1] };
+        &self.functions[start as usize..self.ends[location] as usize]
+    }
+}
+
+/// A tree being drawn.
+struct Drawing<'f> {
+    frames: &'f Frames,
+    tree: tree::Builder,
+    of_functions: Vec<u32>,
+}
+
+impl Drawing<'_> {
+    /// The place of a location called from `place`; that itself where there is no location.
+    fn push_down(&mut self, mut place: u32, location: u32) -> u32 {
+        let frames = self.frames;
+        if location == NONE {
+            return place;
+        }
+        let functions = frames.functions(location as usize);
+        if functions.is_empty() {
+            let Addresses { mappings, addresses, files } = &frames.addresses;
+            let file = files.get(mappings[location as usize] as usize).map(String::as_str);
+            let name = self.tree.name(&address_name(file, addresses[location as usize] as u64));
+            return self.tree.child(place, name);
+        }
+        for &function in functions {
+            let name = &mut self.of_functions[function as usize];
+            if *name == NONE {
+                let start = if function == 0 { 0 } else { frames.name_ends[function as usize - 1] };
+                *name = self.tree.name(&frames.text[start..frames.name_ends[function as usize]]);
+            }
+            place = self.tree.child(place, *name);
+        }
+        place
+    }
+}
