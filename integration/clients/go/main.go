@@ -1,0 +1,36 @@
+// A program that is busy in one known function and sends its profiles with the SDK for Go.
+package main
+
+import (
+	"os"
+	"time"
+
+	"github.com/grafana/pyroscope-go"
+)
+
+var sink uint64
+
+//go:noinline
+func knownBusyFunction(until time.Time) {
+	for time.Now().Before(until) {
+		for i := uint64(0); i < 1_000_000; i++ {
+			sink += i * i
+		}
+	}
+}
+
+func main() {
+	profiler, err := pyroscope.Start(pyroscope.Config{
+		ApplicationName: "go-busy",
+		ServerAddress:   os.Args[1],
+		UploadRate:      3 * time.Second,
+		ProfileTypes:    []pyroscope.ProfileType{pyroscope.ProfileCPU, pyroscope.ProfileAllocSpace},
+	})
+	if err != nil {
+		panic(err)
+	}
+	knownBusyFunction(time.Now().Add(7 * time.Second))
+	if err := profiler.Stop(); err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,20 @@
+"""A program that is busy in one known function and sends its profiles with the SDK for Python."""
+import sys
+import time
+
+import pyroscope
+
+
+def known_busy_function(until):
+    total = 0
+    while time.time() < until:
+        for number in range(10_000):
+            total += number * number
+    return total
+
+
+pyroscope.configure(application_name="python-busy", server_address=sys.argv[1], sample_rate=100)
+known_busy_function(time.time() + 12)
+# The SDK sends every ten seconds and not at its end.
+time.sleep(11)
+pyroscope.shutdown()
