@@ -131,18 +131,7 @@ const OTHER_STACKS: AskError = AskError::Damaged("names are of other stacks than
 
 fn tree(picked: &Picked, call_site: &CallSite, source: &dyn Source) -> Result<Tree, AskError> {
     let totals = source.totals(&picked.places)?;
-    let mut tree = Err(OTHER_STACKS);
-    source.names(&mut |dictionary, stacks| {
-        if stacks.len() < totals.len() {
-            return;
-        }
-        let mut by_stack = vec![0i64; dictionary.stacks.len()];
-        for (&stack, &total) in stacks.iter().zip(&totals) {
-            by_stack[stack as usize] = by_stack[stack as usize].wrapping_add(total);
-        }
-        tree = Ok(Tree::from_totals(dictionary, &by_stack).below(call_site));
-    })?;
-    tree
+    Ok(source.tree(&totals)?.below(call_site))
 }
 
 fn profile(picked: &Picked, call_site: &CallSite, source: &dyn Source) -> Result<Merged, AskError> {
@@ -205,8 +194,18 @@ fn passing(source: &dyn Source, call_site: &CallSite) -> Result<Option<Vec<bool>
 
 type PointSeries = BTreeMap<Labels, BTreeMap<u64, crate::partial::Cell>>;
 
-fn points(picked: &Picked, points: &Points, source: &dyn Source) -> Result<PointSeries, AskError> {
-    let passing = passing(source, &points.call_site)?;
+/// The sum of each profile's rows that pass a call site. A source that keeps the sums need not be read.
+fn sums(
+    picked: &Picked,
+    call_site: &CallSite,
+    source: &dyn Source,
+) -> Result<HashMap<u32, i64>, SourceError> {
+    if call_site.is_empty()
+        && let Some(totals) = source.profile_totals()
+    {
+        return Ok(picked.places.iter().map(|&place| (place, totals[place as usize])).collect());
+    }
+    let passing = passing(source, call_site)?;
     let is_passing = |stack: u32| {
         passing.as_ref().is_none_or(|passing| passing.get(stack as usize).copied().unwrap_or(false))
     };
@@ -216,6 +215,11 @@ fn points(picked: &Picked, points: &Points, source: &dyn Source) -> Result<Point
         let sum = sums.entry(place).or_default();
         *sum = rows.fold(*sum, |sum, (_, &value)| sum.wrapping_add(value));
     })?;
+    Ok(sums)
+}
+
+fn points(picked: &Picked, points: &Points, source: &dyn Source) -> Result<PointSeries, AskError> {
+    let sums = sums(picked, &points.call_site, source)?;
     let mut series = PointSeries::new();
     for &place in &picked.places {
         let row = &picked.profiles[place as usize];
