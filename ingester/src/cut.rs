@@ -72,7 +72,7 @@ pub struct Asked {
     rounds: watch::Sender<(u64, u64)>,
 }
 
-/// How often a head's age and size are looked at.
+/// How often a head's age and size are looked at, at least.
 const TICK: Duration = Duration::from_millis(500);
 /// Waits between tries while the bucket or the catalogue does not answer.
 const BACKOFF: [Duration; 4] =
@@ -112,7 +112,9 @@ impl Cutter {
     pub async fn run(mut self) {
         let mut failures = 0usize;
         loop {
-            let wait = if failures == 0 { TICK } else { BACKOFF[(failures - 1).min(BACKOFF.len() - 1)] };
+            // Young heads are told apart by more than their first look.
+            let tick = TICK.min(self.config.max_age / 4).max(Duration::from_millis(10));
+            let wait = if failures == 0 { tick } else { BACKOFF[(failures - 1).min(BACKOFF.len() - 1)] };
             tokio::select! {
                 () = self.deps.clock.sleep(wait) => {}
                 () = self.asked.wake.notified() => {}

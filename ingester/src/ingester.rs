@@ -19,6 +19,9 @@ use crate::heads::{Heads, Moved};
 use crate::machine::{Machine, Proposed};
 use crate::shard::{Shard, ShardDeps, Stored};
 
+/// Uncompressed bytes of profiles that are proposed together, about, where the log takes so much.
+const BATCH: usize = 32 << 20;
+
 /// How an ingester works.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -116,6 +119,12 @@ impl Ingester {
             ingester.by_slot.push(open.entry.id);
             ingester.shards.insert(open.entry.id, open);
         }
+        // There were more slots once: nothing new goes there, and what was acknowledged is served and cut.
+        let listing = deps.catalog.listing(&TenantId::anonymous(), 0, 0).await?;
+        let slots = config.shards.max(1);
+        for entry in listing.shards.into_iter().filter(|entry| entry.slot >= slots) {
+            ingester.shards.insert(entry.id, open(config, &deps, entry).await?);
+        }
         Ok(ingester)
     }
 
@@ -185,12 +194,21 @@ async fn open(config: &Config, deps: &Deps, entry: ShardEntry) -> Result<Open, O
         clock: deps.clock.clone(),
         random: deps.random.clone(),
         compute: deps.compute.clone(),
+        // Rows and names take less than pprof does; what is said of each record is allowed for by half.
+        batch: usize::try_from(deps.consensus.log.largest() / 2).unwrap_or(BATCH).min(BATCH),
         waiting: config.waiting,
         unregistered: config.unregistered,
     };
     let (shard, works) = Shard::new(shard_deps, heads, proposed, log);
     let shard = Arc::new(shard);
-    deps.tasks.spawn(format!("shard {} prepares", entry.id), works.preparer.run())?;
+    let token = deps.tasks.token();
+    // The proposer ends with the preparer, when it has proposed what was prepared.
+    deps.tasks.spawn(format!("shard {} prepares", entry.id), async move {
+        tokio::select! {
+            () = token.cancelled() => {}
+            () = works.preparer.run() => {}
+        }
+    })?;
     deps.tasks.spawn(format!("shard {} proposes", entry.id), works.proposer.run())?;
     let asked = Arc::new(Asked::default());
     let cut_deps = CutDeps {

@@ -57,13 +57,14 @@ struct Split {
 }
 
 impl Intake {
-    /// Decompresses, walks and checks an upload.
+    /// Decompresses, walks and checks an upload. `drawn` is like no other's.
     pub fn read(
         &mut self,
         tenant: &TenantId,
         upload: Upload,
         limits: &Limits,
         now: Timestamp,
+        drawn: u128,
     ) -> Result<(), Status> {
         self.upload = upload;
         let raw =
@@ -79,11 +80,12 @@ impl Intake {
         self.identity = Identity {
             tenant: tenant.as_str(),
             labels: &self.upload.sent,
-            // E3: what has neither id nor time cannot be told from its repeat, so each counts.
-            time_nanos: if client_id.is_some() { sent } else { self.time },
+            time_nanos: sent,
             duration_nanos: header.duration_nanos,
             content: decoded.content.finish(header),
-            client_id: client_id.map(str::as_bytes),
+            // E3: what has neither id nor time cannot be told from its repeat, so each counts. Our own time would
+            // not tell two apart that come at one moment.
+            client_id: client_id.map(str::as_bytes).or((sent == 0).then_some(&drawn.to_le_bytes()[..])),
         }
         .identity();
         Ok(())

@@ -72,7 +72,7 @@ impl Machine {
     }
 
     fn batch(&mut self, index: u64, head: EntryHead, entry: &[u8]) -> Result<Vec<Vec<bool>>, PackedError> {
-        self.window.advance(head.stamp, head.window);
+        self.window.advance(index, head.stamp, head.window);
         let window = &mut self.window;
         let verdicts: Vec<Vec<bool>> =
             head.uploads.iter().map(|ids| ids.iter().map(|&id| window.admit(index, id)).collect()).collect();
@@ -120,6 +120,7 @@ impl StateMachine for Machine {
             Ok(None) => Entry::decode(entry).map(|entry| {
                 if let Entry::Cut { to, .. } = entry {
                     self.cut = self.cut.max(to);
+                    self.window.settle(self.cut);
                 }
                 Applied::Done
             }),

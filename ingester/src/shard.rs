@@ -24,8 +24,6 @@ use crate::heads::Heads;
 use crate::intake::{Equals, Intake, Taken};
 use crate::machine::{Applied, Machine, Proposed};
 
-/// Uncompressed bytes of profiles that are proposed together, about.
-const BATCH: usize = 32 << 20;
 /// The most uploads that are proposed together.
 const MOST: usize = 4096;
 /// Requests that wait for a shard.
@@ -63,6 +61,8 @@ pub struct ShardDeps {
     pub random: Random,
     /// Threads for walking profiles.
     pub compute: Compute,
+    /// Uncompressed bytes of profiles that are proposed together, about.
+    pub batch: usize,
     /// Bytes of uploads that may wait for a shard.
     pub waiting: ByteSize,
     /// Bytes of a shard's profiles that may be in no block yet.
@@ -129,6 +129,7 @@ pub struct Preparer {
     jobs: mpsc::Receiver<Job>,
     steps: mpsc::Sender<Step>,
     compute: Compute,
+    batch: usize,
     state: Option<Box<Preparing>>,
 }
 
@@ -178,8 +179,13 @@ impl Shard {
             failures: Arc::clone(&failures),
             seen_failures: 0,
         });
-        let preparer =
-            Preparer { jobs, steps: to_proposer, compute: deps.compute.clone(), state: Some(state) };
+        let preparer = Preparer {
+            jobs,
+            steps: to_proposer,
+            compute: deps.compute.clone(),
+            batch: deps.batch,
+            state: Some(state),
+        };
         let proposer = Proposer {
             steps,
             log: log.clone(),
@@ -247,9 +253,11 @@ impl Shard {
         for upload in uploads {
             let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut intake = spare.unwrap_or_default();
-            let (tenant, limits) = (tenant.clone(), Arc::clone(&limits));
-            let walked =
-                self.deps.compute.run(move || intake.read(&tenant, upload, &limits, now).map(|()| intake));
+            let (tenant, limits, drawn) = (tenant.clone(), Arc::clone(&limits), self.deps.random.id128());
+            let walked = self
+                .deps
+                .compute
+                .run(move || intake.read(&tenant, upload, &limits, now, drawn).map(|()| intake));
             let walked = walked.await.map_err(|error| Status::of(&error)).flatten();
             raw_bytes += walked.as_ref().map_or(0, |intake| intake.raw_bytes());
             read.push(walked);
@@ -274,7 +282,7 @@ fn stopping() -> Status {
 }
 
 impl Preparer {
-    /// Runs until the shard is dropped.
+    /// Runs until the shard is dropped. Whoever waits when this is dropped is told that the shard is stopping.
     pub async fn run(mut self) {
         let mut next = self.jobs.recv().await;
         while let Some(job) = next.take() {
@@ -286,7 +294,7 @@ impl Preparer {
                 }
                 Job::Append(request) => {
                     let mut requests = vec![request];
-                    next = gather(&mut self.jobs, &mut requests);
+                    next = gather(&mut self.jobs, &mut requests, self.batch);
                     match self.prepare(requests).await {
                         Some(prepared) => self.steps.send(Step::Batch(prepared)).await.is_ok(),
                         None => true,
@@ -324,10 +332,10 @@ impl Preparer {
 }
 
 /// Takes what waits, up to the size of a batch; gives back a job of another kind.
-fn gather(jobs: &mut mpsc::Receiver<Job>, requests: &mut Vec<Request>) -> Option<Job> {
+fn gather(jobs: &mut mpsc::Receiver<Job>, requests: &mut Vec<Request>, batch: usize) -> Option<Job> {
     let mut bytes: usize = requests.iter().map(|request| request.raw_bytes).sum();
     let mut uploads: usize = requests.iter().map(|request| request.uploads.len()).sum();
-    while bytes < BATCH && uploads < MOST {
+    while bytes < batch && uploads < MOST {
         match jobs.try_recv() {
             Ok(Job::Append(request)) => {
                 bytes += request.raw_bytes;
@@ -356,7 +364,7 @@ impl Preparing {
             self.seen_failures = failures;
             self.renew();
         }
-        let mut batch = Batch { window: 0, ..Batch::default() };
+        let mut batch = Batch::default();
         let mut places: HashMap<TenantId, u32> = HashMap::new();
         let mut waiting = Vec::with_capacity(requests.len());
         for request in requests {

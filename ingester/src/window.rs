@@ -17,7 +17,13 @@ pub struct Window {
     ids: HashMap<Hash, u64, BuildHasherDefault<Spread>>,
     /// In the order of arrival: stamp, index, id.
     order: VecDeque<(u64, u64, Hash)>,
+    /// Forgotten by an entry that may be read again after a restart, from a snapshot before it: that entry's index,
+    /// and what it forgot. Without them a repeat between the two would look new then.
+    forgotten: VecDeque<(u64, (u64, u64, Hash))>,
     stamp: u64,
+    /// The longest that any batch wants ids remembered, as it grew: index, span. Ids of all tenants lie here, so the
+    /// longest holds for all, whosever batch moves on.
+    spans: Vec<(u64, u64)>,
 }
 
 impl Window {
@@ -33,15 +39,28 @@ impl Window {
     pub fn knows(&self, id: Hash) -> bool {
         self.ids.contains_key(&id)
     }
-    /// Moves to the stamp of an entry and forgets what is older than `span` before it.
-    pub fn advance(&mut self, stamp: u64, span: u64) {
+    /// Moves to the stamp of the entry at `index` and forgets what is older than the longest span before it.
+    pub fn advance(&mut self, index: u64, stamp: u64, span: u64) {
         self.stamp = self.stamp.max(stamp);
-        let oldest = self.stamp.saturating_sub(span);
+        if span > self.span(u64::MAX) {
+            self.spans.push((index, span));
+        }
+        let oldest = self.stamp.saturating_sub(self.span(u64::MAX));
         while self.order.front().is_some_and(|&(stamp, ..)| stamp < oldest) {
-            if let Some((_, _, id)) = self.order.pop_front() {
-                self.ids.remove(&id);
+            if let Some(old) = self.order.pop_front() {
+                self.ids.remove(&old.2);
+                self.forgotten.push_back((index, old));
             }
         }
+    }
+    /// How long ids were remembered after the entry at an index.
+    fn span(&self, index: u64) -> u64 {
+        self.spans.iter().rev().find(|(since, _)| *since <= index).map_or(0, |(_, span)| *span)
+    }
+    /// No snapshot will be labelled before this index any more.
+    pub fn settle(&mut self, cut: u64) {
+        let settled = self.forgotten.partition_point(|&(index, _)| index <= cut);
+        self.forgotten.drain(..settled);
     }
     /// Takes an id in; false if it was there: a repeat.
     pub fn admit(&mut self, index: u64, id: Hash) -> bool {
@@ -51,14 +70,15 @@ impl Window {
         }
         new
     }
-    /// The ids of entries up to an index, with their ages, for a snapshot labelled with that index (E9).
+    /// The ids that were known after the entry at an index, with their ages, for a snapshot labelled with it (E9).
     pub fn write(&self, to: u64, out: &mut Vec<u8>) {
-        let kept = self.order.partition_point(|&(_, index, _)| index <= to);
-        let stamp = self.order.get(kept.wrapping_sub(1)).map_or(0, |&(stamp, ..)| stamp);
-        put(out, stamp);
-        put(out, kept as u64);
+        let forgotten = self.forgotten.iter().filter(|&&(by, _)| by > to).map(|(_, old)| old);
+        let known = || forgotten.clone().chain(&self.order).take_while(|&&(_, index, _)| index <= to);
+        put(out, known().last().map_or(0, |&(stamp, ..)| stamp));
+        put(out, self.span(to));
+        put(out, known().count() as u64);
         let mut before = 0;
-        for &(stamp, index, id) in self.order.range(..kept) {
+        for &(stamp, index, id) in known() {
             put(out, stamp - before);
             put(out, index);
             out.extend_from_slice(&id.to_le_bytes());
@@ -67,7 +87,8 @@ impl Window {
     }
     /// What [`write`](Self::write) wrote.
     pub fn read(unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
-        let mut window = Self { stamp: unpacker.number()?, ..Self::default() };
+        let (stamp, span) = (unpacker.number()?, unpacker.number()?);
+        let mut window = Self { stamp, spans: vec![(0, span)], ..Self::default() };
         let mut stamp = 0u64;
         for _ in 0..unpacker.count()? {
             let wrong = unpacker.wrong("a stamp over 64 bits");
@@ -106,21 +127,24 @@ mod tests {
     #[test]
     fn a_repeat_is_known_until_its_stamp_is_old() {
         let mut window = Window::default();
-        window.advance(100, 50);
+        window.advance(1, 100, 50);
         assert!(window.admit(1, 7) && !window.admit(2, 7));
-        window.advance(150, 50);
+        window.advance(3, 150, 50);
         assert!(window.knows(7) && !window.admit(3, 7));
-        window.advance(151, 50);
+        window.advance(4, 151, 50);
         assert!(!window.knows(7) && window.admit(4, 7));
-        window.advance(10, 50);
+        window.advance(5, 10, 50);
         assert_eq!(window.stamp(), 151, "stamps never go back");
+        window.advance(6, 152, 200);
+        window.advance(7, 250, 50);
+        assert!(window.knows(7), "the longest span holds for all");
     }
 
     #[test]
     fn a_snapshot_holds_the_ids_up_to_its_label() {
         let mut window = Window::default();
         for index in 1..=5 {
-            window.advance(index * 10, 1000);
+            window.advance(index, index * 10, 1000);
             window.admit(index, Hash::from(index));
         }
         let mut out = Vec::new();
@@ -130,5 +154,31 @@ mod tests {
         for cut in 0..out.len() {
             assert!(Window::read(&mut Unpacker::new(&out[..cut])).is_err());
         }
+    }
+
+    #[test]
+    fn a_snapshot_knows_what_later_entries_forgot() {
+        let mut window = Window::default();
+        window.advance(1, 10, 50);
+        window.admit(1, 7);
+        // Entry 2 was told of a repeat, entry 3 came too late for that.
+        window.advance(2, 60, 50);
+        assert!(!window.admit(2, 7));
+        window.advance(3, 61, 50);
+        assert!(!window.knows(7));
+        let snapshot = |window: &Window| {
+            let mut out = Vec::new();
+            window.write(1, &mut out);
+            Window::read(&mut Unpacker::new(&out)).unwrap()
+        };
+        let mut again = snapshot(&window);
+        again.advance(2, 60, 50);
+        assert!(!again.admit(2, 7), "read again, entry 2 says the same");
+        again.advance(3, 61, 50);
+        assert!(!again.knows(7));
+        window.settle(2);
+        assert!(snapshot(&window).knows(7));
+        window.settle(3);
+        assert_eq!(snapshot(&window).len(), 0);
     }
 }
