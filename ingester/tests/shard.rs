@@ -73,6 +73,7 @@ struct Remains {
     random: Random,
     clock: Clock,
     limits: Limits,
+    slots: u32,
 }
 
 /// A node of one shard.
@@ -107,11 +108,11 @@ impl World {
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let store = Store::open(&bucket, deps).unwrap();
         let (log_disk, state_disk, catalog) = (MemoryDisk::new(), MemoryDisk::new(), Arc::default());
-        Self::boot(Remains { log_disk, state_disk, catalog, store, random, clock, limits }).await
+        Self::boot(Remains { log_disk, state_disk, catalog, store, random, clock, limits, slots: 1 }).await
     }
 
     async fn boot(remains: Remains) -> Self {
-        let Remains { log_disk, state_disk, catalog, store, random, clock, limits, .. } = &remains;
+        let Remains { log_disk, state_disk, catalog, store, random, clock, limits, slots, .. } = &remains;
         let tasks = Tasks::new(clock.clone(), 1000);
         let (segment, reserve) = (ByteSize::kib(256), ByteSize::bytes(0));
         let config = LogConfig { segment, spares: 1, reserve, ..LogConfig::default() };
@@ -139,7 +140,7 @@ impl World {
             tasks: tasks.clone(),
         };
         let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
-        let config = Config { cut: never, shards: 1, ..Config::default() };
+        let config = Config { cut: never, shards: *slots, ..Config::default() };
         let ingester = Ingester::open(&config, deps).await.unwrap();
         Self { ingester, tasks, log, remains }
     }
@@ -518,6 +519,22 @@ fn spans_stay_with_their_rows() {
             assert_eq!(seen, [(0, 1), (0xaa, 4), (0xff, 2)]);
             world = world.crash(crash).await;
         }
+    });
+}
+
+#[test]
+fn a_shard_is_served_when_its_slot_is_gone() {
+    simulate(async {
+        let mut world = World::new().await;
+        world.remains.slots = 3;
+        world = world.crash(1).await;
+        let stored = world.ingester.append(2, &tenant("acme"), vec![simple(now(), 10)]).await.remove(0);
+        assert_eq!(stored.unwrap().new, 1);
+        world.remains.slots = 1;
+        world = world.crash(2).await;
+        assert_eq!((world.ingester.slots(), world.total().await), (1, 11));
+        world.cut().await;
+        assert_eq!((world.blocks().await, world.total().await), (1, 11));
     });
 }
 
