@@ -17,14 +17,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = protox::compile(ROOTS, ["protos"])?;
     let descriptors = files.encode_to_vec();
     prost_build::Config::new().bytes(["."]).compile_fds(files)?;
-    // Clients of tomorrow send fields that this one does not know.
-    pbjson_build::Builder::new().register_descriptors(&descriptors)?.ignore_unknown_fields().build(&[
-        ".push",
-        ".querier",
-        ".types",
-        ".google",
-        ".debuginfo",
-        ".grpc",
-    ])?;
+    // Clients of tomorrow send fields and names of enums that this one does not know.
+    pbjson_build::Builder::new()
+        .register_descriptors(&descriptors)?
+        .ignore_unknown_fields()
+        .ignore_unknown_enum_variants()
+        .build(&[".push", ".querier", ".types", ".google", ".debuginfo", ".grpc"])?;
     Ok(())
 }

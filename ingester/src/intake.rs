@@ -39,7 +39,7 @@ pub struct Intake {
 pub struct Taken {
     /// Bytes of uncompressed pprof.
     pub raw_bytes: u64,
-    /// Samples that named a location that is not there.
+    /// Samples that led to a location, function or mapping that is not there.
     pub dropped_samples: u64,
 }
 
@@ -242,6 +242,7 @@ fn bounds(limits: &Limits) -> pprof::Limits {
         labels: limits.max_profile_stacktrace_sample_labels as usize,
         kept_depth: limits.max_profile_stacktrace_depth as usize,
         kept_text: limits.max_profile_symbol_value_length as usize,
+        drop_dangling: true,
         ..pprof::Limits::default()
     }
 }

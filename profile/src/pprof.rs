@@ -40,6 +40,9 @@ pub struct Limits {
     pub kept_text: usize,
     /// Entries in any one table: strings, functions, locations, mappings, lines.
     pub entries: usize,
+    /// Whether a sample is dropped if one of its locations refers to a function or a mapping that is not there. Else
+    /// it stays, without that line or mapping, as `go tool pprof` has it.
+    pub drop_dangling: bool,
 }
 
 impl Default for Limits {
@@ -52,6 +55,7 @@ impl Default for Limits {
             kept_depth: usize::MAX,
             kept_text: usize::MAX,
             entries: 50_000_000,
+            drop_dangling: false,
         }
     }
 }

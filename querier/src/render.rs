@@ -55,7 +55,7 @@ impl Querier {
             let tree = self.tree(reader, side.selection, Vec::new()).await?;
             let nodes = if asked_nodes.unwrap_or_default() > 0 { max_nodes } else { DOT_NODES };
             let text = self.compute(move || dot::write(&tree, &unit, nodes)).await?;
-            return Ok(Rendered { content_type: "text/plain", body: text.into_bytes() });
+            return Ok(Rendered { content_type: "text/plain; charset=utf-8", body: text.into_bytes() });
         }
         let group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
         check::labels(&group_by)?;
@@ -108,7 +108,7 @@ impl Querier {
             let mut diff = DiffTree::of(&before, &after);
             diff.truncate(max_nodes);
             let graph = diff.flamegraph();
-            let [left_ticks, right_ticks] = graph.ticks.map(Some);
+            let [left_ticks, right_ticks] = graph.ticks.map(|ticks| Some(ticks).filter(|&ticks| ticks != 0));
             let bars = Bars {
                 names: graph.names,
                 levels: graph.levels,

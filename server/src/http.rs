@@ -11,6 +11,7 @@
 mod body;
 mod caller;
 mod encoding;
+mod json;
 mod listener;
 mod operations;
 mod pages;

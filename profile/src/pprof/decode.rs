@@ -15,7 +15,7 @@ use crate::symbols::{LocationHasher, NONE, Strings, function_hash, mapping_hash}
 /// What was left out because it referred to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Samples that name a location that is not there.
+    /// Samples that name a location that is not there, or that [`Limits::drop_dangling`] drops.
     pub samples: usize,
     /// Lines that name a function that is not there.
     pub lines: usize,
@@ -103,7 +103,7 @@ impl Decoder {
         self.hash_strings(raw, limits)?;
         out.header = self.header(raw)?;
         out.dropped = Dropped::default();
-        self.hash_tables(&mut out.dropped)?;
+        self.hash_tables(limits, &mut out.dropped)?;
         self.walked.clear();
         self.known_stacks.clear();
         self.known_labels.clear();
@@ -285,7 +285,7 @@ impl Decoder {
     }
 
     /// Hashes every function, mapping and location once.
-    fn hash_tables(&mut self, dropped: &mut Dropped) -> Result<(), DecodeError> {
+    fn hash_tables(&mut self, limits: &Limits, dropped: &mut Dropped) -> Result<(), DecodeError> {
         self.function_ids.build("function", self.functions.iter().map(|entry| entry.id))?;
         self.mapping_ids.build("mapping", self.mappings.iter().map(|entry| entry.id))?;
         self.location_ids.build("location", self.locations.iter().map(|entry| entry.id))?;
@@ -307,6 +307,7 @@ impl Decoder {
         self.resolved.clear();
         self.resolved.resize(self.locations.len(), NONE);
         for location in &mut self.locations {
+            let before = (dropped.mappings, dropped.lines);
             let mapping = self.mapping_ids.place(location.mapping_id);
             if mapping.is_none() && location.mapping_id != 0 {
                 dropped.mappings += 1;
@@ -323,6 +324,7 @@ impl Decoder {
                     None => dropped.lines += 1,
                 }
             }
+            location.dangling = limits.drop_dangling && before != (dropped.mappings, dropped.lines);
             self.location_hashes.push(self.hasher.finish());
         }
         Ok(())

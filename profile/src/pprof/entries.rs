@@ -31,6 +31,8 @@ pub(super) struct RawLocation {
     pub(super) folded: bool,
     pub(super) first_line: u32,
     pub(super) line_count: u32,
+    /// Refers to something that is not there, and samples do not outlive that.
+    pub(super) dangling: bool,
 }
 
 #[derive(Clone, Copy, Default)]

@@ -163,7 +163,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The stack of the row, by its number in the file; none if it names a location that is not there.
+    /// The stack of the row, by its number in the file; none if it names a location that is not there or dangles.
     fn stack(&mut self, raw: &[u8], sample: u32, limits: &Limits) -> Result<Option<Entry>, DecodeError> {
         let [Value::Bytes(start, end)] = self.row.locations[..] else {
             return self.walk_stack(raw, sample, limits);
@@ -183,13 +183,13 @@ impl Decoder {
     }
 
     fn walk_stack(&mut self, raw: &[u8], sample: u32, limits: &Limits) -> Result<Option<Entry>, DecodeError> {
-        let Decoder { row, location_ids, location_hashes, .. } = self;
+        let Decoder { row, locations, location_ids, location_hashes, .. } = self;
         row.hashes.clear();
         let mut complete = true;
         for &ids in &row.locations {
             each_id(raw, ids, |id| match location_ids.place(id) {
-                Some(place) => row.hashes.push(location_hashes[place]),
-                None => complete = false,
+                Some(place) if !locations[place].dangling => row.hashes.push(location_hashes[place]),
+                _ => complete = false,
             })?;
         }
         within("frames", row.hashes.len(), limits.depth)?;

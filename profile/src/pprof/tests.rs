@@ -216,6 +216,9 @@ fn what_refers_to_nothing_is_dropped_and_counted() {
     let (profile, dropped) = read(&raw).unwrap();
     assert_eq!(dropped, Dropped { samples: 2, lines: 1, mappings: 1 });
     assert_eq!(profile.total(0), 70);
+    let (profile, dropped) = decode(&raw, &Limits { drop_dangling: true, ..Limits::default() }).unwrap();
+    assert_eq!(dropped, Dropped { samples: 4, lines: 1, mappings: 1 });
+    assert_eq!(profile.total(0), 10);
 }
 
 #[test]

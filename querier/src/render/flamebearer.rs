@@ -18,6 +18,7 @@ pub(super) struct Flamebearer {
     pub(super) timeline: Option<Timeline>,
     pub(super) groups: Option<BTreeMap<String, Timeline>>,
     pub(super) heatmap: Option<()>,
+    /// Of two graphs; 0 is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) left_ticks: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]

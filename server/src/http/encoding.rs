@@ -2,7 +2,7 @@
 
 use athanor_chassis::{Code, Status};
 use axum::body::Body;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::Door;
 use super::body::{Framed, GZIP, Held, takes_gzip};
+use super::json;
 
 /// What a server of ours takes, for those who send something else.
 pub const ACCEPTED: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
@@ -19,6 +20,7 @@ application/proto";
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_MESSAGE: &str = "grpc-message";
 const GRPC_ENCODING: &str = "grpc-encoding";
+const CONNECT_VERSION: &str = "connect-protocol-version";
 /// Flag and length before a message in gRPC.
 const PREFIX: usize = 5;
 
@@ -56,6 +58,25 @@ impl Encoding {
             _ => return None,
         };
         Some(Self { frame, json, content_type })
+    }
+
+    /// Refuses versions of the protocol that are not known.
+    pub fn check(self, headers: &HeaderMap) -> Result<(), Status> {
+        match headers.get(CONNECT_VERSION).map(HeaderValue::as_bytes) {
+            Some(version) if self.frame == Frame::Connect && version != b"1" => {
+                let version = String::from_utf8_lossy(version);
+                let message = format!("{CONNECT_VERSION} is {version:?}, this server speaks version 1");
+                Err(Status::new(Code::Invalid, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds to an answer, good or bad, how requests may be compressed.
+    pub fn advertise(self, response: &mut Response<Body>) {
+        if self.frame == Frame::Connect {
+            response.headers_mut().insert(ACCEPT_ENCODING, GZIP);
+        }
     }
 
     /// Takes the message out of a body.
@@ -173,7 +194,7 @@ fn decode<M: Message + Default + DeserializeOwned>(bytes: &Bytes, json: bool) ->
         Status::new(Code::Invalid, format!("the message cannot be read: {error}"))
     };
     if json {
-        serde_json::from_slice(bytes).map_err(|error| invalid(&error))
+        json::read(bytes).map_err(|error| invalid(&error))
     } else {
         M::decode(bytes.clone()).map_err(|error| invalid(&error))
     }

@@ -4,11 +4,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::Status;
 use athanor_querier::Rendered;
 use axum::body::Body;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
-use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
 use super::body::{GZIP, takes_gzip};
 use super::caller;
@@ -20,7 +20,10 @@ pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 /// A path that leads nowhere.
 pub fn not_found() -> Response<Body> {
-    json_error(&Status::new(Code::NotFound, "there is nothing at this path; / says what there is"))
+    let mut response =
+        text("text/plain; charset=utf-8", "there is nothing at this path; / says what there is\n");
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
 }
 
 /// `POST /ingest`.

@@ -40,6 +40,7 @@ where
     };
     let headers = &parts.headers;
     let answered = async {
+        encoding.check(headers)?;
         let caller = caller(headers)?;
         let held = door.read(headers, body).await?;
         let message = encoding.read(door, headers, held).await?;
@@ -54,7 +55,9 @@ where
         },
         Err(status) => Err(status),
     };
-    result.unwrap_or_else(|status| encoding.error(&status))
+    let mut response = result.unwrap_or_else(|status| encoding.error(&status));
+    encoding.advertise(&mut response);
+    response
 }
 
 fn refused(status: StatusCode, header: HeaderName, value: &'static str) -> Response<Body> {

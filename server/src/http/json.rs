@@ -1,0 +1,295 @@
+//! Messages in JSON, as lenient as protobuf's JSON is: `10.0` and `"1e3"` are whole numbers, `null` is what is absent.
+//!
+//! The generated readers take neither. Between them and the parser stands [`Field`], which sees each value once, on
+//! its way: nothing is built in between, texts are borrowed, and a field that is given twice or nested too deep is
+//! refused as ever.
+
+use std::fmt;
+
+use serde::de::value::SeqDeserializer;
+use serde::de::{DeserializeOwned, DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserializer, forward_to_deserialize_any};
+
+/// Beyond this a fraction may have been rounded to a whole number.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Reads one message that fills all of `bytes`.
+pub fn read<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, serde_json::Error> {
+    let mut parser = serde_json::Deserializer::from_slice(bytes);
+    let message = M::deserialize(Field { value: &mut parser, null: Null::Refused })?;
+    parser.end()?;
+    Ok(message)
+}
+
+/// What `null` stands for.
+#[derive(Clone, Copy)]
+enum Null {
+    /// It may not be here: in lists, and as the whole message.
+    Refused,
+    /// The default of a field whose type is not asked for yet.
+    Default,
+    /// What a number or an enum without a value is.
+    Zero,
+    Text,
+    No,
+    Empty,
+}
+
+impl Null {
+    /// Of a value whose type is now known.
+    fn known(self, as_type: Self) -> Self {
+        if matches!(self, Self::Default) { as_type } else { self }
+    }
+}
+
+/// A value, on its way to the reader of a field.
+struct Field<D> {
+    value: D,
+    null: Null,
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Field<D> {
+    type Error = D::Error;
+
+    /// Numbers and enums ask so.
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.value.deserialize_any(Lenient { visitor, null: self.null.known(Null::Zero), number: true })
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.value.deserialize_any(Lenient { visitor, null: self.null.known(Null::No), number: false })
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.value.deserialize_any(Lenient { visitor, null: self.null.known(Null::Text), number: false })
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.value.deserialize_any(Lenient { visitor, null: self.null.known(Null::Empty), number: false })
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.value.deserialize_map(Lenient { visitor, null: Null::Refused, number: false })
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.deserialize_map(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.value.deserialize_option(Lenient { visitor, null: Null::Refused, number: false })
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.value.deserialize_ignored_any(visitor)
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct newtype_struct tuple
+        tuple_struct enum identifier
+    }
+}
+
+/// The reader of a field, shown what the field means.
+struct Lenient<V> {
+    visitor: V,
+    null: Null,
+    /// Whether texts may be numbers.
+    number: bool,
+}
+
+/// A whole number that is written as a fraction.
+fn whole(number: f64) -> Option<i64> {
+    (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
+}
+
+impl<V> Lenient<V> {
+    /// A whole number in quotes that is written as a fraction or with an exponent.
+    fn quoted(&self, text: &str) -> Option<i64> {
+        let candidate = self.number && text.len() <= 32 && text.bytes().any(|byte| b".eE".contains(&byte));
+        candidate.then(|| text.parse().ok().and_then(whole))?
+    }
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Lenient<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.visitor.expecting(formatter)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<V::Value, E> {
+        self.visitor.visit_bool(value)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<V::Value, E> {
+        self.visitor.visit_i64(value)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<V::Value, E> {
+        self.visitor.visit_u64(value)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<V::Value, E> {
+        match whole(value) {
+            Some(number) => self.visitor.visit_i64(number),
+            None => self.visitor.visit_f64(value),
+        }
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<V::Value, E> {
+        match self.quoted(value) {
+            Some(number) => self.visitor.visit_i64(number),
+            None => self.visitor.visit_str(value),
+        }
+    }
+
+    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<V::Value, E> {
+        match self.quoted(value) {
+            Some(number) => self.visitor.visit_i64(number),
+            None => self.visitor.visit_borrowed_str(value),
+        }
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
+        match self.null {
+            Null::Refused | Null::Default => self.visitor.visit_unit(),
+            Null::Zero => self.visitor.visit_i64(0),
+            Null::Text => self.visitor.visit_borrowed_str(""),
+            Null::No => self.visitor.visit_bool(false),
+            Null::Empty => self.visitor.visit_seq(SeqDeserializer::new(std::iter::empty::<i64>())),
+        }
+    }
+
+    fn visit_none<E: Error>(self) -> Result<V::Value, E> {
+        self.visitor.visit_none()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
+        self.visitor.visit_some(Field { value, null: Null::Refused })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_seq(Inside { inner: list, null: Null::Refused })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_map(Inside { inner: fields, null: Null::Default })
+    }
+}
+
+/// What is inside a list or a message, or the reader of one such.
+struct Inside<T> {
+    inner: T,
+    null: Null,
+}
+
+impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Inside<T> {
+    type Value = T::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<T::Value, D::Error> {
+        self.inner.deserialize(Field { value, null: self.null })
+    }
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Inside<A> {
+    type Error = A::Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, A::Error> {
+        self.inner.next_element_seed(Inside { inner: seed, null: self.null })
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Inside<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, A::Error> {
+        self.inner.next_key_seed(seed)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
+        self.inner.next_value_seed(Inside { inner: seed, null: self.null })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_proto::push::v1::PushRequest;
+    use athanor_proto::querier::v1::{SelectMergeStacktracesRequest as Graph, SelectSeriesRequest as Points};
+
+    use super::*;
+
+    fn nodes(number: &str) -> Option<i64> {
+        read::<Graph>(format!("{{\"maxNodes\":{number}}}").as_bytes()).ok()?.max_nodes
+    }
+
+    #[test]
+    fn whole_numbers_have_many_spellings() {
+        for ten in ["10", "10.0", "1e1", "\"10\"", "\"1e1\"", "\"10.0\"", "100e-1"] {
+            assert_eq!(nodes(ten), Some(10), "{ten}");
+        }
+        assert_eq!(nodes("9223372036854775807"), Some(i64::MAX));
+        assert_eq!(nodes("\"-9223372036854775808\""), Some(i64::MIN));
+        for no in ["10.5", "\"10.5\"", "1e30", "9007199254740994.0", "\"\"", "\" 10\"", "true", "[1]", "{}"] {
+            assert_eq!(nodes(no), None, "{no}");
+        }
+        let points: Points = read(br#"{"step":"1.5","start":1.5e3}"#).unwrap();
+        assert_eq!((points.step, points.start), (1.5, 1500));
+    }
+
+    #[test]
+    fn null_is_what_is_absent() {
+        let fields =
+            r#"{"maxNodes":null,"stackTraceSelector":null,"format":null,"labelSelector":null,"start":null}"#;
+        assert_eq!(read::<Graph>(fields.as_bytes()).unwrap(), Graph::default());
+        assert_eq!(read::<Points>(br#"{"groupBy":null,"step":null}"#).unwrap(), Points::default());
+        let lists = br#"{"series":[{"labels":null,"samples":[{"rawProfile":null,"ID":null}]}]}"#;
+        assert!(read::<PushRequest>(lists).unwrap().series[0].samples[0].raw_profile.is_empty());
+        for no in [r#"{"groupBy":[null]}"#, "null", r#"{"groupBy":["a",null]}"#] {
+            assert!(read::<Points>(no.as_bytes()).is_err(), "{no}");
+        }
+    }
+
+    #[test]
+    fn enums_without_a_name_are_unspecified() {
+        for format in ["99", "\"profile_format_tree\"", "null", "-1"] {
+            let graph: Graph = read(format!("{{\"format\":{format}}}").as_bytes()).unwrap();
+            assert_eq!(graph.format, 0, "{format}");
+        }
+        for tree in ["2", "\"PROFILE_FORMAT_TREE\""] {
+            assert_eq!(
+                read::<Graph>(format!("{{\"format\":{tree}}}").as_bytes()).unwrap().format,
+                2,
+                "{tree}"
+            );
+        }
+    }
+
+    #[test]
+    fn texts_stay_what_they_are() {
+        let graph: Graph = read(br#"{"labelSelector":"1e3","unknown":{"a":[null,1e400]}}"#).unwrap();
+        assert_eq!(graph.label_selector, "1e3");
+        let body = br#"{"series":[{"samples":[{"rawProfile":"H4sI"}]}]}"#;
+        assert_eq!(read::<PushRequest>(body).unwrap().series[0].samples[0].raw_profile[..], [0x1f, 0x8b, 8]);
+        assert!(read::<Graph>(br#"{"labelSelector":1}"#).is_err());
+    }
+
+    #[test]
+    fn a_body_is_one_message_with_each_field_once() {
+        let deep = format!("{{\"unknown\":{}1{}}}", "[".repeat(500), "]".repeat(500));
+        let twice = r#"{"labelSelector":"a","label_selector":"a"}"#;
+        for no in [twice, "{}{}", "\u{feff}{}", "[]", "", "{\"start\":1", &deep] {
+            assert!(read::<Graph>(no.as_bytes()).is_err(), "{no}");
+        }
+        assert!(read::<Graph>(b" \n{ }\n").is_ok());
+    }
+}
