@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::Overrides;
+use athanor_chassis::{ByteSize, Overrides};
 use athanor_server::{Config, Node, System, request};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -33,6 +33,7 @@ impl Server {
             multitenancy_enabled: multitenancy,
             ..Config::default()
         };
+        config.log.reserve = ByteSize::bytes(0);
         // The answers were recorded some time ago.
         config.limits.reject_older_than = Duration::ZERO;
         config.limits.reject_newer_than = Duration::ZERO;
@@ -56,9 +57,7 @@ impl Server {
         replay.current_dir(golden).env("PYTHONDONTWRITEBYTECODE", "1").args(["replay.py", "check", "--json"]);
         replay.args(["--url", &format!("http://{}", self.node.address()), "--dir", scenario]);
         if pushed {
-            let described = std::fs::read(golden.join(scenario).join("scenario.json")).expect("readable");
-            let described: serde_json::Value = serde_json::from_slice(&described).expect("JSON");
-            replay.args(["--no-push", "--base", described["base"].as_str().expect("a time")]);
+            replay.args(["--no-push", "--base", &base(&golden.join(scenario))]);
         }
         let output = replay.output().expect("Python runs");
         let text = String::from_utf8(output.stdout).expect("UTF-8");
@@ -74,6 +73,13 @@ impl Server {
     }
 }
 
+/// The time of a scenario. Some hold broken text on purpose, which only Python reads, so they are not parsed.
+fn base(scenario: &Path) -> String {
+    let described = std::fs::read_to_string(scenario.join("scenario.json")).expect("readable");
+    let (_, after) = described.split_once("\"base\": \"").expect("it has a base");
+    after.split('"').next().unwrap_or_default().to_owned()
+}
+
 /// The cases that may differ.
 fn listed() -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden-skips.txt");
@@ -84,6 +90,11 @@ fn listed() -> BTreeSet<String> {
 
 /// What is not as it should be.
 fn judge(answers: &BTreeMap<String, String>, listed: &BTreeSet<String>) -> String {
+    for scenario in ANONYMOUS.iter().chain(&WITH_TENANTS) {
+        let of = answers.iter().filter(|(case, _)| case.split(' ').next() == Some(*scenario));
+        let (passed, differ): (Vec<_>, Vec<_>) = of.partition(|(_, differs)| differs.is_empty());
+        println!("{scenario}: {} as recorded, {} differ", passed.len(), differ.len());
+    }
     let mut wrong = String::new();
     for (case, differs) in answers {
         let _ = match (differs.is_empty(), listed.contains(case)) {
