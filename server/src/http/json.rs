@@ -1,8 +1,7 @@
 //! Messages in JSON, as lenient as protobuf's JSON is: `10.0` and `"1e3"` are whole numbers, `null` is what is absent.
 //!
 //! The generated readers take neither. Between them and the parser stands [`Field`], which sees each value once, on
-//! its way: nothing is built in between, texts are borrowed, and a field that is given twice or nested too deep is
-//! refused as ever.
+//! its way: nothing is built in between, texts are borrowed, and a field that is given twice is refused as ever.
 
 use std::fmt;
 
@@ -285,11 +284,13 @@ mod tests {
 
     #[test]
     fn a_body_is_one_message_with_each_field_once() {
-        let deep = format!("{{\"unknown\":{}1{}}}", "[".repeat(500), "]".repeat(500));
         let twice = r#"{"labelSelector":"a","label_selector":"a"}"#;
-        for no in [twice, "{}{}", "\u{feff}{}", "[]", "", "{\"start\":1", &deep] {
+        for no in [twice, "{}{}", "\u{feff}{}", "[]", "", "{\"start\":1"] {
             assert!(read::<Graph>(no.as_bytes()).is_err(), "{no}");
         }
         assert!(read::<Graph>(b" \n{ }\n").is_ok());
+        // What is skipped is skipped without recursion.
+        let deep = format!("{{\"unknown\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(read::<Graph>(deep.as_bytes()).is_ok());
     }
 }
