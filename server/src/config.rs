@@ -70,7 +70,11 @@ impl Default for Config {
             distributor: athanor_distributor::Config::default(),
             ingester: athanor_ingester::Config::default(),
             limits: Limits::default(),
-            telemetry: TelemetryConfig::default(),
+            // Raft tells every step at that level.
+            telemetry: TelemetryConfig {
+                level: "info,openraft=warn".to_owned(),
+                ..TelemetryConfig::default()
+            },
         }
     }
 }
