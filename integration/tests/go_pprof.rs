@@ -106,7 +106,7 @@ fn number(text: &str) -> i64 {
 
 /// What our table says of a profile that Go prunes too.
 fn ours(profile: &Profile, value: usize) -> Weights {
-    let (pruned, bad) = prune(profile);
+    let (pruned, bad) = prune(profile.clone());
     assert_eq!(bad, None);
     let symbols = &pruned.dictionary.symbols;
     let nameless = |location| {
@@ -279,7 +279,7 @@ fn raw(files: &[&Path]) -> Rows {
 
 /// The same of a profile of ours.
 fn our_rows(profile: &Profile) -> Rows {
-    let pruned = prune(profile).0;
+    let pruned = prune(profile.clone()).0;
     let symbols = &pruned.dictionary.symbols;
     let mut rows = Rows::new();
     for (stack, labels, values) in pruned.samples.rows(pruned.header.types.len()) {

@@ -24,11 +24,11 @@ pub struct BadPattern {
 }
 
 /// The profile without its uninteresting frames, and what was wrong with its patterns, if anything was.
-pub fn prune(profile: &Profile) -> (Profile, Option<BadPattern>) {
-    match patterns(profile) {
-        Ok(Some((drop, keep))) => (cut(profile, &drop, keep.as_ref()), None),
-        Ok(None) => (profile.clone(), None),
-        Err(bad) => (profile.clone(), Some(bad)),
+pub fn prune(profile: Profile) -> (Profile, Option<BadPattern>) {
+    match patterns(&profile) {
+        Ok(Some((drop, keep))) => (cut(&profile, &drop, keep.as_ref()), None),
+        Ok(None) => (profile, None),
+        Err(bad) => (profile, Some(bad)),
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
             let stack = profile.dictionary.named_stack(stack.split(';'));
             profile.samples.push(stack, 0, &[1]);
         }
-        let (pruned, bad) = prune(&profile);
+        let (pruned, bad) = prune(profile);
         assert_eq!(bad.is_some(), drop == "(");
         let names = |stack| {
             let symbols = &pruned.dictionary.symbols;

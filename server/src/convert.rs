@@ -68,7 +68,7 @@ fn picture(
         let tree = views::focused(Tree::of(profile, value), focus)?;
         return Ok(folded::write(&tree).into_bytes());
     }
-    let (pruned, bad) = prune::prune(profile);
+    let (pruned, bad) = prune::prune(profile.clone());
     if let Some(bad) = bad {
         eprintln!("athanor: {bad}");
     }

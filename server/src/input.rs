@@ -152,7 +152,7 @@ fn merge_run(run: &[PathBuf], picked: &Picked, bar: &ProgressBar) -> Result<(Mer
 
 /// A merged profile without the frames that it declares uninteresting, and the type to show.
 pub fn shown(files: &[PathBuf], picked: &Picked) -> Result<(Profile, usize), Status> {
-    let (profile, bad) = prune::prune(&merged(files, picked)?);
+    let (profile, bad) = prune::prune(merged(files, picked)?);
     if let Some(bad) = bad {
         eprintln!("athanor: {bad}");
     }

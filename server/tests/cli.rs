@@ -7,8 +7,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use athanor_profile::generate::Reference;
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json as object};
 use tempfile::TempDir;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/checkout.pb.gz");
@@ -250,6 +251,45 @@ fn a_block_gives_back_what_went_in() {
     assert_eq!(left.len(), 3, "nothing temporary stays: {left:?}");
 }
 
+/// The first profiles of the reference set, in a folder as `dev generate` writes it: files, times.
+fn reference(files: &Files, count: usize) -> Vec<(String, i64)> {
+    let set = Reference::new(Reference::SEED);
+    fs::create_dir(files.path("set")).unwrap();
+    let mut listed = Vec::new();
+    let mut profiles = Vec::new();
+    for i in 0..count {
+        let file = format!("{i}.pb");
+        let labels: Value =
+            set.labels(i).iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        fs::write(files.path("set").join(&file), set.pprof(i)).unwrap();
+        profiles.push((files.name(&format!("set/{file}")), set.time(i)));
+        listed.push(object!({ "file": file, "labels": labels }));
+    }
+    fs::write(files.path("set/set.json"), object!({ "profiles": listed }).to_string()).unwrap();
+    profiles
+}
+
+#[test]
+fn a_block_of_a_set_is_worth_its_files_and_times_pick_from_it() {
+    let files = Files::new();
+    let profiles = reference(&files, 4);
+    let (set, block) = (files.name("set"), files.name("block"));
+    text(&["block", "build", &set, "--out", &block]);
+    assert!(text(&["block", "verify", &block]).contains("whole"));
+    let top_of_files = |range: std::ops::Range<usize>| {
+        let mut args = vec!["top", "--type", "cpu", "--limit", "100000"];
+        args.extend(profiles[range].iter().map(|(file, _)| file.as_str()));
+        json(&args)
+    };
+    let top_of_block =
+        |times: &[&str]| json(&[&["top", &block, "--type", "cpu", "--limit", "100000"], times].concat());
+    assert_eq!(top_of_block(&[]), top_of_files(0..4));
+    let [since, until] = [profiles[1].1.to_string(), profiles[3].1.to_string()];
+    assert_eq!(top_of_block(&["--since", &since, "--until", &until]), top_of_files(1..3));
+    assert_eq!(top_of_block(&["--until", &since]), top_of_files(0..1));
+    assert_eq!(top_of_block(&["--since", &until]), top_of_files(3..4));
+}
+
 #[test]
 fn merging_blocks_keeps_equal_profiles_once() {
     let files = Files::new();
@@ -273,6 +313,10 @@ fn a_flipped_byte_is_found_and_named() {
         assert_eq!(code, 65);
         let expected = format!("{block}: {file} is damaged within bytes 0..{}", whole.len());
         assert!(message.contains(&expected), "{message}");
+        // All time is answered from the roll-up, less from the samples.
+        let times: &[&str] = if file == "rollup.parquet" { &[] } else { &["--since", "0"] };
+        let (code, message) = refused(&[&["top", block.as_str()], times].concat());
+        assert!(code == 65 && message.contains(&expected), "{message}");
         fs::write(&path, whole).unwrap();
     }
     assert!(text(&["block", "verify", &block]).contains("whole"));
