@@ -25,15 +25,16 @@ pub fn run(args: &args::Convert, output: &Output) -> Result<(), Status> {
     })?;
     let profile = input::merged(&args.input.files, &args.input.picked)?;
     let value = input::value_of(&args.input.files[0], &profile, &args.input.picked)?;
+    let samples = profile.samples.len();
     let bytes = match format {
         Format::Svg | Format::Dot | Format::Folded => {
-            picture(&profile, value, (format, args.max_nodes, args.focus.as_deref()))?
+            picture(profile, value, (format, args.max_nodes, args.focus.as_deref()))?
         }
-        Format::Pprof | Format::Speedscope => encode(&profile, value, format, title(&args.input.files[0])),
+        Format::Pprof | Format::Speedscope => encode(profile, value, format, title(&args.input.files[0])),
     };
     output.file(&args.out, &bytes)?;
     if output.json && args.out.as_os_str() != "-" {
-        let (samples, out) = (profile.samples.len(), args.out.display().to_string());
+        let out = args.out.display().to_string();
         output.json(&json!({ "out": out, "bytes": bytes.len(), "samples": samples }))?;
     }
     Ok(())
@@ -59,32 +60,32 @@ fn title(path: &Path) -> String {
 
 /// Views of one type. Pictures leave out the frames that a profile declares uninteresting.
 fn picture(
-    profile: &Profile,
+    profile: Profile,
     value: usize,
     (format, max_nodes, focus): (Format, Option<usize>, Option<&str>),
 ) -> Result<Vec<u8>, Status> {
-    let unit = &profile.header.types[value].unit;
     if format == Format::Folded {
-        let tree = views::focused(Tree::of(profile, value), focus)?;
+        let tree = views::focused(Tree::of(&profile, value), focus)?;
         return Ok(folded::write(&tree).into_bytes());
     }
-    let (pruned, bad) = prune::prune(profile.clone());
+    let (pruned, bad) = prune::prune(profile);
     if let Some(bad) = bad {
         eprintln!("athanor: {bad}");
     }
+    let shown = &pruned.header.types[value];
     let mut tree = views::focused(Tree::of(&pruned, value), focus)?;
     if format == Format::Dot {
-        return Ok(dot::write(&tree, unit, max_nodes.unwrap_or(DOT_NODES)).into_bytes());
+        return Ok(dot::write(&tree, &shown.unit, max_nodes.unwrap_or(DOT_NODES)).into_bytes());
     }
     tree.truncate(max_nodes.unwrap_or(SVG_NODES));
-    Ok(svg::write(&tree, unit, &views::type_name(&profile.header.types[value])).into_bytes())
+    Ok(svg::write(&tree, &shown.unit, &views::type_name(shown)).into_bytes())
 }
 
 /// The whole profile in a format that holds it, or one type of it in any other.
-pub fn encode(profile: &Profile, value: usize, format: Format, title: String) -> Vec<u8> {
+pub fn encode(profile: Profile, value: usize, format: Format, title: String) -> Vec<u8> {
     match format {
-        Format::Pprof => gzip(&pprof::encode(profile)),
-        Format::Speedscope => speedscope::write(profile, &title).into_bytes(),
+        Format::Pprof => gzip(&pprof::encode(&profile)),
+        Format::Speedscope => speedscope::write(&profile, &title).into_bytes(),
         Format::Folded | Format::Svg | Format::Dot => {
             picture(profile, value, (format, None, None)).expect("only a focus can fail, and there is none")
         }

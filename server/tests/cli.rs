@@ -259,8 +259,9 @@ fn reference(files: &Files, count: usize) -> Vec<(String, i64)> {
     let mut profiles = Vec::new();
     for i in 0..count {
         let file = format!("{i}.pb");
+        let labels = set.labels(i);
         let labels: Value =
-            set.labels(i).iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+            labels.iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
         fs::write(files.path("set").join(&file), set.pprof(i)).unwrap();
         profiles.push((files.name(&format!("set/{file}")), set.time(i)));
         listed.push(object!({ "file": file, "labels": labels }));
@@ -302,7 +303,16 @@ fn merging_blocks_keeps_equal_profiles_once() {
 #[test]
 fn a_flipped_byte_is_found_and_named() {
     let files = Files::new();
-    let block = files.block("one", "a.txt");
+    for (name, time) in [("first", 100), ("second", 200)] {
+        let mut profile = athanor_profile::Profile::default();
+        profile.header.types = vec![athanor_profile::ValueType::new("cpu", "nanoseconds")];
+        profile.header.time_nanos = time;
+        let stack = profile.dictionary.named_stack(["main", "work"].into_iter());
+        profile.samples.push(stack, 0, &[time]);
+        fs::write(files.path(name), athanor_profile::pprof::encode(&profile)).unwrap();
+    }
+    let block = files.name("two");
+    text(&["block", "build", &files.name("first"), &files.name("second"), "--out", &block]);
     for file in ["samples.parquet", "functions.parquet", "rollup.parquet"] {
         let path = Path::new(&block).join(file);
         let whole = fs::read(&path).unwrap();
@@ -314,7 +324,7 @@ fn a_flipped_byte_is_found_and_named() {
         let expected = format!("{block}: {file} is damaged within bytes 0..{}", whole.len());
         assert!(message.contains(&expected), "{message}");
         // All time is answered from the roll-up, less from the samples.
-        let times: &[&str] = if file == "rollup.parquet" { &[] } else { &["--since", "0"] };
+        let times: &[&str] = if file == "rollup.parquet" { &[] } else { &["--until", "200"] };
         let (code, message) = refused(&[&["top", block.as_str()], times].concat());
         assert!(code == 65 && message.contains(&expected), "{message}");
         fs::write(&path, whole).unwrap();
