@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 pub use secret::Secret;
+pub use suggest::nearest;
 
 use crate::code::{Code, Coded};
 use suggest::hint;
@@ -103,6 +104,8 @@ struct Given {
 }
 
 const PREFIX: &str = "ATHANOR_";
+/// What follows the prefix in variables that tell a client of a server which one it is, and who asks.
+const OF_CLIENTS: [&str; 4] = ["URL", "TENANT", "USER", "TOKEN"];
 
 /// The environment of this process, as [`Sources::environment`] takes it. Variables that are not UTF-8 are left out.
 pub fn process_environment() -> impl Iterator<Item = (String, String)> {
@@ -156,14 +159,15 @@ impl Sources {
     }
 
     /// Takes the variables that begin with `ATHANOR_`: `ATHANOR_INGESTER__CUT__MAX_AGE=30s` sets
-    /// `ingester.cut.max_age`. The variables that Kubernetes sets for a service called athanor are left alone.
+    /// `ingester.cut.max_age`. The variables that Kubernetes sets for a service called athanor, and those that tell
+    /// the command line which server to ask, are left alone.
     #[must_use]
     pub fn environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut taken: Vec<_> = variables.into_iter().collect();
         taken.sort_unstable();
         for (name, text) in taken {
             let Some(key) = name.strip_prefix(PREFIX) else { continue };
-            if key.is_empty() || names_a_service(key) {
+            if key.is_empty() || OF_CLIENTS.contains(&key) || names_a_service(key) {
                 continue;
             }
             let path = key.to_ascii_lowercase().replace("__", ".");

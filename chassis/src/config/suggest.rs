@@ -8,13 +8,13 @@ pub(super) fn hint(reason: &str) -> String {
     }
     let mut quoted = reason.split('`').skip(1).step_by(2);
     let Some(unknown) = quoted.next() else { return String::new() };
-    let nearest = quoted.map(|known| (distance(unknown, known), known)).min();
-    match nearest {
-        Some((steps, known)) if steps <= known.chars().count().div_ceil(3) => {
-            format!("; did you mean `{known}`?")
-        }
-        _ => String::new(),
-    }
+    nearest(unknown, quoted).map(|known| format!("; did you mean `{known}`?")).unwrap_or_default()
+}
+
+/// The known name that is nearest to one that is not known, if any is near.
+pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let (steps, known) = known.into_iter().map(|known| (distance(unknown, known), known)).min()?;
+    (steps <= known.chars().count().div_ceil(3)).then_some(known)
 }
 
 /// How many characters must be added, removed or replaced to make one text the other.

@@ -143,12 +143,14 @@ fn secrets_are_never_shown() {
 }
 
 #[test]
-fn what_kubernetes_sets_for_a_service_is_left_alone() {
+fn what_kubernetes_or_a_client_sets_is_left_alone() {
     let links = variables(&[
         ("ATHANOR_SERVICE_HOST", "10.0.0.1"),
         ("ATHANOR_PORT", "tcp://10.0.0.1:4040"),
         ("ATHANOR_PORT_4040_TCP_ADDR", "10.0.0.1"),
         ("ATHANOR_QUERIER_SERVICE_PORT_HTTP", "4040"),
+        ("ATHANOR_URL", "http://127.0.0.1:4040"),
+        ("ATHANOR_TOKEN", "t"),
     ]);
     assert_eq!(Sources::default().environment(links).load::<Settings>().unwrap().value, Settings::default());
 }
