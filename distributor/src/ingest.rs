@@ -17,6 +17,7 @@ use athanor_profile::upload::Upload;
 use bytes::Bytes;
 
 pub use form::{Form, FormRefused, Part};
+pub use metric::metric_of;
 pub use name::{AppName, NameRefused};
 pub use request::{Request, RequestRefused};
 

@@ -28,5 +28,7 @@ mod push;
 mod wire;
 
 pub use distributor::{Config, Deps, Distributor, Dropped, Outcome, Receipt, Shards, Stored};
-pub use ingest::{AppName, Form, FormRefused, NameRefused, Part, Refused, Request, RequestRefused};
+pub use ingest::{
+    AppName, Form, FormRefused, NameRefused, Part, Refused, Request, RequestRefused, metric_of,
+};
 pub use push::{SentProfile, SentSeries};

@@ -1,10 +1,17 @@
 //! The command line.
 
+mod remote;
+
 use std::path::PathBuf;
 
 use athanor_chassis::{ByteSize, TenantId};
 use athanor_query::{Selector, TypeFilter};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use remote::{
+    Aggregation, Labels, Push, Query, QueryCommand, QueryDiff, QueryFlamegraph, QueryTop, Remote, Select,
+    Series, Times, Types, Written,
+};
 
 /// Reads, merges, compares, converts and stores profiles.
 #[derive(Parser)]
@@ -26,10 +33,12 @@ Examples:
   athanor convert cpu.pb.gz -o cpu.svg             also pprof, folded, speedscope, dot
   athanor block build *.pb.gz --out day1           a folder of plain Parquet files
   athanor top day1                                 a block is read like a file
+  athanor push cpu.pb.gz --service checkout        to a server, http://127.0.0.1:4040 if not told
+  athanor query top --since 1h                     of all that a server has
 
 A FILE is pprof (plain, gzip or zstd), folded stacks, or the folder of a block; - is standard input.
 Exit codes: 0 done, 64 the command line is wrong, 65 the data is bad or damaged, 66 it is not there,
-69 it cannot be read now, 73 the output exists.";
+69 it cannot be read or reached now, 73 the output exists, 75 try again later, 77 it is not allowed.";
 
 /// How results are shown.
 #[derive(Args)]
@@ -74,6 +83,10 @@ pub enum Command {
     Convert(Convert),
     /// Make, read and check blocks: folders of plain Parquet files
     Block(Block),
+    /// Send profiles to a server
+    Push(Push),
+    /// Ask a server, of Athanor or Grafana Pyroscope
+    Query(Query),
     /// What serves the development of Athanor itself
     Dev(Dev),
 }
@@ -150,6 +163,13 @@ pub struct Picked {
 pub struct Top {
     #[command(flatten)]
     pub input: Input,
+    #[command(flatten)]
+    pub view: TopView,
+}
+
+/// What of a profile is shown as a table.
+#[derive(Args)]
+pub struct TopView {
     /// How many functions
     #[arg(long, default_value_t = 20)]
     pub limit: usize,
@@ -171,6 +191,13 @@ pub struct Top {
 pub struct Flamegraph {
     #[command(flatten)]
     pub input: Input,
+    #[command(flatten)]
+    pub view: FlamegraphView,
+}
+
+/// What of a profile is drawn.
+#[derive(Args)]
+pub struct FlamegraphView {
     /// Only the heaviest functions; what is cut is shown as "other"
     #[arg(long, default_value_t = 8192)]
     pub max_nodes: usize,

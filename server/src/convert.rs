@@ -19,22 +19,47 @@ const DOT_NODES: usize = 80;
 
 /// Writes one profile, merged from all files.
 pub fn run(args: &args::Convert, output: &Output) -> Result<(), Status> {
-    let format = args.to.or_else(|| by_name(&args.out)).ok_or_else(|| {
-        let why = "its name tells no format; add --to pprof, folded, speedscope, dot or svg";
-        failure::invalid(&args.out, why)
-    })?;
+    let format = format(&args.out, args.to)?;
     let profile = input::merged(&args.input.files, &args.input.picked)?;
     let value = input::value_of(&args.input.files[0], &profile, &args.input.picked)?;
+    let shape = Shape { format, max_nodes: args.max_nodes, focus: args.focus.as_deref() };
+    write(profile, value, (&args.out, shape, title(&args.input.files[0])), output)
+}
+
+/// The format of an output: as asked, else as its name tells.
+pub fn format(out: &Path, asked: Option<Format>) -> Result<Format, Status> {
+    asked.or_else(|| by_name(out)).ok_or_else(|| {
+        let why = "its name tells no format; add --to pprof, folded, speedscope, dot or svg";
+        failure::invalid(out, why)
+    })
+}
+
+/// What to write of a profile.
+#[derive(Clone, Copy)]
+pub struct Shape<'a> {
+    /// How.
+    pub format: Format,
+    /// Most functions in a picture.
+    pub max_nodes: Option<usize>,
+    /// Only what this function called.
+    pub focus: Option<&'a str>,
+}
+
+/// Writes a profile to a file and, in JSON, says what was written.
+pub fn write(
+    profile: Profile,
+    value: usize,
+    (out, shape, title): (&Path, Shape<'_>, String),
+    output: &Output,
+) -> Result<(), Status> {
     let samples = profile.samples.len();
-    let bytes = match format {
-        Format::Svg | Format::Dot | Format::Folded => {
-            picture(profile, value, (format, args.max_nodes, args.focus.as_deref()))?
-        }
-        Format::Pprof | Format::Speedscope => encode(profile, value, format, title(&args.input.files[0])),
+    let bytes = match shape.format {
+        Format::Svg | Format::Dot | Format::Folded => picture(profile, value, shape)?,
+        Format::Pprof | Format::Speedscope => encode(profile, value, shape.format, title),
     };
-    output.file(&args.out, &bytes)?;
-    if output.json && args.out.as_os_str() != "-" {
-        let out = args.out.display().to_string();
+    output.file(out, &bytes)?;
+    if output.json && out.as_os_str() != "-" {
+        let out = out.display().to_string();
         output.json(&json!({ "out": out, "bytes": bytes.len(), "samples": samples }))?;
     }
     Ok(())
@@ -59,11 +84,8 @@ fn title(path: &Path) -> String {
 }
 
 /// Views of one type. Pictures leave out the frames that a profile declares uninteresting.
-fn picture(
-    profile: Profile,
-    value: usize,
-    (format, max_nodes, focus): (Format, Option<usize>, Option<&str>),
-) -> Result<Vec<u8>, Status> {
+fn picture(profile: Profile, value: usize, shape: Shape<'_>) -> Result<Vec<u8>, Status> {
+    let Shape { format, max_nodes, focus } = shape;
     if format == Format::Folded {
         let tree = views::focused(Tree::of(&profile, value), focus)?;
         return Ok(folded::write(&tree).into_bytes());
@@ -87,14 +109,24 @@ pub fn encode(profile: Profile, value: usize, format: Format, title: String) -> 
         Format::Pprof => gzip(&pprof::encode(&profile)),
         Format::Speedscope => speedscope::write(&profile, &title).into_bytes(),
         Format::Folded | Format::Svg | Format::Dot => {
-            picture(profile, value, (format, None, None)).expect("only a focus can fail, and there is none")
+            let shape = Shape { format, max_nodes: None, focus: None };
+            picture(profile, value, shape).expect("only a focus can fail, and there is none")
         }
     }
 }
 
 /// Compresses, without a time or a name: equal input gives equal bytes.
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut compressor = Compressor::new(CompressionLvl::default());
+    gzip_at(CompressionLvl::default(), bytes)
+}
+
+/// As [`gzip`], for what is not kept: faster and larger.
+pub fn gzip_fast(bytes: &[u8]) -> Vec<u8> {
+    gzip_at(CompressionLvl::fastest(), bytes)
+}
+
+fn gzip_at(level: CompressionLvl, bytes: &[u8]) -> Vec<u8> {
+    let mut compressor = Compressor::new(level);
     let mut out = vec![0; compressor.gzip_compress_bound(bytes.len())];
     let length = compressor.gzip_compress(bytes, &mut out).expect("the bound is large enough");
     out.truncate(length);

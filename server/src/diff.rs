@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::slice;
 
 use athanor_chassis::Status;
+use athanor_profile::ValueType;
 use athanor_profile::diff::{Change, changes};
 use athanor_profile::tree::Tree;
 use athanor_profile::units::human;
@@ -24,9 +25,18 @@ pub fn run(args: &args::Diff, output: &Output) -> Result<(), Status> {
         let why = format!("it shows {other}, {} shows {shown}; choose one with --type", args.left.display());
         return Err(failure::invalid(&args.right, why));
     }
-    let (left, right) = (Tree::of(&left, left_value), Tree::of(&right, right_value));
-    let all = changes(&left, &right);
-    let rows = &all[..args.limit.min(all.len())];
+    compare(&Tree::of(&left, left_value), &Tree::of(&right, right_value), shown, (args.limit, output))
+}
+
+/// Shows the functions that changed most, so many of them.
+pub fn compare(
+    left: &Tree,
+    right: &Tree,
+    shown: &ValueType,
+    (limit, output): (usize, &Output),
+) -> Result<(), Status> {
+    let all = changes(left, right);
+    let rows = &all[..limit.min(all.len())];
     output.either(
         || {
             let rows: Vec<Value> = rows.iter().map(change_json).collect();

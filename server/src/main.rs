@@ -1,8 +1,9 @@
-//! The `athanor` command: profiles on the command line, and blocks of them.
+//! The `athanor` command: profiles on the command line, blocks of them, and servers that are asked.
 //!
 //! ```text
 //!  FILE… ─► input (pprof, folded, block; many at once) ─► one Profile ─► top, flamegraph, info, diff, convert
 //!  FILE… ─► block build ─► a folder of Parquet ─► block ls, show, verify, cat, merge
+//!  FILE… ─► push ─► client ─► a server ─► client ─► query ─► one Profile, as above; series, labels, types
 //! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -10,6 +11,7 @@
 mod args;
 mod ask;
 mod block;
+mod client;
 mod convert;
 mod dev;
 mod diff;
@@ -18,6 +20,8 @@ mod failure;
 mod input;
 mod output;
 mod progress;
+mod push;
+mod query;
 mod serve;
 mod views;
 
@@ -61,6 +65,8 @@ fn run(cli: Cli) -> Result<(), Status> {
         Command::Diff(args) => diff::run(&args, &output),
         Command::Convert(args) => convert::run(&args, &output),
         Command::Block(args) => block::run(args, &output),
+        Command::Push(args) => push::run(args, &output),
+        Command::Query(args) => query::run(args, &output),
         Command::Dev(args) => dev::run(args, &output),
     }
 }

@@ -11,6 +11,7 @@ use athanor_profile::units::human;
 use athanor_profile::{Profile, ValueType, ansi};
 use serde_json::{Value, json};
 
+use crate::args::{FlamegraphView, TopView};
 use crate::output::{Output, harmless, percent, utc};
 use crate::{args, input};
 
@@ -20,19 +21,24 @@ const ALL_DEPTHS: usize = usize::MAX - 1;
 /// Lists the functions that cost most.
 pub fn top(args: &args::Top, output: &Output) -> Result<(), Status> {
     let (profile, value) = input::shown_of(&args.input)?;
-    let tree = Tree::of(&profile, value);
+    table(&profile, value, &args.view, output)
+}
+
+/// Lists the functions of a profile that cost most, or what is around one of them.
+pub fn table(profile: &Profile, value: usize, view: &TopView, output: &Output) -> Result<(), Status> {
+    let tree = Tree::of(profile, value);
     let shown = &profile.header.types[value];
-    if let Some(function) = &args.focus {
-        return focus(args, &tree, function, (shown, output));
+    if let Some(function) = &view.focus {
+        return focus(view, &tree, function, (shown, output));
     }
     let table = Table::of_tree(&tree);
-    let rows = &table.rows[..args.limit.min(table.rows.len())];
+    let rows = &table.rows[..view.limit.min(table.rows.len())];
     output.either(
         || {
             let rows: Vec<Value> = rows.iter().map(row_json).collect();
             json!({ "type": type_name(shown), "unit": shown.unit, "total": table.total, "functions": table.rows.len(), "rows": rows })
         },
-        || table_text(&profile, value, (&table, rows), output),
+        || table_text(profile, value, (&table, rows), output),
     )
 }
 
@@ -102,15 +108,15 @@ pub fn focused(tree: Tree, function: Option<&str>) -> Result<Tree, Status> {
 }
 
 fn focus(
-    args: &args::Top,
+    view: &TopView,
     tree: &Tree,
     function: &str,
     (shown, output): (&ValueType, &Output),
 ) -> Result<(), Status> {
     known(tree, function)?;
-    let mut around = Sandwich::of(tree, function, args.depth);
-    around.callers.truncate(args.max_nodes);
-    around.callees.truncate(args.max_nodes);
+    let mut around = Sandwich::of(tree, function, view.depth);
+    around.callers.truncate(view.max_nodes);
+    around.callees.truncate(view.max_nodes);
     output.either(
         || {
             let (callers, callees) = (graph_json(&around.callers), graph_json(&around.callees));
@@ -156,8 +162,18 @@ fn graph_json(tree: &Tree) -> Value {
 /// Draws a flame graph.
 pub fn flamegraph(args: &args::Flamegraph, output: &Output) -> Result<(), Status> {
     let (profile, value) = input::shown_of(&args.input)?;
-    let mut tree = focused(Tree::of(&profile, value), args.focus.as_deref())?;
-    tree.truncate(args.max_nodes);
+    drawing(&profile, value, &args.view, output)
+}
+
+/// Draws the flame graph of a profile.
+pub fn drawing(
+    profile: &Profile,
+    value: usize,
+    view: &FlamegraphView,
+    output: &Output,
+) -> Result<(), Status> {
+    let mut tree = focused(Tree::of(profile, value), view.focus.as_deref())?;
+    tree.truncate(view.max_nodes);
     let shown = &profile.header.types[value];
     output.either(
         || {
@@ -167,7 +183,7 @@ pub fn flamegraph(args: &args::Flamegraph, output: &Output) -> Result<(), Status
             graph
         },
         || {
-            let options = ansi::Options { width: output.width, height: args.max_lines, color: output.color };
+            let options = ansi::Options { width: output.width, height: view.max_lines, color: output.color };
             ansi::write(&tree, &shown.unit, options)
         },
     )

@@ -125,6 +125,11 @@ impl TypeConfig {
     }
 }
 
+/// The metric that a profile of these types gets where its sender names none.
+pub fn metric_of<'a>(types: &[&'a str]) -> String {
+    TypeConfig::default().metric(types).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

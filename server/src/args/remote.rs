@@ -1,0 +1,242 @@
+//! The part of the command line that is about servers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use athanor_chassis::config::Secret;
+use athanor_chassis::units::parse_duration;
+use athanor_query::Selector;
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{FlamegraphView, Format, TopView};
+use crate::query::time::Moment;
+
+/// Which server, and who asks.
+#[derive(Args)]
+pub struct Remote {
+    /// The server's address
+    #[arg(
+        long,
+        env = "ATHANOR_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:4040"
+    )]
+    pub url: String,
+    /// Whose profiles; sent as X-Scope-OrgID
+    #[arg(long, env = "ATHANOR_TENANT", hide_env_values = true)]
+    pub tenant: Option<String>,
+    /// For basic authentication; better in the environment, where other users do not see it
+    #[arg(long, env = "ATHANOR_USER", hide_env_values = true, value_name = "NAME:PASSWORD", value_parser = secret)]
+    pub user: Option<Secret>,
+    /// A bearer token; better in the environment, where other users do not see it
+    #[arg(long, env = "ATHANOR_TOKEN", hide_env_values = true, value_parser = secret)]
+    pub token: Option<Secret>,
+    /// How long one request may take
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
+    pub timeout: Duration,
+}
+
+/// Takes any text, so that no error shows it.
+fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+    Ok(Secret::new(text))
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  athanor push cpu.pb.gz --service checkout --label zone=eu-1\n  athanor push *.pb.gz --service checkout --url https://profiles.example --json\n\nA push that was cut off may be repeated: a profile that is sent again is counted once."
+)]
+pub struct Push {
+    /// pprof (plain, gzip or zstd) or folded stacks; - is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// What the profiles are of: the label service_name
+    #[arg(long, value_name = "NAME")]
+    pub service: String,
+    /// A label of all profiles; may be given again
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = athanor_profile::labels::parse_label)]
+    pub labels: Vec<(String, String)>,
+    /// The name of what is measured, such as process_cpu; told by the profile's types if not given
+    #[arg(long, value_name = "METRIC")]
+    pub name: Option<String>,
+    /// How often a request is repeated that failed for now
+    #[arg(long, default_value_t = 5)]
+    pub retries: u32,
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+#[derive(Args)]
+pub struct Query {
+    #[command(subcommand)]
+    pub command: QueryCommand,
+}
+
+#[derive(Subcommand)]
+pub enum QueryCommand {
+    /// List the functions that cost most
+    #[command(
+        after_help = "Examples:\n  athanor query top --since 1h --selector '{service_name=\"checkout\"}'\n  athanor query top --type cpu --from now-2h --until now-1h --focus main.handle\n  athanor query top --type process_cpu:cpu:nanoseconds:cpu:nanoseconds -o hour.pb.gz"
+    )]
+    Top(QueryTop),
+    /// Draw a flame graph in the terminal, or write one to a file
+    #[command(after_help = "Example:\n  athanor query flamegraph --type inuse_space -o memory.svg")]
+    Flamegraph(QueryFlamegraph),
+    /// Show how much over time, by label
+    #[command(after_help = "Example:\n  athanor query series --by pod --step 1m --since 6h")]
+    Series(Series),
+    /// List the names of labels, or the values of one
+    #[command(
+        after_help = "Examples:\n  athanor query labels\n  athanor query labels pod --selector '{service_name=\"checkout\"}'"
+    )]
+    Labels(Labels),
+    /// List what is measured
+    Types(Types),
+    /// Compare two selections, two times, or both
+    #[command(
+        after_help = "Examples:\n  athanor query diff --left '{version=\"1\"}' --right '{version=\"2\"}'\n  athanor query diff --right-from now-1h --left-from now-25h --left-until now-24h"
+    )]
+    Diff(QueryDiff),
+}
+
+/// When.
+#[derive(Args, Clone)]
+pub struct Times {
+    /// The last so long, such as 30m, 6h or 1d
+    #[arg(long, value_name = "DURATION", default_value = "1h", conflicts_with = "from", value_parser = parse_duration)]
+    pub since: Duration,
+    /// From when, such as now-2h, 2026-01-31T12:00:00Z or Unix seconds
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<Moment>,
+    /// Until when, written alike
+    #[arg(long, value_name = "TIME", default_value = "now")]
+    pub until: Moment,
+}
+
+/// What, of whom, and when.
+#[derive(Args)]
+pub struct Select {
+    /// What is measured, such as process_cpu:cpu:nanoseconds:cpu:nanoseconds or only cpu; chosen if just one is about CPU time
+    #[arg(long = "type", value_name = "TYPE")]
+    pub profile_type: Option<String>,
+    /// Which series, such as '{service_name="checkout", zone!~"eu-.*"}'
+    #[arg(long, default_value = "{}")]
+    pub selector: Selector,
+    #[command(flatten)]
+    pub times: Times,
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// A file in place of a view.
+#[derive(Args)]
+pub struct Written {
+    /// Write all of it to a file instead: pprof, folded, speedscope, dot or svg; - is standard output
+    #[arg(short, long, value_name = "OUT")]
+    pub out: Option<PathBuf>,
+    /// The format; told by the name of OUT if not given
+    #[arg(long, value_enum, requires = "out")]
+    pub to: Option<Format>,
+}
+
+#[derive(Args)]
+pub struct QueryTop {
+    #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
+    pub view: TopView,
+    #[command(flatten)]
+    pub written: Written,
+}
+
+#[derive(Args)]
+pub struct QueryFlamegraph {
+    #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
+    pub view: FlamegraphView,
+    #[command(flatten)]
+    pub written: Written,
+}
+
+#[derive(Args)]
+pub struct Series {
+    #[command(flatten)]
+    pub select: Select,
+    /// A series for each value of this label; may be given again
+    #[arg(long, value_name = "LABEL")]
+    pub by: Vec<String>,
+    /// From one point to the next; about 60 points if not given
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub step: Option<Duration>,
+    /// How many series, the largest first
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: u32,
+    /// What a point is of the profiles in its step
+    #[arg(long, value_enum, default_value_t = Aggregation::Sum)]
+    pub aggregation: Aggregation,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Aggregation {
+    /// All of them added
+    Sum,
+    /// Their mean
+    Average,
+}
+
+#[derive(Args)]
+pub struct Labels {
+    /// The label whose values are listed
+    pub name: Option<String>,
+    /// Only of these series
+    #[arg(long, default_value = "{}")]
+    pub selector: Selector,
+    #[command(flatten)]
+    pub times: Times,
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+#[derive(Args)]
+pub struct Types {
+    /// Only of these series
+    #[arg(long, default_value = "{}")]
+    pub selector: Selector,
+    #[command(flatten)]
+    pub times: Times,
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+#[derive(Args)]
+pub struct QueryDiff {
+    /// Before: which series
+    #[arg(long, value_name = "SELECTOR", default_value = "{}")]
+    pub left: Selector,
+    /// After: which series
+    #[arg(long, value_name = "SELECTOR", default_value = "{}")]
+    pub right: Selector,
+    /// What is measured, as for `query top`
+    #[arg(long = "type", value_name = "TYPE")]
+    pub profile_type: Option<String>,
+    #[command(flatten)]
+    pub times: Times,
+    /// Before: from when; as --from if not given
+    #[arg(long, value_name = "TIME")]
+    pub left_from: Option<Moment>,
+    /// Before: until when; as --until if not given
+    #[arg(long, value_name = "TIME")]
+    pub left_until: Option<Moment>,
+    /// After: from when; as --from if not given
+    #[arg(long, value_name = "TIME")]
+    pub right_from: Option<Moment>,
+    /// After: until when; as --until if not given
+    #[arg(long, value_name = "TIME")]
+    pub right_until: Option<Moment>,
+    /// How many functions
+    #[arg(long, default_value_t = 20)]
+    pub limit: usize,
+    #[command(flatten)]
+    pub remote: Remote,
+}

@@ -1,0 +1,325 @@
+//! `push`: files to a server.
+//!
+//! ```text
+//!  FILE… ─► read, check, gzip (all processors) ─► batches ─► AT_ONCE requests ─► outcome of every file
+//!                                                               └ refused: halves, until it is known which file
+//! ```
+//!
+//! A request that failed for now is repeated, and halves of a refused batch are sent again: a server counts a
+//! profile once, however often it comes.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use athanor_chassis::units::format_duration;
+use athanor_chassis::{Code, Compute, Status};
+use athanor_distributor::metric_of;
+use athanor_profile::pprof::{self, Limits};
+use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
+use athanor_proto::types::v1::LabelPair;
+use bytes::Bytes;
+use futures::stream::{self, Stream, StreamExt};
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use crate::args::Push;
+use crate::client::{self, Client};
+use crate::input::Content;
+use crate::output::Output;
+use crate::{convert, failure, input, progress};
+
+const METHOD: &str = "push.v1.PusherService/Push";
+/// Most profiles in a request.
+const MAX_PROFILES: usize = 64;
+/// Most bytes of profiles in a request, unless one alone is larger.
+const MAX_BYTES: usize = 4 << 20;
+/// Requests under way at the same time.
+const AT_ONCE: usize = 4;
+
+/// One file, ready to be sent.
+struct Piece {
+    file: PathBuf,
+    series: RawProfileSeries,
+    bytes: usize,
+}
+
+/// What became of some files.
+#[derive(Default)]
+struct Outcome {
+    stored: usize,
+    /// Bytes of the profiles that are stored.
+    bytes: usize,
+    refused: Vec<(PathBuf, Status)>,
+    /// Not tried, or not known to have been taken, because the server takes nothing.
+    unsent: Vec<PathBuf>,
+    /// Why it takes nothing.
+    stopped: Option<Status>,
+}
+
+/// What all requests of a push have in common.
+struct Sender<'a> {
+    client: &'a Client,
+    compute: &'a Compute,
+    retries: u32,
+    bar: &'a ProgressBar,
+    /// The server takes nothing: whoever has not begun does not.
+    stopped: AtomicBool,
+    noted: AtomicBool,
+}
+
+/// Sends files.
+pub fn run(args: Push, output: &Output) -> Result<(), Status> {
+    let client = Client::new(&args.remote)?;
+    let bar = progress::files(args.files.len(), "pushing");
+    let outcome = client::block_on(push(&args, &client, &bar))??;
+    bar.finish_and_clear();
+    report(&args, &client, outcome, output)
+}
+
+async fn push(args: &Push, client: &Client, bar: &ProgressBar) -> Result<Outcome, Status> {
+    let width = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let compute = Compute::threads(width, 0).map_err(|error| Status::of(&error))?;
+    let sender = Sender {
+        client,
+        compute: &compute,
+        retries: args.retries,
+        bar,
+        stopped: AtomicBool::new(false),
+        noted: AtomicBool::new(false),
+    };
+    let labels = labels(args);
+    let pieces = stream::iter(&args.files).map(|file| sender.prepared(file, &labels, args.name.as_deref()));
+    let pieces = pin!(pieces.buffered(width.get()));
+    let batches = batches(pieces);
+    let mut outcomes = pin!(batches.map(|batch| sender.send_parts(batch)).buffer_unordered(AT_ONCE));
+    let mut all = Outcome::default();
+    while let Some(outcome) = outcomes.next().await {
+        all.add(outcome);
+    }
+    Ok(all)
+}
+
+/// The labels of all files.
+fn labels(args: &Push) -> BTreeMap<String, String> {
+    let mut labels: BTreeMap<String, String> = args.labels.iter().cloned().collect();
+    labels.insert("service_name".to_owned(), args.service.clone());
+    labels
+}
+
+fn prepare(
+    file: &Path,
+    mut labels: BTreeMap<String, String>,
+    metric: Option<String>,
+) -> Result<Piece, Status> {
+    if file.is_dir() {
+        return Err(failure::invalid(file, "it is a folder; name the profiles in it"));
+    }
+    let limits = Limits::default();
+    let (raw, types) = match input::content(file, &limits)? {
+        Content::Folded(profile) => (pprof::encode(&profile), profile.header.types),
+        Content::Pprof(raw) => {
+            let decoded = pprof::decode(&raw, &limits);
+            let (profile, _) = decoded.map_err(|error| failure::invalid(file, error))?;
+            (raw, profile.header.types)
+        }
+    };
+    let kinds: Vec<&str> = types.iter().map(|value| value.kind.as_str()).collect();
+    labels.insert("__name__".to_owned(), metric.unwrap_or_else(|| metric_of(&kinds)));
+    let labels = labels.into_iter().map(|(name, value)| LabelPair { name, value }).collect();
+    // Every server reads gzip, not every one zstd.
+    let raw_profile = Bytes::from(convert::gzip(&raw));
+    let bytes = raw_profile.len();
+    let samples = vec![RawSample { raw_profile, ..RawSample::default() }];
+    let series = RawProfileSeries { labels, samples, ..RawProfileSeries::default() };
+    Ok(Piece { file: file.to_owned(), series, bytes })
+}
+
+/// Pieces for one request, and the files that cannot be sent.
+type Batch = (Vec<Piece>, Vec<(PathBuf, Status)>);
+
+/// Gathers pieces, in their order, until a request is full.
+fn batches(
+    pieces: impl Stream<Item = Result<Piece, (PathBuf, Status)>> + Unpin,
+) -> impl Stream<Item = Batch> {
+    stream::unfold((pieces, None::<Piece>), |(mut pieces, mut waiting)| async move {
+        let (mut batch, mut refused) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
+        loop {
+            let piece = match waiting.take() {
+                Some(piece) => piece,
+                None => match pieces.next().await {
+                    Some(Ok(piece)) => piece,
+                    Some(Err(bad)) => {
+                        refused.push(bad);
+                        continue;
+                    }
+                    None => break,
+                },
+            };
+            let full = batch.len() == MAX_PROFILES || bytes + piece.bytes > MAX_BYTES;
+            if full && !batch.is_empty() {
+                return Some(((batch, refused), (pieces, Some(piece))));
+            }
+            bytes += piece.bytes;
+            batch.push(piece);
+        }
+        let nothing = batch.is_empty() && refused.is_empty();
+        (!nothing).then_some(((batch, refused), (pieces, None)))
+    })
+}
+
+impl Sender<'_> {
+    /// Reads and checks a file on another thread; not if it will not be sent.
+    async fn prepared(
+        &self,
+        file: &Path,
+        labels: &BTreeMap<String, String>,
+        metric: Option<&str>,
+    ) -> Result<Piece, (PathBuf, Status)> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Ok(Piece { file: file.to_owned(), series: RawProfileSeries::default(), bytes: 0 });
+        }
+        let (path, labels, metric) = (file.to_owned(), labels.clone(), metric.map(str::to_owned));
+        let done = self.compute.run(move || prepare(&path, labels, metric)).await;
+        done.map_err(|error| Status::of(&error)).flatten().map_err(|status| (file.to_owned(), status))
+    }
+
+    /// Sends a batch, and parts of it until it is known which of its files are refused.
+    async fn send_parts(&self, (batch, refused): Batch) -> Outcome {
+        self.bar.inc(refused.len() as u64);
+        let mut outcome = Outcome { refused, ..Outcome::default() };
+        let mut parts = if batch.is_empty() { Vec::new() } else { vec![batch] };
+        while let Some(mut part) = parts.pop() {
+            if self.stopped.load(Ordering::Relaxed) {
+                outcome.unsent.extend(part.into_iter().map(|piece| piece.file));
+                continue;
+            }
+            match self.send(&part).await {
+                Ok(()) => {
+                    outcome.stored += part.len();
+                    outcome.bytes += part.iter().map(|piece| piece.bytes).sum::<usize>();
+                }
+                Err(status) if !is_about_profiles(&status) => {
+                    self.stopped.store(true, Ordering::Relaxed);
+                    outcome.unsent.extend(part.into_iter().map(|piece| piece.file));
+                    outcome.stopped = Some(status);
+                    continue;
+                }
+                Err(status) if part.len() == 1 => {
+                    outcome.refused.extend(part.pop().map(|piece| (piece.file, status)));
+                    self.bar.inc(1);
+                    continue;
+                }
+                Err(_) => {
+                    let half = part.split_off(part.len() / 2);
+                    parts.extend([half, part]);
+                    continue;
+                }
+            }
+            self.bar.inc(part.len() as u64);
+        }
+        outcome
+    }
+
+    async fn send(&self, part: &[Piece]) -> Result<(), Status> {
+        let request = PushRequest { series: part.iter().map(|piece| piece.series.clone()).collect() };
+        let body = self.compute.run(move || client::gzipped(&request)).await;
+        let body = body.map_err(|error| Status::of(&error))?;
+        self.client.patiently(METHOD, body, self.retries, |status, wait| self.note(status, wait)).await?;
+        Ok(())
+    }
+
+    /// Tells once that something takes longer, and why.
+    fn note(&self, status: &Status, wait: Duration) {
+        if !self.noted.swap(true, Ordering::Relaxed) {
+            let wait = format_duration(Duration::from_millis(wait.as_millis() as u64));
+            self.bar.suspend(|| eprintln!("athanor: {}; trying again in {wait}", status.message));
+        }
+    }
+}
+
+/// Whether the server refused what was sent, and not who sent it, or everything.
+fn is_about_profiles(status: &Status) -> bool {
+    matches!(status.code, Code::Invalid | Code::TooLarge)
+}
+
+impl Outcome {
+    fn add(&mut self, other: Outcome) {
+        self.stored += other.stored;
+        self.bytes += other.bytes;
+        self.refused.extend(other.refused);
+        self.unsent.extend(other.unsent);
+        self.stopped = self.stopped.take().or(other.stopped);
+    }
+}
+
+fn report(args: &Push, client: &Client, mut outcome: Outcome, output: &Output) -> Result<(), Status> {
+    // Batches end in any order.
+    outcome.refused.sort_by(|a, b| a.0.cmp(&b.0));
+    outcome.unsent.sort();
+    let Outcome { stored, bytes, refused, unsent, stopped } = outcome;
+    let (count, address) = (args.files.len(), client.address());
+    let name = |file: &Path| file.display().to_string();
+    if output.json {
+        let refused = refused.iter().map(|(file, status)| {
+            json!({ "file": name(file), "code": status.code.name(), "message": status.message })
+        });
+        output.json(&json!({
+            "url": address, "service": args.service, "files": count, "stored": stored, "bytes": bytes,
+            "refused": refused.collect::<Vec<_>>(), "unsent": unsent.iter().map(|file| name(file)).collect::<Vec<_>>(),
+        }))?;
+    } else if stored > 0 {
+        let service = &args.service;
+        output.text(&format!(
+            "{address}: {stored} of {count} profiles stored for {service}, {bytes} bytes\n"
+        ))?;
+    }
+    let unsent_note = match unsent.len() {
+        0 => String::new(),
+        some => format!("; {some} of {count} files are not known to be stored, push them again"),
+    };
+    let named = |(file, status): &(PathBuf, Status)| match status.message.starts_with(&name(file)) {
+        true => status.clone(),
+        false => failure::of(file, status),
+    };
+    let mut refused: Vec<Status> = refused.iter().map(named).collect();
+    if let Some(stopped) = stopped {
+        refused.iter().for_each(|status| eprintln!("athanor: {}", status.message));
+        return Err(Status::new(stopped.code, format!("{}{unsent_note}", stopped.message)));
+    }
+    match refused.len() {
+        0 => Ok(()),
+        1 => Err(refused.remove(0)),
+        some => {
+            refused.iter().for_each(|status| eprintln!("athanor: {}", status.message));
+            Err(Status::new(
+                refused[0].code,
+                format!("{some} of {count} files are not stored, the others are"),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(bytes: usize) -> Result<Piece, (PathBuf, Status)> {
+        Ok(Piece { file: format!("{bytes}").into(), series: RawProfileSeries::default(), bytes })
+    }
+
+    #[tokio::test]
+    async fn batches_are_bounded_in_bytes_and_in_number() {
+        let bad = || Err((PathBuf::from("bad"), Status::new(Code::Invalid, "bad")));
+        let mut pieces = vec![piece(MAX_BYTES + 1), piece(MAX_BYTES - 1), bad(), piece(1), piece(2)];
+        pieces.extend((0..MAX_PROFILES).map(|_| piece(0)));
+        pieces.push(bad());
+        let seen: Vec<Batch> = batches(stream::iter(pieces)).collect().await;
+        let sizes: Vec<_> = seen.iter().map(|(batch, refused)| (batch.len(), refused.len())).collect();
+        assert_eq!(sizes, [(1, 0), (2, 1), (MAX_PROFILES, 0), (1, 1)]);
+    }
+}

@@ -1,0 +1,184 @@
+//! `query types`, and which type is meant.
+
+use athanor_chassis::config::nearest;
+use athanor_chassis::{Code, Status};
+use athanor_profile::ProfileType;
+use athanor_proto::querier::v1::{ProfileTypesRequest, ProfileTypesResponse, SeriesRequest, SeriesResponse};
+use athanor_query::Selector;
+use serde_json::{Value, json};
+
+use super::Range;
+use crate::args::Types;
+use crate::client::Client;
+use crate::output::{Output, harmless};
+
+/// The label that holds a type in full.
+const PROFILE_TYPE: &str = "__profile_type__";
+/// Types named in an error.
+const MAX_NAMED: usize = 20;
+
+/// Lists what is measured.
+pub(super) async fn run(args: &Types, output: &Output) -> Result<(), Status> {
+    let client = Client::new(&args.remote)?;
+    let range = Range::of(&args.times, client.clock())?;
+    let types = of(&client, &args.selector, range).await?;
+    output.either(
+        || json!({ "types": types.iter().map(type_json).collect::<Vec<_>>() }),
+        || types.iter().map(|one| format!("{}\n", harmless(&one.to_string()))).collect(),
+    )?;
+    if types.is_empty() && !output.json {
+        eprintln!("athanor: {}", nothing(&args.selector, range));
+    }
+    Ok(())
+}
+
+fn type_json(one: &ProfileType) -> Value {
+    json!({ "id": one.to_string(), "name": one.name, "type": one.value.kind, "unit": one.value.unit,
+        "period_type": one.period.kind, "period_unit": one.period.unit })
+}
+
+fn nothing(selector: &Selector, range: Range) -> String {
+    format!("there are no profiles of {selector} {range}; see --since and --selector")
+}
+
+/// The types of all series that a selector matches, sorted.
+pub(super) async fn of(
+    client: &Client,
+    selector: &Selector,
+    range: Range,
+) -> Result<Vec<ProfileType>, Status> {
+    let Range { start, end } = range;
+    let ids: Vec<String> = if selector.matchers().is_empty() {
+        let request = ProfileTypesRequest { start, end };
+        let answer: ProfileTypesResponse =
+            client.ask("querier.v1.QuerierService/ProfileTypes", &request).await?;
+        answer.profile_types.into_iter().map(|one| one.id).collect()
+    } else {
+        let label_names = vec![PROFILE_TYPE.to_owned()];
+        let request = SeriesRequest { matchers: vec![selector.to_string()], label_names, start, end };
+        let answer: SeriesResponse = client.ask("querier.v1.QuerierService/Series", &request).await?;
+        let pairs = answer.labels_set.into_iter().flat_map(|set| set.labels);
+        pairs.filter(|pair| pair.name == PROFILE_TYPE).map(|pair| pair.value).collect()
+    };
+    // What is no type is nothing that could be asked for.
+    let mut types: Vec<ProfileType> = ids.iter().filter_map(|id| id.parse().ok()).collect();
+    types.sort_unstable();
+    types.dedup();
+    Ok(types)
+}
+
+/// The type that is meant: as given in full, else the only one that fits. Says so where it chose.
+pub(super) async fn meant(
+    client: &Client,
+    asked: Option<&str>,
+    selector: &Selector,
+    range: Range,
+) -> Result<ProfileType, Status> {
+    if let Some(asked) = asked
+        && let Ok(full) = asked.parse()
+    {
+        return Ok(full);
+    }
+    let known = of(client, selector, range).await?;
+    if known.is_empty() {
+        return Err(Status::new(Code::NotFound, nothing(selector, range)));
+    }
+    let chosen = choose(&known, asked)?;
+    if asked.is_none() && known.len() > 1 {
+        let others = known.len() - 1;
+        eprintln!(
+            "athanor: showing {chosen}; --type chooses one of {others} others, `athanor query types` lists them"
+        );
+    }
+    Ok(chosen.clone())
+}
+
+fn choose<'k>(known: &'k [ProfileType], asked: Option<&str>) -> Result<&'k ProfileType, Status> {
+    let fitting: Vec<&ProfileType> = match asked {
+        Some(asked) => known.iter().filter(|one| fits(one, asked)).collect(),
+        None if known.len() == 1 => known.iter().collect(),
+        None => known.iter().filter(|one| is_cpu(one)).collect(),
+    };
+    if let [only] = fitting[..] {
+        return Ok(only);
+    }
+    let Some(asked) = asked else {
+        let why = "several types are there; choose one with --type";
+        return Err(Status::new(Code::Invalid, format!("{why}: {}", list(known))));
+    };
+    if fitting.is_empty() {
+        return Err(unknown(asked, known));
+    }
+    let fitting: Vec<ProfileType> = fitting.into_iter().cloned().collect();
+    let message = format!("--type {asked} may be any of {}; write more of it", list(&fitting));
+    Err(Status::new(Code::Invalid, message))
+}
+
+/// An error about a type that is not there, with the nearest that is.
+pub(super) fn unknown(asked: &str, known: &[ProfileType]) -> Status {
+    let full: Vec<String> = known.iter().map(ProfileType::to_string).collect();
+    let mut names: Vec<&str> = full.iter().map(String::as_str).collect();
+    names.extend(known.iter().flat_map(|one| [one.value.kind.as_str(), one.name.as_str()]));
+    let hint =
+        nearest(asked, names).map(|near| format!("did you mean {}? ", harmless(near))).unwrap_or_default();
+    Status::new(Code::NotFound, format!("no type {asked:?}; {hint}there are {}", list(known)))
+}
+
+fn list(types: &[ProfileType]) -> String {
+    let mut text: Vec<String> = types.iter().take(MAX_NAMED).map(|one| harmless(&one.to_string())).collect();
+    if types.len() > MAX_NAMED {
+        text.push(format!("{} more", types.len() - MAX_NAMED));
+    }
+    text.join(", ")
+}
+
+/// CPU time itself, not the number of samples that stand for it.
+fn is_cpu(one: &ProfileType) -> bool {
+    one.value.kind == "cpu" && one.value.unit.ends_with("seconds")
+}
+
+/// `cpu`, `cpu/nanoseconds`, `process_cpu`, or the beginning of the whole, such as `process_cpu:cpu`.
+fn fits(one: &ProfileType, asked: &str) -> bool {
+    let (kind, unit) = (one.value.kind.as_str(), one.value.unit.as_str());
+    let begins = || one.to_string().strip_prefix(asked).is_some_and(|rest| rest.starts_with(':'));
+    asked == kind || asked.split_once('/') == Some((kind, unit)) || begins()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Vec<ProfileType> {
+        let ids = [
+            "memory:alloc_space:bytes:space:bytes",
+            "memory:inuse_space:bytes:space:bytes",
+            "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+            "process_cpu:samples:count:cpu:nanoseconds",
+        ];
+        ids.iter().map(|id| id.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn cpu_time_is_chosen_where_nothing_is_asked() {
+        assert_eq!(choose(&known(), None).unwrap().value.kind, "cpu");
+        let error = choose(&known()[..2], None).unwrap_err();
+        assert!(error.message.contains("memory:alloc_space:bytes:space:bytes, memory:inuse"), "{error}");
+        assert_eq!(choose(&known()[..1], None).unwrap().value.kind, "alloc_space");
+    }
+
+    #[test]
+    fn a_part_of_a_type_is_enough_where_it_is_clear() {
+        for (asked, kind) in
+            [("cpu", "cpu"), ("inuse_space/bytes", "inuse_space"), ("process_cpu:samples", "samples")]
+        {
+            assert_eq!(choose(&known(), Some(asked)).unwrap().value.kind, kind);
+        }
+        let error = choose(&known(), Some("memory")).unwrap_err();
+        assert!(error.code == Code::Invalid && error.message.contains("write more of it"), "{error}");
+        let error = choose(&known(), Some("inuse_spcae")).unwrap_err();
+        assert!(
+            error.code == Code::NotFound && error.message.contains("did you mean inuse_space?"),
+            "{error}"
+        );
+    }
+}
