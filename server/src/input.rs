@@ -54,10 +54,14 @@ pub enum Content {
     Folded(Box<Profile>),
 }
 
-/// Tells the format by the content: pprof always has control characters near its start, text has none.
+/// Reads a file of either format.
 pub fn content(path: &Path, limits: &Limits) -> Result<Content, Status> {
-    let bytes = read(path, limits)?;
-    let raw = pprof::inflate(&bytes, limits.bytes).map_err(|error| failure::invalid(path, error))?;
+    content_of(path, &read(path, limits)?, limits)
+}
+
+/// Tells the format by the content: pprof always has control characters near its start, text has none.
+pub fn content_of(path: &Path, bytes: &[u8], limits: &Limits) -> Result<Content, Status> {
+    let raw = pprof::inflate(bytes, limits.bytes).map_err(|error| failure::invalid(path, error))?;
     let is_control = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\t' | b'\n' | b'\r');
     if raw.is_empty() || raw.iter().take(4096).any(is_control) {
         return Ok(Content::Pprof(raw));

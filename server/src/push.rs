@@ -40,6 +40,9 @@ const MAX_BYTES: usize = 4 << 20;
 /// Requests under way at the same time.
 const AT_ONCE: usize = 4;
 
+/// How gzip begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// One file, ready to be sent.
 struct Piece {
     file: PathBuf,
@@ -119,19 +122,20 @@ fn prepare(
         return Err(failure::invalid(file, "it is a folder; name the profiles in it"));
     }
     let limits = Limits::default();
-    let (raw, types) = match input::content(file, &limits)? {
-        Content::Folded(profile) => (pprof::encode(&profile), profile.header.types),
+    let bytes = input::read(file, &limits)?;
+    let (raw, types) = match input::content_of(file, &bytes, &limits)? {
+        Content::Folded(profile) => (Some(pprof::encode(&profile)), profile.header.types),
         Content::Pprof(raw) => {
             let decoded = pprof::decode(&raw, &limits);
             let (profile, _) = decoded.map_err(|error| failure::invalid(file, error))?;
-            (raw, profile.header.types)
+            ((!bytes.starts_with(&GZIP)).then_some(raw), profile.header.types)
         }
     };
     let kinds: Vec<&str> = types.iter().map(|value| value.kind.as_str()).collect();
     labels.insert("__name__".to_owned(), metric.unwrap_or_else(|| metric_of(&kinds)));
     let labels = labels.into_iter().map(|(name, value)| LabelPair { name, value }).collect();
     // Every server reads gzip, not every one zstd.
-    let raw_profile = Bytes::from(convert::gzip(&raw));
+    let raw_profile = Bytes::from(raw.map_or(bytes, |raw| convert::gzip(&raw)));
     let bytes = raw_profile.len();
     let samples = vec![RawSample { raw_profile, ..RawSample::default() }];
     let series = RawProfileSeries { labels, samples, ..RawProfileSeries::default() };

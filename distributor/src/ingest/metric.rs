@@ -126,7 +126,7 @@ impl TypeConfig {
 }
 
 /// The metric that a profile of these types gets where its sender names none.
-pub fn metric_of<'a>(types: &[&'a str]) -> String {
+pub fn metric_of(types: &[&str]) -> String {
     TypeConfig::default().metric(types).to_owned()
 }
 
