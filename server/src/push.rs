@@ -18,6 +18,7 @@ use std::time::Duration;
 use athanor_chassis::units::format_duration;
 use athanor_chassis::{Code, Compute, Status};
 use athanor_distributor::metric_of;
+use athanor_profile::hash;
 use athanor_profile::pprof::{self, Limits};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::types::v1::LabelPair;
@@ -123,21 +124,23 @@ fn prepare(
     }
     let limits = Limits::default();
     let bytes = input::read(file, &limits)?;
-    let (raw, types) = match input::content_of(file, &bytes, &limits)? {
-        Content::Folded(profile) => (Some(pprof::encode(&profile)), profile.header.types),
+    let (raw, header, is_ready) = match input::content_of(file, &bytes, &limits)? {
+        Content::Folded(profile) => (pprof::encode(&profile), profile.header, false),
         Content::Pprof(raw) => {
             let decoded = pprof::decode(&raw, &limits);
             let (profile, _) = decoded.map_err(|error| failure::invalid(file, error))?;
-            ((!bytes.starts_with(&GZIP)).then_some(raw), profile.header.types)
+            // Every server reads gzip, not every one zstd.
+            (raw, profile.header, bytes.starts_with(&GZIP))
         }
     };
-    let kinds: Vec<&str> = types.iter().map(|value| value.kind.as_str()).collect();
+    // A server cannot tell a profile that has no time from its repeat, unless it has an id.
+    let id = if header.time_nanos == 0 { format!("{:032x}", hash::bytes(&raw)) } else { String::new() };
+    let kinds: Vec<&str> = header.types.iter().map(|value| value.kind.as_str()).collect();
     labels.insert("__name__".to_owned(), metric.unwrap_or_else(|| metric_of(&kinds)));
     let labels = labels.into_iter().map(|(name, value)| LabelPair { name, value }).collect();
-    // Every server reads gzip, not every one zstd.
-    let raw_profile = Bytes::from(raw.map_or(bytes, |raw| convert::gzip(&raw)));
+    let raw_profile = Bytes::from(if is_ready { bytes } else { convert::gzip(&raw) });
     let bytes = raw_profile.len();
-    let samples = vec![RawSample { raw_profile, ..RawSample::default() }];
+    let samples = vec![RawSample { raw_profile, id }];
     let series = RawProfileSeries { labels, samples, ..RawProfileSeries::default() };
     Ok(Piece { file: file.to_owned(), series, bytes })
 }

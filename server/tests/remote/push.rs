@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::fake::{Answer, Seen, Server};
-use crate::{athanor, encoded, run, said};
+use crate::{athanor, encoded, profile, run, said};
 
 const METHOD: &str = "push.v1.PusherService/Push";
 
@@ -74,9 +74,15 @@ fn a_profile_arrives_with_its_labels() {
     let raw = &sent.series[0].samples[0].raw_profile;
     assert!(raw.starts_with(&[0x1f, 0x8b]));
     assert_eq!(pprof::inflate(raw, 1 << 20).unwrap(), fs::read(&names[0]).unwrap());
-    run(&push(&names[..1], &["--name", "made_up"]), &server.url);
+    let id = sent.series[0].samples[0].id.clone();
+    assert_eq!(id.len(), 32, "what has no time has an id");
+    let mut timed = profile(&[("main", 1)]);
+    timed.header.time_nanos = 1;
+    fs::write(&names[1], pprof::encode(&timed)).unwrap();
+    run(&push(&names, &["--name", "made_up"]), &server.url);
     let sent: PushRequest = server.seen()[1].read();
     assert_eq!(labels(&sent.series[0])["__name__"], "made_up");
+    assert_eq!((&sent.series[0].samples[0].id, sent.series[1].samples[0].id.as_str()), (&id, ""));
 }
 
 #[test]
