@@ -12,7 +12,8 @@ fn content(raw: &[u8], limits: &Limits) -> u128 {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let limits = Limits { bytes: 1 << 20, samples: 10_000, labels: 100, depth: 10_000, entries: 10_000 };
+    let bounds = Limits { bytes: 1 << 20, samples: 10_000, labels: 100, depth: 10_000, ..Limits::default() };
+    let limits = Limits { entries: 10_000, ..bounds };
     let Ok((profile, _)) = decode(bytes, &limits) else { return };
     // Each text is written once, so that no table outgrows what was read; only bytes may.
     let limits = Limits { bytes: usize::MAX, labels: usize::MAX, ..limits };
