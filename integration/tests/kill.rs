@@ -58,6 +58,10 @@ impl Server {
             .args(["--set", "ingester.cut.max_age=100ms", "--set", "ingester.shards=2"])
             .args(["--set", "log.segment=1MiB", "--set", "log.reserve=0MiB", "--set", "log.spares=1"])
             .args(["--set", "multitenancy_enabled=true", "--set", "telemetry.level=warn"])
+            // The tests have variables of their own under the same prefix.
+            .env_remove("ATHANOR_PYTHON")
+            .env_remove("ATHANOR_SKIPS")
+            .env_remove("ATHANOR_SEED")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&said).unwrap())

@@ -151,7 +151,7 @@ pub async fn render(querier: &Querier, reader: &Reader, path: &str, query: &str)
         true => querier.render_diff(reader, query).await?,
         false => querier.render(reader, query).await?,
     };
-    if answer.content_type == "text/plain" {
+    if answer.content_type.starts_with("text/plain") {
         return Ok(compare::dot(&String::from_utf8(answer.body).expect("text")));
     }
     let body: Value = serde_json::from_slice(&answer.body).expect("JSON");
