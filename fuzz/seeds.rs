@@ -3,9 +3,14 @@
 use std::path::Path;
 
 use athanor_block::{FILES, FORMAT, FileMeta, Meta, TenantMeta};
+use athanor_chassis::Random;
 use athanor_profile::generate::arbitrary;
 use athanor_profile::pprof::encode;
+use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
+use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
+use athanor_proto::types::v1::LabelPair;
 use libfuzzer_sys::fuzz_target;
+use prost::Message;
 
 // The crates below are built to report to a fuzzer, and a fuzzer wants a target; this program runs neither.
 fuzz_target!(|_bytes: &[u8]| {});
@@ -33,8 +38,13 @@ fn main() -> std::io::Result<()> {
     for (number, text) in selectors.iter().enumerate() {
         save("selector", &format!("seed-{number}"), text.as_bytes())?;
     }
-    let names =
-        ["app.cpu{pod=a-1, region = eu}", "name=app%7Bk%3Dv%7D&from=now-1h&sampleRate=97", "a{v={x},w=1}"];
+    let names = [
+        "app.cpu{pod=a-1, region = eu}",
+        "name=app%7Bk%3Dv%7D&from=now-1h&until=now&spyName=rbspy&sampleRate=97",
+        "name=app&from=1800000000&until=1800000010&units=bytes&aggregationType=average&format=pprof",
+        "name=a.cpu%7Bx%3D%C3%BC%2Cy%3D+%7D&from=20260302&until=1772445600000&format=trie",
+        "a{v={x},w=1}",
+    ];
     for (number, text) in names.iter().enumerate() {
         save("ingest-name", &format!("seed-{number}"), text.as_bytes())?;
     }
@@ -54,6 +64,79 @@ fn main() -> std::io::Result<()> {
     for file in 0..=FILES.len() as u8 {
         for block in 0..4 {
             save("block", &format!("seed-{file}-{block}"), &[block * 2, file, 40, 0, 1, 9, 1, 255])?;
+        }
+    }
+    for number in 0..120 {
+        save("log", &format!("seed-{number}"), &log(&Random::seeded(number)))?;
+    }
+    for (number, query) in RENDER.iter().enumerate() {
+        save("render", &format!("seed-{number}"), query.as_bytes())?;
+    }
+    calls(&save)
+}
+
+const RENDER: [&str; 5] = [
+    "query=process_cpu%3Acpu%3Ananoseconds%3Acpu%3Ananoseconds%7Bservice_name%3D%22a%22%7D&from=now-1h&until=now",
+    "query=memory:inuse_space:bytes:space:bytes{a=~\"x|y\"}&from=1799990000&until=1800000000&format=dot&maxNodes=9",
+    "query=memory:inuse_space:bytes:space:bytes{}&from=yesterday&until=noon&groupBy=a&groupBy=b&aggregation=avg",
+    "leftQuery=a:b:c:d:e{}&leftFrom=now-2d&leftUntil=now-1d&rightQuery=a:b:c:d:e{f!=\"\"}&rightFrom=now-1h&rightUntil=now",
+    "query=%zz%&from=20260302&until=1772445600000&max-nodes=-1&&=&a",
+];
+
+/// A script of frames as the log writes them: entries that follow each other, a few cuts, marks and states.
+fn log(random: &Random) -> Vec<u8> {
+    let (mut next, frames) = ([1u8; 5], 2 + random.below(14) as u8);
+    let mut script = vec![0, 0, frames];
+    for _ in 0..frames {
+        // In its place, durable up to itself, linked; now and then the first of the next segment.
+        script.push(if random.below(8) == 0 { 23 } else { 16 });
+        let rows = 1 + random.below(5) as u8;
+        script.push(rows);
+        for _ in 0..rows {
+            let group = random.below(5) as u8;
+            let held = &mut next[usize::from(group)];
+            // Kinds count from 0 here: entry, move, truncate, purge, state, extent, before.
+            let kind = [0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6][random.below(11) as usize];
+            let index = if kind == 0 { *held } else { held.saturating_sub(1 + random.below(3) as u8) };
+            *held = if kind == 0 { (*held + 1).min(39) } else { *held };
+            let term = if kind == 5 { *held } else { 1 };
+            script.extend([kind, group, index, term]);
+            // Only payloads, and what is neither entry nor mark of one place, have a length.
+            script.push(random.below(if kind == 6 { 2 } else { 200 }) as u8);
+        }
+    }
+    script
+}
+
+/// Calls of each kind, as clients write them: proto and JSON, plain and gzipped, with a header to change.
+fn calls(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    let label = LabelPair { name: "service_name".into(), value: "a".into() };
+    let sample = RawSample { raw_profile: encode(&arbitrary(1)).into(), id: "one".into() };
+    let series =
+        RawProfileSeries { labels: vec![label], samples: vec![sample], ..RawProfileSeries::default() };
+    let push = PushRequest { series: vec![series] };
+    let graph = SelectMergeStacktracesRequest {
+        profile_type_id: "a:b:c:d:e".into(),
+        label_selector: "{}".into(),
+        start: 1,
+        end: i64::MAX,
+        max_nodes: Some(7),
+        ..SelectMergeStacktracesRequest::default()
+    };
+    let headers = ["100", "10S", "1", "gzip", "gzip", "12", "tenant", "gzip"];
+    for kind in 0..12u8 {
+        let json = matches!(kind, 1 | 2 | 5 | 8 | 9 | 11);
+        for (number, header) in (0u8..).zip(headers) {
+            for form in [2 + (number & 1), 6 + (number & 1), 10 + (number & 1)] {
+                let message = match (json, form & 8) {
+                    (false, 0) => push.encode_to_vec(),
+                    (false, _) => graph.encode_to_vec(),
+                    (true, 0) => serde_json::to_vec(&push)?,
+                    (true, _) => serde_json::to_vec(&graph)?,
+                };
+                let input = [&[kind, number, form, 0], header.as_bytes(), b"\n", &message].concat();
+                save("http", &format!("seed-{kind}-{number}-{form}"), &input)?;
+            }
         }
     }
     Ok(())

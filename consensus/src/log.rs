@@ -356,8 +356,14 @@ impl Log {
             disk.sync(&segments::name(*number))?;
         }
         disk.sync_dir()?;
-        let writer = Arc::new(Mutex::new(Writer::new(&recovered)));
+        let mut writer = Writer::new(&recovered);
         let shared = Arc::new(Shared::new(segments, made.salt, config, recovered.index));
+        let hurt = shared.core().index.hurt();
+        if !hurt.is_empty() {
+            // What shows a loss may be purged and given away; that there was one is known from now on.
+            writer.commit(&shared, &hurt)?;
+        }
+        let writer = Arc::new(Mutex::new(writer));
         let owner = Owner { shared, writer, pump, threads: Mutex::default() };
         owner.start()?;
         Ok((Self { owner: Arc::new(owner) }, recovered.report))

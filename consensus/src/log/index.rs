@@ -386,6 +386,11 @@ impl Index {
         picked
     }
 
+    /// The marks of what has lost something.
+    pub(crate) fn hurt(&self) -> Vec<Line> {
+        self.marks().into_iter().filter(|(row, _)| row.kind == Kind::Hurt).collect()
+    }
+
     pub(crate) fn marks(&self) -> Vec<Line> {
         let mut lines: Vec<Line> =
             self.groups.iter().flat_map(|(number, group)| group.marks(*number)).collect();

@@ -400,6 +400,10 @@ impl Replay {
 
     fn line_up(&mut self, replayed: Replayed) -> (Group, Vec<(u64, Slot)>) {
         let Replayed { mut entries, expected, mut group } = replayed;
+        if let Some((purged, _)) = group.purged {
+            // What came after the mark that said so; each that is left has the place of its index.
+            entries = entries.split_off(&(purged + 1));
+        }
         let known = entries.first_key_value().map(|(first, _)| *first);
         let expected = expected.filter(|(first, end)| first < end);
         let lowest = expected.map(|(first, _)| first).into_iter().chain(known).min().unwrap_or(0);

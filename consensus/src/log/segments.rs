@@ -32,8 +32,10 @@ pub(crate) fn name(number: u64) -> String {
     format!("{number:012}.log")
 }
 
-fn number(name: &str) -> Option<u64> {
-    name.strip_suffix(".log")?.parse().ok()
+/// The number in a name with this ending. What a log would not have named like this is somebody else's.
+fn number(name: &str, ending: &str, limit: u64) -> Option<u64> {
+    let number = name.strip_suffix(ending)?.parse().ok()?;
+    (number < limit && name == format!("{number:012}{ending}")).then_some(number)
 }
 
 impl Segments {
@@ -45,11 +47,13 @@ impl Segments {
         reserve: u64,
     ) -> Result<(Self, Vec<u64>), DiskError> {
         let (mut numbers, mut shelf) = (Vec::new(), Shelf::default());
+        // Positions beyond this come from nobody's log, and would not fit into a word with what is added to them.
+        let limit = (1 << 62) / size;
         for file in disk.list()? {
-            if let Some(number) = number(&file) {
+            if let Some(number) = number(&file, ".log", limit) {
                 numbers.push(number);
-            } else if let Some(spare) = file.strip_suffix(".spare") {
-                shelf.next = shelf.next.max(spare.parse().map_or(0, |n: u64| n + 1));
+            } else if let Some(spare) = number(&file, ".spare", limit) {
+                shelf.next = shelf.next.max(spare + 1);
                 // A crash while it was being filled leaves it short.
                 if disk.len(&file)? == size {
                     shelf.ready.push_back(file);

@@ -285,6 +285,24 @@ fn another_nodes_folder_is_refused() {
 }
 
 #[test]
+fn files_that_a_log_would_not_name_are_left_alone() {
+    let disk = MemoryDisk::new();
+    let (log, _) = open(&disk);
+    must(&log, vec![entry(1, 1, 1, 100)]);
+    drop(log);
+    let foreign = ["7.log", "18446744073709551615.log", "18446744073709551615.spare", "5.spare", "x.spare"];
+    for name in foreign {
+        disk.write(name, b"of somebody else").unwrap();
+    }
+    let (log, recovery) = open(&disk);
+    assert_eq!((recovery.damage, log.held(1).last), (vec![], Some((1, 1))));
+    must(&log, vec![entry(1, 2, 1, 100)]);
+    for name in foreign {
+        assert_eq!(disk.read(name).unwrap(), b"of somebody else", "{name}");
+    }
+}
+
+#[test]
 fn a_failed_sync_is_final_and_reads_go_on() {
     let disk = MemoryDisk::new();
     let (log, _) = open(&disk);

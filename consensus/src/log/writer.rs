@@ -96,7 +96,8 @@ impl Writer {
         self.attested = true;
     }
 
-    fn commit(&mut self, shared: &Shared, lines: &[Line]) -> Result<Vec<(Row, u64)>, DiskError> {
+    /// Writes one frame and syncs it; what is in it is then durable.
+    pub(crate) fn commit(&mut self, shared: &Shared, lines: &[Line]) -> Result<Vec<(Row, u64)>, DiskError> {
         let payload = lines.iter().map(|(_, data)| data.len() as u64).sum();
         let need = size(lines.len() + MAX_BEFORE, payload);
         // One block stays free for the attestation.

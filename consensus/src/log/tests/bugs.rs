@@ -57,6 +57,33 @@ fn after_a_torn_first_frame_the_log_goes_on_in_the_old_segment() {
     }
 }
 
+/// What is durable then is the end of the old segment, not the start of the new one: the next try may be torn in the
+/// same way, and nothing is lost.
+#[test]
+fn a_first_frame_that_is_torn_twice_is_no_loss() {
+    let mut seen = 0;
+    for seed in 0..128 {
+        let (disk, log) = at_the_end_of_a_segment();
+        disk.lose_power_after(4);
+        assert!(!put(&log, vec![entry(1, 13, 1, 14_000)]));
+        drop(log);
+        let disk = disk.crash(seed);
+        let (log, _) = open(&disk);
+        // Only where the first frame is gone, so that it is written once more.
+        if disk.list().unwrap().iter().any(|name| name == SECOND) {
+            continue;
+        }
+        seen += 1;
+        disk.lose_power_after(4);
+        assert!(!put(&log, vec![entry(1, 13, 2, 14_000)]));
+        drop(log);
+        let (log, recovery) = open(&disk.crash(seed + 1_000));
+        assert_eq!(recovery.damage, vec![], "seed {seed}");
+        assert!(matches!(log.held(1).last, Some((12, 1) | (13, 2))), "seed {seed}");
+    }
+    assert!(seen > 20, "{seen}");
+}
+
 /// A frame that was cut off, its head whole, may stay behind where the log went on in the next segment: it is
 /// neither the end of the log nor a loss.
 #[test]

@@ -124,6 +124,26 @@ fn flips_of_known_parts_name_what_they_hurt() {
     }
 }
 
+/// Whoever must not vote is known though the segment that showed why was given away before the next one was begun.
+#[test]
+fn a_loss_outlives_the_segment_that_showed_it() {
+    let disk = MemoryDisk::new();
+    let (log, _) = open(&disk);
+    for index in 1..=20 {
+        must(&log, vec![entry(1, index, 1, 3_000)]);
+    }
+    log.close();
+    let disk = disk.restart();
+    disk.flip_bit("000000000001.log", 2 * 4096 + 1_000, 3);
+    let (log, recovery) = open(&disk);
+    assert_eq!((recovery.damage.len(), log.held(1).hurt), (1, true));
+    must(&log, vec![Record::Purge { group: 1, index: 19, term: 1 }]);
+    drop(log);
+    assert_eq!(segments(&disk), ["000000000002.log"]);
+    let (log, recovery) = open(&disk.restart());
+    assert_eq!((recovery.damage, log.held(1).hurt), (vec![], true));
+}
+
 #[test]
 fn the_last_commit_is_a_torn_tail_until_it_is_attested() {
     for attested in [false, true] {
