@@ -12,7 +12,6 @@ use std::hint::black_box;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use athanor_chassis::disk::LocalDisk;
@@ -71,14 +70,14 @@ fn bare(file: &File, payload: &[u8], count: usize) -> Round {
 }
 
 /// Producers that each append to a group of their own and wait until it is durable.
-fn appended(log: &Log, next: &AtomicU64, payload: &Bytes, producers: u32, count: usize) -> Round {
-    let first = next.fetch_add(count as u64, Ordering::Relaxed);
+fn appended(log: &Log, payload: &Bytes, producers: u32, count: usize) -> Round {
     let begun = Instant::now();
     let each = std::thread::scope(|scope| {
         let running: Vec<_> = (1..=producers)
             .map(|group| {
                 scope.spawn(move || {
                     let mut each = Vec::with_capacity(count);
+                    let first = log.held(group).end.max(1);
                     for index in first..first + (count / producers as usize) as u64 {
                         let start = Instant::now();
                         let (tell, told) = std::sync::mpsc::sync_channel(1);
@@ -95,7 +94,7 @@ fn appended(log: &Log, next: &AtomicU64, payload: &Bytes, producers: u32, count:
     });
     let round = Round { whole: begun.elapsed(), each };
     // So that the segments go back to the prepared files, and the next round writes into those.
-    let purge = |group| Record::Purge { group, index: first + count as u64 - 1, term: 1 };
+    let purge = |group| Record::Purge { group, index: log.held(group).end - 1, term: 1 };
     let (tell, told) = std::sync::mpsc::channel();
     log.submit((1..=producers).map(purge).collect(), move |done| tell.send(done).unwrap()).unwrap();
     told.recv().unwrap().unwrap();
@@ -135,14 +134,13 @@ fn append(folder: &Path) {
     let folder = folder.join("append");
     let log = open(&folder, 4);
     prepared(&folder, 4);
-    let next = AtomicU64::new(1);
     for (size, count) in [(4 * KIB, 2_000), (64 * KIB, 1_600), (MIB, 160)] {
         let payload: Bytes = (0..size).map(|place| (place * 31) as u8).collect();
         for producers in [1, 8] {
             let (mut floor, mut ours) = (None, None);
             for _ in 0..ROUNDS {
                 faster(&mut floor, bare(&file, &payload, count));
-                faster(&mut ours, appended(&log, &next, &payload, producers, count));
+                faster(&mut ours, appended(&log, &payload, producers, count));
                 prepared(&folder, 4);
             }
             let (floor, ours) = (floor.unwrap(), ours.unwrap());
