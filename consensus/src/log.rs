@@ -5,7 +5,8 @@
 //! is one group commit, written by one call and made durable by one sync. A position counts bytes over all segments.
 //!
 //! # Rules, each for a reason
-//! * A block that is durable is never written again: a torn write cannot hurt what was acknowledged.
+//! * A block that is durable is never written again: a torn write cannot hurt what was acknowledged. But for the last
+//!   frames, which nothing calls durable: a start writes them again, with the same bytes.
 //! * A frame names its own position, the log's salt and the frame before it: old bytes in a recycled file, frames
 //!   that were cut off, and payloads that imitate frames fit nowhere.
 //! * A frame says how far the log was *durable* before it. Damage below that is loss, damage above it is a commit
@@ -15,7 +16,8 @@
 //! * A segment's first frame repeats what each group needs of the segments before, so that those may go, oldest
 //!   first, when no entry lives in them. When the log is larger than twice what lives and three segments, what lives
 //!   in the oldest is written forward.
-//! * Whatever was read at a start is synced before anybody votes on it: it may have been in the cache only.
+//! * Whatever was read at a start is synced before anybody votes on it: it may have been in the cache only. What a
+//!   sync that failed has dropped, another one does not write; hence the writing again.
 //! * A failed write or sync is final. Reads go on.
 
 pub(crate) mod frame;
@@ -352,6 +354,7 @@ impl Log {
         for number in numbers.iter().rev().filter(|number| **number > recovered.current) {
             segments.retire(*number)?;
         }
+        recover::write_again(&*disk, size, &recovered.unattested)?;
         for number in recovered.index.segments.keys() {
             disk.sync(&segments::name(*number))?;
         }

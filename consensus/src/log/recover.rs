@@ -63,6 +63,8 @@ pub(crate) struct Recovered {
     pub(crate) last: Link,
     /// Rows of the last frame.
     pub(crate) last_rows: Vec<Row>,
+    /// Frames that no frame calls durable, and where each ends.
+    pub(crate) unattested: Vec<Range<u64>>,
 }
 
 struct Reader<'a> {
@@ -106,12 +108,13 @@ pub(crate) fn recover(
         last: None,
         linked: false,
         last_rows: Vec::new(),
+        unattested: Vec::new(),
         replay: Replay::default(),
         report: Recovery::default(),
     };
     while walk.step()? {}
     let newest = segments.last().copied().unwrap_or(1);
-    let Walk { last, last_rows, mut replay, mut report, .. } = walk;
+    let Walk { last, last_rows, unattested, mut replay, mut report, .. } = walk;
     let (end, current) = match &last {
         Some((link, end)) => (*end, link.at / size),
         None if first == 1 => (size, 1),
@@ -127,7 +130,19 @@ pub(crate) fn recover(
         segments.iter().filter(|number| **number <= current).map(|number| (*number, 0)).collect();
     replay.finish(&mut index);
     let last = last.map_or(Link::default(), |(link, _)| link);
-    Ok(Recovered { index, report, end, current, last, last_rows })
+    Ok(Recovered { index, report, end, current, last, last_rows, unattested })
+}
+
+/// Writes frames again as they were read, so that the next sync covers them. They may be in the cache only, and clean
+/// there: after a sync that failed no other one writes what it dropped, and all that follows would hang on it.
+pub(crate) fn write_again(disk: &dyn Disk, size: u64, frames: &[Range<u64>]) -> Result<(), DiskError> {
+    for frame in frames {
+        let (file, offset) = (name(frame.start / size), frame.start % size);
+        let mut bytes = vec![0; (frame.end - frame.start) as usize];
+        let read = disk.read_at(&file, offset, &mut bytes)?;
+        disk.write_at(&file, offset, &[&bytes[..read]])?;
+    }
+    Ok(())
 }
 
 struct Walk<'a> {
@@ -138,6 +153,7 @@ struct Walk<'a> {
     /// Whether the next frame must name `last` as the one before it: not at the start and behind damage.
     linked: bool,
     last_rows: Vec<Row>,
+    unattested: Vec<Range<u64>>,
     replay: Replay,
     report: Recovery,
 }
@@ -179,6 +195,8 @@ impl Walk<'_> {
         for ((row, at), payload) in frame.places().zip(payloads) {
             self.replay.apply(row, at, payload);
         }
+        self.unattested.retain(|earlier| earlier.start >= frame.durable);
+        self.unattested.push(frame.at..frame.next);
         self.last = Some((frame.link(), frame.next));
         self.last_rows.clone_from(&frame.rows);
         self.linked = true;

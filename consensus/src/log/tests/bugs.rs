@@ -221,3 +221,24 @@ fn what_a_start_has_read_survives_the_next_loss_of_power() {
         assert_eq!(open(&disk).0.held(1).last, last, "seed {seed}");
     }
 }
+
+/// A sync fails, the process ends, and the next one finds in the cache what never reached the disk. What it logs then
+/// hangs on that.
+#[test]
+fn what_a_failed_sync_dropped_is_written_again() {
+    for (seed, length) in (0..32).zip([100, 9_000].into_iter().cycle()) {
+        let disk = MemoryDisk::new();
+        let (log, _) = open(&disk);
+        must(&log, vec![entry(1, 1, 1, 100)]);
+        disk.fail_syncs(1);
+        assert!(!put(&log, vec![entry(1, 2, 1, length)]));
+        drop(log);
+        let disk = disk.restart();
+        let (log, _) = open(&disk);
+        let next = log.held(1).end;
+        must(&log, vec![entry(1, next, 2, 100)]);
+        drop(log);
+        let (log, recovery) = open(&disk.crash(seed));
+        assert_eq!((recovery.damage, log.held(1).last), (vec![], Some((next, 2))), "seed {seed}");
+    }
+}
