@@ -47,6 +47,8 @@ trait Source: Send + Sync {
 
 struct System {
     started: Instant,
+    /// Wall time at that moment, where the machine is not asked for it.
+    start: Option<Timestamp>,
 }
 
 struct Manual {
@@ -119,7 +121,13 @@ impl Clock {
     /// The clock of this machine. Its monotonic part and its sleeps are those of the tokio runtime, so that they
     /// follow a runtime whose time is paused.
     pub fn system() -> Self {
-        Self { source: Arc::new(System { started: Instant::now() }), skew: 0 }
+        Self { source: Arc::new(System { started: Instant::now(), start: None }), skew: 0 }
+    }
+
+    /// A clock on which it is `start` now and whose time passes with that of the tokio runtime: for simulations on a
+    /// runtime whose time is paused.
+    pub fn starting(start: Timestamp) -> Self {
+        Self { source: Arc::new(System { started: Instant::now(), start: Some(start) }), skew: 0 }
     }
 
     /// A clock that stands still, and the hand that moves it.
@@ -171,6 +179,9 @@ impl fmt::Debug for Clock {
 impl Source for System {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     fn wall(&self) -> Timestamp {
+        if let Some(start) = self.start {
+            return start.plus(self.monotonic());
+        }
         match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
             Ok(after) => Timestamp(saturating_nanos(after)),
             Err(before) => Timestamp(-saturating_nanos(before.duration())),
@@ -362,5 +373,13 @@ mod tests {
         clock.sleep(3600 * SECOND).await;
         assert!(clock.monotonic() - before >= 3600 * SECOND);
         assert!(clock.wall() > Timestamp::from_seconds(1_600_000_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_started_clock_asks_no_machine() {
+        let clock = Clock::starting(Timestamp::from_seconds(50));
+        assert_eq!(clock.wall(), Timestamp::from_seconds(50));
+        clock.sleep(3600 * SECOND).await;
+        assert_eq!((clock.wall(), clock.monotonic()), (Timestamp::from_seconds(3650), 3600 * SECOND));
     }
 }

@@ -385,6 +385,7 @@ impl<S: StateMachine> Replicated<S> {
             raft.trigger().snapshot().await.map_err(|fatal| self.ended(&fatal))?;
             let mut server = raft.data_metrics();
             tokio::select! {
+                biased;
                 told = built.changed() => told.map_err(|error| fail(&error))?,
                 // The sender goes with raft.
                 () = async { while server.changed().await.is_ok() {} } => return Err(ProposeError::ShuttingDown),

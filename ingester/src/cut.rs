@@ -116,6 +116,7 @@ impl Cutter {
             let tick = TICK.min(self.config.max_age / 4).max(Duration::from_millis(10));
             let wait = if failures == 0 { tick } else { BACKOFF[(failures - 1).min(BACKOFF.len() - 1)] };
             tokio::select! {
+                biased;
                 () = self.deps.clock.sleep(wait) => {}
                 () = self.asked.wake.notified() => {}
             }

@@ -205,6 +205,7 @@ async fn open(config: &Config, deps: &Deps, entry: ShardEntry) -> Result<Open, O
     // The proposer ends with the preparer, when it has proposed what was prepared.
     deps.tasks.spawn(format!("shard {} prepares", entry.id), async move {
         tokio::select! {
+            biased;
             () = token.cancelled() => {}
             () = works.preparer.run() => {}
         }
@@ -223,6 +224,7 @@ async fn open(config: &Config, deps: &Deps, entry: ShardEntry) -> Result<Open, O
     let token = deps.tasks.token();
     deps.tasks.spawn(format!("shard {} cuts", entry.id), async move {
         tokio::select! {
+            biased;
             () = token.cancelled() => {}
             () = cutter.run() => {}
         }

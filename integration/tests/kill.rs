@@ -62,6 +62,8 @@ impl Server {
             .env_remove("ATHANOR_PYTHON")
             .env_remove("ATHANOR_SKIPS")
             .env_remove("ATHANOR_SEED")
+            .env_remove("ATHANOR_SEEDS")
+            .env_remove("ATHANOR_STORY")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&said).unwrap())

@@ -36,6 +36,7 @@ impl Janitor {
         let mut condemned: Vec<(Timestamp, BlockId)> = Vec::new();
         loop {
             tokio::select! {
+                biased;
                 () = ending.cancelled() => return,
                 () = self.clock.sleep(EVERY) => {}
             }

@@ -51,10 +51,18 @@ struct Shared {
 impl Store {
     /// Opens the bucket that the configuration names. Nothing is sent yet.
     pub fn open(config: &Config, deps: StoreDeps) -> Result<Self, StoreError> {
-        let bucket = config.bucket()?;
+        Ok(Self::of(config.bucket()?, config, deps))
+    }
+
+    /// A store on a bucket that is given, which lists its keys in order; the configuration says how patient to be.
+    pub fn on(objects: Arc<dyn ObjectStore>, config: &Config, deps: StoreDeps) -> Self {
+        Self::of(Bucket { objects, ordered: true }, config, deps)
+    }
+
+    fn of(bucket: Bucket, config: &Config, deps: StoreDeps) -> Self {
         let attempts = Attempts { clock: deps.clock, random: deps.random, patience: config.patience.clone() };
         let room = Semaphore::new(config.max_concurrent as usize);
-        Ok(Self { shared: Arc::new(Shared { bucket, attempts, room }) })
+        Self { shared: Arc::new(Shared { bucket, attempts, room }) }
     }
 
     /// Writes an object under a name that must be free; otherwise [`StoreError::Exists`].

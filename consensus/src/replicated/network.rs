@@ -133,6 +133,7 @@ impl RaftNetwork<Types> for Link {
             let part = data.slice(offset..end);
             let ask = Ask::Snapshot { vote, meta: meta.clone(), total, offset: offset as u64, part };
             let reply = tokio::select! {
+                biased;
                 closed = &mut cancel => return Err(StreamingError::Closed(closed)),
                 reply = self.call(ask, option.hard_ttl()) => reply,
             };

@@ -1,0 +1,154 @@
+//! A bucket that outlives machines, and that fails, lies, dawdles and is silent as the weather has it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use athanor_chassis::Clock;
+use athanor_profile::hash;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+use super::world::{Turn, World};
+
+/// The bucket, as one process sees it.
+#[derive(Clone)]
+pub struct Bucket {
+    pub world: World,
+    pub boot: u64,
+    pub clock: Clock,
+    pub objects: Arc<InMemory>,
+}
+
+impl Bucket {
+    /// One call: the machine may die before it or when it was done; a ghost is never answered.
+    async fn call<R>(
+        &self,
+        op: &'static str,
+        key: &Path,
+        sum: u128,
+        call: impl Future<Output = Result<R>>,
+    ) -> Result<R> {
+        self.step("died before a bucket call").await;
+        let (turn, [there, back]) = self.world.turn();
+        self.clock.sleep(there).await;
+        if self.world.enter(self.boot, false).is_err() {
+            return std::future::pending().await;
+        }
+        let done = match turn {
+            Turn::Done | Turn::Lies => call.await,
+            Turn::Fails => Err(failed("told to fail")),
+        };
+        let said = done.as_ref().err().map(ToString::to_string);
+        self.world.tell(format_args!("bucket {op} {key} {sum:032x} {turn:?} {said:?}"));
+        self.count(op, turn, there.as_millis() > 100);
+        self.step("died after a bucket call").await;
+        self.clock.sleep(back).await;
+        match turn {
+            Turn::Lies if done.is_ok() => Err(failed("the answer was lost")),
+            _ => done,
+        }
+    }
+
+    async fn step(&self, place: &'static str) {
+        match self.world.enter(self.boot, false) {
+            Ok(None) => {}
+            Ok(Some(death)) => {
+                self.world.count(place);
+                self.world.die(death);
+                std::future::pending().await
+            }
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn count(&self, op: &'static str, turn: Turn, slow: bool) {
+        match (op, turn) {
+            ("put", Turn::Fails) => self.world.count("failed uploads"),
+            ("put", Turn::Lies) => self.world.count("uploads whose answer was lost"),
+            ("get", Turn::Fails | Turn::Lies) => self.world.count("failed reads"),
+            (_, Turn::Done) if slow => self.world.count("slow bucket calls"),
+            _ => {}
+        }
+    }
+}
+
+fn failed(why: &'static str) -> Error {
+    Error::Generic { store: "simulated bucket", source: why.into() }
+}
+
+fn unused() -> Error {
+    Error::NotImplemented { operation: "this call".to_owned(), implementer: "the simulation".to_owned() }
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bucket")
+    }
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("simulated bucket")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Bucket {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        let parts: Vec<u128> = payload.iter().map(|part| hash::bytes(part)).collect();
+        let put = self.objects.put_opts(location, payload, opts);
+        self.call("put", location, hash::list(&parts), put).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.call("get", location, 0, self.objects.get_opts(location, options)).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let bucket = self.clone();
+        let each = move |location: Result<Path>| {
+            let bucket = bucket.clone();
+            async move {
+                let location = location?;
+                bucket.call("delete", &location, 0, bucket.objects.delete(&location)).await?;
+                Ok(location)
+            }
+        };
+        locations.then(each).boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (bucket, prefix) = (self.clone(), prefix.cloned().unwrap_or_default());
+        let listed = async move {
+            let all = bucket.objects.list(Some(&prefix)).collect::<Vec<_>>().map(Ok);
+            match bucket.call("list", &prefix, 0, all).await {
+                Ok(all) => all,
+                Err(error) => vec![Err(error)],
+            }
+        };
+        listed.map(futures::stream::iter).flatten_stream().boxed()
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _location: &Path,
+        _opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Err(unused())
+    }
+
+    async fn list_with_delimiter(&self, _prefix: Option<&Path>) -> Result<ListResult> {
+        Err(unused())
+    }
+
+    async fn copy_opts(&self, _from: &Path, _to: &Path, _options: CopyOptions) -> Result<()> {
+        Err(unused())
+    }
+}

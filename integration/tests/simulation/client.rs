@@ -1,0 +1,327 @@
+//! What clients do to a node, and how its answers are held against the model.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Code, Random, Status, TenantId};
+use athanor_distributor::{SentProfile, SentSeries};
+use athanor_profile::hash;
+use athanor_proto::google::v1::Profile;
+use athanor_proto::querier::v1::{
+    ProfileTypesRequest, SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectSeriesRequest,
+    SeriesRequest,
+};
+use athanor_querier::Reader;
+use athanor_server::Roles;
+
+use super::model::{Asked, Floors, KINDS, METRIC, Model, Request, SERVICES, TENANTS};
+use super::world::{Weather, World};
+
+/// What went wrong, in words.
+pub type Breach = String;
+
+/// No answer may take longer.
+const FOREVER: Duration = Duration::from_secs(20 * 60);
+const MINUTE: i64 = 60_000;
+
+/// Everybody who talks to one process.
+pub struct Clients<'a> {
+    pub world: &'a World,
+    pub clock: Clock,
+    pub random: Random,
+    pub model: &'a RefCell<Model>,
+    pub roles: &'a Roles,
+    /// The disk failed or was full: anything may be refused.
+    pub disk_faults: Cell<bool>,
+    /// How often the weather became bad.
+    pub storms: Cell<u64>,
+}
+
+/// How values are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    Tree,
+    Pprof,
+    Points,
+    Services,
+    Types,
+}
+
+pub const QUESTIONS: [Question; 5] =
+    [Question::Tree, Question::Pprof, Question::Points, Question::Services, Question::Types];
+
+impl Clients<'_> {
+    /// Sends a request; whoever loses patience never hears the answer.
+    pub async fn push(&self, request: Request, patience: Duration) -> Result<(), Breach> {
+        let (sent, series, before) = {
+            let mut model = self.model.borrow_mut();
+            let series = request.parts.iter().map(|part| {
+                let (service, pprof) = model.upload(*part, self.random.below(2) as usize);
+                let labels = [("__name__", METRIC), ("service_name", SERVICES[service])];
+                let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+                let id = (part.client > 0).then(|| format!("{:x}", part.client));
+                SentSeries { labels, profiles: vec![SentProfile { pprof, id }] }
+            });
+            let series: Vec<SentSeries> = series.collect();
+            (model.send(&request), series, self.clock.wall())
+        };
+        let tenant = tenant(request.tenant);
+        let pushed = self.roles.distributor.push_series(&tenant, series);
+        let answer = self.clock.within(patience, pushed).await;
+        if self.world.death().is_some() {
+            self.model.borrow_mut().pending.push(request);
+            return Ok(());
+        }
+        self.world.tell(format_args!("pushed {request:?}: {answer:?}"));
+        let (mut model, now) = (self.model.borrow_mut(), self.clock.wall());
+        match answer {
+            Ok(Ok(receipt)) => {
+                self.world.count("acknowledged");
+                if receipt.repeats > 0 {
+                    self.world.count("repeats");
+                }
+                model.acknowledge(&sent, receipt, now)
+            }
+            Ok(Err(status)) if status.code == Code::Invalid => {
+                self.world.count("refused");
+                match model.may_be_refused(&request, before, now) {
+                    true => Ok(()),
+                    false => Err(format!("{request:?} was refused: {status}")),
+                }
+            }
+            Ok(Err(status)) => {
+                self.world.count("failed pushes");
+                model.pending.push(request);
+                self.may_fail("a push", &status, false)
+            }
+            Err(_) if patience >= FOREVER => Err(format!("no answer to {request:?}")),
+            Err(_) => {
+                self.world.count("clients that left");
+                model.pending.push(request);
+                Ok(())
+            }
+        }
+    }
+
+    /// As [`Clients::push`], for as long as it takes.
+    pub async fn push_patiently(&self, request: Request) -> Result<(), Breach> {
+        self.push(request, FOREVER).await
+    }
+
+    /// Whether it is right that something failed.
+    fn may_fail(&self, what: &str, status: &Status, stormy: bool) -> Result<(), Breach> {
+        if status.code == Code::DataLoss {
+            return Err(format!("{what} met a loss of data: {status}"));
+        }
+        match self.disk_faults.get() || stormy {
+            true => Ok(()),
+            false => Err(format!("{what} failed with nothing to cause it: {:?} {status}", status.code)),
+        }
+    }
+
+    /// Changes the weather.
+    pub fn weather(&self, weather: Weather) {
+        if weather != Weather::Fair {
+            self.storms.set(self.storms.get() + 1);
+        }
+        self.world.tell(format_args!("the weather is {weather:?}"));
+        self.world.set_weather(weather);
+    }
+
+    /// Cuts everything, for a while.
+    pub async fn cut(&self, patience: Duration) -> Result<(), Breach> {
+        let (storms, fair) = (self.storms.get(), self.world.weather() == Weather::Fair);
+        let cut = self.roles.ingester.cut(&self.clock, patience).await;
+        if self.world.death().is_some() {
+            return Ok(());
+        }
+        self.world.tell(format_args!("cut: {cut:?}"));
+        let stormy = !fair || storms != self.storms.get() || patience < Duration::from_secs(60);
+        match cut {
+            Ok(()) => {
+                self.world.count("cuts");
+                Ok(())
+            }
+            Err(status) => {
+                self.world.count("failed cuts");
+                self.may_fail("a cut", &status, stormy)
+            }
+        }
+    }
+
+    /// Some question.
+    pub fn draw(&self) -> (Question, Asked) {
+        let random = &self.random;
+        let question = QUESTIONS[random.below(QUESTIONS.len() as u64) as usize];
+        let tenant = random.below(TENANTS.len() as u64) as usize;
+        let service = (random.below(3) > 0).then(|| random.below(SERVICES.len() as u64) as usize);
+        let times = self.model.borrow().times(tenant);
+        let ranged = random.below(3) == 0 && !times.is_empty();
+        let some = || times[random.below(times.len() as u64) as usize] / 1_000_000;
+        let range = ranged.then(|| (some(), some())).map(|(a, b)| (a.min(b), a.max(b)));
+        (question, Asked { tenant, service, kind: random.below(KINDS.len() as u64) as usize, range })
+    }
+
+    /// Asks, and compares.
+    pub async fn ask(&self, question: Question, asked: Asked) -> Result<(), Breach> {
+        let asked = match question {
+            Question::Tree | Question::Pprof => asked,
+            Question::Points => Asked { range: None, ..asked },
+            // Every upload has the first kind.
+            Question::Services => Asked { kind: 0, ..asked },
+            Question::Types => Asked { service: None, ..asked },
+        };
+        let floors = self.model.borrow().floors(&asked, self.clock.wall());
+        let (storms, fair) = (self.storms.get(), self.world.weather() == Weather::Fair);
+        let answer = self.clock.within(FOREVER, self.answer(question, &asked)).await;
+        if self.world.death().is_some() {
+            return Ok(());
+        }
+        let answer = answer.map_err(|_| format!("no answer to {question:?} {asked:?}"))?;
+        let sum = hash::bytes(format!("{answer:?}").as_bytes());
+        self.world.tell(format_args!("asked {question:?} {asked:?}: {sum:032x}"));
+        let found = match answer {
+            Ok(found) => found,
+            Err(status) => {
+                self.world.count("failed queries");
+                return self.may_fail("a query", &status, !fair || storms != self.storms.get());
+            }
+        };
+        self.world.count("queries");
+        let compared = self.compare(question, &asked, &floors, &found);
+        compared.map_err(|breach| format!("{question:?} of {asked:?} by {}: {breach}", TENANTS[asked.tenant]))
+    }
+
+    fn compare(
+        &self,
+        question: Question,
+        asked: &Asked,
+        floors: &Floors,
+        found: &BTreeMap<String, i64>,
+    ) -> Result<(), Breach> {
+        let mut model = self.model.borrow_mut();
+        if matches!(question, Question::Tree | Question::Pprof) {
+            return model.check(asked, floors, found, self.clock.wall());
+        }
+        let sums = model.sums(asked, floors);
+        let expected: BTreeMap<String, (i64, i64)> = match question {
+            // A type is there if any service has it.
+            Question::Types => {
+                let ends = sums.values().fold((0, 0), |sum, ends| (sum.0 + ends.0, sum.1 + ends.1));
+                [(type_id(asked.kind), ends)].into_iter().filter(|(_, (_, most))| *most > 0).collect()
+            }
+            _ => sums.into_iter().map(|(service, ends)| (SERVICES[service].to_owned(), ends)).collect(),
+        };
+        let counted = question == Question::Points;
+        for (name, &value) in found {
+            let Some(&(least, most)) = expected.get(name) else {
+                return Err(format!("{name} is there, with {value}"));
+            };
+            if counted && !(least..=most).contains(&value) {
+                return Err(format!("{name} has {value}, not {least} to {most}"));
+            }
+        }
+        match expected.iter().find(|(name, (least, _))| *least > 0 && !found.contains_key(*name)) {
+            Some((name, ends)) => Err(format!("{name} is missing, with {ends:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Values by function, by service or by type.
+    async fn answer(&self, question: Question, asked: &Asked) -> Result<BTreeMap<String, i64>, Status> {
+        let querier = &self.roles.querier;
+        let reader = Reader::of(tenant(asked.tenant));
+        let now = self.clock.wall().millis();
+        // Machines may be switched off for long.
+        let day = 24 * 60 * MINUTE;
+        let (start, end) = asked.range.unwrap_or((now - day, now + day));
+        let profile_type_id = type_id(asked.kind);
+        let label_selector = match asked.service {
+            Some(service) => format!("{{service_name={:?}}}", SERVICES[service]),
+            None => "{}".to_owned(),
+        };
+        let group_by = vec!["service_name".to_owned()];
+        match question {
+            Question::Tree => {
+                let request = SelectMergeStacktracesRequest {
+                    profile_type_id,
+                    label_selector,
+                    start,
+                    end,
+                    ..SelectMergeStacktracesRequest::default()
+                };
+                let tree = querier.merged_tree(&reader, request).await?;
+                let own = tree.nodes().iter().filter(|node| node.own != 0);
+                Ok(sum(own.map(|node| (tree.name(node).to_owned(), node.own))))
+            }
+            Question::Pprof => {
+                let request = SelectMergeProfileRequest {
+                    profile_type_id,
+                    label_selector,
+                    start,
+                    end,
+                    ..SelectMergeProfileRequest::default()
+                };
+                querier.select_merge_profile(&reader, request).await.map(|profile| leaves(&profile))
+            }
+            Question::Points => {
+                // A point stands for what comes before it.
+                let request = SelectSeriesRequest {
+                    profile_type_id,
+                    label_selector,
+                    start: now - day,
+                    end: now + 2 * day,
+                    group_by,
+                    step: day as f64 / 1000.0,
+                    ..SelectSeriesRequest::default()
+                };
+                let series = querier.select_series(&reader, request).await?.series;
+                let points = series.iter().flat_map(|series| {
+                    let of = series.labels.iter().map(|label| label.value.as_str()).collect::<String>();
+                    series.points.iter().map(move |point| (of.clone(), point.value as i64))
+                });
+                Ok(sum(points))
+            }
+            Question::Services => {
+                let request =
+                    SeriesRequest { matchers: vec![label_selector], label_names: group_by, start, end };
+                let sets = querier.series(&reader, request).await?.labels_set;
+                Ok(sum(sets.into_iter().flat_map(|set| set.labels).map(|label| (label.value, 1))))
+            }
+            Question::Types => {
+                let types = querier.profile_types(&reader, ProfileTypesRequest { start, end }).await?;
+                let kinds = types.profile_types.into_iter().map(|kind| (kind.id, 1));
+                Ok(sum(kinds.filter(|(id, _)| *id == type_id(asked.kind))))
+            }
+        }
+    }
+}
+
+fn sum(parts: impl Iterator<Item = (String, i64)>) -> BTreeMap<String, i64> {
+    parts.fold(BTreeMap::new(), |mut sums, (name, value)| {
+        *sums.entry(name).or_default() += value;
+        sums
+    })
+}
+
+/// Own values by function.
+fn leaves(profile: &Profile) -> BTreeMap<String, i64> {
+    let functions: BTreeMap<u64, i64> =
+        profile.function.iter().map(|function| (function.id, function.name)).collect();
+    let lines = profile.location.iter().map(|location| (location.id, location.line[0].function_id));
+    let lines: BTreeMap<u64, u64> = lines.collect();
+    sum(profile.sample.iter().map(|sample| {
+        let name = functions[&lines[&sample.location_id[0]]];
+        (profile.string_table[name as usize].clone(), sample.value[0])
+    }))
+}
+
+pub fn tenant(place: usize) -> TenantId {
+    TENANTS[place].parse().unwrap()
+}
+
+fn type_id(kind: usize) -> String {
+    let (name, unit) = KINDS[kind];
+    format!("{METRIC}:{name}:{unit}:{}:{}", KINDS[0].0, KINDS[0].1)
+}

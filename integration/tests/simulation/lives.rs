@@ -1,0 +1,396 @@
+//! The lives of one node: started, used, failed and ended as a seed has it, again and again on the same disks.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, TenantId, Timestamp};
+use athanor_consensus::log::Pump;
+use athanor_server::{Config, Roles, StartError, System};
+use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
+use futures::future::LocalBoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use object_store::memory::InMemory;
+
+use super::bucket::Bucket;
+use super::client::{Breach, Clients, QUESTIONS};
+use super::disk::Platter;
+use super::model::{Asked, KINDS, Model, NEWER, OLDER, SKEW, TENANTS};
+use super::world::{Death, Fate, Story, Weather, World};
+
+/// When the first machine is switched on.
+const BEGIN: Timestamp = Timestamp::from_seconds(1_900_000_000);
+/// Where blocks are not kept for ever, they are kept so long: longer than any id.
+const RETENTION: Duration = Duration::from_secs(45 * 60);
+/// Nothing takes a node longer than that.
+const FOREVER: Duration = Duration::from_secs(20 * 60);
+
+/// What one process leaves to the next.
+struct Remains {
+    world: World,
+    random: Random,
+    model: RefCell<Model>,
+    log: MemoryDisk,
+    state: MemoryDisk,
+    objects: Arc<InMemory>,
+    config: Config,
+    /// The true time.
+    now: Timestamp,
+}
+
+/// What one life is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    /// Anything may happen.
+    Trouble,
+    /// Everything is repeated until it is stored, and compared; then it ends so.
+    Settle(Option<Death>),
+    /// Long after, nothing is kept.
+    Expire,
+}
+
+/// One process and its machine.
+struct Process<'a> {
+    remains: &'a Remains,
+    boot: u64,
+    clock: Clock,
+    log: Arc<Platter>,
+    state: Arc<Platter>,
+}
+
+/// What one seed does.
+pub fn run(seed: u64, told: Option<File>) -> Result<Story, Breach> {
+    let random = Random::seeded(seed);
+    let retention = if random.below(3) == 0 { RETENTION } else { Duration::ZERO };
+    let mut remains = Remains {
+        world: World::new(random.split(), told),
+        model: RefCell::new(Model::new(retention)),
+        log: MemoryDisk::new(),
+        state: MemoryDisk::new(),
+        objects: Arc::default(),
+        config: config(&random, retention),
+        now: BEGIN,
+        random,
+    };
+    let mut plans = vec![Plan::Trouble; 1 + remains.random.below(5) as usize];
+    plans.extend([Plan::Settle(None), Plan::Settle(Some(Death::Power)), Plan::Settle(Some(Death::Kill))]);
+    if !retention.is_zero() {
+        plans.push(Plan::Expire);
+    }
+    for (life, plan) in plans.into_iter().enumerate() {
+        let told = |breach| format!("life {life}, {plan:?}: {breach}");
+        while !live(&mut remains, plan).map_err(told)? {}
+    }
+    Ok(remains.world.story())
+}
+
+fn config(random: &Random, retention: Duration) -> Config {
+    let mut config = Config { retention, ..Config::default() };
+    config.ingester.shards = 1 + random.below(2) as u32;
+    config.ingester.cut.max_age = Duration::from_secs(5 + random.below(60));
+    config.log.segment = ByteSize::kib(64 << random.below(2));
+    config.log.spares = random.below(2) as u32;
+    config.log.reserve = ByteSize::kib(128);
+    config.limits = Limits { reject_older_than: OLDER, reject_newer_than: NEWER, ..Limits::default() };
+    config
+}
+
+/// One life. False if its plan was not carried out: then another one must.
+fn live(remains: &mut Remains, plan: Plan) -> Result<bool, Breach> {
+    let random = remains.random.split();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let lived = runtime.block_on(async {
+        let process = Process::begin(remains, plan, &random);
+        let lived = process.live(plan, &random).await;
+        let death = remains.world.death();
+        let disks = [&process.log, &process.state].map(|disk| {
+            disk.leave(None);
+            disk.survives(death, random.next_u64())
+        });
+        lived.map(|done| (done, disks, process.clock.monotonic()))
+    });
+    // Whatever still runs ends here, as a ghost.
+    drop(runtime);
+    let (done, [log, state], span) = lived?;
+    (remains.log, remains.state) = (log, state);
+    // Switched off for a moment, a minute, or until nobody knows any more what was sent before.
+    let off = match random.below(8) {
+        0 => Duration::from_secs(random.below(30 * 60)),
+        1 => Duration::from_secs(random.below(60)),
+        _ => Duration::from_millis(random.below(2_000)),
+    };
+    remains.now = remains.now.plus(span + off);
+    Ok(done)
+}
+
+impl<'a> Process<'a> {
+    fn begin(remains: &'a Remains, plan: Plan, random: &Random) -> Self {
+        let skew = random.below(2 * SKEW.as_nanos() as u64) as i64 - SKEW.as_nanos() as i64;
+        let clock = match plan {
+            Plan::Trouble if random.below(4) == 0 => Clock::starting(remains.now).skewed(skew),
+            Plan::Trouble | Plan::Settle(_) => Clock::starting(remains.now),
+            Plan::Expire => Clock::starting(remains.now.plus(RETENTION + 2 * SKEW)),
+        };
+        let fated = plan == Plan::Trouble && random.below(4) > 0;
+        // Some in a start, most in use.
+        let calls = random.below([20, 60, 150, 300][random.below(4) as usize]);
+        let death = if random.below(3) == 0 { Death::Kill } else { Death::Power };
+        let fate = fated.then_some(Fate { calls, disk: random.below(3) > 0, death });
+        let world = remains.world.clone();
+        world.set_weather(Weather::Fair);
+        let boot = world.boot(clock.clone(), fate);
+        let platter = |name, disk: &MemoryDisk| {
+            Arc::new(Platter { world: world.clone(), boot, name, disk: disk.clone() })
+        };
+        let (log, state) = (platter("log", &remains.log), platter("state", &remains.state));
+        Self { remains, boot, clock, log, state }
+    }
+
+    async fn open(&self, random: &Random) -> Result<Roles, StartError> {
+        let Self { remains, boot, clock, .. } = self;
+        let bucket = Bucket {
+            world: remains.world.clone(),
+            boot: *boot,
+            clock: clock.clone(),
+            objects: Arc::clone(&remains.objects),
+        };
+        let mut patience = StoreConfig::default();
+        patience.patience.attempts = 3;
+        patience.patience.attempt_timeout = Duration::from_secs(5);
+        patience.patience.total_timeout = Duration::from_secs(20);
+        let deps = StoreDeps { clock: clock.clone(), random: random.split() };
+        let system = System {
+            clock: clock.clone(),
+            random: random.split(),
+            compute: Compute::inline(),
+            log: Arc::clone(&self.log) as _,
+            state: Arc::clone(&self.state) as _,
+            pump: Pump::Inline,
+            store: Store::on(Arc::new(bucket), &patience, deps),
+        };
+        Roles::open(&remains.config, system, Overrides::new(remains.config.limits.clone())).await
+    }
+
+    /// Until the plan is carried out or the machine dies.
+    async fn live(&self, plan: Plan, random: &Random) -> Result<bool, Breach> {
+        let world = &self.remains.world;
+        let opened = tokio::select! {
+            biased;
+            () = world.ended(self.boot) => {
+                world.count("died while starting");
+                return Ok(plan == Plan::Trouble);
+            }
+            opened = self.clock.within(FOREVER, self.open(random)) => opened,
+        };
+        let opened = opened.map_err(|_| "the node does not start".to_owned())?;
+        let roles = match opened {
+            Ok(roles) => roles,
+            Err(_) if world.death().is_some() => return Ok(plan == Plan::Trouble),
+            Err(error) => return Err(format!("the node does not start: {error:?}")),
+        };
+        world.tell(format_args!("started"));
+        let clients = Clients {
+            world,
+            clock: self.clock.clone(),
+            random: random.split(),
+            model: &self.remains.model,
+            roles: &roles,
+            disk_faults: Cell::new(false),
+            storms: Cell::new(0),
+        };
+        let done = tokio::select! {
+            biased;
+            () = world.ended(self.boot) => Ok(plan == Plan::Trouble),
+            done = self.carry_out(plan, &clients, random) => done.map(|()| true),
+        }?;
+        drop(clients);
+        self.end(plan, roles, random).await?;
+        Ok(done)
+    }
+
+    async fn carry_out(&self, plan: Plan, clients: &Clients<'_>, random: &Random) -> Result<(), Breach> {
+        match plan {
+            Plan::Trouble => self.trouble(clients, random).await,
+            Plan::Settle(_) => self.settle(clients).await,
+            Plan::Expire => self.expire(clients).await,
+        }
+    }
+
+    /// Ends what still lives.
+    async fn end(&self, plan: Plan, roles: Roles, random: &Random) -> Result<(), Breach> {
+        let world = &self.remains.world;
+        if world.death().is_some() {
+            return Ok(());
+        }
+        let death = match plan {
+            Plan::Trouble => [None, Some(Death::Power), Some(Death::Kill)][random.below(3) as usize],
+            Plan::Settle(death) => death,
+            Plan::Expire => None,
+        };
+        world.tell(format_args!("it ends by {death:?}"));
+        match death {
+            Some(death) => {
+                world.count(if death == Death::Power { "power lost in between" } else { "killed in between" })
+            }
+            None => {
+                world.count("stopped politely");
+                tokio::select! {
+                    biased;
+                    () = world.ended(self.boot) => return Ok(()),
+                    closed = self.clock.within(FOREVER, roles.close()) => {
+                        closed.map_err(|_| "the node does not stop".to_owned())?;
+                    }
+                }
+            }
+        }
+        world.die(death.unwrap_or(Death::Kill));
+        Ok(())
+    }
+
+    /// Anything happens, several things at once.
+    async fn trouble(&self, clients: &Clients<'_>, random: &Random) -> Result<(), Breach> {
+        let mut under_way: FuturesUnordered<LocalBoxFuture<'_, Result<(), Breach>>> = FuturesUnordered::new();
+        let width = 1 + random.below(6) as usize;
+        for _ in 0..10 + random.below(50) {
+            match random.below(40) {
+                0..=15 => {
+                    let request = clients.model.borrow_mut().draw(random, self.clock.wall());
+                    let impatient = random.below(10) == 0;
+                    let patience = if impatient { Duration::from_millis(random.below(8)) } else { FOREVER };
+                    under_way.push(Box::pin(clients.push(request, patience)));
+                }
+                16..=23 => {
+                    let (question, asked) = clients.draw();
+                    under_way.push(Box::pin(clients.ask(question, asked)));
+                }
+                24..=26 => under_way.push(Box::pin(clients.cut(Duration::from_secs(1 + random.below(80))))),
+                27..=31 => {
+                    let wait = Duration::from_micros(random.below(20_000));
+                    under_way.push(Box::pin(async move { self.pause(wait).await }));
+                }
+                32 => {
+                    let wait = Duration::from_secs(random.below(100));
+                    under_way.push(Box::pin(async move { self.pause(wait).await }));
+                }
+                33..=35 => clients.weather(match random.below(6) {
+                    0 => Weather::Down,
+                    1 => Weather::Mute,
+                    2 | 3 => Weather::Rough,
+                    _ => Weather::Fair,
+                }),
+                36 if random.below(3) == 0 => under_way.push(Box::pin(self.fail_a_disk(clients, random))),
+                // Everything under way comes to its end.
+                37 => {
+                    while let Some(done) = under_way.next().await {
+                        done?
+                    }
+                }
+                _ => {}
+            }
+            while under_way.len() >= width {
+                under_way.next().await.transpose()?;
+            }
+        }
+        if random.below(2) == 0 {
+            while let Some(done) = under_way.next().await {
+                done?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn pause(&self, wait: Duration) -> Result<(), Breach> {
+        self.clock.sleep(wait).await;
+        Ok(())
+    }
+
+    /// A disk is full for a while, or does not sync.
+    async fn fail_a_disk(&self, clients: &Clients<'_>, random: &Random) -> Result<(), Breach> {
+        clients.disk_faults.set(true);
+        let disk = if random.below(3) == 0 { &self.state } else { &self.log };
+        let full = random.below(3) > 0;
+        self.remains.world.tell(format_args!("the {} disk fails, full: {full}", disk.name));
+        if !full {
+            disk.disk.fail_syncs(1 + random.below(2));
+            return Ok(());
+        }
+        self.remains.world.count("full disks");
+        disk.leave(Some(random.below(300 << 10)));
+        self.pause(Duration::from_micros(random.below(50_000))).await?;
+        disk.leave(None);
+        Ok(())
+    }
+
+    /// Everything is sent until it is stored, and compared: before a cut, and after it.
+    async fn settle(&self, clients: &Clients<'_>) -> Result<(), Breach> {
+        self.compare(clients).await?;
+        let pending = std::mem::take(&mut clients.model.borrow_mut().pending);
+        for request in pending {
+            if !clients.model.borrow().is_forgotten(&request, self.clock.wall()) {
+                clients.push_patiently(request).await?;
+            }
+        }
+        for _ in 0..3 {
+            let request = clients.model.borrow_mut().draw(&clients.random, self.clock.wall());
+            clients.push_patiently(request).await?;
+        }
+        self.compare(clients).await?;
+        clients.cut(FOREVER).await?;
+        self.compare(clients).await?;
+        self.chain(clients).await
+    }
+
+    async fn compare(&self, clients: &Clients<'_>) -> Result<(), Breach> {
+        for tenant in 0..TENANTS.len() {
+            for kind in 0..KINDS.len() {
+                let asked = Asked { tenant, service: None, kind, range: None };
+                clients.ask(QUESTIONS[clients.random.below(2) as usize], asked).await?;
+            }
+            for _ in 0..3 {
+                let (question, asked) = clients.draw();
+                clients.ask(question, Asked { tenant, ..asked }).await?;
+            }
+        }
+        self.remains.world.count("comparisons of everything");
+        Ok(())
+    }
+
+    /// The blocks of each shard are a chain up to its watermark, and there is nothing beside them.
+    async fn chain(&self, clients: &Clients<'_>) -> Result<(), Breach> {
+        let catalog = &clients.roles.catalog;
+        let listing =
+            catalog.listing(&TenantId::anonymous(), 0, 0).await.map_err(|error| error.to_string())?;
+        let mut blocks = catalog.blocks().await.map_err(|error| error.to_string())?;
+        blocks.sort_by_key(|block| (block.shard, block.from));
+        blocks.iter().for_each(|_| self.remains.world.count("blocks"));
+        for shard in &listing.shards {
+            let of_shard: Vec<(u64, u64)> = blocks
+                .iter()
+                .filter(|block| block.shard == shard.id)
+                .map(|block| (block.from, block.to))
+                .collect();
+            let first = of_shard.first().map_or(shard.watermark, |block| block.0);
+            let whole = of_shard.windows(2).all(|pair| pair[0].1 == pair[1].0)
+                && of_shard.last().is_none_or(|block| block.1 == shard.watermark);
+            let kept = self.remains.config.retention.is_zero();
+            if (kept && (!whole || first != 0)) || of_shard.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+                return Err(format!("blocks of {shard:?} are no chain: {of_shard:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// All that was stored is older than what is kept.
+    async fn expire(&self, clients: &Clients<'_>) -> Result<(), Breach> {
+        self.pause(Duration::from_secs(130)).await?;
+        let left = clients.roles.catalog.blocks().await.map_err(|error| error.to_string())?;
+        if !left.is_empty() {
+            return Err(format!("{} blocks stay past their retention", left.len()));
+        }
+        self.remains.world.count("retentions");
+        self.compare(clients).await
+    }
+}

@@ -1,0 +1,365 @@
+//! What a node must hold, as naively as can be said: how often each upload was sent, acknowledged and seen.
+//!
+//! Each upload has a leaf of its own, so that an answer tells how often it was counted; its other rows are shared, so
+//! that sums are put together of several.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use athanor_chassis::{Random, Timestamp};
+use athanor_distributor::Receipt;
+use athanor_profile::labels::SampleLabel;
+use athanor_profile::pprof::encode;
+use athanor_profile::{Profile, ValueType};
+use bytes::Bytes;
+
+pub const TENANTS: [&str; 2] = ["acme", "umbrella"];
+pub const SERVICES: [&str; 3] = ["checkout", "search", "mail"];
+pub const METRIC: &str = "process_cpu";
+/// What a profile may count: of the second only some do.
+pub const KINDS: [(&str, &str); 2] = [("cpu", "nanoseconds"), ("samples", "count")];
+/// How old and how young profiles may be.
+pub const OLDER: Duration = Duration::from_secs(10 * 60);
+pub const NEWER: Duration = Duration::from_secs(60);
+/// How wrong the clock of a machine may be, either way.
+pub const SKEW: Duration = Duration::from_secs(120);
+/// An upload without a time is not sent again after this long: its id may be forgotten.
+const TIMELESS: Duration = Duration::from_secs(15 * 60);
+/// Rows that many uploads share, and what each of them adds.
+const SHARED: usize = 3;
+const SHARE: i64 = 2;
+
+/// Which of the equal uploads of one content: the client's id (0: none) and the place among equals of a request.
+type Identity = (u64, u32);
+
+/// One content.
+#[derive(Debug)]
+pub struct Leaf {
+    tenant: usize,
+    service: usize,
+    /// Some contents say no time.
+    time: Option<i64>,
+    made: Timestamp,
+    /// By kind.
+    weights: Vec<i64>,
+    /// The same content in two encodings.
+    bytes: [Bytes; 2],
+    sent: BTreeSet<Identity>,
+    acknowledged: BTreeSet<Identity>,
+    /// How many were seen at once.
+    seen: u64,
+    /// Until when they must be there.
+    until: Option<Timestamp>,
+}
+
+/// A leaf in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub leaf: usize,
+    /// The client's id; 0 for none.
+    pub client: u64,
+}
+
+/// What a client sends at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub tenant: usize,
+    pub parts: Vec<Part>,
+}
+
+/// A request that was sent.
+#[derive(Debug)]
+pub struct Sent {
+    identities: Vec<(usize, Identity)>,
+    /// How many of these were acknowledged before: they must be repeats.
+    known: usize,
+    /// How many were never sent before: they must be new.
+    unheard: usize,
+}
+
+/// What a query asks for.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub tenant: usize,
+    pub service: Option<usize>,
+    pub kind: usize,
+    /// Milliseconds, both ends included; everything if none.
+    pub range: Option<(i64, i64)>,
+}
+
+/// How often each leaf must be there at least.
+pub type Floors = BTreeMap<usize, u64>;
+
+#[derive(Debug)]
+pub struct Model {
+    leaves: Vec<Leaf>,
+    /// Requests without an answer that says that they are stored.
+    pub pending: Vec<Request>,
+    history: Vec<Request>,
+    drawn: u64,
+    retention: Duration,
+}
+
+impl Model {
+    pub fn new(retention: Duration) -> Self {
+        Self { leaves: Vec::new(), pending: Vec::new(), history: Vec::new(), drawn: 0, retention }
+    }
+
+    /// Some request: one that waits for its answer, one that was sent before, or a new one.
+    pub fn draw(&mut self, random: &Random, now: Timestamp) -> Request {
+        let waits = self.pending.len() as u64;
+        if waits > 0 && random.below(3) == 0 {
+            let waiting = self.pending.swap_remove(random.below(waits) as usize);
+            if !self.is_forgotten(&waiting, now) {
+                return waiting;
+            }
+        }
+        if !self.history.is_empty() && random.below(4) == 0 {
+            let again = self.history[random.below(self.history.len() as u64) as usize].clone();
+            if !self.is_forgotten(&again, now) {
+                return again;
+            }
+        }
+        let tenant = random.below(TENANTS.len() as u64) as usize;
+        let mut parts = Vec::new();
+        for _ in 0..=random.below(3) {
+            let leaf = self.content(random, now, tenant);
+            let ids = random.below(6) == 0;
+            let client = if ids { 1 + random.below(1 << 40) } else { 0 };
+            parts.push(Part { leaf, client });
+            match random.below(8) {
+                // Equal ones in one request count each.
+                0 => parts.push(Part { leaf, client }),
+                // A client's id tells equal contents apart.
+                1 if ids => parts.push(Part { leaf, client: client + 1 }),
+                _ => {}
+            }
+        }
+        let request = Request { tenant, parts };
+        self.history.push(request.clone());
+        request
+    }
+
+    /// Whether the ids of a request may be forgotten, and no time tells that it is old.
+    pub fn is_forgotten(&self, request: &Request, now: Timestamp) -> bool {
+        request.parts.iter().any(|part| {
+            let leaf = &self.leaves[part.leaf];
+            leaf.time.is_none() && now.since(leaf.made) > TIMELESS
+        })
+    }
+
+    fn content(&mut self, random: &Random, now: Timestamp, tenant: usize) -> usize {
+        let number = self.leaves.len();
+        let mut service = random.below(SERVICES.len() as u64) as usize;
+        let age = Duration::from_nanos(random.below(OLDER.as_nanos() as u64 - 1));
+        let mut time = (random.below(12) > 0).then(|| now.minus(age).nanos());
+        if number > 0 && random.below(4) == 0 {
+            // Another profile with equal labels and time.
+            let twin = &self.leaves[random.below(number as u64) as usize];
+            (service, time) = (twin.service, twin.time);
+        }
+        let kinds = 1 + random.below(KINDS.len() as u64) as usize;
+        let weights: Vec<i64> = (0..kinds).map(|_| 1 + random.below(1000) as i64).collect();
+        let split = random.below(4) == 0;
+        let bytes = [false, true].map(|turned| encoded(number, time, &weights, split, turned));
+        self.leaves.push(Leaf {
+            tenant,
+            service,
+            time,
+            made: now,
+            weights,
+            bytes,
+            sent: BTreeSet::new(),
+            acknowledged: BTreeSet::new(),
+            seen: 0,
+            until: None,
+        });
+        number
+    }
+
+    /// Labels and bytes of a part, in one of its encodings.
+    pub fn upload(&self, part: Part, encoding: usize) -> (usize, Bytes) {
+        let leaf = &self.leaves[part.leaf];
+        (leaf.service, leaf.bytes[encoding].clone())
+    }
+
+    /// A request is under way.
+    pub fn send(&mut self, request: &Request) -> Sent {
+        let mut equals: BTreeMap<(usize, u64), u32> = BTreeMap::new();
+        let mut sent = Sent { identities: Vec::new(), known: 0, unheard: 0 };
+        for part in &request.parts {
+            let leaf = &mut self.leaves[part.leaf];
+            let n = equals.entry((part.leaf, part.client)).or_default();
+            let mut identity = (part.client, *n);
+            *n += 1;
+            if part.client == 0 && leaf.time.is_none() {
+                // With neither id nor time each counts.
+                self.drawn += 1;
+                identity = (1 << 50 | self.drawn, 0);
+            }
+            sent.known += usize::from(leaf.acknowledged.contains(&identity));
+            sent.unheard += usize::from(leaf.sent.insert(identity));
+            sent.identities.push((part.leaf, identity));
+        }
+        sent
+    }
+
+    /// A request was acknowledged.
+    pub fn acknowledge(&mut self, sent: &Sent, receipt: Receipt, now: Timestamp) -> Result<(), String> {
+        let all = sent.identities.len();
+        let most = all - sent.known;
+        if receipt.new + receipt.repeats != all || !(sent.unheard..=most).contains(&receipt.new) {
+            return Err(format!(
+                "of {sent:?} {} to {most} are new, and it was answered {receipt:?}",
+                sent.unheard
+            ));
+        }
+        let retention = self.retention;
+        for &(number, identity) in &sent.identities {
+            let leaf = &mut self.leaves[number];
+            leaf.acknowledged.insert(identity);
+            leaf.stays(retention, now);
+        }
+        Ok(())
+    }
+
+    /// Whether a request may be refused for the time of one of its profiles.
+    pub fn may_be_refused(&self, request: &Request, before: Timestamp, now: Timestamp) -> bool {
+        let times = request.parts.iter().filter_map(|part| self.leaves[part.leaf].time);
+        let oldest = now.minus(OLDER).nanos();
+        let newest = before.plus(NEWER).nanos();
+        times.into_iter().any(|time| time <= oldest || time >= newest)
+    }
+
+    /// What must be there at least, from now on.
+    pub fn floors(&self, asked: &Asked, now: Timestamp) -> Floors {
+        let leaves = self.leaves.iter().enumerate().filter(|(_, leaf)| leaf.is_in(asked) == Some(true));
+        leaves.map(|(number, leaf)| (number, leaf.floor(now))).filter(|(_, floor)| *floor > 0).collect()
+    }
+
+    /// Compares own values by function with what they should be.
+    pub fn check(
+        &mut self,
+        asked: &Asked,
+        floors: &Floors,
+        found: &BTreeMap<String, i64>,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut shared = [0; SHARED];
+        for (name, &value) in found {
+            let number = |prefix: &str| name.strip_prefix(prefix)?.parse::<usize>().ok();
+            if let Some(place) = number("shared") {
+                shared[place] = value;
+                continue;
+            }
+            let leaf = number("leaf").and_then(|number| Some((number, self.leaves.get(number)?)));
+            let Some((number, leaf)) = leaf.filter(|(_, leaf)| leaf.is_in(asked) != Some(false)) else {
+                return Err(format!("{name} with {value} is not of {asked:?}"));
+            };
+            let weight = leaf.weights[asked.kind];
+            if value % weight != 0 || !(1..=leaf.sent.len() as i64).contains(&(value / weight)) {
+                return Err(format!("{name} has {value}, not of {weight} a multiple up to {:?}", leaf.sent));
+            }
+            counts.insert(number, (value / weight) as u64);
+        }
+        for (&number, &floor) in floors {
+            let count = counts.get(&number).copied().unwrap_or_default();
+            if count < floor {
+                return Err(format!(
+                    "leaf{number} is there {count} times of {floor}: {:?}",
+                    self.leaves[number]
+                ));
+            }
+        }
+        for (&number, &count) in &counts {
+            shared[number % SHARED] -= count as i64 * SHARE;
+            let retention = self.retention;
+            let leaf = &mut self.leaves[number];
+            leaf.seen = leaf.seen.max(count);
+            leaf.stays(retention, now);
+        }
+        match shared {
+            [0, 0, 0] => Ok(()),
+            other => Err(format!("shared rows differ by {other:?} from {counts:?}")),
+        }
+    }
+
+    /// The least and the most that all of it sums up to, by service.
+    pub fn sums(&self, asked: &Asked, floors: &Floors) -> BTreeMap<usize, (i64, i64)> {
+        let mut sums: BTreeMap<usize, (i64, i64)> = BTreeMap::new();
+        for (number, leaf) in self.leaves.iter().enumerate() {
+            if leaf.is_in(asked) == Some(false) {
+                continue;
+            }
+            let each = leaf.weights[asked.kind] + SHARE;
+            let sum = sums.entry(leaf.service).or_default();
+            sum.0 += floors.get(&number).copied().unwrap_or_default() as i64 * each;
+            sum.1 += leaf.sent.len() as i64 * each;
+        }
+        sums.retain(|_, (_, most)| *most > 0);
+        sums
+    }
+
+    /// Times of profiles of a tenant, to draw ranges from.
+    pub fn times(&self, tenant: usize) -> Vec<i64> {
+        self.leaves.iter().filter(|leaf| leaf.tenant == tenant).filter_map(|leaf| leaf.time).collect()
+    }
+}
+
+impl Leaf {
+    fn floor(&self, now: Timestamp) -> u64 {
+        let gone = self.until.is_some_and(|until| now >= until);
+        if gone { 0 } else { self.seen.max(self.acknowledged.len() as u64) }
+    }
+
+    /// Whether a query asks for it; none where that cannot be told.
+    fn is_in(&self, asked: &Asked) -> Option<bool> {
+        let of = self.tenant == asked.tenant
+            && asked.service.is_none_or(|service| service == self.service)
+            && asked.kind < self.weights.len();
+        match (asked.range, self.time) {
+            (Some(_), None) if of => None,
+            (Some((from, to)), Some(time)) => Some(of && (from * 1_000_000..=to * 1_000_000).contains(&time)),
+            _ => Some(of),
+        }
+    }
+
+    /// From the first time that it is known to be there, it stays as long as blocks are kept.
+    fn stays(&mut self, retention: Duration, now: Timestamp) {
+        if !retention.is_zero() {
+            self.until.get_or_insert(now.plus(retention).minus(2 * SKEW));
+        }
+    }
+}
+
+/// A profile with rows of its own and a shared one; two encodings have them in other orders.
+fn encoded(number: usize, time: Option<i64>, weights: &[i64], split: bool, turned: bool) -> Bytes {
+    let mut profile = Profile::default();
+    profile.header.types =
+        KINDS[..weights.len()].iter().map(|(kind, unit)| ValueType::new(kind, unit)).collect();
+    profile.header.period_type = Some(ValueType::new(KINDS[0].0, KINDS[0].1));
+    (profile.header.time_nanos, profile.header.duration_nanos, profile.header.period) =
+        (time.unwrap_or_default(), 1_000, 100);
+    let (leaf, work) = (format!("leaf{number}"), format!("work{}", number % 7));
+    let own = profile.dictionary.named_stack(["main", work.as_str(), leaf.as_str()].into_iter());
+    let shared = format!("shared{}", number % SHARED);
+    let shared = profile.dictionary.named_stack(["main", shared.as_str()].into_iter());
+    let set = if split { region(&mut profile) } else { 0 };
+    let halves: Vec<i64> = weights.iter().map(|weight| weight / 2).collect();
+    let rests: Vec<i64> = weights.iter().map(|weight| weight - weight / 2).collect();
+    let mut rows = [(own, 0, halves), (shared, 0, vec![SHARE; weights.len()]), (own, set, rests)];
+    if turned {
+        rows.reverse();
+    }
+    rows.iter().for_each(|(stack, set, values)| profile.samples.push(*stack, *set, values));
+    encode(&profile).into()
+}
+
+/// A label that makes a series of its own of the rows that have it.
+fn region(profile: &mut Profile) -> u32 {
+    let strings = &mut profile.dictionary.symbols.strings;
+    let (key, text) = (strings.intern("region"), strings.intern("north"));
+    let label = SampleLabel { key, text, number: 0, unit: 0 };
+    profile.dictionary.label_sets.intern(&profile.dictionary.symbols.strings, &[label])
+}

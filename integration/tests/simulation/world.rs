@@ -1,0 +1,224 @@
+//! What surrounds a node and outlives it: the machine that dies, the weather at the bucket, and what is told of both.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Random};
+use athanor_profile::hash::{self, Hash};
+use tokio::sync::watch;
+
+/// How a machine ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// The power goes: what was not synced may be lost, also half of what is being written.
+    Power,
+    /// The process is killed: what it wrote is there.
+    Kill,
+}
+
+/// Where a machine ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Fate {
+    /// In the call after so many...
+    pub calls: u64,
+    /// ...of those to a disk only.
+    pub disk: bool,
+    /// How.
+    pub death: Death,
+}
+
+/// How the bucket is today.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weather {
+    /// It does what it is asked.
+    #[default]
+    Fair,
+    /// Some calls fail, some succeed and say that they failed, some are slow.
+    Rough,
+    /// All calls fail.
+    Down,
+    /// Calls are never answered; some of them are heard.
+    Mute,
+}
+
+/// What happens to one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It is done.
+    Done,
+    /// It is not done.
+    Fails,
+    /// It is done, and the caller is told that it was not.
+    Lies,
+}
+
+/// What one seed did: how often what happened, and a hash over all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Story {
+    /// Over every event, with its time and its bytes.
+    pub trace: Hash,
+    /// How many there were.
+    pub events: u64,
+    /// By name.
+    pub counts: BTreeMap<&'static str, u64>,
+}
+
+/// The world of one seed. Cheap to clone.
+#[derive(Clone)]
+pub struct World {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    random: Random,
+    state: Mutex<State>,
+    /// Which boot is dead.
+    dead: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    boot: u64,
+    alive: bool,
+    clock: Option<Clock>,
+    fate: Option<Fate>,
+    death: Option<Death>,
+    weather: Weather,
+    story: Story,
+    told: Option<BufWriter<File>>,
+}
+
+/// The machine is dead: whoever asks is a ghost.
+#[derive(Debug)]
+pub struct Dead;
+
+impl World {
+    /// A world that tells its story into a file, if one is named.
+    pub fn new(random: Random, told: Option<File>) -> Self {
+        let state = State { told: told.map(BufWriter::new), ..State::default() };
+        let dead = watch::Sender::new(0);
+        Self { shared: Arc::new(Shared { random, state: Mutex::new(state), dead }) }
+    }
+
+    /// A new process; gives its number.
+    pub fn boot(&self, clock: Clock, fate: Option<Fate>) -> u64 {
+        let mut state = self.lock();
+        (state.alive, state.death, state.clock, state.fate) = (true, None, Some(clock), fate);
+        state.boot += 1;
+        state.boot
+    }
+
+    /// The process ends now. What it still does, nobody sees.
+    pub fn die(&self, death: Death) {
+        let mut state = self.lock();
+        if state.alive {
+            state.alive = false;
+            state.death = Some(death);
+            self.shared.dead.send_replace(state.boot);
+        }
+    }
+
+    /// How the process ended, if it did.
+    pub fn death(&self) -> Option<Death> {
+        self.lock().death
+    }
+
+    /// Waits for the end of a process.
+    pub async fn ended(&self, boot: u64) {
+        let mut dead = self.shared.dead.subscribe();
+        // The sender is self, which this call borrows.
+        let _ = dead.wait_for(|dead| *dead >= boot).await;
+    }
+
+    /// A call of a process to what outlives it: to a disk or to the bucket. Says whether the machine dies in it.
+    pub fn enter(&self, boot: u64, disk: bool) -> Result<Option<Death>, Dead> {
+        let mut state = self.lock();
+        if !state.alive || state.boot != boot {
+            return Err(Dead);
+        }
+        match &mut state.fate {
+            Some(fate) if fate.disk && !disk => Ok(None),
+            Some(Fate { calls: 0, death, .. }) => Ok(Some(*death)),
+            Some(fate) => {
+                fate.calls -= 1;
+                Ok(None)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Changes the weather.
+    pub fn set_weather(&self, weather: Weather) {
+        self.lock().weather = weather;
+    }
+
+    /// The weather.
+    pub fn weather(&self) -> Weather {
+        self.lock().weather
+    }
+
+    /// What the bucket does with the next call, how long it takes to get there and how long the answer takes.
+    pub fn turn(&self) -> (Turn, [Duration; 2]) {
+        let random = &self.shared.random;
+        let quick = || Duration::from_micros(random.below(3_000));
+        let never = Duration::from_secs(3600);
+        match self.weather() {
+            Weather::Fair => (Turn::Done, [quick(), quick()]),
+            Weather::Rough => match random.below(10) {
+                0 | 1 => (Turn::Fails, [quick(), quick()]),
+                2 => (Turn::Lies, [quick(), quick()]),
+                3 => (Turn::Done, [(); 2].map(|()| Duration::from_millis(random.below(2_000)))),
+                _ => (Turn::Done, [quick(), quick()]),
+            },
+            Weather::Down => (Turn::Fails, [quick(), quick()]),
+            Weather::Mute if random.below(2) == 0 => (Turn::Lies, [quick(), never]),
+            Weather::Mute => (Turn::Fails, [quick(), never]),
+        }
+    }
+
+    /// Counts something that must happen in some seed.
+    pub fn count(&self, what: &'static str) {
+        *self.lock().story.counts.entry(what).or_default() += 1;
+    }
+
+    /// Tells an event of a process that lives.
+    pub fn tell(&self, what: std::fmt::Arguments<'_>) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let mut line = String::new();
+        let (monotonic, wall) = match &state.clock {
+            Some(clock) => (clock.monotonic(), clock.wall().nanos()),
+            None => (Duration::ZERO, 0),
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(line, "{} {:?} {wall} {what}", state.boot, monotonic);
+        state.story.trace = hash::list(&[state.story.trace, hash::bytes(line.as_bytes())]);
+        state.story.events += 1;
+        if let Some(told) = &mut state.told {
+            writeln!(told, "{line}").unwrap();
+        }
+    }
+
+    /// What happened so far.
+    pub fn story(&self) -> Story {
+        let mut state = self.lock();
+        if let Some(told) = &mut state.told {
+            told.flush().unwrap();
+        }
+        state.story.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("World")
+    }
+}
