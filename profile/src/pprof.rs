@@ -40,6 +40,12 @@ pub struct Limits {
     pub kept_text: usize,
     /// Entries in any one table: strings, functions, locations, mappings, lines.
     pub entries: usize,
+    /// Sample types, and so values of one sample.
+    pub types: usize,
+    /// Comments.
+    pub comments: usize,
+    /// Bytes of all texts in the header: many comments may name one long text.
+    pub header: usize,
     /// Whether a sample is dropped if one of its locations refers to a function or a mapping that is not there. Else
     /// it stays, without that line or mapping, as `go tool pprof` has it.
     pub drop_dangling: bool,
@@ -55,9 +61,18 @@ impl Default for Limits {
             kept_depth: usize::MAX,
             kept_text: usize::MAX,
             entries: 50_000_000,
+            types: 1000,
+            comments: 10_000,
+            header: 16 << 20,
             drop_dangling: false,
         }
     }
+}
+
+/// Refuses what is over a limit.
+#[inline(always)]
+fn within(what: &'static str, seen: usize, limit: usize) -> Result<(), DecodeError> {
+    if seen > limit { Err(DecodeError::OverLimit { what, seen, limit }) } else { Ok(()) }
 }
 
 /// Why bytes were refused as pprof.

@@ -6,7 +6,7 @@ use super::entries::{
 use super::ids::Ids;
 use super::samples::{Known, Row, Walked};
 use super::wire::{Cursor, Value};
-use super::{DecodeError, Limits};
+use super::{DecodeError, Limits, within};
 use crate::hash::{self, Hash};
 use crate::identity::Content;
 use crate::model::{Dictionary, Header, Samples, ValueType};
@@ -77,6 +77,20 @@ pub(super) struct RawHeader {
     doc_url: i64,
 }
 
+impl RawHeader {
+    fn comment(&mut self, text: u64, limits: &Limits) -> Result<(), DecodeError> {
+        within("comments", self.comments.len() + 1, limits.comments)?;
+        self.comments.push(text as i64);
+        Ok(())
+    }
+    /// The indexes of all its texts.
+    fn texts(&self) -> impl Iterator<Item = i64> {
+        let pairs = self.types.iter().chain(&self.period_type).flat_map(|&(kind, unit)| [kind, unit]);
+        let remarks = [self.drop_frames, self.keep_frames, self.default_type, self.doc_url];
+        pairs.chain(self.comments.iter().copied()).chain(remarks)
+    }
+}
+
 impl Decoder {
     /// Walks one uncompressed profile. Rows refer to `dictionary`, which may already hold other profiles.
     pub fn decode(
@@ -101,7 +115,7 @@ impl Decoder {
     ) -> Result<(), DecodeError> {
         self.scan(raw, limits)?;
         self.hash_strings(raw, limits)?;
-        out.header = self.header(raw)?;
+        out.header = self.header(raw, limits)?;
         out.dropped = Dropped::default();
         self.hash_tables(limits, &mut out.dropped)?;
         self.walked.clear();
@@ -129,19 +143,7 @@ impl Decoder {
         let mut cursor = Cursor::new(raw);
         while !cursor.is_done() {
             let (number, value) = cursor.field("the profile")?;
-            self.top_field(number, value, &cursor)?;
-            let grown = match number {
-                2 => self.samples.len(),
-                3 => self.mappings.len(),
-                4 => self.locations.len().max(self.lines.len()),
-                5 => self.functions.len(),
-                6 => self.strings.len(),
-                _ => 0,
-            };
-            // An entry of two bytes takes forty in memory: so count as the tables grow.
-            if grown > limits.entries.min(limits.samples) {
-                self.within(limits)?;
-            }
+            self.top_field((number, value), &cursor, limits)?;
         }
         if self.head.types.is_empty() {
             return Err(DecodeError::NoSampleType);
@@ -149,37 +151,39 @@ impl Decoder {
         Ok(())
     }
 
-    fn within(&self, limits: &Limits) -> Result<(), DecodeError> {
-        let tables = [
-            ("strings", self.strings.len()),
-            ("functions", self.functions.len()),
-            ("mappings", self.mappings.len()),
-            ("locations", self.locations.len()),
-            ("lines", self.lines.len()),
-        ];
-        for (what, seen) in tables {
-            if seen > limits.entries {
-                return Err(DecodeError::OverLimit { what, seen, limit: limits.entries });
+    /// Takes a field in. An entry of two bytes takes forty in memory: so each is counted before there is room for it.
+    fn top_field(
+        &mut self,
+        field: (u64, Value),
+        cursor: &Cursor<'_>,
+        limits: &Limits,
+    ) -> Result<(), DecodeError> {
+        match field {
+            (1, Value::Bytes(start, end)) => {
+                within("sample types", self.head.types.len() + 1, limits.types)?;
+                self.head.types.push(value_type(cursor.range(start, end))?);
             }
-        }
-        if self.samples.len() > limits.samples {
-            let (seen, limit) = (self.samples.len(), limits.samples);
-            return Err(DecodeError::OverLimit { what: "samples", seen, limit });
-        }
-        Ok(())
-    }
-
-    fn top_field(&mut self, number: u64, value: Value, cursor: &Cursor<'_>) -> Result<(), DecodeError> {
-        match (number, value) {
-            (1, Value::Bytes(start, end)) => self.head.types.push(value_type(cursor.range(start, end))?),
-            (2, Value::Bytes(start, end)) => self.samples.push((start, end)),
-            (3, Value::Bytes(start, end)) => self.mappings.push(mapping(cursor.range(start, end))?),
+            (2, Value::Bytes(start, end)) => {
+                within("samples", self.samples.len() + 1, limits.samples)?;
+                self.samples.push((start, end));
+            }
+            (3, Value::Bytes(start, end)) => {
+                within("mappings", self.mappings.len() + 1, limits.entries)?;
+                self.mappings.push(mapping(cursor.range(start, end))?);
+            }
             (4, Value::Bytes(start, end)) => {
-                let location = location(cursor.range(start, end), &mut self.lines)?;
+                within("locations", self.locations.len() + 1, limits.entries)?;
+                let location = location(cursor.range(start, end), &mut self.lines, limits)?;
                 self.locations.push(location);
             }
-            (5, Value::Bytes(start, end)) => self.functions.push(function(cursor.range(start, end))?),
-            (6, Value::Bytes(start, end)) => self.strings.push((start, end)),
+            (5, Value::Bytes(start, end)) => {
+                within("functions", self.functions.len() + 1, limits.entries)?;
+                self.functions.push(function(cursor.range(start, end))?);
+            }
+            (6, Value::Bytes(start, end)) => {
+                within("strings", self.strings.len() + 1, limits.entries)?;
+                self.strings.push((start, end));
+            }
             (7, Value::Varint(text)) => self.head.drop_frames = text as i64,
             (8, Value::Varint(text)) => self.head.keep_frames = text as i64,
             (9, Value::Varint(time)) => self.head.time_nanos = time as i64,
@@ -188,11 +192,11 @@ impl Decoder {
                 self.head.period_type = Some(value_type(cursor.range(start, end))?);
             }
             (12, Value::Varint(period)) => self.head.period = period as i64,
-            (13, Value::Varint(comment)) => self.head.comments.push(comment as i64),
+            (13, Value::Varint(comment)) => self.head.comment(comment, limits)?,
             (13, Value::Bytes(start, end)) => {
                 let mut packed = cursor.range(start, end);
                 while !packed.is_done() {
-                    self.head.comments.push(packed.varint("a comment")? as i64);
+                    self.head.comment(packed.varint("a comment")?, limits)?;
                 }
             }
             (14, Value::Varint(text)) => self.head.default_type = text as i64,
@@ -262,7 +266,12 @@ impl Decoder {
         Ok(strings.intern_hashed(self.string_hashes[self.index(index, "a name")?], text))
     }
 
-    fn header(&self, raw: &[u8]) -> Result<Header, DecodeError> {
+    fn header(&self, raw: &[u8], limits: &Limits) -> Result<Header, DecodeError> {
+        let mut length = 0;
+        for index in self.head.texts().filter_map(|index| usize::try_from(index).ok()) {
+            length += self.strings.get(index).map_or(0, |&(start, end)| end - start);
+            within("bytes of text in the header", length, limits.header)?;
+        }
         let value_type = |(kind, unit): (i64, i64)| -> Result<ValueType, DecodeError> {
             let kind = self.text(raw, kind, "a sample type")?;
             Ok(ValueType::new(kind, self.text(raw, unit, "a sample type's unit")?))

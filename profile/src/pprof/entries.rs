@@ -1,7 +1,7 @@
 //! Entries of the tables, as they stand in the file.
 
-use super::DecodeError;
 use super::wire::{Cursor, Value};
+use super::{DecodeError, Limits, within};
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct RawFunction {
@@ -86,7 +86,12 @@ pub(super) fn mapping(mut cursor: Cursor<'_>) -> Result<RawMapping, DecodeError>
     Ok(mapping)
 }
 
-pub(super) fn location(mut cursor: Cursor<'_>, lines: &mut Vec<RawLine>) -> Result<RawLocation, DecodeError> {
+/// A location; its lines are added to those of all others.
+pub(super) fn location(
+    mut cursor: Cursor<'_>,
+    lines: &mut Vec<RawLine>,
+    limits: &Limits,
+) -> Result<RawLocation, DecodeError> {
     let mut location = RawLocation { first_line: lines.len() as u32, ..RawLocation::default() };
     while !cursor.is_done() {
         match cursor.field("a location")? {
@@ -94,6 +99,7 @@ pub(super) fn location(mut cursor: Cursor<'_>, lines: &mut Vec<RawLine>) -> Resu
             (2, Value::Varint(id)) => location.mapping_id = id,
             (3, Value::Varint(address)) => location.address = address,
             (4, Value::Bytes(start, end)) => {
+                within("lines", lines.len() + 1, limits.entries)?;
                 lines.push(line(cursor.range(start, end))?);
                 location.line_count += 1;
             }

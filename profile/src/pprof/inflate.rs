@@ -58,6 +58,16 @@ impl Inflater {
         if has_second_member(bytes) {
             return self.gzip_members(bytes, limit);
         }
+        let length = self.gzip_member(bytes, limit)?;
+        // Where the member is all, the file ends in its length.
+        if bytes.ends_with(&(length as u32).to_le_bytes()) {
+            return Ok(&self.buffer[..length]);
+        }
+        self.gzip_members(bytes, limit)
+    }
+
+    /// Decompresses the first member, and gives the length.
+    fn gzip_member(&mut self, bytes: &[u8], limit: usize) -> Result<usize, DecodeError> {
         let hint = bytes.last_chunk::<4>().map_or(0, |length| u32::from_le_bytes(*length) as usize);
         // Deflate cannot do better than 1032 to 1, so a larger claim is a lie.
         let mut size = hint.min(bytes.len().saturating_mul(1032)).max(64);
@@ -68,41 +78,47 @@ impl Inflater {
                 self.buffer.resize(size, 0);
             }
             match gzip.gzip_decompress(bytes, &mut self.buffer[..size]) {
-                Ok(length) => return Ok(&self.buffer[..length]),
+                Ok(length) => return Ok(length),
                 Err(libdeflater::DecompressionError::InsufficientSpace) if size < limit => size *= 2,
                 Err(libdeflater::DecompressionError::InsufficientSpace) => {
                     return Err(over(limit + 1, limit));
                 }
                 Err(libdeflater::DecompressionError::BadData) => {
-                    let why = "bad data or cut off".to_owned();
-                    return Err(DecodeError::Compression { format: "gzip", why });
+                    return Err(damaged("gzip", "bad data or cut off".to_owned()));
                 }
             }
         }
     }
 
+    /// One member after the other, by the way that says where each ends. Zeros after the last are padding.
     fn gzip_members(&mut self, bytes: &[u8], limit: usize) -> Result<&[u8], DecodeError> {
-        let stream = flate2::bufread::MultiGzDecoder::new(bytes);
-        self.stream("gzip", stream, limit)
+        self.buffer.clear();
+        let mut rest = bytes;
+        while rest.starts_with(&GZIP) {
+            let mut member = flate2::bufread::GzDecoder::new(rest);
+            let left = (limit - self.buffer.len()) as u64;
+            let read = member.by_ref().take(left + 1).read_to_end(&mut self.buffer);
+            read.map_err(|error| damaged("gzip", error.to_string()))?;
+            if self.buffer.len() > limit {
+                return Err(over(self.buffer.len(), limit));
+            }
+            rest = member.into_inner();
+        }
+        if rest.iter().any(|&byte| byte != 0) {
+            let (count, from) = (rest.len(), bytes.len() - rest.len());
+            let why =
+                format!("the {count} bytes after its end, from byte {from} on, are no gzip; cut them off");
+            return Err(damaged("gzip", why));
+        }
+        Ok(&self.buffer)
     }
 
     fn zstd(&mut self, bytes: &[u8], limit: usize) -> Result<&[u8], DecodeError> {
         let stream = zstd::stream::read::Decoder::with_buffer(bytes)
-            .map_err(|error| DecodeError::Compression { format: "zstd", why: error.to_string() })?;
-        self.stream("zstd", stream, limit)
-    }
-
-    fn stream(
-        &mut self,
-        format: &'static str,
-        stream: impl Read,
-        limit: usize,
-    ) -> Result<&[u8], DecodeError> {
+            .map_err(|error| damaged("zstd", error.to_string()))?;
         self.buffer.clear();
-        stream
-            .take(limit as u64 + 1)
-            .read_to_end(&mut self.buffer)
-            .map_err(|error| DecodeError::Compression { format, why: error.to_string() })?;
+        let read = stream.take(limit as u64 + 1).read_to_end(&mut self.buffer);
+        read.map_err(|error| damaged("zstd", error.to_string()))?;
         if self.buffer.len() > limit {
             return Err(over(self.buffer.len(), limit));
         }
@@ -110,15 +126,16 @@ impl Inflater {
     }
 }
 
-/// Whether a second gzip header may lie within: magic, method, no reserved flag, a known compression level.
-/// Chance makes such bytes once in ten gigabytes; then the slower way gives the same.
+/// Whether a second gzip header may lie within: magic, method, no reserved flag. Chance makes such bytes once in
+/// a hundred megabytes; then the slower way gives the same.
 fn has_second_member(bytes: &[u8]) -> bool {
     let rest = &bytes[GZIP.len()..];
-    memchr::memmem::find_iter(rest, &[GZIP[0], GZIP[1], DEFLATE]).any(|at| {
-        let header = &rest[at..];
-        header.get(3).is_some_and(|flags| flags & 0xe0 == 0)
-            && header.get(8).is_some_and(|level| matches!(level, 0 | 2 | 4))
-    })
+    memchr::memmem::find_iter(rest, &[GZIP[0], GZIP[1], DEFLATE])
+        .any(|at| rest.get(at + 3).is_some_and(|flags| flags & 0xe0 == 0))
+}
+
+fn damaged(format: &'static str, why: String) -> DecodeError {
+    DecodeError::Compression { format, why }
 }
 
 fn over(seen: usize, limit: usize) -> DecodeError {

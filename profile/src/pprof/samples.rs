@@ -3,7 +3,7 @@
 use super::decode::{Decoded, Decoder};
 use super::entries::{RawFunction, RawLabel, RawMapping, label};
 use super::wire::{Cursor, Value};
-use super::{DecodeError, Limits};
+use super::{DecodeError, Limits, within};
 use crate::hash::{self, Hash, HashedMap};
 use crate::labels::{SampleLabel, sample_label_hash};
 use crate::model::Dictionary;
@@ -79,14 +79,14 @@ impl Row {
             let at = cursor.at();
             match cursor.field("a sample")? {
                 (1, ids @ (Value::Varint(_) | Value::Bytes(..))) => {
-                    within("frames", self.locations.len(), limits.depth)?;
+                    within("frames", self.locations.len() + 1, limits.depth)?;
                     self.locations.push(ids);
                 }
-                (2, Value::Varint(value)) => self.values.push(value as i64),
+                (2, Value::Varint(value)) => self.value(value, limits)?,
                 (2, Value::Bytes(start, end)) => {
                     let mut packed = cursor.range(start, end);
                     while !packed.is_done() {
-                        self.values.push(packed.varint("a value")? as i64);
+                        self.value(packed.varint("a value")?, limits)?;
                     }
                 }
                 (3, Value::Bytes(start, end)) => {
@@ -95,6 +95,7 @@ impl Row {
                         (Some((first, last)), _) if last == at => Some((first, end)),
                         _ => None,
                     };
+                    within("labels", self.labels.len() + 1, limits.labels)?;
                     self.labels.push((start, end));
                 }
                 (1..=3, _) => {
@@ -104,6 +105,13 @@ impl Row {
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn value(&mut self, value: u64, limits: &Limits) -> Result<(), DecodeError> {
+        within("values of a sample", self.values.len() + 1, limits.types)?;
+        self.values.push(value as i64);
         Ok(())
     }
 }
@@ -123,7 +131,6 @@ impl Decoder {
         if seen != expected {
             return Err(DecodeError::ValueCount { sample: number, seen, expected });
         }
-        within("labels", self.row.labels.len(), limits.labels)?;
         let Some(stack) = self.stack(raw, number as u32, limits)? else {
             out.dropped.samples += 1;
             return Ok(());
@@ -187,12 +194,17 @@ impl Decoder {
         row.hashes.clear();
         let mut complete = true;
         for &ids in &row.locations {
-            each_id(raw, ids, |id| match location_ids.place(id) {
-                Some(place) if !locations[place].dangling => row.hashes.push(location_hashes[place]),
-                _ => complete = false,
+            each_id(raw, ids, |id| {
+                match location_ids.place(id) {
+                    Some(place) if !locations[place].dangling => {
+                        within("frames", row.hashes.len() + 1, limits.depth)?;
+                        row.hashes.push(location_hashes[place]);
+                    }
+                    _ => complete = false,
+                }
+                Ok(())
             })?;
         }
-        within("frames", row.hashes.len(), limits.depth)?;
         if !complete {
             return Ok(None);
         }
@@ -277,7 +289,10 @@ impl Decoder {
         let mut path = std::mem::take(&mut self.row.path);
         path.clear();
         for &ids in &self.row.locations {
-            each_id(raw, ids, |id| path.extend(self.location_ids.place(id).map(|place| place as u32)))?;
+            each_id(raw, ids, |id| {
+                path.extend(self.location_ids.place(id).map(|place| place as u32));
+                Ok(())
+            })?;
         }
         path.drain(..path.len().saturating_sub(limits.kept_depth));
         for place in &mut path {
@@ -333,23 +348,20 @@ impl Decoder {
 
 /// Visits the ids of one field of locations.
 #[inline(always)]
-fn each_id(raw: &[u8], ids: Value, mut visit: impl FnMut(u64)) -> Result<(), DecodeError> {
+fn each_id(
+    raw: &[u8],
+    ids: Value,
+    mut visit: impl FnMut(u64) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
     match ids {
-        Value::Varint(id) => visit(id),
+        Value::Varint(id) => visit(id)?,
         Value::Bytes(start, end) => {
             let mut packed = Cursor::new(raw).range(start, end);
             while !packed.is_done() {
-                visit(packed.varint("a stack")?);
+                visit(packed.varint("a stack")?)?;
             }
         }
         Value::Fixed => {}
-    }
-    Ok(())
-}
-
-fn within(what: &'static str, seen: usize, limit: usize) -> Result<(), DecodeError> {
-    if seen > limit {
-        return Err(DecodeError::OverLimit { what, seen, limit });
     }
     Ok(())
 }

@@ -139,8 +139,35 @@ fn several_gzip_members_are_one_stream() {
     let packed = [gzip(left), gzip(b""), gzip(right)].concat();
     assert_eq!(inflate(&packed, 1 << 20).unwrap(), raw);
     assert!(matches!(inflate(&packed, raw.len() - 1), Err(DecodeError::OverLimit { .. })));
-    let padded = [gzip(&raw), vec![0; 7]].concat();
-    assert_eq!(inflate(&padded, 1 << 20).unwrap(), raw);
+    // What a header says of how hard the writer tried must not matter, nor that both members are alike.
+    for level in [0, 1, 2, 4, 255] {
+        let mut second = gzip(&raw);
+        second[8] = level;
+        let both = inflate(&[gzip(&raw), second].concat(), 1 << 20).unwrap();
+        assert_eq!(both, [&raw[..], &raw].concat(), "{level}");
+    }
+}
+
+#[test]
+fn padding_after_gzip_is_let_be_and_anything_else_is_refused() {
+    let raw = Draft::good().bytes();
+    for zeros in [1, 4, 7, 512] {
+        assert_eq!(inflate(&[gzip(&raw), vec![0; zeros]].concat(), 1 << 20).unwrap(), raw);
+        let members = [gzip(&raw), gzip(&raw), vec![0; zeros]].concat();
+        assert_eq!(inflate(&members, 1 << 20).unwrap().len(), 2 * raw.len());
+    }
+    for rest in [&b"x"[..], b"more text", b"\0\0\0x", &[0x1f, 0x8b], &[0x1f, 0x8b, 8, 0xff, 1, 1]] {
+        let error = inflate(&[&gzip(&raw), rest].concat(), 1 << 20).unwrap_err();
+        assert!(matches!(error, DecodeError::Compression { format: "gzip", .. }), "{rest:?}: {error}");
+    }
+    let error = inflate(&[&gzip(&raw)[..], b"more text"].concat(), 1 << 20).unwrap_err();
+    let place = gzip(&raw).len();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "gzip stream is damaged: the 9 bytes after its end, from byte {place} on, are no gzip; cut them off"
+        )
+    );
 }
 
 #[test]
@@ -247,7 +274,7 @@ fn the_string_table_begins_empty_and_is_text() {
 fn a_million_frames_are_over_the_limit_or_read_without_recursion() {
     let raw = Draft::with(|draft| draft.samples[0] = sample(&vec![1; 1_000_000], &[1]));
     let error = refused(&raw);
-    assert_eq!(error, DecodeError::OverLimit { what: "frames", seen: 1_000_000, limit: 100_000 });
+    assert_eq!(error, DecodeError::OverLimit { what: "frames", seen: 100_001, limit: 100_000 });
     let limits = Limits { depth: 1_000_000, ..Limits::default() };
     let (profile, _) = decode(&raw, &limits).unwrap();
     assert_eq!(profile.dictionary.stacks.locations(0).count(), 1_000_000);
@@ -275,19 +302,68 @@ fn each_limit_is_named() {
         (0..9).for_each(|_| message(&mut draft.locations[0], 4, &fields(&[(1, 1)])));
     });
     let error = decode(&lines, &Limits { entries: 8, ..Limits::default() }).unwrap_err();
-    assert_eq!(error, DecodeError::OverLimit { what: "lines", seen: 10, limit: 8 });
+    assert_eq!(error, DecodeError::OverLimit { what: "lines", seen: 9, limit: 8 });
 }
 
 /// Two bytes in the file must not become forty in memory before anyone counts them.
 #[test]
 fn limits_hold_while_the_tables_grow() {
-    let mut raw = Vec::new();
-    (0..1_000_000).for_each(|_| message(&mut raw, 4, b""));
-    let mut decoder = Decoder::default();
-    let limits = Limits { entries: 1000, ..Limits::default() };
-    let error =
-        decoder.decode(&raw, &limits, &mut Dictionary::default(), &mut Decoded::default()).unwrap_err();
-    assert_eq!(error, DecodeError::OverLimit { what: "locations", seen: 1001, limit: 1000 });
+    const MANY: usize = 1_000_000;
+    let top = |field: u64| (0..MANY).flat_map(|_| [field as u8 * 8 + 2, 0]).collect::<Vec<u8>>();
+    let within = |field: u64, content: &[u8]| {
+        let mut raw = Vec::new();
+        message(&mut raw, field, content);
+        raw
+    };
+    // The good profile with one sample of such fields.
+    let row = |content: &[u8]| Draft::with(|draft| draft.samples[0] = content.to_vec());
+    let cases = [
+        ("sample types", top(1)),
+        ("samples", top(2)),
+        ("mappings", top(3)),
+        ("locations", top(4)),
+        ("functions", top(5)),
+        ("strings", top(6)),
+        ("comments", within(13, &[1; MANY])),
+        ("comments", [13 * 8, 1].repeat(MANY)),
+        ("lines", within(4, &top(4))),
+        ("values of a sample", row(&within(2, &[1; MANY]))),
+        ("values of a sample", row(&[2 * 8, 1].repeat(MANY))),
+        ("labels", row(&top(3))),
+        ("frames", row(&[within(1, &[1; MANY]), sample(&[], &[1])].concat())),
+        ("frames", row(&[8, 1].repeat(MANY))),
+    ];
+    let limits = Limits {
+        samples: 1000,
+        labels: 1000,
+        depth: 1000,
+        entries: 1000,
+        types: 1000,
+        comments: 1000,
+        ..Limits::default()
+    };
+    for (name, raw) in cases {
+        let (mut dictionary, mut decoded) = (Dictionary::default(), Decoded::default());
+        let error = Decoder::default().decode(&raw, &limits, &mut dictionary, &mut decoded).unwrap_err();
+        assert_eq!(error, DecodeError::OverLimit { what: name, seen: 1001, limit: 1000 });
+    }
+}
+
+/// Two bytes of a comment must not become a copy of the longest text.
+#[test]
+fn texts_of_the_header_are_counted_together() {
+    let text: &[u8] = &[b'x'; 1000];
+    let mut draft = Draft::good();
+    draft.strings.push(text.to_vec().leak());
+    let mut raw = draft.bytes();
+    (0..100).for_each(|_| number(&mut raw, 13, 6));
+    let limits = Limits { header: 50_000, ..Limits::default() };
+    let error = decode(&raw, &limits).unwrap_err();
+    assert!(
+        matches!(error, DecodeError::OverLimit { what: "bytes of text in the header", seen: ..52_000, .. }),
+        "{error}"
+    );
+    assert_eq!(decode(&raw, &Limits::default()).unwrap().0.header.comments.len(), 100);
 }
 
 #[test]
