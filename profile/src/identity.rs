@@ -100,6 +100,65 @@ mod tests {
         assert_ne!(sum(&rows), sum(&[(9, 0, -2), (7, 0, 6)]));
     }
 
+    /// E1: whatever differs in one of these is another upload.
+    #[test]
+    fn each_field_of_an_upload_is_part_of_its_identity() {
+        let (labels, others) =
+            (Labels::new([("pod".into(), "1".into())]), Labels::new([("pod".into(), "2".into())]));
+        let renamed = Labels::new([("p".into(), "od1".into())]);
+        let one = Upload {
+            tenant: "a",
+            labels: &labels,
+            time_nanos: 1,
+            duration_nanos: 2,
+            content: 3,
+            client_id: Some(b"id"),
+        };
+        let uploads = [
+            one,
+            Upload { tenant: "b", ..one },
+            Upload { labels: &others, ..one },
+            Upload { labels: &renamed, ..one },
+            Upload { time_nanos: 2, ..one },
+            Upload { duration_nanos: 1, ..one },
+            Upload { time_nanos: 2, duration_nanos: 1, ..one },
+            Upload { content: 4, ..one },
+            Upload { client_id: Some(b"ie"), ..one },
+            Upload { client_id: None, ..one },
+        ];
+        let ids: Vec<Hash> = uploads.iter().map(Upload::identity).collect();
+        for (at, id) in ids.iter().enumerate() {
+            assert!(!ids[..at].contains(id), "{:?}", uploads[at]);
+        }
+        assert_eq!(one.identity(), Upload { labels: &labels.clone(), ..one }.identity());
+    }
+
+    /// E1: the sample types, the period and its type are part of the content.
+    #[test]
+    fn what_a_header_says_of_values_is_part_of_the_content() {
+        let header = |kind: &str, unit: &str, period: i64, period_type: Option<ValueType>| Header {
+            types: vec![ValueType::new(kind, unit)],
+            period,
+            period_type,
+            ..Header::default()
+        };
+        let mut content = Content::default();
+        content.reset(1);
+        content.add(7, 0, &[5]);
+        let headers = [
+            header("cpu", "ns", 1, None),
+            header("wall", "ns", 1, None),
+            header("cpu", "ms", 1, None),
+            header("cpu", "ns", 2, None),
+            header("cpu", "ns", 1, Some(ValueType::new("cpu", "ns"))),
+            header("cpu", "ns", 1, Some(ValueType::new("cpu", "ms"))),
+        ];
+        let hashes: Vec<Hash> = headers.iter().map(|header| content.finish(header)).collect();
+        for (at, hash) in hashes.iter().enumerate() {
+            assert!(!hashes[..at].contains(hash), "{:?}", headers[at]);
+        }
+    }
+
     #[test]
     fn a_nil_client_id_counts_as_absent_and_another_tells_equal_contents_apart() {
         let labels = Labels::default();
