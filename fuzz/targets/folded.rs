@@ -30,10 +30,6 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(profile) = parse(bytes, value_type(), &limits) else { return };
     let written = text(&profile);
     let unlimited = Limits { bytes: usize::MAX, ..limits };
-    // Sums wrap, and a sum that wrapped to below zero is no count.
-    let Ok(again) = parse(written.as_bytes(), value_type(), &unlimited) else {
-        assert!(profile.samples.values.iter().any(|&value| !(0..1 << 40).contains(&value)));
-        return;
-    };
+    let again = parse(written.as_bytes(), value_type(), &unlimited).expect("what was written reads");
     assert_eq!(sums(&text(&again)), sums(&written));
 });

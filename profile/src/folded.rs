@@ -1,7 +1,7 @@
 //! Folded stacks: one `root;caller;leaf count` per line.
 //!
 //! The format has no escapes, so on writing `;` becomes `:` and a line break a space: what was written reads
-//! back as exactly those stacks.
+//! back as exactly those stacks. Counts may be negative, as they are in differences.
 
 use std::fmt::Write;
 
@@ -20,8 +20,10 @@ pub enum FoldedError {
         /// Where the count should be.
         column: usize,
     },
-    /// A number that is negative or over 63 bits.
-    #[error("line {line}, column {column}: count {count:?} is not between 0 and 9223372036854775807")]
+    /// A number over 64 bits.
+    #[error(
+        "line {line}, column {column}: count {count:?} is not between -9223372036854775808 and 9223372036854775807"
+    )]
     BadCount {
         /// The line.
         line: usize,
@@ -76,7 +78,7 @@ pub fn parse(bytes: &[u8], value_type: ValueType, limits: &Limits) -> Result<Pro
             return Err(FoldedError::NoCount { line, column });
         }
         let bad = || FoldedError::BadCount { line, column, count: count.into() };
-        let value: i64 = count.parse().ok().filter(|value| *value >= 0).ok_or_else(bad)?;
+        let value: i64 = count.parse().map_err(|_| bad())?;
         check(line, "frames", stack.bytes().filter(|&byte| byte == b';').count() + 1, limits.depth)?;
         check(line, "samples", profile.samples.len() + 1, limits.samples)?;
         let frames = stack.split(';').filter(|_| !stack.is_empty());
@@ -138,10 +140,10 @@ mod tests {
         let cases: [(&[u8], &str); 8] = [
             (b"a 1\nb", "line 2, column 2: the line does not end in a space and a count"),
             (b"a x", "line 1, column 3: the line does not end in a space and a count"),
-            (b"a -1", "line 1, column 3: count \"-1\" is not between 0 and 9223372036854775807"),
+            (b"a -", "line 1, column 3: the line does not end in a space and a count"),
             (
                 b"a 9223372036854775808",
-                "line 1, column 3: count \"9223372036854775808\" is not between 0 and 9223372036854775807",
+                "line 1, column 3: count \"9223372036854775808\" is not between -9223372036854775808 and 9223372036854775807",
             ),
             (b"a\xff 1", "line 1, column 2: not valid UTF-8"),
             (b"a;b;c;d 1", "line 1: 4 frames, the limit is 3"),
@@ -160,6 +162,8 @@ mod tests {
         let text = write(&Tree::from_totals(&dictionary, &[5]));
         assert_eq!(text, "a:b c d;e 5\n");
         assert_eq!(write(&read(text.as_bytes()).unwrap()), text);
+        let ends = "a -9223372036854775808\nb -1\n";
+        assert_eq!(write(&read(ends.as_bytes()).unwrap()), ends);
     }
 
     proptest! {
@@ -167,8 +171,7 @@ mod tests {
         #[test]
         fn any_profile_reads_back_as_its_stacks(seed: u64) {
             let mut profile = arbitrary(seed);
-            // The format has no negative values.
-            profile.samples.values.iter_mut().for_each(|value| *value = (value.unsigned_abs() % 1_000_000) as i64);
+            profile.samples.values.iter_mut().for_each(|value| *value %= 1_000_000);
             let tree = Tree::of(&profile, 0);
             let text = write(&tree);
             let again = parse(text.as_bytes(), ValueType::default(), &Limits::default()).unwrap();
