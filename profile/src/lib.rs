@@ -35,6 +35,7 @@ mod model;
 pub mod normalise;
 pub mod packed;
 pub mod pprof;
+pub mod printable;
 pub mod profile_type;
 pub mod prune;
 pub mod series;

@@ -4,7 +4,8 @@
 
 use std::fmt::Write;
 
-use crate::layout::{bars, name, printable, value};
+use crate::layout::{bars, name, value};
+use crate::printable::printable;
 use crate::symbols::NONE;
 use crate::tree::Tree;
 

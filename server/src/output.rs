@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use athanor_chassis::Status;
+pub use athanor_profile::printable::escaped as harmless;
 use serde_json::Value;
 
 use crate::args::{Color, Shown};
@@ -86,12 +87,6 @@ impl Output {
     }
 }
 
-/// Names come from profiles, that is from anywhere: what could steer a terminal is shown as `\u{1b}`.
-pub fn harmless(name: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    name.chars().map(escape).collect()
-}
-
 /// A share as a percentage.
 pub fn percent(share: f64) -> String {
     format!("{:.2}%", share * 100.0)
@@ -125,11 +120,5 @@ mod tests {
         assert_eq!(utc(1_709_210_096_789_000_000), "2024-02-29T12:34:56.789Z");
         assert_eq!(utc(-1), "1969-12-31T23:59:59.999Z");
         assert_eq!(utc(1_704_067_200_000_000_000), "2024-01-01T00:00:00.000Z");
-    }
-
-    #[test]
-    fn names_cannot_steer_a_terminal() {
-        assert_eq!(harmless("a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
-        assert_eq!(harmless("größe"), "größe");
     }
 }
