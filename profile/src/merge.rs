@@ -3,6 +3,8 @@
 //! All inputs share one dictionary, so a row without labels is one addition at the place of its stack. The
 //! result does not depend on the order of the inputs, but for the header fields that say "first".
 
+use std::collections::BTreeSet;
+
 use crate::hash::HashedMap;
 use crate::model::{Dictionary, Header, Profile, Samples, ValueType};
 use crate::pprof::{DecodeError, Decoded, Decoder, Dropped, Inflater, Limits};
@@ -33,6 +35,7 @@ fn list(types: &[ValueType]) -> String {
 #[derive(Default)]
 pub struct Merger {
     header: Option<Header>,
+    left_out: BTreeSet<ValueType>,
     dictionary: Dictionary,
     /// Values of rows without labels, by stack id.
     plain: Vec<i64>,
@@ -75,8 +78,16 @@ impl Merger {
     pub fn absorb(&mut self, other: Merger) -> Result<(), MergeError> {
         match other.header {
             None => Ok(()),
-            Some(_) => self.add(&other.finish()),
+            Some(_) => {
+                self.left_out.extend(other.left_out.iter().cloned());
+                self.add(&other.finish())
+            }
         }
+    }
+
+    /// Types that some profiles have and others have not: the sums are without them.
+    pub fn left_out(&self) -> impl Iterator<Item = &ValueType> {
+        self.left_out.iter()
     }
 
     /// The merged profile: no zero rows, rows in the order of their content hashes.
@@ -116,6 +127,10 @@ impl Merger {
         }
         combine(mine, header);
         let (keep, take): (Vec<usize>, Vec<usize>) = common.into_iter().unzip();
+        for (types, common) in [(&mine.types, &keep), (&header.types, &take)] {
+            let rest = (0..types.len()).filter(|column| !common.contains(column));
+            self.left_out.extend(rest.map(|column| types[column].clone()));
+        }
         if keep.len() < mine.types.len() {
             let width = mine.types.len();
             mine.types = keep.iter().map(|&column| mine.types[column].clone()).collect();
@@ -299,6 +314,19 @@ mod tests {
             refused.to_string(),
             "profiles have no sample type in common: [objects/count, space/count] and [cpu/count]"
         );
+        assert_eq!(merger.left_out().map(|left| left.kind.as_str()).collect::<Vec<_>>(), ["extra"]);
+        let mut whole = Merger::default();
+        whole.add(&profile(&["space", "more"], &[("b", &[0, 1])])).unwrap();
+        whole.absorb(merger).unwrap();
+        assert_eq!(
+            whole.left_out().map(|left| left.kind.as_str()).collect::<Vec<_>>(),
+            ["extra", "more", "objects"]
+        );
+        let mut merger = Merger::default();
+        merger
+            .add(&profile(&["objects", "space", "extra"], &[("a", &[1, 10, 100]), ("b", &[2, 20, 200])]))
+            .unwrap();
+        merger.add(&profile(&["space", "objects"], &[("b", &[30, 3])])).unwrap();
         let merged = merger.finish();
         assert_eq!(
             merged.header.types,
