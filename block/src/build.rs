@@ -1,7 +1,8 @@
 //! Building a block from profiles in any order, within a bound of memory.
 //!
-//! Profiles are held decoded until the bound; then they leave as a *run*, a block of its own in scratch space,
-//! and at the end all runs are merged. Without a run the block is written directly.
+//! Profiles are held decoded until the bound; then they leave with their names as a *run*, a block of its own in
+//! scratch space, and at the end all runs are merged. Without a run the block is written directly. Merging holds the
+//! names of one tenant, so these must fit whatever the bound.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -69,7 +70,8 @@ struct Part {
 }
 
 impl<'s> Builder<'s> {
-    /// A builder that holds at most about `budget` bytes of rows before it writes a run.
+    /// A builder that holds about `budget` bytes of rows and names before it writes a run, and beside them what one
+    /// profile takes while it is decoded.
     pub fn new(id: &str, limits: Limits, budget: usize, scratch: &'s mut Scratch<'s>) -> Self {
         Builder {
             id: id.into(),
@@ -99,6 +101,7 @@ impl<'s> Builder<'s> {
             self.parts.insert(tenant.to_owned(), Part::default());
         }
         let part = self.parts.get_mut(tenant).expect("it was just inserted");
+        let before = (part.rows.len(), part.memory());
         self.decoder.decode(raw, &self.limits, &mut part.dictionary, &mut self.decoded)?;
         self.counts.uploads += 1;
         self.counts.raw_bytes += raw.len() as u64;
@@ -121,7 +124,6 @@ impl<'s> Builder<'s> {
         } else {
             0
         };
-        let before = part.rows.len();
         let splits = part.split(&self.decoded, labels, &mut self.counts);
         for (split, rows) in &splits {
             let mut of_series = labels.clone();
@@ -132,10 +134,9 @@ impl<'s> Builder<'s> {
                 part.add(&self.decoded, value, rows, (series, id));
             }
         }
-        let added = part.rows.len() - before;
-        self.counts.samples += added as u64;
+        self.counts.samples += (part.rows.len() - before.0) as u64;
         self.counts.profiles += (splits.len() * header.types.len()) as u64;
-        self.held += added * size_of::<Row>() + splits.len() * header.types.len() * size_of::<ProfileRow>();
+        self.held += part.memory() - before.1;
         if self.held > self.budget { self.write_run() } else { Ok(()) }
     }
 
@@ -156,7 +157,7 @@ impl<'s> Builder<'s> {
             self.write_run()?;
         }
         let runs = self.runs.into_iter().map(Block::open).collect::<Result<Vec<_>, _>>()?;
-        merge_all(folder, &self.id, runs, self.scratch)
+        merge_all(folder, &self.id, runs, self.scratch, &mut |_| ())
     }
 }
 
@@ -168,6 +169,12 @@ fn write_parts(folder: &dyn Folder, id: &str, parts: &BTreeMap<String, Part>) ->
 type Splits = Vec<(Labels, Vec<(u32, u32)>)>;
 
 impl Part {
+    /// About how many bytes it takes. Series are few and short beside what they hold.
+    fn memory(&self) -> usize {
+        let rows = size_of_val(&*self.rows) + size_of_val(&*self.profiles);
+        rows + self.dictionary.memory() + self.requests.memory()
+    }
+
     /// Groups the rows by the text labels that the series does not have already.
     fn split(&mut self, decoded: &Decoded, labels: &Labels, counts: &mut Counts) -> Splits {
         let mut places: HashMap<u32, (usize, u32, u64)> = HashMap::new();

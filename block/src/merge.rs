@@ -25,27 +25,46 @@ pub const FAN_IN: usize = 32;
 /// Sample rows held of each input.
 const AHEAD: usize = 8 * 1024;
 
-/// Merges any number of blocks into an empty folder.
+/// How often each sample is read where so many blocks are merged.
+pub fn rounds(mut blocks: usize) -> u64 {
+    let mut rounds = 1;
+    while blocks > FAN_IN {
+        blocks = blocks.div_ceil(FAN_IN);
+        rounds += 1;
+    }
+    rounds
+}
+
+/// Merges any number of blocks into an empty folder, and reports to `progress` how many samples were read.
 pub fn merge_all(
     folder: &dyn Folder,
     id: &str,
     mut blocks: Vec<Block>,
     scratch: &mut Scratch<'_>,
+    progress: &mut dyn FnMut(u64),
 ) -> Result<Meta, BlockError> {
     while blocks.len() > FAN_IN {
         let mut merged = Vec::new();
         for round in blocks.chunks(FAN_IN) {
             let between: Arc<dyn Folder> = scratch().map_err(BlockError::io("a run"))?;
-            merge(between.as_ref(), id, round)?;
+            merge_round((between.as_ref(), id), round, progress)?;
             merged.push(Block::open(between)?);
         }
         blocks = merged;
     }
-    merge(folder, id, &blocks)
+    merge_round((folder, id), &blocks, progress)
 }
 
 /// Merges blocks into an empty folder. Profiles of equal id are kept once (E20).
 pub fn merge(folder: &dyn Folder, id: &str, blocks: &[Block]) -> Result<Meta, BlockError> {
+    merge_round((folder, id), blocks, &mut |_| ())
+}
+
+fn merge_round(
+    (folder, id): (&dyn Folder, &str),
+    blocks: &[Block],
+    progress: &mut dyn FnMut(u64),
+) -> Result<Meta, BlockError> {
     let tenants: BTreeSet<&str> =
         blocks.iter().flat_map(|block| &block.meta().tenants).map(|part| part.tenant.as_str()).collect();
     let mut columns = RequestColumns::default();
@@ -55,12 +74,17 @@ pub fn merge(folder: &dyn Folder, id: &str, blocks: &[Block]) -> Result<Meta, Bl
     let mut writer = Writer::create(folder, id, columns)?;
     for tenant in tenants {
         let parts: Vec<Part<'_>> = blocks.iter().filter_map(|block| block.part(tenant).ok()).collect();
-        merge_tenant(&mut writer, tenant, &parts)?;
+        merge_tenant(&mut writer, tenant, &parts, progress)?;
     }
     writer.finish()
 }
 
-fn merge_tenant(writer: &mut Writer<'_>, tenant: &str, parts: &[Part<'_>]) -> Result<(), BlockError> {
+fn merge_tenant(
+    writer: &mut Writer<'_>,
+    tenant: &str,
+    parts: &[Part<'_>],
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), BlockError> {
     let mut dictionary = Dictionary::default();
     let mut series_ids: BTreeMap<Series, u32> = BTreeMap::new();
     let mut of_parts = Vec::with_capacity(parts.len());
@@ -101,6 +125,7 @@ fn merge_tenant(writer: &mut Writer<'_>, tenant: &str, parts: &[Part<'_>]) -> Re
     while let Some(Reverse((order, at))) = next.pop() {
         let input = &mut inputs[at];
         let profile = input.take(&mut rows, &mut requests)?;
+        progress(rows.len() as u64);
         if last != Some(order) {
             out.profile(profile, &mut rows, requests.all())?;
             last = Some(order);

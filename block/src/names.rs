@@ -22,19 +22,26 @@ impl Part<'_> {
     pub fn services_calling(&self, function_name: &str) -> Result<Vec<String>, BlockError> {
         let functions = self.block.table(FUNCTIONS)?;
         let names = functions.run::<ByteArrayType>(self.groups(FUNCTIONS), 1)?;
-        let index = self.block.table(INDEX)?;
-        let of = index.run::<Int32Type>(self.groups(INDEX), 0)?;
-        let services = index.run::<ByteArrayType>(self.groups(INDEX), 1)?;
         let mut found = Vec::new();
-        for (function, service) in of.into_iter().zip(&services) {
-            let function = within(INDEX, function, self.meta.functions)?;
+        for (function, service) in self.index()? {
             if names.get(function as usize).is_some_and(|name| name.data() == function_name.as_bytes()) {
-                found.push(text(INDEX, service)?.to_owned());
+                found.push(service);
             }
         }
         found.sort_unstable();
         found.dedup();
         Ok(found)
+    }
+
+    /// Places of functions, and the services that call them.
+    pub(crate) fn index(&self) -> Result<Vec<(u32, String)>, BlockError> {
+        let index = self.block.table(INDEX)?;
+        let functions = index.run::<Int32Type>(self.groups(INDEX), 0)?;
+        let services = index.run::<ByteArrayType>(self.groups(INDEX), 1)?;
+        let pair = |(function, service)| {
+            Ok((within(INDEX, function, self.meta.functions)?, text(INDEX, service)?.to_owned()))
+        };
+        functions.into_iter().zip(&services).map(pair).collect()
     }
 
     /// Parent and location of every node, as places in the part. A parent chain always ends at a root.

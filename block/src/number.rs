@@ -7,6 +7,8 @@ use athanor_profile::Dictionary;
 use athanor_profile::stacks::Node;
 use athanor_profile::symbols::NONE;
 
+use crate::index::Nodes;
+
 pub(crate) struct Numbering {
     /// From a stack of the dictionary to its node; [`NONE`] for one that is left out.
     pub(crate) rank: Vec<u32>,
@@ -119,9 +121,16 @@ impl Numbering {
         self.function_ends.push(self.location_functions.len());
         number(&mut given.of_location, &mut self.locations, location)
     }
+}
 
-    /// The functions of a node, by number.
-    pub(crate) fn functions_of(&self, node: usize) -> &[u32] {
+impl Nodes for Numbering {
+    fn count(&self) -> usize {
+        self.nodes.len()
+    }
+    fn parent(&self, node: usize) -> u32 {
+        self.nodes[node].parent
+    }
+    fn functions(&self, node: usize) -> &[u32] {
         let location = self.nodes[node].location as usize;
         let Some(&end) = self.function_ends.get(location) else { return &[] };
         let start = if location == 0 { 0 } else { self.function_ends[location - 1] };

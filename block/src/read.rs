@@ -234,56 +234,6 @@ impl Part<'_> {
         })
     }
 
-    /// Compares the tables with each other.
-    fn verify(&self) -> Result<(), BlockError> {
-        self.names()?;
-        self.series()?;
-        let profiles = self.profiles()?;
-        let mut totals = vec![0i64; self.meta.stacks as usize];
-        let mut of_profiles = self.profile_totals()?;
-        let table = self.block.table(SAMPLES)?;
-        let groups = self.groups(SAMPLES);
-        let mut expected = (self.meta.profiles.0..)
-            .zip(&profiles)
-            .flat_map(|(id, row)| std::iter::repeat_n(id, row.samples as usize));
-        for group in groups.range() {
-            let ids = table.column::<Int32Type>(group, 0)?;
-            for &id in &ids {
-                if expected.next() != u32::try_from(id).ok() {
-                    return Err(BlockError::corrupt(
-                        SAMPLES,
-                        "its profiles are not those of profiles.parquet",
-                    ));
-                }
-            }
-            let (stacks, values) =
-                (table.column::<Int32Type>(group, 1)?, table.column::<Int64Type>(group, 2)?);
-            for ((stack, value), id) in stacks.into_iter().zip(values).zip(ids) {
-                let of_profile = &mut of_profiles[within(SAMPLES, id, self.meta.profiles)? as usize];
-                *of_profile = of_profile.wrapping_sub(value);
-                let stack = within(SAMPLES, stack, Run(self.meta.nodes.0, self.meta.stacks))?;
-                totals[stack as usize] = totals[stack as usize].wrapping_add(value);
-            }
-        }
-        if expected.next().is_some() {
-            return Err(BlockError::corrupt(SAMPLES, "it has too few rows"));
-        }
-        if let Some(profile) = of_profiles.iter().position(|&rest| rest != 0) {
-            let why = format!("the total of profile {profile} is not its samples'");
-            return Err(BlockError::corrupt(PROFILES, why));
-        }
-        let rollup = self.rollup()?;
-        for (&stack, &value) in rollup.stack.iter().zip(&rollup.value) {
-            totals[stack as usize] = totals[stack as usize].wrapping_sub(value);
-        }
-        match totals.iter().position(|&rest| rest != 0) {
-            Some(stack) => {
-                Err(BlockError::corrupt(ROLLUP, format!("the total of stack {stack} is not its samples'")))
-            }
-            None => Ok(()),
-        }
-    }
-
     /// Rows of `samples.parquet`, counted within the part, of the profiles that `wanted` picks.
     pub fn rows_of(profiles: &[ProfileRow], mut wanted: impl FnMut(&ProfileRow) -> bool) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();

@@ -4,8 +4,6 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use athanor_chassis::compute::Compute;
-use athanor_profile::Dictionary;
-use athanor_profile::hash::Hash;
 use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::source::{EachRows, ReadNames, Source, SourceError};
 use athanor_profile::tree::Tree;
@@ -58,7 +56,7 @@ impl PartSource {
         let series = series.known().map_or(0, |all| all.iter().map(of_series).sum());
         let profiles = profiles.known().map_or(0, |all| size_of_val(&**all));
         let totals = profile_totals.known().map_or(0, |all| size_of_val(&**all));
-        let names = names.known().map_or(0, |names| bytes_of(&names.dictionary) + names.stacks.len() * 4);
+        let names = names.known().map_or(0, |names| names.dictionary.memory() + names.stacks.len() * 4);
         series + profiles + totals + names + frames.known().map_or(0, Frames::bytes)
     }
 
@@ -151,20 +149,6 @@ fn ranges(profiles: &[ProfileRow], picked: &[u32]) -> Result<Vec<Range<u64>>, So
         place += 1;
         picked.next_if(|&&wanted| wanted == place - 1).is_some()
     }))
-}
-
-/// About how much memory a dictionary takes: its entries, their hashes, and a map from hashes to ids.
-fn bytes_of(Dictionary { symbols, stacks, .. }: &Dictionary) -> usize {
-    const INDEXED: usize = 2 * size_of::<Hash>() + 16;
-    let strings = &symbols.strings;
-    strings.bytes()
-        + strings.len() * (size_of::<usize>() + INDEXED)
-        + size_of_val(symbols.functions())
-        + size_of_val(symbols.mappings())
-        + size_of_val(symbols.locations())
-        + (symbols.functions().len() + symbols.mappings().len() + symbols.locations().len()) * INDEXED
-        + stacks.nodes().len() * 3 * size_of::<u64>()
-        + stacks.len() * (size_of::<u32>() + INDEXED)
 }
 
 /// Made when first asked for. What failed is tried again.

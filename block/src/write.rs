@@ -14,6 +14,7 @@ use parquet::data_type::{ByteArray, FixedLenByteArray};
 use crate::columns::{Column, GROUP_ROWS, Table, place};
 use crate::error::BlockError;
 use crate::folder::{Folder, Summed};
+use crate::index;
 use crate::meta::{
     FILES, FORMAT, FUNCTIONS, INDEX, LOCATIONS, MAPPINGS, META, Meta, PROFILES, ROLLUP, Run, SAMPLES, SERIES,
     STACKS, TenantMeta,
@@ -357,28 +358,7 @@ impl TenantWriter<'_, '_> {
 
     /// Which services call which functions: from the stacks that each service has.
     fn write_index(&mut self, services: &BTreeMap<String, Vec<bool>>) -> Result<(), BlockError> {
-        let mut pairs: Vec<(u32, &str)> = Vec::new();
-        let mut seen = vec![NONE; self.numbering.nodes.len()];
-        for (at, (service, stacks)) in (0u32..).zip(services) {
-            let mut called = vec![false; self.numbering.functions.len()];
-            for stack in stacks.iter().enumerate().filter_map(|(stack, &has)| has.then_some(stack)) {
-                let mut node = stack;
-                // A node that this service has been at before has had its callers visited.
-                while seen[node] != at {
-                    seen[node] = at;
-                    for &function in self.numbering.functions_of(node) {
-                        called[function as usize] = true;
-                    }
-                    match self.numbering.nodes[node].parent {
-                        NONE => break,
-                        parent => node = parent as usize,
-                    }
-                }
-            }
-            let called = (0u32..).zip(called).filter_map(|(function, called)| called.then_some(function));
-            pairs.extend(called.map(|function| (function, service.as_str())));
-        }
-        pairs.sort_unstable();
+        let pairs = index::pairs(&self.numbering, self.numbering.functions.len(), services);
         if pairs.is_empty() {
             return Ok(());
         }

@@ -4,37 +4,29 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+#[path = "oracle/naive.rs"]
+mod naive;
+
 use athanor_block::{
-    Block, BlockError, Builder, FILES, Folder, META, MemoryFolder, PAGE, Part, merge, merge_all,
+    Block, BlockError, Builder, FILES, Folder, META, MemoryFolder, PAGE, Part, PartSource, ProfileRow, merge,
+    merge_all, rounds,
 };
 use athanor_chassis::compute::Compute;
+use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::pprof::{Limits, encode};
-use athanor_profile::{Dictionary, Labels, Profile, generate};
+use athanor_profile::table::Table;
+use athanor_profile::tree::Tree;
+use athanor_profile::{Labels, Profile, Source, ValueType, generate};
 use proptest::prelude::*;
 
 type Model = BTreeMap<(String, String), BTreeMap<Vec<String>, i64>>;
-
-/// Frames of a stack, root first, by name.
-fn frames(dictionary: &Dictionary, stack: u32) -> Vec<String> {
-    let symbols = &dictionary.symbols;
-    let mut names = Vec::new();
-    for location in dictionary.stacks.locations(stack) {
-        let lines = symbols.lines(location);
-        names.extend(lines.iter().map(|line| symbols.function_name(line.function).to_owned()));
-        if lines.is_empty() {
-            names.push(symbols.address_name(location));
-        }
-    }
-    names.reverse();
-    names
-}
 
 fn count(model: &mut Model, tenant: &str, profile: &Profile) {
     for (stack, _, values) in profile.samples.rows(profile.header.types.len()) {
         for (value, value_type) in values.iter().zip(&profile.header.types) {
             if *value != 0 {
                 let totals = model.entry((tenant.into(), value_type.kind.clone())).or_default();
-                let total = totals.entry(frames(&profile.dictionary, stack)).or_default();
+                let total = totals.entry(profile.dictionary.frames(stack)).or_default();
                 *total = total.wrapping_add(*value);
             }
         }
@@ -54,7 +46,7 @@ fn read(block: &Block) -> Model {
             assert_eq!(totals, part.whole_totals(|at| at == place).unwrap());
             let sums = model.entry((part.meta.tenant.clone(), of.value_type.kind.clone())).or_default();
             for (stack, total) in totals.into_iter().enumerate().filter(|(_, total)| *total != 0) {
-                let sum = sums.entry(frames(&names.dictionary, names.stacks[stack])).or_default();
+                let sum = sums.entry(names.dictionary.frames(names.stacks[stack])).or_default();
                 *sum = sum.wrapping_add(total);
             }
         }
@@ -101,35 +93,108 @@ fn inputs(seeds: &[u64]) -> Vec<(usize, Profile)> {
     seeds.iter().enumerate().map(profile).collect()
 }
 
+/// Merges blocks in some tree of merges: `picks` says which two or three come next, and whether one comes again.
+fn merged(mut blocks: Vec<Block>, picks: &[prop::sample::Index]) -> Block {
+    let mut picks = picks.iter().cycle();
+    let mut pick = |length: usize| picks.next().unwrap().index(length);
+    while blocks.len() > 1 {
+        let mut round = Vec::new();
+        for _ in 0..2 + pick(2) {
+            if !blocks.is_empty() {
+                round.push(blocks.swap_remove(pick(blocks.len())));
+            }
+        }
+        // Equal ids count once, wherever they come again.
+        match pick(3) {
+            0 => round.push(round[0].clone()),
+            1 => blocks.push(round[0].clone()),
+            _ => {}
+        }
+        let folder = MemoryFolder::default();
+        merge(&folder, "merged", &round).unwrap();
+        blocks.push(open(&folder));
+    }
+    blocks.remove(0)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn any_partition_merged_in_any_order_equals_the_model(
         seeds in prop::collection::vec(0u64..500, 1..12),
-        cuts in prop::collection::vec(0usize..4, 12),
-        order in any::<prop::sample::Index>(),
-        budget in prop::sample::select(vec![0usize, 2_000, 1 << 30]),
+        groups in prop::collection::vec(0usize..6, 12),
+        order in Just((0..12).collect::<Vec<usize>>()).prop_shuffle(),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 24),
+        budget in prop::sample::select(vec![0usize, 20_000, 1 << 30]),
     ) {
         let inputs = inputs(&seeds);
         let mut model = Model::new();
         inputs.iter().for_each(|(number, profile)| count(&mut model, tenant(*number), profile));
         let model = clean(model);
-        let mut groups: Vec<Vec<(usize, Profile)>> = vec![Vec::new(); 4];
-        for (input, group) in inputs.into_iter().zip(cuts) {
-            groups[group].push(input);
+        let mut parts: Vec<Vec<(usize, Profile)>> = vec![Vec::new(); 6];
+        for place in order.into_iter().filter(|&place| place < inputs.len()) {
+            parts[groups[place]].push(inputs[place].clone());
         }
-        let mut blocks: Vec<Block> = groups.iter().map(|group| open(&build(group, budget))).collect();
-        let turn = order.index(blocks.len());
-        blocks.rotate_left(turn);
-        let left = MemoryFolder::default();
-        merge(&left, "left", &blocks[..2]).unwrap();
-        let whole = MemoryFolder::default();
-        // The first block is given twice: equal ids count once.
-        merge(&whole, "whole", &[blocks[2].clone(), open(&left), blocks[3].clone(), blocks[0].clone()]).unwrap();
-        let whole = open(&whole);
+        let blocks = parts.iter().map(|part| open(&build(part, budget))).collect();
+        let whole = merged(blocks, &picks);
         whole.verify(|_| {}).unwrap();
-        prop_assert_eq!(read(&whole), model);
+        prop_assert_eq!(read(&whole), model.clone());
+        for ((tenant, kind), totals) in &model {
+            let tree = tree(&whole, tenant, kind);
+            let sum = totals.values().fold(0i64, |sum, &total| sum.wrapping_add(total));
+            prop_assert_eq!(tree.total(), sum, "{} of {}", kind, tenant);
+            prop_assert_eq!(table(&tree), naive::table(totals), "{} of {}", kind, tenant);
+            let graph = Flamegraph::of(&tree);
+            prop_assert_eq!(graph.total, sum, "{} of {}", kind, tenant);
+            prop_assert_eq!(naive::bars_of(&graph), naive::bars(totals), "{} of {}", kind, tenant);
+        }
     }
+}
+
+/// The tree of one tenant and kind of value, as queries make it.
+fn tree(block: &Block, tenant: &str, kind: &str) -> Tree {
+    let part = PartSource::new(Arc::new(block.clone()), tenant, Compute::inline()).unwrap();
+    let (series, profiles) = (part.series().unwrap(), part.profiles().unwrap());
+    let of_kind = |row: &ProfileRow| series[row.series as usize].value_type.kind == kind;
+    let picked: Vec<u32> =
+        (0..).zip(profiles.iter()).filter(|(_, row)| of_kind(row)).map(|(at, _)| at).collect();
+    part.tree(&part.totals(&picked).unwrap()).unwrap()
+}
+
+/// Flat and cumulative value by function. One whose stacks cancel out may be there or not.
+fn table(tree: &Tree) -> BTreeMap<String, (i64, i64)> {
+    let rows = Table::of_tree(tree).rows.into_iter().map(|row| (row.name, (row.flat, row.cum)));
+    rows.filter(|(_, weights)| *weights != (0, 0)).collect()
+}
+
+/// Names count as rows do: a file of one sample may bring a megabyte of them.
+#[test]
+fn the_names_that_are_held_count_in_the_budget() {
+    let inputs: Vec<(usize, Profile)> = (0..40)
+        .map(|number| {
+            let mut profile = Profile::default();
+            profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+            let names: Vec<String> =
+                (0..100).map(|at| format!("{number}-{at}-{}", "x".repeat(1000))).collect();
+            let stack = profile.dictionary.named_stack(names.iter().map(String::as_str));
+            profile.samples.push(stack, 0, &[1]);
+            (0, profile)
+        })
+        .collect();
+    let mut runs = Vec::new();
+    let mut scratch = || {
+        runs.push(MemoryFolder::default());
+        Ok(Arc::new(runs[runs.len() - 1].clone()) as Arc<dyn Folder>)
+    };
+    let mut builder = Builder::new("names", Limits::default(), 1 << 20, &mut scratch);
+    for (number, profile) in &inputs {
+        builder.add_pprof(tenant(*number), &labels(*number), &encode(profile)).unwrap();
+    }
+    let folder = MemoryFolder::default();
+    builder.finish(&folder).unwrap();
+    // Four megabytes of names, each in a run of one; the rest is what they are found by.
+    assert!((4..=6).contains(&runs.len()), "{} runs", runs.len());
+    assert_eq!(read(&open(&folder)), read(&open(&build(&inputs, 1 << 30))));
 }
 
 #[test]
@@ -151,7 +216,10 @@ fn more_blocks_than_the_fan_in_merge_in_rounds() {
     let blocks = inputs.chunks(1).map(|one| open(&build(one, 1 << 30))).collect();
     let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
     let folder = MemoryFolder::default();
-    merge_all(&folder, "all", blocks, &mut scratch).unwrap();
+    let mut read_so_far = 0;
+    merge_all(&folder, "all", blocks, &mut scratch, &mut |samples| read_so_far += samples).unwrap();
+    assert_eq!((rounds(70), rounds(32), rounds(0)), (2, 1, 1));
+    assert_eq!(read_so_far, 2 * open(&folder).meta().samples());
     assert_eq!(read(&open(&folder)), read(&open(&build(&inputs, 1 << 30))));
 }
 
@@ -243,7 +311,7 @@ fn the_index_names_the_services_that_call_a_function() {
     for (number, profile) in &inputs {
         for (stack, _, values) in profile.samples.rows(profile.header.types.len()) {
             for name in
-                frames(&profile.dictionary, stack).into_iter().filter(|_| values.iter().any(|&v| v != 0))
+                profile.dictionary.frames(stack).into_iter().filter(|_| values.iter().any(|&v| v != 0))
             {
                 let services = expected.entry((tenant(*number).into(), name)).or_default();
                 services.push(labels(*number).get("service_name").unwrap().to_owned());

@@ -138,6 +138,10 @@ pub fn sample_label_hash(key: Hash, text: Hash, number: i64, unit: Hash) -> Hash
 }
 
 impl LabelSets {
+    /// About how many bytes it takes.
+    pub(crate) fn memory(&self) -> usize {
+        size_of_val(&*self.labels) + self.ends.len() * (size_of::<usize>() + hash::INDEXED)
+    }
     /// The id of a set, in any order, added if new.
     pub fn intern(&mut self, strings: &Strings, labels: &[SampleLabel]) -> u32 {
         let hash = labels.iter().fold(0u128, |sum, label| {

@@ -110,6 +110,10 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
+    /// About how many bytes it takes. Cheap: it may be asked after every profile.
+    pub fn memory(&self) -> usize {
+        self.symbols.memory() + self.stacks.memory() + self.label_sets.memory()
+    }
     /// Copies one stack from another dictionary.
     pub fn adopt_stack(&mut self, from: &Dictionary, stack: u32) -> u32 {
         let hash = from.stacks.hash(stack);
@@ -138,6 +142,19 @@ impl Dictionary {
             })
             .collect();
         self.label_sets.intern(&self.symbols.strings, &labels)
+    }
+    /// What the frames of a stack are called, root first.
+    pub fn frames(&self, stack: u32) -> Vec<String> {
+        let mut names = Vec::new();
+        for location in self.stacks.locations(stack) {
+            let lines = self.symbols.lines(location);
+            names.extend(lines.iter().map(|line| self.symbols.function_name(line.function).to_owned()));
+            if lines.is_empty() {
+                names.push(self.symbols.address_name(location));
+            }
+        }
+        names.reverse();
+        names
     }
     /// Interns a stack of plain function names, root first.
     pub fn named_stack<'a>(&mut self, root_first: impl Iterator<Item = &'a str>) -> u32 {

@@ -26,6 +26,12 @@ pub struct Stacks {
 }
 
 impl Stacks {
+    /// About how many bytes it takes.
+    pub(crate) fn memory(&self) -> usize {
+        // A node is also the value of a map, under its caller and location.
+        let nodes = self.nodes.len() * (size_of::<Node>() + 2 * size_of::<u64>());
+        nodes + self.leaves.len() * (size_of::<u32>() + hash::INDEXED)
+    }
     /// The hash of a stack whose locations have these hashes, leaf first.
     pub fn hash_of(locations: &[Hash]) -> Hash {
         hash::list(locations)

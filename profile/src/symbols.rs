@@ -139,6 +139,9 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
+    fn memory(&self) -> usize {
+        size_of_val(&*self.entries) + self.entries.len() * hash::INDEXED
+    }
     fn intern(&mut self, hash: Hash, entry: impl FnOnce() -> T) -> u32 {
         *self.ids.entry(hash).or_insert_with(|| {
             self.entries.push(entry());
@@ -221,6 +224,12 @@ impl LocationHasher {
 }
 
 impl Symbols {
+    /// About how many bytes it takes.
+    pub(crate) fn memory(&self) -> usize {
+        let strings = self.strings.bytes() + self.strings.len() * (size_of::<usize>() + hash::INDEXED);
+        let tables = self.functions.memory() + self.mappings.memory() + self.locations.memory();
+        strings + tables + size_of_val(&*self.lines)
+    }
     /// The id of a function, added if new.
     pub fn function(&mut self, function: Function) -> u32 {
         let hash = function_hash(

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use athanor_block::{Block, BlockError, Folder, LocalFolder, Meta, merge_all};
+use athanor_block::{Block, BlockError, Folder, LocalFolder, Meta, merge_all, rounds};
 use athanor_chassis::code::Coded;
 use athanor_chassis::{Code, Random, Status};
 use serde_json::{Value, json};
@@ -145,7 +145,10 @@ fn merge(folders: &Folders, out: &Path, output: &Output) -> Result<(), Status> {
         folders.folders.iter().map(|path| input::block(path)).collect::<Result<_, _>>()?;
     let making = Making::start(out)?;
     let mut scratch = making.scratch();
-    let merged = merge_all(&making.folder()?, &new_id(), blocks, &mut scratch);
+    let samples: u64 = blocks.iter().map(|block| block.meta().samples()).sum();
+    let bar = progress::samples(samples * rounds(blocks.len()), "merging");
+    let merged = merge_all(&making.folder()?, &new_id(), blocks, &mut scratch, &mut |read| bar.inc(read));
+    bar.finish_and_clear();
     let meta = merged.map_err(|error| blame(&folders.folders, &error))?;
     making.finish()?;
     made(out, &meta, json!(folders.folders.len()), output)

@@ -4,12 +4,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// Files fewer than these are done before one could look.
 const MANY_FILES: u64 = 64;
-/// As few bytes as these, too.
+/// As few samples as these, too.
+const MANY_SAMPLES: u64 = 8 << 20;
+/// And as few bytes.
 const MANY_BYTES: u64 = 64 << 20;
 
 /// A bar that counts files.
 pub fn files(count: usize, doing: &'static str) -> ProgressBar {
     bar(count as u64, MANY_FILES, doing, "{msg} {wide_bar} {pos}/{len} files, {eta} left")
+}
+
+/// A bar that counts samples.
+pub fn samples(count: u64, doing: &'static str) -> ProgressBar {
+    bar(count, MANY_SAMPLES, doing, "{msg} {wide_bar} {human_pos}/{human_len} samples, {eta} left")
 }
 
 /// A bar that counts bytes.

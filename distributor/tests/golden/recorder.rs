@@ -123,7 +123,7 @@ fn records(upload: &Upload, dictionary: &Dictionary, decoded: &Decoded) -> Resul
         let labels = promote(&upload.labels, texts, &limits).map_err(invalid)?;
         for (place, &value) in values.iter().enumerate() {
             let stacks = split.entry((labels.clone(), place)).or_default();
-            *stacks.entry(path(dictionary, stack)).or_default() += value;
+            *stacks.entry(dictionary.frames(stack)).or_default() += value;
         }
     }
     let period = header.period_type.clone().unwrap_or_default();
@@ -134,18 +134,4 @@ fn records(upload: &Upload, dictionary: &Dictionary, decoded: &Decoded) -> Resul
         Record { profile_type, labels, time_nanos, stacks }
     };
     Ok(split.into_iter().map(record).collect())
-}
-
-fn path(dictionary: &Dictionary, stack: u32) -> Vec<String> {
-    let symbols = &dictionary.symbols;
-    let mut names = Vec::new();
-    for location in dictionary.stacks.locations(stack) {
-        let lines = symbols.lines(location);
-        names.extend(lines.iter().map(|line| symbols.function_name(line.function).to_owned()));
-        if lines.is_empty() {
-            names.push(symbols.address_name(location));
-        }
-    }
-    names.reverse();
-    names
 }

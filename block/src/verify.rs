@@ -1,0 +1,255 @@
+//! Comparing the tables of a part with each other: what was added up must be what the samples add up to.
+
+use std::collections::BTreeMap;
+
+use athanor_profile::series::{ProfileRow, Series};
+use athanor_profile::symbols::NONE;
+use parquet::data_type::{Int32Type, Int64Type};
+
+use crate::error::BlockError;
+use crate::index::{Nodes, pairs};
+use crate::meta::{INDEX, LOCATIONS, PROFILES, ROLLUP, Run, SAMPLES};
+use crate::read::{Part, Rollup, within, within_or_none};
+
+impl Part<'_> {
+    /// Reads everything and compares the sums of profiles, the roll-up and the index with the samples.
+    pub(crate) fn verify(&self) -> Result<(), BlockError> {
+        self.names()?;
+        self.compare(&self.rollup()?, &self.index()?)
+    }
+
+    fn compare(&self, rollup: &Rollup, index: &[(u32, String)]) -> Result<(), BlockError> {
+        let (series, profiles) = (self.series()?, self.profiles()?);
+        if !profiles.is_sorted_by_key(ProfileRow::order) {
+            return Err(BlockError::corrupt(PROFILES, "its rows are not by series, time and id"));
+        }
+        let stacks = vec![(0, 0); self.meta.stacks as usize];
+        let mut sums = Sums { rollup, series: &series, next: 0, at: 0, stacks, services: BTreeMap::new() };
+        let mut of_profiles = self.profile_totals()?;
+        self.each_sample(&profiles, |profile, stack, value| {
+            let of_profile = &mut of_profiles[profile];
+            *of_profile = of_profile.wrapping_sub(value);
+            sums.add(profiles[profile].series, stack, value)
+        })?;
+        if let Some(profile) = of_profiles.iter().position(|&rest| rest != 0) {
+            let why = format!("the total of profile {profile} is not its samples'");
+            return Err(BlockError::corrupt(PROFILES, why));
+        }
+        let services = sums.finish()?;
+        let tree = StackTree::read(self)?;
+        let expected = pairs(&tree, self.meta.functions.1 as usize, &services);
+        if !expected.iter().copied().eq(index.iter().map(|(function, service)| (*function, service.as_str())))
+        {
+            let why = "its functions and services are not those of the samples' stacks";
+            return Err(BlockError::corrupt(INDEX, why));
+        }
+        Ok(())
+    }
+
+    /// Visits the samples: places of profile and stack, and the value.
+    fn each_sample(
+        &self,
+        profiles: &[ProfileRow],
+        mut visit: impl FnMut(usize, usize, i64) -> Result<(), BlockError>,
+    ) -> Result<(), BlockError> {
+        let table = self.samples()?;
+        let mut expected = (self.meta.profiles.0..)
+            .zip(profiles)
+            .flat_map(|(id, row)| std::iter::repeat_n(id, row.samples as usize));
+        let first = self.meta.profiles.0;
+        for group in self.groups(SAMPLES).range() {
+            let ids = table.column::<Int32Type>(group, 0)?;
+            let (stacks, values) =
+                (table.column::<Int32Type>(group, 1)?, table.column::<Int64Type>(group, 2)?);
+            for ((id, stack), value) in ids.into_iter().zip(stacks).zip(values) {
+                let expected = expected.next().filter(|&expected| u32::try_from(id) == Ok(expected));
+                let Some(id) = expected else {
+                    let why = "its profiles are not those of profiles.parquet";
+                    return Err(BlockError::corrupt(SAMPLES, why));
+                };
+                let stack = within(SAMPLES, stack, Run(self.meta.nodes.0, self.meta.stacks))?;
+                visit((id - first) as usize, stack as usize, value)?;
+            }
+        }
+        match expected.next() {
+            Some(_) => Err(BlockError::corrupt(SAMPLES, "it has too few rows")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Sums by series and stack. Samples come by series, so one series is added up at a time.
+struct Sums<'r> {
+    rollup: &'r Rollup,
+    series: &'r [Series],
+    /// The next row of the roll-up.
+    next: usize,
+    /// The series at hand.
+    at: u32,
+    /// Value and count of each of its stacks.
+    stacks: Vec<(i64, u32)>,
+    /// The stacks that each service has.
+    services: BTreeMap<String, Vec<bool>>,
+}
+
+impl Sums<'_> {
+    fn add(&mut self, series: u32, stack: usize, value: i64) -> Result<(), BlockError> {
+        if series != self.at {
+            self.end_series()?;
+            self.at = series;
+        }
+        let sum = &mut self.stacks[stack];
+        *sum = (sum.0.wrapping_add(value), sum.1.saturating_add(1));
+        Ok(())
+    }
+
+    /// Compares the roll-up's rows of the series at hand.
+    fn end_series(&mut self) -> Result<(), BlockError> {
+        let Sums { rollup, series, next, at, stacks, services } = self;
+        let width = stacks.len();
+        for (stack, sum) in stacks.iter_mut().enumerate().filter(|(_, sum)| sum.1 > 0) {
+            let (value, count) = std::mem::take(sum);
+            let seen = (rollup.series.get(*next), rollup.stack.get(*next));
+            let sums = (rollup.value.get(*next), rollup.samples.get(*next));
+            // A count that has no room in its column is cut there.
+            let count = count.min(i32::MAX as u32);
+            if seen != (Some(&*at), Some(&(stack as u32))) || sums != (Some(&value), Some(&count)) {
+                let why =
+                    format!("the sum or the count of series {at} and stack {stack} is not its samples'");
+                return Err(BlockError::corrupt(ROLLUP, why));
+            }
+            let service = series[*at as usize].service();
+            if !services.contains_key(service) {
+                services.insert(service.to_owned(), vec![false; width]);
+            }
+            let of_service = services.get_mut(service).expect("it was just inserted");
+            of_service[stack] = true;
+            *next += 1;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<BTreeMap<String, Vec<bool>>, BlockError> {
+        self.end_series()?;
+        match self.rollup.series.len() - self.next {
+            0 => Ok(self.services),
+            more => {
+                let why = format!("it has {more} rows more than the samples have series and stacks");
+                Err(BlockError::corrupt(ROLLUP, why))
+            }
+        }
+    }
+}
+
+/// The stacks as they lie in the block.
+struct StackTree {
+    parents: Vec<u32>,
+    locations: Vec<u32>,
+    functions: Vec<u32>,
+    /// Where the functions of each location end.
+    ends: Vec<usize>,
+}
+
+impl StackTree {
+    fn read(part: &Part<'_>) -> Result<Self, BlockError> {
+        let (parents, locations) = part.nodes()?;
+        let table = part.block.table(LOCATIONS)?;
+        let ids = table.run::<Int32Type>(part.groups(LOCATIONS), 0)?;
+        let of_rows = table.run::<Int32Type>(part.groups(LOCATIONS), 5)?;
+        let mut ends = vec![0; part.meta.locations.1 as usize];
+        let mut functions = Vec::with_capacity(of_rows.len());
+        for (id, function) in ids.into_iter().zip(of_rows) {
+            let function = within_or_none(LOCATIONS, function, part.meta.functions)?;
+            functions.extend((function != NONE).then_some(function));
+            ends[within(LOCATIONS, id, part.meta.locations)? as usize] = functions.len();
+        }
+        Ok(StackTree { parents, locations, functions, ends })
+    }
+}
+
+impl Nodes for StackTree {
+    fn count(&self) -> usize {
+        self.parents.len()
+    }
+    fn parent(&self, node: usize) -> u32 {
+        self.parents[node]
+    }
+    fn functions(&self, node: usize) -> &[u32] {
+        let location = self.locations[node] as usize;
+        let Some(&end) = self.ends.get(location) else { return &[] };
+        let start = if location == 0 { 0 } else { self.ends[location - 1] };
+        &self.functions[start..end]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use athanor_profile::pprof::{Limits, encode};
+    use athanor_profile::{Labels, Profile, ValueType};
+
+    use super::*;
+    use crate::{Block, Builder, Folder, MemoryFolder};
+
+    /// Two services with the same stacks.
+    fn block() -> Block {
+        let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
+        let mut builder = Builder::new("verified", Limits::default(), 1 << 20, &mut scratch);
+        for (service, value) in [("shop", 3), ("till", 4)] {
+            let mut profile = Profile::default();
+            profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+            for stack in [&["main", "pay"][..], &["main"]] {
+                let stack = profile.dictionary.named_stack(stack.iter().copied());
+                profile.samples.push(stack, 0, &[value]);
+            }
+            let labels = Labels::new([("service_name".into(), service.into())]);
+            builder.add_pprof("acme", &labels, &encode(&profile)).unwrap();
+        }
+        let folder = MemoryFolder::default();
+        builder.finish(&folder).unwrap();
+        Block::open(Arc::new(folder)).unwrap()
+    }
+
+    #[test]
+    fn what_was_added_up_is_compared_by_series_stack_and_count() {
+        let block = block();
+        let part = block.part("acme").unwrap();
+        let (rollup, index) = (part.rollup().unwrap(), part.index().unwrap());
+        part.compare(&rollup, &index).unwrap();
+        assert_eq!((rollup.value.as_slice(), index.len()), (&[3, 3, 4, 4][..], 4));
+        let refused = |change: fn(&mut Rollup)| {
+            let mut changed = rollup.clone();
+            change(&mut changed);
+            part.compare(&changed, &index).unwrap_err().to_string()
+        };
+        // The sum of each stack stays.
+        let moved = refused(|rollup| (rollup.value[0], rollup.value[2]) = (4, 3));
+        assert!(moved.starts_with("rollup.parquet"), "{moved}");
+        assert!(moved.contains("the sum or the count of series 0 and stack 0"), "{moved}");
+        let miscounted = refused(|rollup| rollup.samples[3] = 2);
+        assert!(miscounted.contains("series 1 and stack 1"), "{miscounted}");
+        let short = refused(|rollup| rollup.series.truncate(3));
+        assert!(short.contains("series 1 and stack 1"), "{short}");
+        let long = refused(|rollup| {
+            rollup.series.push(1);
+            rollup.stack.push(1);
+            rollup.value.push(0);
+            rollup.samples.push(0);
+        });
+        assert!(long.contains("1 rows more"), "{long}");
+    }
+
+    #[test]
+    fn the_index_is_compared_row_by_row() {
+        let block = block();
+        let part = block.part("acme").unwrap();
+        let (rollup, index) = (part.rollup().unwrap(), part.index().unwrap());
+        let mut renamed = index.clone();
+        renamed[0].1 = "cart".into();
+        for wrong in [&index[1..], &renamed, &[]] {
+            let error = part.compare(&rollup, wrong).unwrap_err().to_string();
+            assert!(error.starts_with("index.parquet"), "{error}");
+        }
+    }
+}
