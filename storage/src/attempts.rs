@@ -5,8 +5,9 @@ use std::time::Duration;
 use athanor_chassis::{Clock, Code, Random};
 use futures::future::BoxFuture;
 use object_store::Error;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::config::Patience;
+use crate::config::{Config, Patience};
 use crate::error::StoreError;
 
 /// Tries calls with the patience of one store.
@@ -15,6 +16,24 @@ pub(crate) struct Attempts {
     pub(crate) clock: Clock,
     pub(crate) random: Random,
     pub(crate) patience: Patience,
+    pub(crate) room: Room,
+}
+
+/// Room for calls, and for those that wait for it.
+#[derive(Debug)]
+pub(crate) struct Room {
+    max_concurrent: u32,
+    max_waiting: u32,
+    calls: Semaphore,
+    queue: Semaphore,
+}
+
+impl Room {
+    pub(crate) fn of(config: &Config) -> Self {
+        let Config { max_concurrent, max_waiting, .. } = *config;
+        let (calls, queue) = (Semaphore::new(max_concurrent as usize), Semaphore::new(max_waiting as usize));
+        Self { max_concurrent, max_waiting, calls, queue }
+    }
 }
 
 impl Attempts {
@@ -27,6 +46,7 @@ impl Attempts {
     ) -> Result<T, StoreError> {
         let Patience { attempts, attempt_timeout, total_timeout, .. } = self.patience;
         let end = self.clock.monotonic() + total_timeout;
+        let _room = self.enter(op, key).await?;
         let mut attempt = 1;
         loop {
             let left = end.saturating_sub(self.clock.monotonic());
@@ -47,6 +67,24 @@ impl Attempts {
             tracing::debug!(op, key, attempt, error, "bucket call failed, will be tried again");
             self.clock.sleep(wait).await;
             attempt += 1;
+        }
+    }
+
+    /// Waits for room as long as the whole call may take.
+    async fn enter(&self, op: &'static str, key: &str) -> Result<SemaphorePermit<'_>, StoreError> {
+        let Room { max_concurrent, max_waiting, calls, queue } = &self.room;
+        if let Ok(room) = calls.try_acquire() {
+            return Ok(room);
+        }
+        let key = || key.to_owned();
+        let under_way = *max_concurrent;
+        let Ok(_place) = queue.try_acquire() else {
+            return Err(StoreError::Busy { op, key: key(), under_way, waiting: *max_waiting });
+        };
+        let waited = self.patience.total_timeout;
+        match self.clock.within(waited, calls.acquire()).await {
+            Ok(room) => Ok(room.expect("the semaphore is never closed")),
+            Err(_elapsed) => Err(StoreError::NoRoom { op, key: key(), under_way, waited }),
         }
     }
 

@@ -35,6 +35,8 @@ pub struct Config {
     pub prefix: String,
     /// The most calls under way at once. Example: `64`.
     pub max_concurrent: u32,
+    /// The most calls that wait for one of those to end; more are refused. Example: `4096`.
+    pub max_waiting: u32,
     /// How long and how often calls are tried.
     pub patience: Patience,
 }
@@ -88,7 +90,7 @@ pub struct Patience {
     /// How long one attempt may take. Example: `30s`.
     #[serde(with = "duration_text")]
     pub attempt_timeout: Duration,
-    /// How long a call may take with all its attempts. Example: `2m`.
+    /// How long a call may take with all its attempts and the wait before the first. Example: `2m`.
     #[serde(with = "duration_text")]
     pub total_timeout: Duration,
     /// The longest wait after the first failure; it doubles with each. Example: `100ms`.
@@ -116,6 +118,7 @@ impl Default for Config {
             azure: None,
             prefix: String::new(),
             max_concurrent: 64,
+            max_waiting: 4096,
             patience: Patience::default(),
         }
     }

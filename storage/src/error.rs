@@ -1,5 +1,7 @@
 //! What can go wrong with a call to the bucket.
 
+use std::time::Duration;
+
 use athanor_chassis::{Code, Coded};
 
 /// Why a call to the bucket failed.
@@ -53,6 +55,34 @@ pub enum StoreError {
         /// How often it was tried.
         attempts: u32,
     },
+    /// Too many calls wait already.
+    #[error(
+        "cannot {op} {key}: {under_way} calls are under way and {waiting} wait, the limits; raise max_concurrent or max_waiting of the storage"
+    )]
+    Busy {
+        /// What was asked.
+        op: &'static str,
+        /// The key.
+        key: String,
+        /// The limit of calls under way.
+        under_way: u32,
+        /// The limit of calls that wait.
+        waiting: u32,
+    },
+    /// Calls under way left no room in time.
+    #[error(
+        "cannot {op} {key}: not begun within {waited:?}, because {under_way} other calls are under way, the limit; raise max_concurrent of the storage"
+    )]
+    NoRoom {
+        /// What was asked.
+        op: &'static str,
+        /// The key.
+        key: String,
+        /// The limit of calls under way.
+        under_way: u32,
+        /// How long it waited.
+        waited: Duration,
+    },
     /// The configuration names no bucket, more than one, or one that cannot be opened.
     #[error("storage configuration: {reason}")]
     Config {
@@ -68,7 +98,8 @@ impl Coded for StoreError {
             Self::NotFound { .. } => Code::NotFound,
             Self::Refused { code, .. } => *code,
             Self::GaveUp { .. } => Code::Unavailable,
-            Self::Deadline { .. } => Code::Deadline,
+            Self::Busy { .. } => Code::Exhausted,
+            Self::Deadline { .. } | Self::NoRoom { .. } => Code::Deadline,
             Self::Config { .. } => Code::Invalid,
         }
     }

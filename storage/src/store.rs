@@ -10,9 +10,8 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::attempts::Attempts;
+use crate::attempts::{Attempts, Room};
 use crate::config::{Bucket, Config};
 use crate::error::StoreError;
 use crate::path::{Key, Prefix};
@@ -44,8 +43,6 @@ pub struct Entry {
 struct Shared {
     bucket: Bucket,
     attempts: Attempts,
-    /// One permit for each call under way.
-    room: Semaphore,
 }
 
 impl Store {
@@ -60,9 +57,13 @@ impl Store {
     }
 
     fn of(bucket: Bucket, config: &Config, deps: StoreDeps) -> Self {
-        let attempts = Attempts { clock: deps.clock, random: deps.random, patience: config.patience.clone() };
-        let room = Semaphore::new(config.max_concurrent as usize);
-        Self { shared: Arc::new(Shared { bucket, attempts, room }) }
+        let attempts = Attempts {
+            clock: deps.clock,
+            random: deps.random,
+            patience: config.patience.clone(),
+            room: Room::of(config),
+        };
+        Self { shared: Arc::new(Shared { bucket, attempts }) }
     }
 
     /// Writes an object under a name that must be free; otherwise [`StoreError::Exists`].
@@ -70,7 +71,7 @@ impl Store {
     /// Where an earlier attempt may have succeeded without its answer coming through, and the name turns out to be
     /// taken by the same bytes, the object is taken for one's own.
     pub async fn create(&self, key: &Key, bytes: Bytes) -> Result<(), StoreError> {
-        let (_room, path) = self.enter(key).await;
+        let path = path(key);
         let objects = self.objects();
         let (path_of, bytes) = (&path, &bytes);
         let attempt = |attempt: u32| {
@@ -92,7 +93,7 @@ impl Store {
 
     /// Reads a whole object.
     pub async fn get(&self, key: &Key) -> Result<Bytes, StoreError> {
-        let (_room, path) = self.enter(key).await;
+        let path = path(key);
         let (objects, path) = (self.objects(), &path);
         let attempt = |_| Box::pin(async move { objects.get(path).await?.bytes().await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("get", path.as_ref(), attempt).await
@@ -100,7 +101,7 @@ impl Store {
 
     /// Reads part of an object.
     pub async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Bytes, StoreError> {
-        let (_room, path) = self.enter(key).await;
+        let path = path(key);
         let (objects, path, range) = (self.objects(), &path, &range);
         let attempt =
             |_| Box::pin(async move { objects.get_range(path, range.clone()).await }) as BoxFuture<'_, _>;
@@ -109,7 +110,7 @@ impl Store {
 
     /// Reads parts of an object, in the order asked for. Parts that lie near each other are fetched together.
     pub async fn get_ranges(&self, key: &Key, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StoreError> {
-        let (_room, path) = self.enter(key).await;
+        let path = path(key);
         let (objects, path) = (self.objects(), &path);
         let attempt = |_| Box::pin(async move { objects.get_ranges(path, ranges).await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("get ranges of", path.as_ref(), attempt).await
@@ -117,7 +118,7 @@ impl Store {
 
     /// What the bucket says of an object.
     pub async fn head(&self, key: &Key) -> Result<Entry, StoreError> {
-        let (_room, path) = self.enter(key).await;
+        let path = path(key);
         let (objects, path) = (self.objects(), &path);
         let attempt = |_| Box::pin(async move { objects.head(path).await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("head", path.as_ref(), attempt).await.map(Entry::from)
@@ -131,7 +132,6 @@ impl Store {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Entry>, StoreError> {
-        let _room = self.room().await;
         let prefix = below.to_string();
         let (path, after) = (Path::from(prefix.as_str()), Path::from(after.unwrap_or_default()));
         let ordered = self.shared.bucket.ordered;
@@ -153,7 +153,7 @@ impl Store {
 
     /// Removes an object. One that does not exist, or no longer, counts as removed.
     pub async fn delete(&self, key: &Key) -> Result<(), StoreError> {
-        let (_room, path) = self.enter(key).await;
+        let path = path(key);
         let (objects, path) = (self.objects(), &path);
         let attempt = |_| {
             Box::pin(async move {
@@ -169,14 +169,10 @@ impl Store {
     fn objects(&self) -> &Arc<dyn ObjectStore> {
         &self.shared.bucket.objects
     }
+}
 
-    async fn enter(&self, key: &Key) -> (SemaphorePermit<'_>, Path) {
-        (self.room().await, Path::from(key.to_string()))
-    }
-
-    async fn room(&self) -> SemaphorePermit<'_> {
-        self.shared.room.acquire().await.expect("the semaphore is never closed")
-    }
+fn path(key: &Key) -> Path {
+    Path::from(key.to_string())
 }
 
 impl fmt::Debug for Store {

@@ -5,6 +5,7 @@ mod server;
 
 use std::time::Duration;
 
+use athanor_chassis::clock::ManualClock;
 use athanor_chassis::config::Sources;
 use athanor_chassis::{Clock, Code, Coded, Random, Timestamp};
 use athanor_storage::path::{FileName, Key, Owner, Prefix};
@@ -235,6 +236,62 @@ async fn no_more_calls_are_under_way_than_may() {
     });
     assert_eq!(held.unwrap_err().code(), Code::Deadline);
     assert_eq!(waited.unwrap_err().code(), Code::NotFound);
+}
+
+/// A store that does one call at a time, each within fifty seconds, and lets two wait.
+fn narrow(server: &Server) -> (Store, Clock, ManualClock) {
+    let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+    let seconds = Duration::from_secs;
+    let patience = Patience {
+        attempts: 1,
+        attempt_timeout: seconds(90),
+        total_timeout: seconds(50),
+        ..Patience::default()
+    };
+    let config = Config { max_concurrent: 1, max_waiting: 2, patience, ..server.config() };
+    let store = Store::open(&config, StoreDeps { clock: clock.clone(), random: Random::seeded(1) }).unwrap();
+    (store, clock, hand)
+}
+
+#[tokio::test]
+async fn a_wait_for_room_is_part_of_the_time_that_a_call_may_take() {
+    let server = Server::start().await;
+    let (store, clock, hand) = narrow(&server);
+    server.plan([Fault::Hold; 2]);
+    let (first, second) = (key(1, "f"), key(2, "f"));
+    let later = async {
+        server.until_seen(1).await;
+        hand.until_sleeping(1).await;
+        hand.advance(Duration::from_secs(30));
+        store.get(&second).await
+    };
+    let (held, waited, ()) = tokio::join!(store.get(&first), later, async {
+        hand.until_sleeping(2).await;
+        assert!(hand.advance_to_next(), "the first call ends after 50 seconds");
+        server.until_seen(2).await;
+        assert!(hand.advance_to_next(), "the second call has what it did not wait");
+    });
+    assert_eq!(held.unwrap_err().code(), Code::Deadline);
+    assert!(matches!(waited.unwrap_err(), StoreError::Deadline { attempts: 1, .. }));
+    assert_eq!(clock.monotonic(), Duration::from_secs(80));
+}
+
+#[tokio::test]
+async fn no_more_calls_wait_than_may_and_none_for_longer_than_it_may_take() {
+    let server = Server::start().await;
+    let (store, clock, hand) = narrow(&server);
+    server.plan([Fault::Hold; 2]);
+    let keys: Vec<Key> = (0..4).map(|block| key(block, "f")).collect();
+    let (outcomes, ()) = tokio::join!(join_all(keys.iter().map(|key| store.get(key))), async {
+        server.until_seen(1).await;
+        hand.until_sleeping(3).await;
+        hand.advance(Duration::from_secs(50));
+    });
+    let errors: Vec<StoreError> = outcomes.into_iter().map(Result::unwrap_err).collect();
+    let codes: Vec<Code> = errors.iter().map(Coded::code).collect();
+    assert_eq!(codes, [Code::Deadline, Code::Deadline, Code::Deadline, Code::Exhausted]);
+    assert!(matches!(errors[3], StoreError::Busy { under_way: 1, waiting: 2, .. }), "{}", errors[3]);
+    assert_eq!(clock.monotonic(), Duration::from_secs(50));
 }
 
 #[test]
