@@ -288,12 +288,17 @@ impl<S: StateMachine> Replicated<S> {
 
     /// The first start writes the members into the log.
     async fn begin(&self, members: &BTreeSet<u64>) -> Result<(), OpenError> {
+        let fail = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
+        // Raft calls a second beginning an error, in the log that people read.
+        if self.shared.raft.is_initialized().await.map_err(|fatal| fail(&fatal))? {
+            return Ok(());
+        }
         let members: std::collections::BTreeMap<u64, openraft::EmptyNode> =
             members.iter().map(|member| (*member, openraft::EmptyNode {})).collect();
         match self.shared.raft.initialize(members).await {
-            // It has a log, or was called by a member that has.
+            // It was called in between by a member that has a log.
             Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
-            Err(error) => Err(OpenError::Raft { cause: error.to_string() }),
+            Err(error) => Err(fail(&error)),
         }
     }
 
