@@ -120,12 +120,14 @@ fn saturating_nanos(span: Duration) -> i64 {
 impl Clock {
     /// The clock of this machine. Its monotonic part and its sleeps are those of the tokio runtime, so that they
     /// follow a runtime whose time is paused.
+    #[expect(clippy::disallowed_methods, reason = "one of the places that read the runtime's clock")]
     pub fn system() -> Self {
         Self { source: Arc::new(System { started: Instant::now(), start: None }), skew: 0 }
     }
 
     /// A clock on which it is `start` now and whose time passes with that of the tokio runtime: for simulations on a
     /// runtime whose time is paused.
+    #[expect(clippy::disallowed_methods, reason = "one of the places that read the runtime's clock")]
     pub fn starting(start: Timestamp) -> Self {
         Self { source: Arc::new(System { started: Instant::now(), start: Some(start) }), skew: 0 }
     }
@@ -188,10 +190,12 @@ impl Source for System {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "one of the places that read the runtime's clock")]
     fn monotonic(&self) -> Duration {
         Instant::now().duration_since(self.started)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the one place that sleeps")]
     async fn sleep(&self, wait: Duration) {
         tokio::time::sleep(wait).await;
     }

@@ -40,6 +40,7 @@ struct Pool {
 
 /// Starts a thread for one loop that blocks and lasts as long as its owner, who joins it. Few have one: work that ends
 /// belongs on a [`Compute`].
+#[expect(clippy::disallowed_methods, reason = "one of the places that start threads")]
 pub fn dedicated(
     name: &str,
     run: impl FnOnce() + Send + 'static,
@@ -52,6 +53,7 @@ pub fn dedicated(
 
 impl Compute {
     /// So many threads, and at most `queue` jobs waiting for them; further callers wait their turn.
+    #[expect(clippy::disallowed_methods, reason = "one of the places that start threads")]
     pub fn threads(workers: NonZeroUsize, queue: usize) -> Result<Self, ComputeError> {
         let (jobs, inbox) = mpsc::channel();
         let inbox = Arc::new(Mutex::new(inbox));
@@ -101,6 +103,7 @@ impl Compute {
 
     /// Applies `each` to every item, on as many threads as the pool has, and gives the results in order. Blocks:
     /// for commands, not for tasks. The threads are of this call alone, so items may borrow.
+    #[expect(clippy::disallowed_methods, reason = "one of the places that start threads")]
     pub fn map<T, R, F>(&self, items: Vec<T>, each: F) -> Result<Vec<R>, ComputeError>
     where
         T: Send,

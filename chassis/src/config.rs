@@ -108,6 +108,7 @@ const PREFIX: &str = "ATHANOR_";
 const OF_CLIENTS: [&str; 4] = ["URL", "TENANT", "USER", "TOKEN"];
 
 /// The environment of this process, as [`Sources::environment`] takes it. Variables that are not UTF-8 are left out.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
 pub fn process_environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

@@ -22,7 +22,7 @@ pub struct Limits {
     pub max_profile_stacktrace_samples: u32,
     /// The most labels on a sample. Example: `100`.
     pub max_profile_stacktrace_sample_labels: u32,
-    /// The deepest stack, in frames; deeper ones are cut at the root. Example: `1000`.
+    /// The deepest stack, in frames; deeper ones lose their leaves. Example: `1000`.
     pub max_profile_stacktrace_depth: u32,
     /// The longest name of a function, a file or a mapping, in bytes. Example: `65535`.
     pub max_profile_symbol_value_length: u32,

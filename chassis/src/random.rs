@@ -17,6 +17,7 @@ impl Random {
     ///
     /// # Panics
     /// If the operating system has no entropy to give, without which no process of ours can name anything.
+    #[expect(clippy::disallowed_methods, reason = "the one place that asks for entropy")]
     pub fn system() -> Self {
         let seed = getrandom::u64().expect("the operating system gives entropy");
         Self::seeded(seed)

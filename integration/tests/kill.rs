@@ -361,6 +361,7 @@ impl Trial {
     }
 
     /// One life under load; ends by SIGKILL.
+    #[expect(clippy::disallowed_methods, reason = "a test whose clients wait for a server")]
     fn live(&self, mut server: Server, random: &Random, span: Duration) {
         let address = server.address(&self.clock);
         let stop = AtomicBool::new(false);

@@ -345,6 +345,7 @@ fn the_log_is_bounded_while_one_group_is_slow() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test of threads")]
 fn a_thread_commits_for_many_and_a_real_folder_keeps_it() {
     let folder = tempfile::tempdir().unwrap();
     let disk = || Arc::new(LocalDisk::open(folder.path()).unwrap());

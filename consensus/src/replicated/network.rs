@@ -65,6 +65,7 @@ impl RaftNetworkFactory<Types> for Links {
 }
 
 impl Link {
+    #[expect(clippy::disallowed_methods, reason = "on raft's time, as the limit is")]
     async fn call(&self, ask: Ask, limit: Duration) -> Result<Reply, CallError> {
         let fail = |reason: String| CallError { to: self.to, reason };
         let Some(network) = &self.network else {

@@ -116,6 +116,7 @@ impl rand::RngCore for Draw {
 
 // === impl Runtime ===
 
+#[expect(clippy::disallowed_methods, reason = "raft names its sleeps by type, so a Clock cannot give them")]
 impl AsyncRuntime for Runtime {
     type JoinError = tokio::task::JoinError;
     type JoinHandle<T: OptionalSend + 'static> = tokio::task::JoinHandle<T>;
