@@ -1,1 +1,24 @@
-//! athanor-integration
+//! Tests of the crates together, and against programs that others wrote. Nothing here is part of the server.
+//!
+//! ```text
+//!  layers       no crate depends upwards
+//!  go_pprof     tables, merges and rows are those of `go tool pprof`
+//!  golden       answers are those that another server of the same wire gave
+//!  clients      SDKs as they are shipped: what they send is taken and found
+//!  kill         a server that is killed under load loses nothing and counts nothing twice
+//!  simulation   a node on a made machine, from a seed: each answer is that of a naive model
+//! ```
+//!
+//! Some need what a machine may lack: Go, Python, Node, recorded data. There a test is left out and says so, unless
+//! `ATHANOR_SKIPS=deny`.
+
+/// Says that a test, or a part of one, is left out, and why.
+///
+/// # Panics
+/// Where `ATHANOR_SKIPS=deny` forbids to leave tests out.
+#[expect(clippy::disallowed_methods, reason = "the tests' own switch")]
+pub fn leave_out(why: &str) {
+    let denied = std::env::var("ATHANOR_SKIPS").is_ok_and(|skips| skips == "deny");
+    assert!(!denied, "ATHANOR_SKIPS=deny forbids to leave this out: {why}");
+    println!("skip: {why}");
+}

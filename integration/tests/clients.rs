@@ -1,10 +1,13 @@
 //! Real SDKs, unmodified, each in an environment that is thrown away: what they send is taken and found.
+//!
+//! Where a client's language is not there, or its packages cannot be had, that client is left out.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use athanor_chassis::{Limits, Overrides, TenantId};
+use athanor_integration::leave_out;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::Reader;
 use athanor_server::{Config, Node, System};
@@ -61,10 +64,12 @@ fn is_found(
     profile_type: &str,
     function: &str,
 ) {
+    let environment = tempfile::tempdir().expect("a folder");
+    if let Err(why) = prepare(environment.path()) {
+        return leave_out(&format!("the client of {service} cannot be installed: {why}"));
+    }
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let folder = tempfile::tempdir().expect("a folder");
-    let environment = tempfile::tempdir().expect("a folder");
-    prepare(environment.path()).expect("the client is installed");
     runtime.block_on(async {
         let node = start(folder.path()).await;
         let url = format!("http://{}", node.address());
@@ -110,6 +115,7 @@ fn the_sdk_for_go_is_understood() {
 fn the_sdk_for_node_is_understood() {
     is_found(
         |folder| {
+            run("node", &["--version"], folder)?;
             for file in ["package.json", "busy.mjs"] {
                 std::fs::copy(clients().join("node").join(file), folder.join(file))
                     .map_err(|error| error.to_string())?;

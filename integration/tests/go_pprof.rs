@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use athanor_integration::leave_out;
+use athanor_profile::generate::Reference;
 use athanor_profile::merge::Merger;
 use athanor_profile::pprof::{Limits, decode, encode};
 use athanor_profile::prune::prune;
@@ -15,33 +17,51 @@ use athanor_profile::symbols::{NONE, Symbols};
 use athanor_profile::table::Table;
 use athanor_profile::{Header, Profile};
 
-/// A file of another profiler.
+/// A file that both read.
 struct File {
     path: PathBuf,
     profile: Profile,
+    /// Where it was made here, it lies there as long as it is looked at.
+    _made: Option<tempfile::TempPath>,
 }
 
-/// The files that are profiles; none where they or Go are missing.
+/// Profiles of this repository, of other profilers where there are such, and made ones; none where Go is missing.
 fn corpus() -> Vec<File> {
+    if pprof().is_none() {
+        leave_out("no go tool pprof to compare with");
+        return Vec::new();
+    }
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/checkout.pb.gz");
+    let bytes = std::fs::read(&example).expect("readable");
+    let (profile, _) = decode(&bytes, &Limits::default()).expect("the example is a profile");
+    let mut files = vec![File { path: example, profile, _made: None }];
+    files.extend((0..3).map(made));
+    files.extend(real());
+    files
+}
+
+/// A profile as services send them, with labels and several types.
+fn made(number: usize) -> File {
+    let raw = Reference::new(Reference::SEED).pprof(number);
+    let (profile, _) = decode(&raw, &Limits::default()).expect("a profile");
+    let path = written(&profile).into_temp_path();
+    File { path: path.to_path_buf(), profile, _made: Some(path) }
+}
+
+/// Files of other profilers, where they are.
+fn real() -> Vec<File> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/pprof");
     let Ok(entries) = std::fs::read_dir(&folder) else {
         println!("skip: no corpus of real profiles at ../shared/data/pprof");
         return Vec::new();
     };
-    if pprof().is_none() {
-        #[expect(clippy::disallowed_methods, reason = "the test's own switch")]
-        let denied = std::env::var("ATHANOR_SKIPS").is_ok_and(|skips| skips == "deny");
-        assert!(!denied, "there are profiles at ../shared/data/pprof, but no Go to weigh them");
-        println!("skip: no go tool pprof to compare with");
-        return Vec::new();
-    }
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.retain(|path| path.extension().is_none_or(|extension| extension != "json"));
     paths.sort();
     let mut files = Vec::new();
     for path in paths {
         match decode(&std::fs::read(&path).expect("readable"), &Limits::default()) {
-            Ok((profile, _)) => files.push(File { path, profile }),
+            Ok((profile, _)) => files.push(File { path, profile, _made: None }),
             Err(error) => assert!(path.to_string_lossy().contains("invalid"), "{path:?}: {error}"),
         }
     }
@@ -163,7 +183,7 @@ fn written(profile: &Profile) -> tempfile::NamedTempFile {
 
 #[test]
 fn tables_are_those_of_go() {
-    for File { path, profile } in corpus() {
+    for File { path, profile, _made } in corpus() {
         for value in 0..profile.header.types.len() {
             let go = top(&profile.header, value, &[&path]);
             assert_eq!(ours(&profile, value), go, "value {value} of {}", path.display());
@@ -173,7 +193,7 @@ fn tables_are_those_of_go() {
 
 #[test]
 fn go_reads_what_is_written_the_same() {
-    for File { path, profile } in corpus() {
+    for File { path, profile, _made } in corpus() {
         let again = written(&profile);
         for value in 0..profile.header.types.len() {
             let go = top(&profile.header, value, &[again.path()]);
@@ -186,7 +206,7 @@ fn go_reads_what_is_written_the_same() {
 fn frames_are_dropped_as_go_drops_them() {
     let files = corpus();
     let (enough, mut shortened) = (files.len() / 2, 0);
-    for File { path, mut profile } in files {
+    for File { path, mut profile, _made } in files {
         let before = our_rows(&profile);
         profile.header.drop_frames = ".*[.]r.*|.*alloc.*|.*et.*|.*\\d.*".into();
         profile.header.keep_frames = ".*get.*|.*malloc".into();
@@ -320,7 +340,7 @@ fn our_labels(profile: &Profile, set: u32) -> String {
 
 #[test]
 fn rows_are_those_of_go() {
-    for File { path, profile } in corpus() {
+    for File { path, profile, _made } in corpus() {
         let ours = our_rows(&profile);
         assert!(ours == raw(&[&path]), "{}: {}", path.display(), first_difference(&ours, &raw(&[&path])));
         let again = raw(&[written(&profile).path()]);

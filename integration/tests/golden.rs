@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{ByteSize, Overrides};
+use athanor_integration::leave_out;
 use athanor_server::{Config, Node, System, request};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -107,6 +108,7 @@ fn judge(answers: &BTreeMap<String, String>, listed: &BTreeSet<String>) -> Strin
 }
 
 /// Each server's scenarios one after the other, both servers at once.
+#[expect(clippy::disallowed_methods, reason = "a test that waits for programs")]
 fn replay(
     golden: &Path,
     anonymous: &Server,
@@ -121,16 +123,21 @@ fn replay(
     })
 }
 
-fn recorded() -> Option<PathBuf> {
+fn recorded() -> Result<PathBuf, &'static str> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/golden");
-    golden.join("replay.py").is_file().then_some(golden)
+    if !golden.join("replay.py").is_file() {
+        return Err("no recorded answers at ../shared/data/golden");
+    }
+    let python = Command::new("python3").arg("--version").output();
+    let runs = python.is_ok_and(|output| output.status.success());
+    if runs { Ok(golden) } else { Err("no python3 to replay the recorded answers") }
 }
 
 #[test]
 fn answers_are_those_that_were_recorded() {
-    let Some(golden) = recorded() else {
-        println!("skip: no recorded answers at ../shared/data/golden");
-        return;
+    let golden = match recorded() {
+        Ok(golden) => golden,
+        Err(why) => return leave_out(why),
     };
     let runtime = Runtime::new().expect("threads");
     let (anonymous, with_tenants) = (Server::start(&runtime, false), Server::start(&runtime, true));
