@@ -26,7 +26,7 @@ mod syntax;
 
 pub use ask::{Ask, AskError, Bounds, CallSite, Points, Selection, What};
 pub use partial::{Cell, Merged, Partial, Stats};
-pub use query::{Query, TimeRange, TypeFilter};
+pub use query::{NoKind, Query, TimeRange, TypeFilter};
 pub use run::{run, series_labels};
 pub use selector::{Matcher, Selector};
 pub use syntax::{MAX_MATCHERS, MAX_REGEXES, MAX_TEXT, SelectorError};

@@ -58,14 +58,20 @@ impl TypeFilter {
     }
 }
 
+/// A type of value that is not named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a type needs a name, such as cpu or alloc_space/bytes")]
+pub struct NoKind;
+
 impl FromStr for TypeFilter {
-    type Err = std::convert::Infallible;
+    type Err = NoKind;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text.split_once('/') {
-            Some((kind, unit)) => TypeFilter { kind: kind.into(), unit: Some(unit.into()) },
-            None => TypeFilter { kind: text.into(), unit: None },
-        })
+        let (kind, unit) = text.split_once('/').map_or((text, None), |(kind, unit)| (kind, Some(unit)));
+        if kind.is_empty() {
+            return Err(NoKind);
+        }
+        Ok(TypeFilter { kind: kind.into(), unit: unit.map(str::to_owned) })
     }
 }
 

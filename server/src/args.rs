@@ -1,5 +1,6 @@
 //! The command line.
 
+mod check;
 mod remote;
 
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use athanor_chassis::{ByteSize, TenantId};
 use athanor_query::{Selector, TypeFilter};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use check::checked;
 pub use remote::{
     Aggregation, Labels, Push, Query, QueryCommand, QueryDiff, QueryFlamegraph, QueryTop, Remote, Select,
     Series, Times, Types, Written,
@@ -38,7 +40,8 @@ Examples:
 
 A FILE is pprof (plain, gzip or zstd), folded stacks, or the folder of a block; - is standard input.
 Exit codes: 0 done, 64 the command line is wrong, 65 the data is bad or damaged, 66 it is not there,
-69 it cannot be read or reached now, 73 the output exists, 75 try again later, 77 it is not allowed.";
+69 it cannot be read or reached now, 73 the folder for the output is not empty, 75 try again later,
+77 it is not allowed.";
 
 /// How results are shown.
 #[derive(Args)]
@@ -52,8 +55,10 @@ pub struct Shown {
     #[arg(long, global = true)]
     pub json: bool,
     /// Width of the output in characters; the terminal's if not given
-    #[arg(long, global = true, env = "COLUMNS", hide_env = true, value_name = "COLUMNS")]
-    pub width: Option<String>,
+    #[arg(long, global = true, value_name = "COLUMNS")]
+    pub width: Option<usize>,
+    #[arg(long, global = true, hide = true, env = "COLUMNS", hide_env = true)]
+    pub columns: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -68,14 +73,19 @@ pub enum Command {
     /// Run the server: takes profiles, keeps them, answers queries
     Serve(Serve),
     /// Print the settings that `serve` would run with, and where each comes from
+    #[command(after_help = "Example:\n  athanor config --set retention=31d")]
     Config(Settings),
     /// Cut what a running server holds in memory into blocks now
+    #[command(after_help = "Example:\n  athanor cut --listen 127.0.0.1:4040")]
     Cut(Settings),
     /// List the functions that cost most, as `go tool pprof -top` does
     Top(Top),
     /// Draw a flame graph in the terminal
     Flamegraph(Flamegraph),
     /// Tell what a profile says of itself: types, time, totals
+    #[command(
+        after_help = "Examples:\n  athanor info cpu.pb.gz\n  curl -s localhost:6060/debug/pprof/heap | athanor info -"
+    )]
     Info(Input),
     /// Compare two profiles function by function
     Diff(Diff),
@@ -146,8 +156,8 @@ pub struct Picked {
     #[arg(long)]
     pub tenant: Option<TenantId>,
     /// Which series of a block, such as '{service_name="checkout", zone!~"eu-.*"}'
-    #[arg(long, value_name = "SELECTOR", default_value = "{}")]
-    pub select: Selector,
+    #[arg(long, value_name = "SELECTOR")]
+    pub select: Option<Selector>,
     /// Only profiles of a block that were taken then or later, Unix nanoseconds
     #[arg(long, value_name = "NANOSECONDS", allow_negative_numbers = true)]
     pub since: Option<i64>,
@@ -230,7 +240,7 @@ pub struct Diff {
 pub struct Convert {
     #[command(flatten)]
     pub input: Input,
-    /// Where to; - is standard output
+    /// Where to; a file that exists is replaced; - is standard output
     #[arg(short, long, value_name = "OUT")]
     pub out: PathBuf,
     /// The format; told by the name of OUT if not given
@@ -271,15 +281,18 @@ pub enum BlockCommand {
         after_help = "Example:\n  athanor block build *.pb.gz --out day1 --label service_name=checkout --label zone=eu-1"
     )]
     Build(Build),
-    /// List blocks
+    /// List blocks, also those within a folder
+    #[command(after_help = "Examples:\n  athanor block ls day1 day2\n  athanor block ls .")]
     Ls(Folders),
     /// Tell what a block holds: tenants, series, files, bytes per sample
+    #[command(after_help = "Example:\n  athanor block show day1")]
     Show {
         /// The block's folder
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
     /// Read everything and compare every checksum and every total
+    #[command(after_help = "Example:\n  athanor block verify day1 day2")]
     Verify(Folders),
     /// Write what a block holds as one profile
     #[command(
@@ -287,6 +300,7 @@ pub enum BlockCommand {
     )]
     Cat(Cat),
     /// Merge blocks into one; profiles that are in several are kept once
+    #[command(after_help = "Example:\n  athanor block merge day1 day2 --out days")]
     Merge {
         #[command(flatten)]
         folders: Folders,
@@ -317,7 +331,8 @@ pub struct Build {
     /// A label of all profiles; may be given again
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = athanor_profile::labels::parse_label)]
     pub labels: Vec<(String, String)>,
-    /// Samples held in memory before they are written to a temporary folder beside DIR
+    /// Samples and names held in memory before they are written to a temporary folder beside DIR; to merge those, the
+    /// names of all of them are held
     #[arg(long, default_value = "256MiB")]
     pub memory: ByteSize,
 }
@@ -346,6 +361,7 @@ pub struct Dev {
 #[derive(Subcommand)]
 pub enum DevCommand {
     /// Write a synthetic set of profiles, the same bytes from the same seed everywhere
+    #[command(after_help = "Example:\n  athanor dev generate --set R-1k --out set")]
     Generate {
         /// Which set
         #[arg(long, value_enum)]
@@ -358,6 +374,7 @@ pub enum DevCommand {
         seed: u64,
     },
     /// Write the example profile that ships with Athanor
+    #[command(after_help = "Example:\n  athanor dev example --out checkout.pb.gz")]
     Example {
         /// Where to
         #[arg(long, value_name = "FILE")]

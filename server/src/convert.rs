@@ -73,7 +73,7 @@ fn by_name(out: &Path) -> Option<Format> {
         (Format::Svg, &[".svg"]),
         (Format::Dot, &[".dot", ".gv"]),
         (Format::Folded, &[".folded", ".collapsed", ".txt"]),
-        (Format::Pprof, &[".pb.gz", ".pprof", ".prof"]),
+        (Format::Pprof, &[".pb.gz", ".pb", ".pprof.gz", ".pprof", ".prof"]),
     ];
     known.into_iter().find(|(_, endings)| ends(endings)).map(|(format, _)| format)
 }

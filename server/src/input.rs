@@ -15,6 +15,8 @@ use athanor_query::{Query, TimeRange};
 use indicatif::ProgressBar;
 
 use crate::args::{Input, Picked};
+use crate::output::harmless;
+use crate::views::type_name;
 use crate::{failure, progress};
 
 /// As many threads as there are processors.
@@ -72,6 +74,30 @@ pub fn content_of(path: &Path, bytes: &[u8], limits: &Limits) -> Result<Content,
         .map_err(|error| failure::invalid(path, format!("not folded stacks: {error}")))
 }
 
+/// Blocks by their folders, or by a folder that they lie in.
+pub fn blocks(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Block)>, Status> {
+    let mut paths = Vec::new();
+    for folder in folders {
+        let within = if folder.join(META).is_file() { Vec::new() } else { blocks_within(folder)? };
+        // What holds none is told as no block.
+        paths.extend(if within.is_empty() { vec![folder.clone()] } else { within });
+    }
+    paths.into_iter().map(|path| block(&path).map(|block| (path, block))).collect()
+}
+
+fn blocks_within(folder: &Path) -> Result<Vec<PathBuf>, Status> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let failed = |error| failure::io(folder, error);
+    let entries = fs::read_dir(folder).map_err(failed)?;
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>().map_err(failed)?;
+    paths.retain(|path| path.join(META).is_file());
+    paths.sort_unstable();
+    Ok(paths)
+}
+
 /// Opens a block.
 pub fn block(path: &Path) -> Result<Block, Status> {
     if !path.join(META).is_file() {
@@ -97,7 +123,12 @@ fn query(path: &Path, block: &Block, picked: &Picked) -> Result<Query, Status> {
     };
     let all = TimeRange::default();
     let time = TimeRange { from: picked.since.unwrap_or(all.from), to: picked.until.unwrap_or(all.to) };
-    Ok(Query { tenant, selector: picked.select.clone(), value_type: picked.value_type.clone(), time })
+    Ok(Query {
+        tenant,
+        selector: picked.select.clone().unwrap_or_default(),
+        value_type: picked.value_type.clone(),
+        time,
+    })
 }
 
 /// What a block holds, as one profile.
@@ -141,6 +172,10 @@ pub fn merged(files: &[PathBuf], picked: &Picked) -> Result<Profile, Status> {
     if dropped > 0 {
         eprintln!("athanor: {dropped} samples point to locations that are not there and were left out");
     }
+    let left_out: Vec<String> = whole.left_out().map(type_name).collect();
+    if !left_out.is_empty() {
+        eprintln!("athanor: left out, as not all files have them: {}", harmless(&left_out.join(", ")));
+    }
     Ok(whole.finish())
 }
 
@@ -174,7 +209,7 @@ pub fn value_of(path: &Path, profile: &Profile, picked: &Picked) -> Result<usize
     let types = &profile.header.types;
     let Some(filter) = &picked.value_type else { return Ok(profile.header.shown_type()) };
     types.iter().position(|value| filter.matches(value)).ok_or_else(|| {
-        let known: Vec<String> = types.iter().map(|value| format!("{}/{}", value.kind, value.unit)).collect();
+        let known: Vec<String> = types.iter().map(type_name).collect();
         let message =
             format!("{}: no values of type {filter}; there are {}", path.display(), known.join(", "));
         Status::new(Code::NotFound, message)

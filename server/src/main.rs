@@ -34,7 +34,7 @@ use clap::Parser;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse().and_then(args::checked) {
         Ok(cli) => cli,
         Err(error) => {
             let usage = error.use_stderr();
@@ -47,7 +47,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(status) if failure::is_broken_pipe(&status) => ExitCode::SUCCESS,
         Err(status) => {
-            eprintln!("athanor: {}", status.message);
+            // A message may name what a file or a server says.
+            let lines: Vec<String> = status.message.lines().map(output::harmless).collect();
+            eprintln!("athanor: {}", lines.join("\n"));
             ExitCode::from(status.code.exit())
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use athanor_chassis::Status;
@@ -34,7 +35,8 @@ impl Output {
                 io::stdout().is_terminal() && shown.no_color.as_deref().unwrap_or_default().is_empty()
             }
         };
-        let asked = shown.width.as_ref().and_then(|width| width.trim().parse().ok());
+        let columns = || shown.columns.as_ref().and_then(|columns| columns.trim().parse().ok());
+        let asked = shown.width.or_else(columns);
         let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
         let width = asked.or(terminal).unwrap_or(WIDTH).clamp(20, 1000);
         Output { color, json: shown.json, width }
@@ -70,15 +72,18 @@ impl Output {
         if fs::metadata(path).is_ok_and(|seen| !seen.is_file()) {
             return fs::write(path, bytes).map_err(|error| failure::io(path, error));
         }
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".tmp");
-        let half = path.with_file_name(name);
-        let written = fs::write(&half, bytes).and_then(|()| fs::rename(&half, path));
-        written.map_err(|error| {
-            // It may not even have been made.
-            let _ = fs::remove_file(&half);
-            failure::io(path, error)
-        })
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        // Whoever may read other files may read this one; without that, only its owner could.
+        let permissions = fs::Permissions::from_mode(0o666);
+        let made = tempfile::Builder::new().prefix(".athanor-").permissions(permissions).tempfile_in(folder);
+        let written = made.and_then(|mut half| {
+            half.write_all(bytes)?;
+            Ok(half.persist(path)?)
+        });
+        written.map(|_| ()).map_err(|error| failure::io(path, error))
     }
 
     /// Text in bold, where colours are.

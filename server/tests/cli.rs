@@ -162,9 +162,109 @@ fn convert_there_and_back_is_the_same() {
         assert_eq!(said["bytes"].as_u64(), Some(fs::metadata(&out).unwrap().len()));
         assert!(fs::read_to_string(&out).unwrap().starts_with(starts), "{name}");
     }
+    for name in ["again.pb", "again.pprof.gz"] {
+        text(&["convert", &both, "-o", &files.name(name)]);
+        assert_eq!(fs::read(files.path(name)).unwrap(), fs::read(&both).unwrap());
+    }
     let (code, message) = refused(&["convert", &a, "-o", &files.name("x.unknown")]);
-    assert!(code == 65 && message.contains("add --to pprof"), "{message}");
+    assert!(code == 64 && message.contains("add --to pprof"), "{message}");
     assert!(!files.path("x.unknown").exists());
+}
+
+#[test]
+fn negative_counts_go_there_and_back() {
+    let files = Files::new();
+    fs::write(files.path("neg.txt"), "main;freed -7\nmain;kept 5\n").unwrap();
+    let (pprof, folded) = (files.name("neg.pb.gz"), files.name("neg.folded"));
+    text(&["convert", &files.name("neg.txt"), "-o", &pprof]);
+    text(&["convert", &pprof, "-o", &folded]);
+    assert_eq!(lines(&fs::read_to_string(&folded).unwrap()), ["main;freed -7", "main;kept 5"]);
+    assert_eq!(json(&["top", &folded]), json(&["top", &pprof]));
+    assert_eq!(json(&["top", &folded])["total"].as_i64(), Some(-2));
+}
+
+#[test]
+fn an_output_harms_no_other_file() {
+    let files = Files::new();
+    let (a, out) = (files.name("a.txt"), files.name("y.svg"));
+    fs::write(files.path("y.svg.tmp"), "mine").unwrap();
+    fs::write(files.path("y.svg"), "old").unwrap();
+    text(&["convert", &a, "-o", &out]);
+    assert!(fs::read_to_string(&out).unwrap().starts_with('<'));
+    assert_eq!(fs::read_to_string(files.path("y.svg.tmp")).unwrap(), "mine");
+    let mode = |name: &str| std::os::unix::fs::MetadataExt::mode(&fs::metadata(files.path(name)).unwrap());
+    assert_eq!(mode("y.svg"), mode("a.txt"), "as any new file");
+    fs::create_dir(files.path("folder.svg")).unwrap();
+    let (code, message) = refused(&["convert", &a, "-o", &files.name("folder.svg")]);
+    assert!(code == 66 && message.contains("folder.svg"), "{code}: {message}");
+    let left = fs::read_dir(files.folder.path()).unwrap().count();
+    assert_eq!(left, 5, "nothing temporary stays");
+}
+
+#[test]
+fn what_only_blocks_can_tell_is_refused_for_files() {
+    let files = Files::new();
+    let (a, block) = (files.name("a.txt"), files.block("day1", "a.txt"));
+    let asked: [&[&str]; 4] =
+        [&["--select", "{a=\"b\"}"], &["--tenant", "foo"], &["--since", "5"], &["--until", "5"]];
+    for filter in asked {
+        for command in [&["top", &a][..], &["flamegraph", &a, &block], &["info", &a], &["diff", &block, &a]] {
+            let (code, message) = refused(&[command, filter].concat());
+            assert!(code == 64 && message.contains(&a) && message.contains(filter[0]), "{message}");
+        }
+    }
+    let (code, message) = refused(&["convert", "-", "-o", "x.svg", "--since", "5"]);
+    assert!(code == 64 && message.contains("picks from blocks"), "{message}");
+    assert_eq!(json(&["top", &block, "--select", "{service_name=\"shop\"}"])["total"].as_i64(), Some(40));
+    assert_eq!(refused(&["top", &files.name("missing"), "--since", "5"]).0, 66);
+    let (code, message) = refused(&["top", &a, "--width", "foo"]);
+    assert!(code == 64 && message.contains("--width"), "{message}");
+    let (code, message) = refused(&["top", &a, "--type", ""]);
+    assert!(code == 64 && message.contains("a type needs a name"), "{message}");
+}
+
+#[test]
+fn types_that_not_all_files_have_are_told() {
+    let files = Files::new();
+    let output = run(&["top", &files.name("a.txt"), EXAMPLE]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told, "athanor: left out, as not all files have them: cpu/nanoseconds\n");
+    assert!(output.status.success() && run(&["top", EXAMPLE, EXAMPLE]).stderr.is_empty());
+}
+
+#[test]
+fn blocks_are_listed_by_the_folder_that_holds_them() {
+    let files = Files::new();
+    fs::create_dir(files.path("blocks")).unwrap();
+    let (one, two) = (files.block("blocks/one", "a.txt"), files.block("blocks/two", "b.txt"));
+    let listed = json(&["block", "ls", &files.name("blocks"), &one]);
+    let folders: Vec<&str> =
+        listed.as_array().unwrap().iter().map(|of| of["folder"].as_str().unwrap()).collect();
+    assert_eq!(folders, [&one, &two, &one]);
+    let (code, message) = refused(&["block", "ls", files.folder.path().to_str().unwrap()]);
+    assert!(code == 66 && message.contains("no block"), "{message}");
+}
+
+#[test]
+fn the_help_of_every_command_has_examples() {
+    let mut open = vec![Vec::<String>::new()];
+    let mut seen = 0;
+    while let Some(command) = open.pop() {
+        let args: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
+        let help = text(&args);
+        let listed = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+        let names = listed.lines().take_while(|line| !line.is_empty()).filter(|line| line.starts_with("  "));
+        let names = names
+            .filter(|line| !line[2..].starts_with(' '))
+            .filter_map(|line| line.split_whitespace().next());
+        let before = open.len();
+        open.extend(
+            names.filter(|name| *name != "help").map(|name| [&command[..], &[name.to_owned()]].concat()),
+        );
+        assert!(open.len() > before || help.contains("Example"), "{args:?}: {help}");
+        seen += 1;
+    }
+    assert!(seen > 20, "only {seen} commands");
 }
 
 #[test]
@@ -346,9 +446,13 @@ fn the_example_is_the_shipped_one() {
 
 #[test]
 fn names_cannot_steer_the_terminal() {
-    let output = piped(&["top", "-"], "a\u{9b}2J;b\u{85}c 1\n".as_bytes());
+    let output = piped(&["top", "-"], "a\u{9b}2J;b\u{85}c\u{202e}d 1\n".as_bytes());
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && shown.contains("\\u{9b}2J"), "{shown}");
+    assert!(shown.contains("\\u{202e}d"), "{shown}");
+    let output = piped(&["top", "-", "--type", "\u{202e}x"], b"a 1\n");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("\\u{202e}x"), "{told}");
 }
 
 proptest! {

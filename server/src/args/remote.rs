@@ -6,6 +6,7 @@ use std::time::Duration;
 use athanor_chassis::config::Secret;
 use athanor_chassis::units::parse_duration;
 use athanor_query::Selector;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{FlamegraphView, Format, TopView};
@@ -91,6 +92,7 @@ pub enum QueryCommand {
     )]
     Labels(Labels),
     /// List what is measured
+    #[command(after_help = "Example:\n  athanor query types --selector '{service_name=\"checkout\"}'")]
     Types(Types),
     /// Compare two selections, two times, or both
     #[command(
@@ -117,7 +119,7 @@ pub struct Times {
 #[derive(Args)]
 pub struct Select {
     /// What is measured, such as process_cpu:cpu:nanoseconds:cpu:nanoseconds or only cpu; chosen if just one is about CPU time
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = NonEmptyStringValueParser::new())]
     pub profile_type: Option<String>,
     /// Which series, such as '{service_name="checkout", zone!~"eu-.*"}'
     #[arg(long, default_value = "{}")]
@@ -218,7 +220,7 @@ pub struct QueryDiff {
     #[arg(long, value_name = "SELECTOR", default_value = "{}")]
     pub right: Selector,
     /// What is measured, as for `query top`
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = NonEmptyStringValueParser::new())]
     pub profile_type: Option<String>,
     #[command(flatten)]
     pub times: Times,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use athanor_block::{Block, Meta, Series};
+use athanor_block::{Meta, Series};
 use athanor_chassis::Status;
 use serde_json::{Value, json};
 
@@ -32,17 +32,16 @@ fn profiles(meta: &Meta) -> u64 {
 
 /// Lists blocks.
 pub(super) fn list(args: &Folders, output: &Output) -> Result<(), Status> {
-    let blocks: Vec<Block> = args.folders.iter().map(|path| input::block(path)).collect::<Result<_, _>>()?;
-    let all = || args.folders.iter().zip(&blocks);
+    let blocks = input::blocks(&args.folders)?;
     output.either(
-        || all().map(|(path, block)| summary(path, block.meta())).collect(),
+        || blocks.iter().map(|(path, block)| summary(path, block.meta())).collect(),
         || {
             let head = format!(
                 "{:>7} {:>9} {:>11} {:>12} {:>8}  {:<24}  {:<24}  folder",
                 "tenants", "profiles", "samples", "bytes", "/sample", "from", "to"
             );
             let mut text = output.bold(&head) + "\n";
-            for (path, block) in all() {
+            for (path, block) in &blocks {
                 let meta = block.meta();
                 let times = |pick: fn(&athanor_block::TenantMeta) -> i64| meta.tenants.iter().map(pick);
                 let from = times(|tenant| tenant.min_time).min().map(utc).unwrap_or_default();

@@ -16,7 +16,7 @@ use crate::{diff as changes, views};
 
 /// Lists the functions that cost most.
 pub(super) async fn top(args: QueryTop, output: &Output) -> Result<(), Status> {
-    let profile = selected(&args.select, &args.written).await?;
+    let profile = selected(&args.select).await?;
     match args.written.out {
         Some(_) => write(profile, &args.written, (None, args.view.focus.as_deref()), output),
         None => views::table(&pruned(profile), 0, &args.view, output),
@@ -25,7 +25,7 @@ pub(super) async fn top(args: QueryTop, output: &Output) -> Result<(), Status> {
 
 /// Draws a flame graph.
 pub(super) async fn flamegraph(args: QueryFlamegraph, output: &Output) -> Result<(), Status> {
-    let profile = selected(&args.select, &args.written).await?;
+    let profile = selected(&args.select).await?;
     let (max_nodes, focus) = (args.view.max_nodes, args.view.focus.as_deref());
     match args.written.out {
         Some(_) => write(profile, &args.written, (Some(max_nodes), focus), output),
@@ -53,11 +53,7 @@ fn write(
     convert::write(profile, 0, (out, Shape { format, max_nodes, focus }, title), output)
 }
 
-async fn selected(select: &Select, written: &Written) -> Result<Profile, Status> {
-    if let Some(out) = &written.out {
-        // A server should not work for what cannot be written.
-        convert::format(out, written.to)?;
-    }
+async fn selected(select: &Select) -> Result<Profile, Status> {
     let client = Client::new(&select.remote)?;
     let range = Range::of(&select.times, client.clock())?;
     let meant = types::meant(&client, select.profile_type.as_deref(), &select.selector, range).await?;

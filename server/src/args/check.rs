@@ -1,0 +1,64 @@
+//! What is wrong with a command line beyond what its single arguments say.
+
+use std::path::{Path, PathBuf};
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Error};
+
+use super::{Cli, Command, Format, Picked, QueryCommand};
+use crate::convert;
+
+/// Refuses what would be left aside or could not be written, before anything is read.
+pub fn checked(cli: Cli) -> Result<Cli, Error> {
+    match &cli.command {
+        Command::Top(args) => of_blocks(&args.input.files, &args.input.picked)?,
+        Command::Flamegraph(args) => of_blocks(&args.input.files, &args.input.picked)?,
+        Command::Info(args) => of_blocks(&args.files, &args.picked)?,
+        Command::Diff(args) => of_blocks([&args.left, &args.right], &args.picked)?,
+        Command::Convert(args) => {
+            of_blocks(&args.input.files, &args.input.picked)?;
+            written(&args.out, args.to)?;
+        }
+        Command::Query(query) => {
+            let into = match &query.command {
+                QueryCommand::Top(args) => &args.written,
+                QueryCommand::Flamegraph(args) => &args.written,
+                _ => return Ok(cli),
+            };
+            into.out.as_ref().map_or(Ok(()), |out| written(out, into.to))?;
+        }
+        _ => {}
+    }
+    Ok(cli)
+}
+
+fn written(out: &Path, to: Option<Format>) -> Result<(), Error> {
+    convert::format(out, to).map(|_| ()).map_err(|status| usage(&status.message))
+}
+
+/// Only a block knows whose a profile is, its labels and when it was taken.
+fn of_blocks<'p>(files: impl IntoIterator<Item = &'p PathBuf>, picked: &Picked) -> Result<(), Error> {
+    let asked = [
+        ("--tenant", picked.tenant.is_some()),
+        ("--select", picked.select.is_some()),
+        ("--since", picked.since.is_some()),
+        ("--until", picked.until.is_some()),
+    ];
+    let Some((name, _)) = asked.iter().find(|(_, asked)| *asked) else { return Ok(()) };
+    // What is not there is told as such when it is read.
+    let is_no_folder = |path: &Path| path.as_os_str() == "-" || (path.exists() && !path.is_dir());
+    match files.into_iter().find(|path| is_no_folder(path)) {
+        None => Ok(()),
+        Some(path) => {
+            let path = path.display();
+            let why = format!(
+                "{path}: {name} picks from blocks, and it is none; leave {name} out, or make a block of it with `athanor block build`"
+            );
+            Err(usage(&why))
+        }
+    }
+}
+
+fn usage(why: &str) -> Error {
+    Cli::command().error(ErrorKind::ValueValidation, why)
+}
