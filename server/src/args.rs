@@ -11,8 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use check::checked;
 pub use remote::{
-    Aggregation, Labels, Push, Query, QueryCommand, QueryDiff, QueryFlamegraph, QueryTop, Remote, Select,
-    Series, Times, Types, Written,
+    Aggregation, Labels, Load, Push, Query, QueryCommand, QueryDiff, QueryFlamegraph, QueryTop, Remote,
+    Select, Series, Times, Types, Written,
 };
 
 /// Reads, merges, compares, converts and stores profiles.
@@ -373,6 +373,11 @@ pub enum DevCommand {
         #[arg(long, default_value_t = athanor_profile::generate::Reference::SEED)]
         seed: u64,
     },
+    /// Push the reference set to a running server and measure it
+    #[command(
+        after_help = "Example, beside `athanor serve --set limits.reject_older_than=0s`:\n  athanor dev load --set R-1k --connections 16 --pid $(pidof athanor)\n\nThe requests are made first and held in memory: 0.2 GB for R-1k, 1.6 GB for R-10k. The last profile is of now,\nthe first of R-10k is two hours old, which a server refuses unless it is told not to."
+    )]
+    Load(Load),
     /// Write the example profile that ships with Athanor
     #[command(after_help = "Example:\n  athanor dev example --out checkout.pb.gz")]
     Example {

@@ -113,7 +113,11 @@ impl Client {
 
     /// Asks once, and does not look into the answer.
     pub async fn ask_bytes(&self, method: &str, request: &impl Message) -> Result<Bytes, Status> {
-        let body = Bytes::from(request.encode_to_vec());
+        self.send(method, request.encode_to_vec().into()).await
+    }
+
+    /// Sends a message's bytes once.
+    pub async fn send(&self, method: &str, body: Bytes) -> Result<Bytes, Status> {
         self.call(method, body, false).await.map_err(|failed| failed.status)
     }
 
@@ -173,6 +177,10 @@ impl Client {
         if !kind.starts_with(PROTOBUF) {
             let why = format!("{method} is {kind:?}, not {PROTOBUF}; is there a server of profiles?");
             return Err(Failed::for_good(self.strange(&why)));
+        }
+        if let Some(missing) = response.headers().get("athanor-partial") {
+            let missing = missing.to_str().unwrap_or("it does not say what is missing");
+            eprintln!("athanor: {}: this answer is partial: {}", self.address(), harmless(missing));
         }
         let body = self.body(response, MAX_ANSWER).await?;
         if !gzipped {

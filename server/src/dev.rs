@@ -1,4 +1,4 @@
-//! `dev`: synthetic profiles.
+//! `dev`: synthetic profiles, and a load of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::args::{Dev, DevCommand};
 use crate::convert::gzip;
 use crate::output::Output;
-use crate::{example, failure, input, progress};
+use crate::{example, failure, input, load, progress};
 
 /// The file that lists a set's profiles and their labels.
 pub const SET: &str = "set.json";
@@ -21,6 +21,7 @@ pub const SET: &str = "set.json";
 pub fn run(args: Dev, output: &Output) -> Result<(), Status> {
     match args.command {
         DevCommand::Generate { set, out, seed } => generate(set.profiles(), seed, &out, output),
+        DevCommand::Load(args) => load::run(&args, output),
         DevCommand::Example { out } => output.file(&out, &gzip(&pprof::encode(&example::checkout()))),
     }
 }

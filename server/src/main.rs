@@ -18,6 +18,7 @@ mod diff;
 mod example;
 mod failure;
 mod input;
+mod load;
 mod output;
 mod progress;
 mod push;

@@ -9,7 +9,7 @@ use athanor_query::Selector;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{FlamegraphView, Format, TopView};
+use super::{FlamegraphView, Format, Set, TopView};
 use crate::query::time::Moment;
 
 /// Which server, and who asks.
@@ -65,6 +65,45 @@ pub struct Push {
     pub retries: u32,
     #[command(flatten)]
     pub remote: Remote,
+}
+
+/// How to measure a server.
+#[derive(Args)]
+pub struct Load {
+    /// Which set
+    #[arg(long, value_enum, default_value_t = Set::R1k)]
+    pub set: Set,
+    /// Only the first so many of its profiles
+    #[arg(long, value_parser = profiles)]
+    pub profiles: Option<usize>,
+    /// Requests under way at the same time
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub connections: u32,
+    /// Requests a second; as many as are answered if not given
+    #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// How often all of it is merged afterwards
+    #[arg(long, default_value_t = 20)]
+    pub merges: u32,
+    /// The server's process on this machine, whose processor time and memory are told
+    #[arg(long)]
+    pub pid: Option<u32>,
+    /// What the server may still have to do after the last answer, before its processor time is read
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    pub settle: Duration,
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+fn profiles(text: &str) -> Result<usize, String> {
+    let most = athanor_profile::generate::Reference::R_10K;
+    let count = text.parse().ok().filter(|count| (1..=most).contains(count));
+    count.ok_or_else(|| format!("a number from 1 to {most} is wanted"))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.001..=1e6).contains(rate));
+    rate.ok_or_else(|| "a number from 0.001 to 1000000 is wanted".to_owned())
 }
 
 #[derive(Args)]

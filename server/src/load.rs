@@ -1,0 +1,278 @@
+//! `dev load`: the reference set against a running server, and what it costs.
+//!
+//! ```text
+//!  set R ─► requests in memory ─► so many connections ─► acknowledgements ─► merges, whose total must be right
+//! ```
+//!
+//! A run labels its profiles with a number of its own, so that it may be repeated against the same server. At a given
+//! rate an acknowledgement's time counts from when its request was due: a server that stalls cannot hide it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use athanor_chassis::{Code, Random, Status, Timestamp};
+use athanor_profile::generate::Reference;
+use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
+use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectMergeStacktracesResponse};
+use athanor_proto::types::v1::LabelPair;
+use bytes::Bytes;
+use futures::future::join_all;
+use prost::Message;
+use serde_json::{Value, json};
+
+use crate::args::Load;
+use crate::client::{self, Client};
+use crate::output::Output;
+use crate::{convert, failure, input, progress};
+
+const PUSH: &str = "push.v1.PusherService/Push";
+const MERGE: &str = "querier.v1.QuerierService/SelectMergeStacktraces";
+const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+/// Ticks of a processor's clock in a second, as Linux tells them to processes.
+const TICKS: f64 = 100.0;
+
+/// What is pushed, and what must come back.
+struct Work {
+    requests: Vec<Bytes>,
+    raw_bytes: u64,
+    total: i64,
+    /// The label that sets this run apart.
+    run: String,
+    /// Unix milliseconds.
+    range: (i64, i64),
+}
+
+/// What pushing it gave.
+#[derive(Default)]
+struct Pushed {
+    seconds: f64,
+    /// How long each acknowledgement took.
+    acks: Vec<Duration>,
+    /// Messages of refusals, and how often each came.
+    refused: BTreeMap<String, usize>,
+    /// Of the server's processes while pushing.
+    usage: Option<Usage>,
+}
+
+/// What a process has used.
+#[derive(Clone, Copy)]
+struct Usage {
+    seconds: f64,
+    peak_bytes: u64,
+}
+
+/// Runs the command.
+pub fn run(args: &Load, output: &Output) -> Result<(), Status> {
+    let client = Client::new(&args.remote)?;
+    let work = prepare(args, client.clock().wall())?;
+    let (pushed, merges) = client::block_on(async {
+        let pushed = push(args, &client, &work).await?;
+        let merges = if pushed.refused.is_empty() { merge(args, &client, &work).await? } else { Vec::new() };
+        Ok::<_, Status>((pushed, merges))
+    })??;
+    report(&work, &pushed, merges, output)?;
+    match pushed.refused.into_iter().next() {
+        Some((message, _)) => Err(Status::new(Code::Unavailable, format!("not all was taken: {message}"))),
+        None => Ok(()),
+    }
+}
+
+/// Makes the requests: the last profile is of now.
+fn prepare(args: &Load, now: Timestamp) -> Result<Work, Status> {
+    let count = args.profiles.unwrap_or(args.set.profiles());
+    let set = Reference::new(Reference::SEED);
+    let span = set.time(count.saturating_sub(1)) - set.time(0);
+    let set = set.starting_at(now.nanos() - span);
+    let run = format!("{:016x}", Random::system().next_u64());
+    let bar = progress::files(count, "generating");
+    let one = |i: usize| {
+        let raw = set.pprof(i);
+        let total: i64 = set.rows(i).iter().map(|row| row.1).sum();
+        let labels = set.labels(i);
+        let own = [("__name__", "process_cpu"), ("load", run.as_str())];
+        let labels = labels
+            .iter()
+            .chain(own)
+            .map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() });
+        let sample = RawSample { raw_profile: convert::gzip(&raw).into(), ..RawSample::default() };
+        let series = RawProfileSeries {
+            labels: labels.collect(),
+            samples: vec![sample],
+            ..RawProfileSeries::default()
+        };
+        bar.inc(1);
+        (Bytes::from(PushRequest { series: vec![series] }.encode_to_vec()), raw.len() as u64, total)
+    };
+    let made = input::compute()?.map((0..count).collect(), one).map_err(|error| Status::of(&error))?;
+    bar.finish_and_clear();
+    let millis = |nanos: i64| nanos.div_euclid(1_000_000);
+    Ok(Work {
+        raw_bytes: made.iter().map(|one| one.1).sum(),
+        total: made.iter().map(|one| one.2).sum(),
+        requests: made.into_iter().map(|one| one.0).collect(),
+        run,
+        range: (millis(now.nanos() - span) - 1, millis(now.nanos()) + 1_000),
+    })
+}
+
+async fn push(args: &Load, client: &Client, work: &Work) -> Result<Pushed, Status> {
+    let before = args.pid.map(usage).transpose()?;
+    let bar = progress::files(work.requests.len(), "pushing");
+    let (next, pushed) = (Cell::new(0), RefCell::new(Pushed::default()));
+    let clock = client.clock();
+    let start = clock.monotonic();
+    let connection = async || {
+        loop {
+            let i = next.replace(next.get() + 1);
+            let Some(request) = work.requests.get(i) else { return };
+            let due = match args.rate {
+                Some(rate) => start + Duration::from_secs_f64(i as f64 / rate),
+                None => clock.monotonic(),
+            };
+            clock.sleep(due.saturating_sub(clock.monotonic())).await;
+            let answer = client.send(PUSH, request.clone()).await;
+            let took = clock.monotonic() - due;
+            let mut pushed = pushed.borrow_mut();
+            match answer {
+                Ok(_) => pushed.acks.push(took),
+                Err(status) => *pushed.refused.entry(status.message).or_default() += 1,
+            }
+            bar.inc(1);
+        }
+    };
+    join_all((0..args.connections).map(|_| connection())).await;
+    bar.finish_and_clear();
+    let mut pushed = pushed.into_inner();
+    pushed.seconds = (clock.monotonic() - start).as_secs_f64();
+    pushed.acks.sort_unstable();
+    if let (Some(pid), Some(before)) = (args.pid, before) {
+        clock.sleep(args.settle).await;
+        let after = usage(pid)?;
+        pushed.usage = Some(Usage { seconds: after.seconds - before.seconds, ..after });
+    }
+    Ok(pushed)
+}
+
+/// How long each of some merges over the whole run took; the first may find nothing prepared.
+async fn merge(args: &Load, client: &Client, work: &Work) -> Result<Vec<Duration>, Status> {
+    let request = SelectMergeStacktracesRequest {
+        profile_type_id: TYPE.to_owned(),
+        label_selector: format!("{{load=\"{}\"}}", work.run),
+        start: work.range.0,
+        end: work.range.1,
+        ..SelectMergeStacktracesRequest::default()
+    };
+    let mut took = Vec::new();
+    for _ in 0..args.merges {
+        let start = client.clock().monotonic();
+        let answer: SelectMergeStacktracesResponse = client.ask(MERGE, &request).await?;
+        took.push(client.clock().monotonic() - start);
+        let total = answer.flamegraph.unwrap_or_default().total;
+        if total != work.total {
+            let message = format!(
+                "the server counts {total} ns where {} were acknowledged (label load={}): profiles are missing or counted twice",
+                work.total, work.run
+            );
+            return Err(Status::new(Code::Internal, message));
+        }
+    }
+    Ok(took)
+}
+
+/// What a process has used since it began.
+fn usage(pid: u32) -> Result<Usage, Status> {
+    let strange = |path: &str| Status::new(Code::Internal, format!("{path} is not as Linux writes it"));
+    let read = |name: &str| {
+        let path = format!("/proc/{pid}/{name}");
+        let text = fs::read_to_string(&path).map_err(|error| failure::io(path.as_ref(), error))?;
+        Ok::<_, Status>((path, text))
+    };
+    let (path, stat) = read("stat")?;
+    // The command's name may hold spaces and brackets; what follows it does not.
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
+    let ticks = |place: usize| fields.get(place).and_then(|text| text.parse::<f64>().ok());
+    let (Some(user), Some(system)) = (ticks(11), ticks(12)) else { return Err(strange(&path)) };
+    let (path, status) = read("status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = peak.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    let peak_bytes = kibibytes.ok_or_else(|| strange(&path))? * 1024;
+    Ok(Usage { seconds: (user + system) / TICKS, peak_bytes })
+}
+
+fn report(work: &Work, pushed: &Pushed, mut merges: Vec<Duration>, output: &Output) -> Result<(), Status> {
+    let megabytes = work.raw_bytes as f64 / 1e6;
+    let first = merges.first().copied();
+    if !merges.is_empty() {
+        merges.remove(0);
+        merges.sort_unstable();
+    }
+    let json = || {
+        json!({
+            "run": work.run, "profiles": work.requests.len(), "raw_bytes": work.raw_bytes,
+            "total": work.total, "seconds": pushed.seconds, "acks": pushed.acks.len(),
+            "ack_ms": quantiles(&pushed.acks), "refused": pushed.refused,
+            "server": pushed.usage.map(|usage| json!({
+                "cpu_seconds": usage.seconds, "peak_bytes": usage.peak_bytes,
+                "megabytes_per_core_second": megabytes / usage.seconds,
+            })),
+            "first_merge_ms": first.map(millis), "merge_ms": quantiles(&merges),
+        })
+    };
+    let text = || {
+        let mut text = format!(
+            "{} profiles, {megabytes:.0} MB of raw pprof in {:.2} s: {:.0} MB/s\nacknowledged {}, ms: {}\n",
+            work.requests.len(),
+            pushed.seconds,
+            megabytes / pushed.seconds,
+            pushed.acks.len(),
+            line(&pushed.acks),
+        );
+        for (message, count) in &pushed.refused {
+            text.push_str(&format!("refused {count}: {message}\n"));
+        }
+        if let Some(usage) = pushed.usage {
+            text.push_str(&format!(
+                "the server: {:.2} s of processors, {:.0} MB of raw pprof a core second, at most {:.0} MB of memory\n",
+                usage.seconds,
+                megabytes / usage.seconds,
+                usage.peak_bytes as f64 / 1e6
+            ));
+        }
+        if let Some(first) = first {
+            text.push_str(&format!(
+                "merged to {} ns, which is right; first {:.1} ms, then ms: {}\n",
+                work.total,
+                millis(first),
+                line(&merges)
+            ));
+        }
+        text
+    };
+    output.either(json, text)
+}
+
+/// What part of the times is below each named one.
+const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)];
+
+fn quantile(sorted: &[Duration], part: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    sorted.get((last as f64 * part) as usize).copied().map(millis)
+}
+
+fn quantiles(sorted: &[Duration]) -> Value {
+    QUANTILES.iter().map(|&(name, part)| (name.to_owned(), json!(quantile(sorted, part)))).collect()
+}
+
+fn line(sorted: &[Duration]) -> String {
+    let part = |&(name, part): &(&str, f64)| {
+        quantile(sorted, part).map_or_else(String::new, |millis| format!("{name} {millis:.2}"))
+    };
+    QUANTILES.iter().map(part).collect::<Vec<_>>().join(", ")
+}
+
+fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}
