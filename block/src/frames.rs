@@ -3,7 +3,7 @@
 //! No dictionary is built: nothing is hashed but the names that the tree shows.
 
 use athanor_profile::symbols::{NONE, address_name};
-use athanor_profile::tree::{self, Tree};
+use athanor_profile::tree::{self, Shape, Tree};
 use parquet::data_type::{ByteArrayType, Int32Type, Int64Type};
 
 use crate::error::BlockError;
@@ -102,14 +102,31 @@ impl Frames {
     /// The tree of totals by stack.
     pub(crate) fn tree(&self, totals: &[i64]) -> Tree {
         let stacks = totals.iter().filter(|total| **total != 0).count();
-        let mut drawing = Drawing {
-            frames: self,
-            tree: tree::Builder::with_room(self.parents.len().min(stacks * NODES_OF_STACK)),
-            of_functions: vec![NONE; self.name_ends.len()],
-        };
+        let mut tree = tree::Builder::with_room(self.parents.len().min(stacks * NODES_OF_STACK));
+        let totals = totals.iter().enumerate().filter(|(_, total)| **total != 0);
+        self.draw(&mut tree, totals, |tree, place, &total| tree.add(place, total));
+        tree.finish()
+    }
+
+    /// What the trees of any totals look like, of so many stacks.
+    pub(crate) fn shape(&self, stacks: usize) -> Shape {
+        let mut tree = tree::Builder::with_room(self.parents.len());
+        let mut places = Vec::with_capacity(stacks);
+        self.draw(&mut tree, (0..stacks).map(|stack| (stack, ())), |_, place, ()| places.push(place));
+        tree.shape(&places)
+    }
+
+    /// Draws stacks, and says where each one ends.
+    fn draw<T>(
+        &self,
+        tree: &mut tree::Builder,
+        stacks: impl Iterator<Item = (usize, T)>,
+        mut ends: impl FnMut(&mut tree::Builder, u32, T),
+    ) {
+        let mut drawing = Drawing { frames: self, tree, of_functions: vec![NONE; self.name_ends.len()] };
         let mut places = vec![UNSEEN; self.parents.len()];
         let mut path = Vec::new();
-        for (stack, &total) in totals.iter().enumerate().filter(|(_, total)| **total != 0) {
+        for (stack, with) in stacks {
             let mut at = stack as u32;
             while places.get(at as usize) == Some(&UNSEEN) {
                 path.push(at);
@@ -120,9 +137,8 @@ impl Frames {
                 place = drawing.push_down(place, self.locations[node as usize]);
                 places[node as usize] = place;
             }
-            drawing.tree.add(place, total);
+            ends(drawing.tree, place, with);
         }
-        drawing.tree.finish()
     }
 
     /// How many nodes there are.
@@ -145,7 +161,7 @@ impl Frames {
 /// A tree being drawn.
 struct Drawing<'f> {
     frames: &'f Frames,
-    tree: tree::Builder,
+    tree: &'f mut tree::Builder,
     of_functions: Vec<u32>,
 }
 

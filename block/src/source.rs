@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use athanor_chassis::compute::Compute;
 use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::source::{EachRows, ReadNames, Source, SourceError};
-use athanor_profile::tree::Tree;
+use athanor_profile::tree::{Shape, Tree};
 
 use crate::error::BlockError;
 use crate::frames::Frames;
@@ -28,7 +28,12 @@ struct Inner {
     profile_totals: Lazy<Arc<[i64]>>,
     names: Lazy<Names>,
     frames: Lazy<Frames>,
+    shape: Lazy<Shape>,
 }
+
+/// A tree of this part of all stacks is drawn once for all: later ones take additions only. Of fewer, only what they
+/// need is drawn.
+const MANY: usize = 4;
 
 impl PartSource {
     /// The part of a tenant, whose samples are added up on `compute`.
@@ -43,12 +48,13 @@ impl PartSource {
             profile_totals: Lazy::default(),
             names: Lazy::default(),
             frames: Lazy::default(),
+            shape: Lazy::default(),
         })))
     }
 
     /// About how much memory the tables that were decoded so far take.
     pub fn bytes(&self) -> usize {
-        let Inner { series, profiles, profile_totals, names, frames, .. } = &*self.0;
+        let Inner { series, profiles, profile_totals, names, frames, shape, .. } = &*self.0;
         let of_series = |series: &Series| {
             let text: usize = series.labels().iter().map(|(name, value)| name.len() + value.len()).sum();
             size_of::<Series>() + series.labels().len() * 2 * size_of::<String>() + text
@@ -57,7 +63,8 @@ impl PartSource {
         let profiles = profiles.known().map_or(0, |all| size_of_val(&**all));
         let totals = profile_totals.known().map_or(0, |all| size_of_val(&**all));
         let names = names.known().map_or(0, |names| names.dictionary.memory() + names.stacks.len() * 4);
-        series + profiles + totals + names + frames.known().map_or(0, Frames::bytes)
+        let drawn = frames.known().map_or(0, Frames::bytes) + shape.known().map_or(0, Shape::bytes);
+        series + profiles + totals + names + drawn
     }
 
     fn part(&self) -> Part<'_> {
@@ -127,11 +134,18 @@ impl Source for PartSource {
         Ok(())
     }
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
-        let frames = self.0.frames.get(|| self.part().frames())?;
-        if totals.len() > frames.len() {
-            return Err(SourceError::Damaged("totals are of other stacks than names".into()));
+        let other = || SourceError::Damaged("totals are of other stacks than names".into());
+        let stacks = totals.iter().filter(|total| **total != 0).count();
+        if self.0.shape.known().is_some() || stacks > totals.len() / MANY {
+            let shape = self.0.shape.get(|| {
+                let part = self.part();
+                let frames = part.frames()?;
+                Ok(frames.shape(frames.len().min(part.meta.stacks as usize)))
+            })?;
+            return if totals.len() > shape.stacks() { Err(other()) } else { Ok(shape.tree(totals)) };
         }
-        Ok(frames.tree(totals))
+        let frames = self.0.frames.get(|| self.part().frames())?;
+        if totals.len() > frames.len() { Err(other()) } else { Ok(frames.tree(totals)) }
     }
 }
 
