@@ -5,12 +5,15 @@
 //!  go_pprof     tables, merges and rows are those of `go tool pprof`
 //!  golden       answers are those that another server of the same wire gave
 //!  clients      SDKs as they are shipped: what they send is taken and found
+//!  damage       what damage of the log took is told with every answer
 //!  kill         a server that is killed under load loses nothing and counts nothing twice
 //!  simulation   a node on a made machine, from a seed: each answer is that of a naive model
 //! ```
 //!
 //! Some need what a machine may lack: Go, Python, Node, recorded data. There a test is left out and says so, unless
 //! `ATHANOR_SKIPS=deny`.
+
+use std::path::PathBuf;
 
 /// Says that a test, or a part of one, is left out, and why.
 ///
@@ -21,4 +24,12 @@ pub fn leave_out(why: &str) {
     let denied = std::env::var("ATHANOR_SKIPS").is_ok_and(|skips| skips == "deny");
     assert!(!denied, "ATHANOR_SKIPS=deny forbids to leave this out: {why}");
     println!("skip: {why}");
+}
+
+/// The `athanor` command that was built beside the test that asks.
+pub fn binary() -> PathBuf {
+    let test = std::env::current_exe().expect("a program has a path");
+    let path = test.ancestors().nth(2).expect("tests lie two folders deep").join("athanor");
+    assert!(path.exists(), "{} is missing: cargo build -p athanor-server", path.display());
+    path
 }

@@ -1,4 +1,5 @@
-//! Real SDKs, unmodified, each in an environment that is thrown away: what they send is taken and found.
+//! Real SDKs, unmodified, each in an environment that is thrown away: what they send is taken and found. So is what our
+//! own load sends.
 //!
 //! Where a client's language is not there, or its packages cannot be had, that client is left out.
 
@@ -7,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use athanor_chassis::{Limits, Overrides, TenantId};
-use athanor_integration::leave_out;
+use athanor_integration::{binary, leave_out};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::Reader;
 use athanor_server::{Config, Node, System};
@@ -127,4 +128,56 @@ fn the_sdk_for_node_is_understood() {
         "wall:cpu:nanoseconds:wall:nanoseconds",
         "knownBusyFunction",
     );
+}
+
+#[test]
+fn the_sdk_for_rust_is_understood() {
+    // What is compiled is kept from run to run.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client-rust");
+    let target = target.to_string_lossy();
+    let program = format!("{target}/debug/busy");
+    is_found(
+        |folder| {
+            std::fs::create_dir(folder.join("src")).map_err(|error| error.to_string())?;
+            for file in ["Cargo.toml", "Cargo.lock", "src/main.rs"] {
+                std::fs::copy(clients().join("rust").join(file), folder.join(file))
+                    .map_err(|error| error.to_string())?;
+            }
+            run("cargo", &["build", "--quiet", "--locked", "--target-dir", &target], folder)
+        },
+        |folder, url| run(&program, &[url], folder),
+        "rust-busy",
+        "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+        "known_busy_function",
+    );
+}
+
+#[test]
+fn a_load_is_counted_to_the_unit() {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let folder = tempfile::tempdir().expect("a folder");
+    runtime.block_on(async {
+        let node = start(folder.path()).await;
+        let (url, pid) = (format!("http://{}", node.address()), std::process::id().to_string());
+        let load = async |arguments: &[&str]| {
+            let fixed = ["dev", "load", "--json", "--settle", "0s", "--url", &url, "--pid", &pid];
+            let arguments: Vec<String> = fixed.iter().chain(arguments).map(|&text| text.to_owned()).collect();
+            let ran = tokio::task::spawn_blocking(|| Command::new(binary()).args(arguments).output());
+            let output = ran.await.expect("no panic").expect("it runs");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")
+        };
+        // The command itself compares the server's total with what it sent.
+        for _ in 0..2 {
+            let told = load(&["--profiles", "40", "--connections", "4", "--merges", "3"]).await;
+            assert_eq!((told["profiles"].as_u64(), told["acks"].as_u64()), (Some(40), Some(40)));
+            assert!(
+                told["server"]["cpu_seconds"].is_number() && told["merge_ms"]["p99"].is_number(),
+                "{told}"
+            );
+        }
+        let told = load(&["--profiles", "10", "--rate", "200", "--merges", "0"]).await;
+        assert_eq!((told["acks"].as_u64(), told["first_merge_ms"].as_f64()), (Some(10), None));
+        node.stop().await;
+    });
 }

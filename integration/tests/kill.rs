@@ -22,6 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Random};
+use athanor_integration::binary;
 use serde_json::{Value, json};
 
 const KILLS: usize = 60;
@@ -34,14 +35,6 @@ const COMPARE_EVERY: usize = 6;
 /// One sample of folded text stands for so many nanoseconds, at 100 samples a second.
 const SAMPLE: i64 = 10_000_000;
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The binary that was built beside this test.
-fn binary() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let path = test.ancestors().nth(2).unwrap().join("athanor");
-    assert!(path.exists(), "{} is missing: cargo build -p athanor-server", path.display());
-    path
-}
 
 /// A process, killed when it is dropped.
 struct Server {
