@@ -30,6 +30,10 @@ pub struct BlockEntry {
     pub bytes: u64,
     /// Its samples.
     pub samples: u64,
+    /// Entries of its range that were acknowledged and lost to damage before it was cut: whose rows they were is not
+    /// known.
+    #[serde(default)]
+    pub lost: u64,
     /// Whose rows it holds, by tenant.
     pub tenants: Vec<TenantSpan>,
 }
@@ -69,11 +73,21 @@ impl BlockId {
     }
 }
 
+impl TenantSpan {
+    fn overlaps(&self, from: i64, to: i64) -> bool {
+        self.max_time >= from && self.min_time <= to
+    }
+}
+
 impl BlockEntry {
     /// The rows of a tenant, where it has some in a range of time, both ends included.
     pub fn span(&self, tenant: &TenantId, from: i64, to: i64) -> Option<&TenantSpan> {
-        let span = self.tenants.iter().find(|span| span.tenant == *tenant)?;
-        (span.max_time >= from && span.min_time <= to).then_some(span)
+        let of_tenant = |span: &&TenantSpan| span.tenant == *tenant;
+        self.tenants.iter().find(of_tenant).filter(|span| span.overlaps(from, to))
+    }
+    /// Whether it has rows of anybody in a range of time, both ends included.
+    pub fn overlaps(&self, from: i64, to: i64) -> bool {
+        self.tenants.iter().any(|span| span.overlaps(from, to))
     }
     /// Time of its latest profile.
     pub fn max_time(&self) -> i64 {

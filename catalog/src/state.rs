@@ -128,6 +128,8 @@ pub struct Listing {
     pub revision: u64,
     /// Blocks with rows of the tenant in the range.
     pub blocks: Vec<BlockEntry>,
+    /// Acknowledged entries that blocks of that time lack, perhaps of this tenant, perhaps of others.
+    pub lost: u64,
     /// All shards that are open.
     pub shards: Vec<ShardEntry>,
 }
@@ -202,9 +204,11 @@ impl State {
     /// What a tenant has in a range of time, both ends included.
     pub fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Listing {
         let blocks = self.blocks.values().filter(|block| block.span(tenant, from, to).is_some());
+        let hurt = self.blocks.values().filter(|block| block.lost > 0 && block.overlaps(from, to));
         Listing {
             revision: self.revision,
             blocks: blocks.cloned().collect(),
+            lost: hurt.map(|block| block.lost).sum(),
             shards: self.shards.values().cloned().collect(),
         }
     }
@@ -251,7 +255,7 @@ mod tests {
     fn block(number: u128, from: u64, to: u64) -> BlockEntry {
         let span = crate::TenantSpan { tenant: TenantId::anonymous(), min_time: 5, max_time: 9, profiles: 1 };
         let id = BlockId::from_number(number);
-        BlockEntry { id, shard: 1, epoch: 1, from, to, bytes: 1, samples: 1, tenants: vec![span] }
+        BlockEntry { id, shard: 1, epoch: 1, from, to, bytes: 1, samples: 1, lost: 0, tenants: vec![span] }
     }
 
     fn opened() -> State {
@@ -299,6 +303,16 @@ mod tests {
         assert_eq!((count(0, 4), count(0, 5), count(9, 20), count(10, 20)), (0, 1, 1, 0));
         assert!(state.listing(&"other".parse().unwrap(), 0, 20).blocks.is_empty());
         assert_eq!(state.listing(&TenantId::anonymous(), 0, 0).shards[0].watermark, 10);
+    }
+
+    #[test]
+    fn what_a_block_lacks_is_told_to_everybody_of_that_time() {
+        let mut state = opened();
+        register(&mut state, BlockEntry { lost: 3, ..block(1, 0, 10) });
+        register(&mut state, block(2, 10, 20));
+        let other: TenantId = "other".parse().unwrap();
+        let lost = |from, to| state.listing(&other, from, to).lost;
+        assert_eq!((lost(0, 4), lost(0, 5), lost(9, 20), lost(10, 20)), (0, 3, 3, 0));
     }
 
     #[test]

@@ -173,6 +173,7 @@ impl Cutter {
             to: head.to(),
             bytes: meta.bytes(),
             samples: meta.samples(),
+            lost: self.shard.lost(self.watermark..head.to()),
             tenants: spans(&meta)?,
         };
         self.watermark = match self.deps.catalog.register(entry, self.deps.clock.wall()).await {

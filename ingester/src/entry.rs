@@ -1,7 +1,7 @@
 //! What a shard's log says: batches of profiles, and cuts.
 //!
 //! ```text
-//!  batch   kind token stamp window fresh │ uploads: ids │ tenants: names, series │ records: rows
+//!  batch   kind token generation stamp window │ uploads: ids │ tenants: names, series │ records: rows
 //!                    what a follower reads ┘
 //!  cut     kind to block
 //! ```
@@ -31,8 +31,8 @@ pub struct Batch {
     pub stamp: u64,
     /// How long ids are remembered, nanoseconds (E11).
     pub window: u64,
-    /// Whether a generation begins here.
-    pub fresh: bool,
+    /// The token of its generation's first batch.
+    pub generation: u64,
     /// What the batch says of each tenant.
     pub tenants: Vec<TenantPart>,
     /// The uploads, in the order of arrival.
@@ -48,6 +48,8 @@ pub struct TenantPart {
     pub tenant: String,
     /// What its dictionary learnt, as [`athanor_profile::growth`] writes it.
     pub names: Vec<u8>,
+    /// How many series it had before.
+    pub known_series: u32,
     /// Its new series, in the order of their ids.
     pub series: Vec<Series>,
 }
@@ -103,8 +105,8 @@ pub struct Head {
     pub stamp: u64,
     /// See [`Batch::window`].
     pub window: u64,
-    /// See [`Batch::fresh`].
-    pub fresh: bool,
+    /// See [`Batch::generation`].
+    pub generation: u64,
     /// The ids of the records of each upload.
     pub uploads: Vec<Vec<Hash>>,
 }
@@ -150,10 +152,18 @@ fn id(unpacker: &mut Unpacker<'_>) -> Result<Hash, PackedError> {
     Ok(Hash::from_le_bytes(bytes))
 }
 
+impl Batch {
+    /// Whether a generation begins here.
+    pub fn is_fresh(&self) -> bool {
+        self.token == self.generation
+    }
+}
+
 impl Head {
     fn read(unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
-        let (token, stamp, window) = (unpacker.number()?, unpacker.number()?, unpacker.number()?);
-        let mut head = Head { token, stamp, window, fresh: unpacker.take(1)?[0] == 1, uploads: Vec::new() };
+        let (token, generation) = (unpacker.number()?, unpacker.number()?);
+        let (stamp, window) = (unpacker.number()?, unpacker.number()?);
+        let mut head = Head { token, stamp, window, generation, uploads: Vec::new() };
         for _ in 0..unpacker.count()? {
             let ids = (0..unpacker.count()?).map(|_| id(unpacker)).collect::<Result<_, _>>()?;
             head.uploads.push(ids);
@@ -167,8 +177,8 @@ impl Batch {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.rows.len() + 4096);
         out.push(BATCH);
-        [self.token, self.stamp, self.window].into_iter().for_each(|number| put(&mut out, number));
-        out.push(u8::from(self.fresh));
+        let Batch { token, generation, stamp, window, .. } = *self;
+        [token, generation, stamp, window].into_iter().for_each(|number| put(&mut out, number));
         put(&mut out, self.uploads.len() as u64);
         for upload in &self.uploads {
             put(&mut out, upload.records.len() as u64);
@@ -178,6 +188,7 @@ impl Batch {
         for part in &self.tenants {
             put_bytes(&mut out, part.tenant.as_bytes());
             put_bytes(&mut out, &part.names);
+            put(&mut out, u64::from(part.known_series));
             put(&mut out, part.series.len() as u64);
             part.series.iter().for_each(|series| put_series(&mut out, series));
         }
@@ -196,17 +207,18 @@ impl Batch {
     }
 
     fn read(head: Head, unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
-        let Head { token, stamp, window, fresh, uploads: ids } = head;
-        let mut batch = Batch { token, stamp, window, fresh, ..Batch::default() };
+        let Head { token, stamp, window, generation, uploads: ids } = head;
+        let mut batch = Batch { token, stamp, window, generation, ..Batch::default() };
         for _ in 0..unpacker.count()? {
             let tenant = unpacker.text()?.to_owned();
             let names = unpacker.bytes()?.to_vec();
+            let known_series = unpacker.small()?;
             let count = unpacker.count()?;
             let mut series = Vec::with_capacity(count.min(RESERVE));
             for _ in 0..count {
                 series.push(read_series(unpacker)?);
             }
-            batch.tenants.push(TenantPart { tenant, names, series });
+            batch.tenants.push(TenantPart { tenant, names, known_series, series });
         }
         for ids in ids {
             let wrong = unpacker.wrong("a tenant that the batch does not have");
@@ -269,8 +281,13 @@ mod tests {
             token: u64::MAX,
             stamp: 11,
             window: 12,
-            fresh: true,
-            tenants: vec![TenantPart { tenant: "acme".into(), names: vec![1, 2], series: vec![series] }],
+            generation: 13,
+            tenants: vec![TenantPart {
+                tenant: "acme".into(),
+                names: vec![1, 2],
+                known_series: 3,
+                series: vec![series],
+            }],
             uploads: vec![Admitted { tenant: 0, records: vec![record(1, 0..2), record(u128::MAX, 2..5)] }],
             rows: vec![1, 2, 3, 4, 5],
         }
@@ -281,7 +298,7 @@ mod tests {
         let bytes = batch().encode();
         assert_eq!(Entry::decode(&bytes), Ok(Entry::Batch(batch())));
         let head = Entry::head(&bytes).unwrap().unwrap();
-        assert_eq!((head.stamp, head.fresh, head.uploads), (11, true, vec![vec![1, u128::MAX]]));
+        assert_eq!((head.stamp, head.generation, head.uploads), (11, 13, vec![vec![1, u128::MAX]]));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use athanor_block::{EachRow, Held, HeldRow};
@@ -15,18 +15,23 @@ use athanor_profile::growth::{self, Mark};
 use athanor_profile::packed::{PackedError, Unpacker};
 use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::source::{EachRows, ReadNames, Source, SourceError};
+use athanor_profile::tree::{Shape, Tree};
 
 use crate::entry::{Admitted, Batch, TenantPart};
 use crate::rows;
 
 /// Packed rows lie in pieces of this size, so that a head grows without copying.
 const PIECE: usize = 1 << 20;
+/// A tree of this part of all stacks is drawn once for all; of fewer, only what they need is drawn.
+const MANY: usize = 4;
 /// What a profile takes beside its rows.
 const OVERHEAD: usize = size_of::<ProfileRow>() + size_of::<Place>();
 
 /// One generation of a shard's log.
 #[derive(Debug)]
 pub struct Head {
+    /// The token of its first batch; 0 before that is known.
+    generation: AtomicU64,
     /// The index before its first entry.
     from: AtomicU64,
     /// The index of its last applied entry.
@@ -50,6 +55,8 @@ pub struct Rows {
     profiles: Vec<ProfileRow>,
     places: Vec<Place>,
     pieces: Vec<Vec<u8>>,
+    /// What trees of all stacks look like, of the dictionary as it was.
+    shape: Mutex<Option<Arc<Shape>>>,
 }
 
 /// Where a profile's packed rows lie.
@@ -71,6 +78,7 @@ impl Head {
     /// An empty one, after an index of the log.
     pub fn new(from: u64, born: Duration) -> Self {
         Self {
+            generation: AtomicU64::new(0),
             from: AtomicU64::new(from),
             to: AtomicU64::new(from),
             born,
@@ -93,6 +101,14 @@ impl Head {
     /// About how much memory its profiles take.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
+    }
+    /// Which generation it holds.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+    /// Says which generation it holds.
+    pub(crate) fn holds(&self, generation: u64) {
+        self.generation.store(generation, Ordering::Release);
     }
     /// Says where the head before it ended.
     pub(crate) fn begin_after(&self, index: u64) {
@@ -130,6 +146,9 @@ impl Head {
         let rows = self.rows(tenant);
         let mut rows = write(&rows);
         growth::read(&mut rows.dictionary, &mut Unpacker::new(&part.names))?;
+        if rows.series.len() != part.known_series as usize {
+            return Err(PackedError { at: 0, why: "series that come after others, which are not here" });
+        }
         part.series.iter().for_each(|series| {
             rows.series_id(series.clone());
         });
@@ -162,11 +181,12 @@ impl Rows {
             self.series.len() as u32 - 1
         })
     }
-    /// What the log has not said yet.
-    pub(crate) fn unsaid(&self) -> (Vec<u8>, Vec<Series>) {
+    /// What the log has not said yet of a tenant.
+    pub(crate) fn unsaid(&self, tenant: String) -> TenantPart {
         let mut names = Vec::new();
         growth::write(&self.dictionary, self.said, &mut names);
-        (names, self.series[self.series_said..].to_vec())
+        let series = self.series[self.series_said..].to_vec();
+        TenantPart { tenant, names, known_series: self.series_said as u32, series }
     }
     /// The log says all of it now.
     pub(crate) fn mark_said(&mut self) {
@@ -184,6 +204,15 @@ impl Rows {
         let offset = piece.len() as u32;
         piece.extend_from_slice(packed);
         Place { piece: number as u32, offset, length: packed.len() as u32 }
+    }
+    /// What trees look like, drawn anew only where there are new stacks.
+    fn shape(&self) -> Arc<Shape> {
+        let mut kept = self.shape.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = kept.as_ref().filter(|shape| shape.stacks() == self.dictionary.stacks.len());
+        match current {
+            Some(shape) => Arc::clone(shape),
+            None => Arc::clone(kept.insert(Arc::new(Shape::of(&self.dictionary)))),
+        }
     }
     fn packed(&self, profile: u32) -> &[u8] {
         let Place { piece, offset, length } = self.places[profile as usize];
@@ -243,6 +272,17 @@ impl Source for View {
             each(profile, &stacks, &values);
         }
         Ok(())
+    }
+    fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
+        let rows = read(&self.rows);
+        let stacks = totals.iter().filter(|total| **total != 0).count();
+        if totals.len() > rows.dictionary.stacks.len() {
+            return Err(SourceError::Damaged("totals are of other stacks than names".into()));
+        }
+        Ok(match stacks > totals.len() / MANY {
+            true => rows.shape().tree(totals),
+            false => Tree::from_totals(&rows.dictionary, totals),
+        })
     }
     fn names(&self, names: &mut ReadNames<'_>) -> Result<(), SourceError> {
         let rows = read(&self.rows);

@@ -156,6 +156,11 @@ impl Ingester {
         Ok(heads.iter().filter_map(|head| head.view(tenant)).collect())
     }
 
+    /// How many entries of a shard's log after a watermark were acknowledged and lost to damage (E7).
+    pub fn lost(&self, shard: ShardId, watermark: u64) -> u64 {
+        self.shards.get(&shard).map_or(0, |open| open.shard.lost(watermark..u64::MAX))
+    }
+
     /// Cuts all heads and returns when their blocks are registered, or the time is up.
     pub async fn cut(&self, clock: &Clock, patience: Duration) -> Result<(), Status> {
         for open in self.shards.values() {

@@ -3,6 +3,7 @@
 //! The window and the verdicts follow from the log alone, so they are equal on every member. Rows are shown where
 //! somebody asks for them: the proposer shows the batch that it has in memory, whoever reads the log decodes it.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use athanor_chassis::{Clock, TenantId};
@@ -27,8 +28,8 @@ pub struct Machine {
     window: Window,
     /// Everything up to here lies in registered blocks, as far as the log says.
     cut: u64,
-    /// What no version of ours wrote: rows that cannot be shown.
-    damaged: u64,
+    /// Entries that cannot be read, mostly because they build on a lost one, and that are in no block.
+    unreadable: Vec<u64>,
 }
 
 /// The batch in flight, as its proposer has it in memory.
@@ -60,15 +61,15 @@ impl Proposed {
 impl Machine {
     /// An empty shard.
     pub fn new(heads: Arc<Heads>, proposed: Arc<Proposed>, clock: Clock) -> Self {
-        Self { heads, proposed, clock, window: Window::default(), cut: 0, damaged: 0 }
+        Self { heads, proposed, clock, window: Window::default(), cut: 0, unreadable: Vec::new() }
     }
     /// The ids of recent records.
     pub fn window(&self) -> &Window {
         &self.window
     }
-    /// How many entries could not be read.
-    pub fn damaged(&self) -> u64 {
-        self.damaged
+    /// How many entries after one index and up to another cannot be read.
+    pub fn unreadable(&self, range: Range<u64>) -> u64 {
+        self.unreadable.iter().filter(|&&index| index > range.start && index <= range.end).count() as u64
     }
 
     fn batch(&mut self, index: u64, head: EntryHead, entry: &[u8]) -> Result<Vec<Vec<bool>>, PackedError> {
@@ -78,9 +79,9 @@ impl Machine {
             head.uploads.iter().map(|ids| ids.iter().map(|&id| window.admit(index, id)).collect()).collect();
         let (batch, target) = match self.proposed.take(head.token) {
             Some(proposed) => proposed,
-            None => self.read(index, head.fresh, entry)?,
+            None => self.read(index, entry)?,
         };
-        if head.fresh {
+        if batch.is_fresh() {
             target.begin_after(index - 1);
         }
         for (upload, new) in batch.uploads.iter().zip(&verdicts) {
@@ -92,14 +93,19 @@ impl Machine {
     }
 
     /// A batch that this process did not propose, and the head that it belongs to.
-    fn read(&self, index: u64, fresh: bool, entry: &[u8]) -> Result<(Batch, Arc<Head>), PackedError> {
+    fn read(&self, index: u64, entry: &[u8]) -> Result<(Batch, Arc<Head>), PackedError> {
         let Entry::Batch(batch) = Entry::decode(entry)? else {
             return Err(PackedError { at: 0, why: "a batch that is none" });
         };
-        if fresh {
-            self.heads.begin(Arc::new(Head::new(index - 1, self.clock.monotonic())));
+        if batch.is_fresh() {
+            let head = Head::new(index - 1, self.clock.monotonic());
+            head.holds(batch.generation);
+            self.heads.begin(Arc::new(head));
         }
         let head = self.heads.current();
+        if head.generation() != batch.generation {
+            return Err(PackedError { at: 0, why: "a batch of a generation whose beginning is lost" });
+        }
         for part in &batch.tenants {
             head.learn(part, &tenant(&part.tenant)?)?;
         }
@@ -121,6 +127,7 @@ impl StateMachine for Machine {
                 if let Entry::Cut { to, .. } = entry {
                     self.cut = self.cut.max(to);
                     self.window.settle(self.cut);
+                    self.unreadable.retain(|&index| index > self.cut);
                 }
                 Applied::Done
             }),
@@ -128,7 +135,7 @@ impl StateMachine for Machine {
         };
         applied.unwrap_or_else(|error| {
             tracing::error!(index, %error, "an entry of the log cannot be read; its profiles are missing");
-            self.damaged += 1;
+            self.unreadable.push(index);
             Applied::Unreadable(error)
         })
     }

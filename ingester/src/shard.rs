@@ -9,6 +9,7 @@
 //! that the log has not said; so when a proposal fails, all that comes after begins a new generation.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -208,6 +209,17 @@ impl Shard {
         &self.log
     }
 
+    /// How many entries of the log were acknowledged and lost, after one index and up to another: themselves, or what
+    /// they build on.
+    pub fn lost(&self, range: Range<u64>) -> u64 {
+        let within = |(first, count): (u64, u64)| {
+            let end = first.saturating_add(count).min(range.end.saturating_add(1));
+            end.saturating_sub(first.max(range.start.saturating_add(1)))
+        };
+        let unreadable = self.log.with(|machine| machine.unreadable(range.clone()));
+        self.log.lost().into_iter().map(within).sum::<u64>() + unreadable
+    }
+
     /// Stores the uploads of one request: when this returns they are durable and visible.
     pub async fn append(&self, tenant: &TenantId, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>> {
         let count = uploads.len();
@@ -402,7 +414,7 @@ impl Preparing {
             let Ok(tenant) = part.tenant.parse() else { continue };
             let rows = self.head.rows(&tenant);
             let mut rows = write(&rows);
-            (part.names, part.series) = rows.unsaid();
+            *part = rows.unsaid(std::mem::take(&mut part.tenant));
             rows.mark_said();
         }
         let now = self.clock.monotonic();
@@ -411,7 +423,10 @@ impl Preparing {
         self.batches += 1;
         batch.token = self.boot | self.batches;
         batch.stamp = self.stamp;
-        batch.fresh = std::mem::take(&mut self.fresh);
+        if std::mem::take(&mut self.fresh) {
+            self.head.holds(batch.token);
+        }
+        batch.generation = self.head.generation();
         let bytes = batch.encode().into();
         Some(Box::new(Prepared { bytes, batch, head: Arc::clone(&self.head), waiting }))
     }
@@ -444,7 +459,7 @@ impl Proposer {
 
     async fn propose(&mut self, prepared: Prepared) {
         let Prepared { bytes, batch, head, waiting } = prepared;
-        if batch.fresh {
+        if batch.is_fresh() {
             self.poisoned = false;
             if !Arc::ptr_eq(&self.heads.current(), &head) {
                 self.heads.begin(Arc::clone(&head));

@@ -1,6 +1,7 @@
 //! What a dictionary has learnt since a mark, as bytes: so that a log need not say every name again.
 //!
-//! A reader that has read everything up to the mark learns the same entries under the same ids. Labels of samples
+//! A reader that has read everything up to the mark learns the same entries under the same ids; one that has not is
+//! refused, since the ids would mean something else to it. Labels of samples
 //! are left out: whoever logs rows has turned them into labels of series.
 
 use crate::hash::Hash;
@@ -47,9 +48,16 @@ impl Mark {
     }
 }
 
+impl Mark {
+    fn counts(self) -> [usize; 6] {
+        [self.strings, self.functions, self.mappings, self.locations, self.nodes, self.stacks]
+    }
+}
+
 /// Appends what `dictionary` has learnt since `since`.
 pub fn write(dictionary: &Dictionary, since: Mark, out: &mut Vec<u8>) {
     let now = Mark::of(dictionary);
+    since.counts().into_iter().for_each(|count| put(out, count as u64));
     let (symbols, stacks) = (&dictionary.symbols, &dictionary.stacks);
     put(out, (now.strings - since.strings) as u64);
     for text in since.strings..now.strings {
@@ -100,6 +108,11 @@ fn write_location(dictionary: &Dictionary, location: u32, out: &mut Vec<u8>) {
 
 /// Learns what [`write`] wrote. On an error the dictionary may have learnt a part.
 pub fn read(dictionary: &mut Dictionary, unpacker: &mut Unpacker<'_>) -> Result<(), PackedError> {
+    for known in Mark::of(dictionary).counts() {
+        if unpacker.number()? != known as u64 {
+            return Err(unpacker.wrong("names that build on others, which are not here"));
+        }
+    }
     let symbols = &mut dictionary.symbols;
     for _ in 0..unpacker.count()? {
         let before = symbols.strings.len();

@@ -37,11 +37,20 @@ pub use render::{Rendered, parse_parameters};
 /// How long a question may take.
 const MAX_TIME: Duration = Duration::from_secs(5 * 60);
 
+/// What there is to read.
+#[derive(Default)]
+pub struct Plan {
+    /// Each profile is in exactly one of them.
+    pub sources: Vec<Arc<dyn Source>>,
+    /// What should be there and is not, in words: the answer is partial.
+    pub missing: Vec<String>,
+}
+
 /// Where a tenant's profiles lie at the moment.
 #[async_trait]
 pub trait Sources: Send + Sync {
-    /// Whatever may hold profiles of this time, so that each profile is in exactly one source.
-    async fn plan(&self, tenant: &TenantId, range: TimeRange) -> Result<Vec<Arc<dyn Source>>, Status>;
+    /// Whatever may hold profiles of this time.
+    async fn plan(&self, tenant: &TenantId, range: TimeRange) -> Result<Plan, Status>;
 }
 
 /// What the querier needs.
@@ -81,7 +90,9 @@ impl Querier {
     async fn ask_all(&self, reader: &Reader, ask: Ask) -> Result<Partial, Status> {
         let mut sources = Vec::new();
         for tenant in reader.tenants() {
-            sources.extend(self.deps.sources.plan(tenant, ask.selection.time).await?);
+            let plan = self.deps.sources.plan(tenant, ask.selection.time).await?;
+            sources.extend(plan.sources);
+            reader.miss(plan.missing);
         }
         let ask = Arc::new(ask);
         let merged = Arc::new(Mutex::new(None));

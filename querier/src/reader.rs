@@ -1,5 +1,8 @@
 //! Who asks, and what they can read.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use athanor_chassis::TenantId;
 use athanor_chassis::code::{Code, Coded};
 use athanor_chassis::tenant::TenantError;
@@ -13,6 +16,8 @@ pub struct Reader {
     tenants: Vec<TenantId>,
     /// Whether names of labels may be other than letters, digits and `_`: older clients choke on such.
     pub utf8_labels: bool,
+    /// What its answers lack. Clones share it, so that whoever answers can tell.
+    missing: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// Why a text names no tenants.
@@ -35,7 +40,7 @@ impl Coded for TenantsError {
 impl Reader {
     /// One tenant.
     pub fn of(tenant: TenantId) -> Self {
-        Reader { tenants: vec![tenant], utf8_labels: false }
+        Reader { tenants: vec![tenant], utf8_labels: false, missing: Arc::default() }
     }
 
     /// Tenants as `a|b`; each counts once, and empty parts are passed over.
@@ -50,7 +55,7 @@ impl Reader {
             return Err(TenantsError::TooMany(parts.len()));
         }
         let tenants = parts.into_iter().map(str::parse).collect::<Result<_, TenantError>>()?;
-        Ok(Reader { tenants, utf8_labels: false })
+        Ok(Reader { tenants, utf8_labels: false, missing: Arc::default() })
     }
 
     /// With what an `Accept` header says: `*/*; allow-utf8-labelnames=true`.
@@ -63,6 +68,17 @@ impl Reader {
                 && value.trim().trim_matches('"').eq_ignore_ascii_case("true")
         });
         self
+    }
+
+    /// What the answers so far lack, in words; none if they are whole.
+    pub fn missing(&self) -> Option<String> {
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let words: Vec<&str> = missing.iter().map(String::as_str).collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+
+    pub(crate) fn miss(&self, missing: Vec<String>) {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);
     }
 
     pub(crate) fn tenants(&self) -> &[TenantId] {

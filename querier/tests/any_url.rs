@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_profile::Source;
-use athanor_querier::{Deps, Querier, Reader, Sources};
+use athanor_querier::{Deps, Plan, Querier, Reader, Sources};
 use athanor_query::TimeRange;
 use proptest::prelude::*;
 
@@ -13,9 +12,9 @@ struct Nothing;
 
 #[async_trait::async_trait]
 impl Sources for Nothing {
-    async fn plan(&self, _: &TenantId, range: TimeRange) -> Result<Vec<Arc<dyn Source>>, Status> {
+    async fn plan(&self, _: &TenantId, range: TimeRange) -> Result<Plan, Status> {
         assert!(range.from < range.to);
-        Ok(Vec::new())
+        Ok(Plan::default())
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
 use athanor_profile::source::{EachRows, MemorySource, ReadNames};
 use athanor_profile::{Labels, Profile, ProfileRow, Series, Source, SourceError, ValueType};
-use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
-use athanor_querier::{Deps, Querier, Reader, Sources};
+use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
+use athanor_querier::{Deps, Plan, Querier, Reader, Sources};
 use athanor_query::TimeRange;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
@@ -49,13 +49,15 @@ struct ByTenant;
 
 #[async_trait::async_trait]
 impl Sources for ByTenant {
-    async fn plan(&self, tenant: &TenantId, _: TimeRange) -> Result<Vec<Arc<dyn Source>>, Status> {
-        Ok(match tenant.as_str() {
+    async fn plan(&self, tenant: &TenantId, _: TimeRange) -> Result<Plan, Status> {
+        let sources: Vec<Arc<dyn Source>> = match tenant.as_str() {
             "many" => (0..200).map(|n| source(["a", "b", "c"][n % 3], 1)).collect(),
             "one" => vec![source("a", 1_000)],
             "broken" => vec![source("a", 1), Arc::new(Gone)],
             _ => Vec::new(),
-        })
+        };
+        let missing = if tenant.as_str() == "one" { vec!["half of it".to_owned()] } else { Vec::new() };
+        Ok(Plan { sources, missing })
     }
 }
 
@@ -88,4 +90,18 @@ async fn one_that_fails_fails_the_whole() {
     let refused = total("one|broken").await.expect_err("a source is gone");
     assert_eq!(refused.code, Code::Unavailable);
     assert!(refused.message.contains("its peer left"), "{}", refused.message);
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said() {
+    let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
+    let overrides = Overrides::new(Limits::default());
+    let deps = Deps { sources: Arc::new(ByTenant), overrides, clock, compute: Compute::inline() };
+    let (querier, reader) = (Querier::new(deps), Reader::parse("many|one").expect("tenants"));
+    assert_eq!(reader.missing(), None);
+    querier
+        .series(&reader, SeriesRequest { start: 1, end: 10, ..SeriesRequest::default() })
+        .await
+        .expect("an answer");
+    assert_eq!(reader.clone().missing().as_deref(), Some("half of it"));
 }

@@ -1,6 +1,7 @@
-//! What nobody needs any more: whole blocks past their retention, and objects that no catalogue knows.
+//! What nobody needs any more: whole blocks past their retention.
 //!
-//! A block is condemned in the catalogue first, so that it never registers again (E15); then its objects go.
+//! A block is condemned in the catalogue first, so that it never registers again (E15); its objects go later, and not at
+//! all if the process ends before: which ones still wait is known in memory only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,8 +107,17 @@ mod tests {
         let day = Duration::from_secs(24 * 3600);
         let begin = Timestamp::from_seconds(1_700_000_000);
         let id = BlockId::new(begin, &Random::seeded(1));
-        let mut block =
-            BlockEntry { id, shard: 1, epoch: 1, from: 0, to: 1, bytes: 1, samples: 1, tenants: Vec::new() };
+        let mut block = BlockEntry {
+            id,
+            shard: 1,
+            epoch: 1,
+            from: 0,
+            to: 1,
+            bytes: 1,
+            samples: 1,
+            lost: 0,
+            tenants: Vec::new(),
+        };
         block.tenants.push(TenantSpan {
             tenant: TenantId::anonymous(),
             min_time: 0,

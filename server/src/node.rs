@@ -202,6 +202,7 @@ impl Roles {
             catalog: Arc::clone(&catalog),
             ingester: Arc::clone(&ingester),
             store: store.clone(),
+            unknown_losses: recovery.damage.iter().filter(|damage| damage.hurt == log::Hurt::All).count(),
             parts: Parts::new(PARTS),
             compute: compute.clone(),
         };
@@ -244,7 +245,8 @@ fn report(recovery: &log::Recovery, metrics: &Metrics) {
     if recovery.damage.is_empty() {
         return;
     }
-    metrics.log_damage.set(recovery.damage.len() as i64);
+    let bytes: u64 = recovery.damage.iter().map(|damage| damage.at.end - damage.at.start).sum();
+    metrics.log_damage.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     for damage in &recovery.damage {
         tracing::error!(
             ?damage,

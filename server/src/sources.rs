@@ -14,7 +14,7 @@ use athanor_catalog::{BlockEntry, BlockId, Catalog};
 use athanor_chassis::{Code, Compute, Status, TenantId};
 use athanor_ingester::Ingester;
 use athanor_profile::Source;
-use athanor_querier::Sources;
+use athanor_querier::{Plan, Sources};
 use athanor_query::TimeRange;
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
@@ -33,6 +33,8 @@ pub struct Everywhere {
     pub ingester: Arc<Ingester>,
     /// Blocks.
     pub store: Store,
+    /// Damages of the log of which nobody knows what they held, found at the start.
+    pub unknown_losses: usize,
     /// Blocks that were read.
     pub parts: Parts,
     /// Threads.
@@ -41,16 +43,18 @@ pub struct Everywhere {
 
 #[async_trait]
 impl Sources for Everywhere {
-    async fn plan(&self, tenant: &TenantId, range: TimeRange) -> Result<Vec<Arc<dyn Source>>, Status> {
+    async fn plan(&self, tenant: &TenantId, range: TimeRange) -> Result<Plan, Status> {
         let last = if range.to == i64::MAX { i64::MAX } else { range.to.saturating_sub(1) };
         let mut moved = None;
         for _ in 0..=REPLANS {
             let listing =
                 self.catalog.listing(tenant, range.from, last).await.map_err(|error| Status::of(&error))?;
             let mut sources: Vec<Arc<dyn Source>> = Vec::new();
+            let mut lost = listing.lost;
             let heads = listing.shards.iter().try_for_each(|shard| {
                 let views = self.ingester.views(shard.id, shard.watermark, tenant)?;
                 sources.extend(views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>));
+                lost += self.ingester.lost(shard.id, shard.watermark);
                 Ok(())
             });
             if let Err(error) = heads {
@@ -60,7 +64,7 @@ impl Sources for Everywhere {
             for block in &listing.blocks {
                 sources.push(Arc::new(self.part(block, tenant).await?));
             }
-            return Ok(sources);
+            return Ok(Plan { sources, missing: self.missing(lost) });
         }
         let why = moved.map_or_else(String::new, |error: athanor_ingester::Moved| error.to_string());
         Err(Status::new(
@@ -71,6 +75,20 @@ impl Sources for Everywhere {
 }
 
 impl Everywhere {
+    /// What an answer lacks (E7). Whose profiles were lost, and of which time, only they could have said.
+    fn missing(&self, lost: u64) -> Vec<String> {
+        let known = (lost > 0).then(|| {
+            format!("{lost} acknowledged batches of profiles were lost to damage of the disk; some may belong here")
+        });
+        let unknown = (self.unknown_losses > 0).then(|| {
+            format!(
+                "the log was damaged in {} places, and it is not known what they held",
+                self.unknown_losses
+            )
+        });
+        known.into_iter().chain(unknown).collect()
+    }
+
     async fn part(&self, block: &BlockEntry, tenant: &TenantId) -> Result<PartSource, Status> {
         if let Some(part) = self.parts.get(block.id, tenant) {
             return Ok(part);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
 use athanor_profile::Source;
 use athanor_profile::source::MemorySource;
-use athanor_querier::{Deps, Querier, Reader, Sources};
+use athanor_querier::{Deps, Plan, Querier, Reader, Sources};
 use athanor_query::TimeRange;
 use serde_json::{Value, json};
 
@@ -37,8 +37,8 @@ struct Uploads(Vec<Arc<dyn Source>>);
 
 #[async_trait::async_trait]
 impl Sources for Uploads {
-    async fn plan(&self, _tenant: &TenantId, _range: TimeRange) -> Result<Vec<Arc<dyn Source>>, Status> {
-        Ok(self.0.clone())
+    async fn plan(&self, _tenant: &TenantId, _range: TimeRange) -> Result<Plan, Status> {
+        Ok(Plan { sources: self.0.clone(), ..Plan::default() })
     }
 }
 

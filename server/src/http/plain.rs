@@ -14,6 +14,7 @@ use super::body::{GZIP, takes_gzip};
 use super::caller;
 use super::encoding::{json_error, json_error_with};
 use super::routes::{Hall, text};
+use super::unary;
 
 /// A handler's answer, on its way.
 pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
@@ -52,11 +53,14 @@ pub fn ingest(hall: Arc<Hall>, request: Request<Body>) -> Answering {
 pub fn render(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     let parts = request.into_parts().0;
     Box::pin(async move {
-        let rendered = async {
-            let reader = caller::reader(&parts.headers, hall.door.multitenancy)?;
-            hall.services.querier.render(&reader, parts.uri.query().unwrap_or_default()).await
+        let reader = match caller::reader(&parts.headers, hall.door.multitenancy) {
+            Ok(reader) => reader,
+            Err(status) => return vary(json_error(&status)),
         };
-        show(&hall, &parts.headers, rendered.await).await
+        let rendered = hall.services.querier.render(&reader, parts.uri.query().unwrap_or_default()).await;
+        let mut response = show(&hall, &parts.headers, rendered).await;
+        unary::mark(&mut response, reader.missing());
+        response
     })
 }
 
@@ -64,11 +68,15 @@ pub fn render(hall: Arc<Hall>, request: Request<Body>) -> Answering {
 pub fn render_diff(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     let parts = request.into_parts().0;
     Box::pin(async move {
-        let rendered = async {
-            let reader = caller::reader(&parts.headers, hall.door.multitenancy)?;
-            hall.services.querier.render_diff(&reader, parts.uri.query().unwrap_or_default()).await
+        let reader = match caller::reader(&parts.headers, hall.door.multitenancy) {
+            Ok(reader) => reader,
+            Err(status) => return vary(json_error(&status)),
         };
-        show(&hall, &parts.headers, rendered.await).await
+        let rendered =
+            hall.services.querier.render_diff(&reader, parts.uri.query().unwrap_or_default()).await;
+        let mut response = show(&hall, &parts.headers, rendered).await;
+        unary::mark(&mut response, reader.missing());
+        response
     })
 }
 

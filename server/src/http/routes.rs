@@ -147,7 +147,7 @@ fn call<C, I, O, F, Fut>(
     method: F,
 ) -> Router
 where
-    C: Send + 'static,
+    C: unary::Caller + Send + 'static,
     I: Message + Default + DeserializeOwned + 'static,
     O: Message + Serialize + 'static,
     F: Fn(Arc<Hall>, C, I) -> Fut + Clone + Send + Sync + 'static,

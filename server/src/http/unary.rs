@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{Code, Status, TenantId};
+use athanor_querier::Reader;
 use axum::body::Body;
 use axum::http::header::{ALLOW, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -15,8 +16,26 @@ use super::Door;
 use super::encoding::{ACCEPTED, Encoding};
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
+/// What an answer lacks that is not whole.
+pub const PARTIAL: HeaderName = HeaderName::from_static("athanor-partial");
 /// The longest deadline that a client may set; longer ones are cut.
 const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Who asks.
+pub trait Caller: Clone {
+    /// What the answers so far lack, in words; none if they are whole.
+    fn missing(&self) -> Option<String> {
+        None
+    }
+}
+
+impl Caller for () {}
+impl Caller for TenantId {}
+impl Caller for Reader {
+    fn missing(&self) -> Option<String> {
+        Reader::missing(self)
+    }
+}
 
 /// Answers one call. `caller` says who it is, before the body is read.
 pub async fn answer<C, I, O, F, Fut>(
@@ -26,6 +45,7 @@ pub async fn answer<C, I, O, F, Fut>(
     method: F,
 ) -> Response<Body>
 where
+    C: Caller,
     I: Message + Default + DeserializeOwned + 'static,
     O: Message + Serialize,
     F: FnOnce(C, I) -> Fut,
@@ -44,8 +64,10 @@ where
         let caller = caller(headers)?;
         let held = door.read(headers, body).await?;
         let message = encoding.read(door, headers, held).await?;
-        let answer = method(caller, message).await?;
-        encoding.answer(door, headers, answer).await
+        let answer = method(caller.clone(), message).await?;
+        let mut response = encoding.answer(door, headers, answer).await?;
+        mark(&mut response, caller.missing());
+        Ok(response)
     };
     let result = match deadline(headers) {
         Ok(None) => answered.await,
@@ -58,6 +80,15 @@ where
     let mut response = result.unwrap_or_else(|status| encoding.error(&status));
     encoding.advertise(&mut response);
     response
+}
+
+/// Says in a header what an answer lacks.
+pub fn mark(response: &mut Response<Body>, missing: Option<String>) {
+    // Words of ours are plain ASCII.
+    let value = missing.and_then(|words| HeaderValue::try_from(words).ok());
+    if let Some(value) = value {
+        response.headers_mut().insert(PARTIAL, value);
+    }
 }
 
 fn refused(status: StatusCode, header: HeaderName, value: &'static str) -> Response<Body> {
