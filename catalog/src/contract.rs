@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use athanor_chassis::code::{Code, Coded};
-use athanor_chassis::{Status, TenantId};
+use athanor_chassis::{Status, TenantId, Timestamp};
 
 use crate::state::{Answer, Command, Listing, Refused, State};
 use crate::{BlockEntry, BlockId, ShardEntry};
@@ -21,6 +21,9 @@ pub trait Catalog: Send + Sync + 'static {
     /// All blocks; no older than this call.
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError>;
 
+    /// Names that never register, and when they were condemned; no older than this call.
+    async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError>;
+
     /// The open shard of a slot.
     async fn open_shard(&self, slot: u32) -> Result<ShardEntry, CatalogError> {
         match self.propose(Command::OpenShard { slot }).await? {
@@ -30,7 +33,7 @@ pub trait Catalog: Send + Sync + 'static {
     }
 
     /// Registers a block and gives its shard's watermark.
-    async fn register(&self, block: BlockEntry, at: athanor_chassis::Timestamp) -> Result<u64, CatalogError> {
+    async fn register(&self, block: BlockEntry, at: Timestamp) -> Result<u64, CatalogError> {
         match self.propose(Command::Register { block, at }).await? {
             Answer::Registered(watermark) => Ok(watermark),
             Answer::Refused(refused) => Err(CatalogError::Refused(refused)),
@@ -39,11 +42,7 @@ pub trait Catalog: Send + Sync + 'static {
     }
 
     /// Condemns blocks.
-    async fn condemn(
-        &self,
-        blocks: Vec<BlockId>,
-        at: athanor_chassis::Timestamp,
-    ) -> Result<(), CatalogError> {
+    async fn condemn(&self, blocks: Vec<BlockId>, at: Timestamp) -> Result<(), CatalogError> {
         self.propose(Command::Condemn { blocks, at }).await.map(|_| ())
     }
 }
@@ -97,5 +96,9 @@ impl Catalog for Memory {
 
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         Ok(self.state().blocks().cloned().collect())
+    }
+
+    async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
+        Ok(self.state().condemned().collect())
     }
 }

@@ -218,9 +218,9 @@ impl State {
         self.blocks.values()
     }
 
-    /// Names that never register.
-    pub fn condemned(&self) -> impl Iterator<Item = BlockId> {
-        self.condemned.keys().copied()
+    /// Names that never register, and when they were condemned.
+    pub fn condemned(&self) -> impl Iterator<Item = (BlockId, Timestamp)> {
+        self.condemned.iter().map(|(&block, &at)| (block, at))
     }
 
     /// As bytes, for a snapshot.
@@ -340,7 +340,7 @@ mod tests {
                 prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0));
                 let shard = &state.listing(&TenantId::anonymous(), 0, 0).shards[0];
                 prop_assert!(ranges.iter().all(|range| range.1 <= shard.watermark));
-                prop_assert!(state.blocks().all(|block| !state.condemned().any(|id| id == block.id)));
+                prop_assert!(state.blocks().all(|block| !state.condemned().any(|(id, _)| id == block.id)));
                 prop_assert_eq!(&State::decode(&state.encode()).unwrap(), &state);
             }
         }

@@ -9,8 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_profile::Source;
-use athanor_querier::{Deps, Querier, Reader, Rendered, Sources, parse_parameters};
+use athanor_querier::{Deps, Plan, Querier, Reader, Rendered, Sources, parse_parameters};
 use athanor_query::TimeRange;
 use libfuzzer_sys::fuzz_target;
 
@@ -19,8 +18,8 @@ struct Nothing;
 
 #[async_trait]
 impl Sources for Nothing {
-    async fn plan(&self, _: &TenantId, _: TimeRange) -> Result<Vec<Arc<dyn Source>>, Status> {
-        Ok(Vec::new())
+    async fn plan(&self, _: &TenantId, _: TimeRange) -> Result<Plan, Status> {
+        Ok(Plan::default())
     }
 }
 

@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use athanor_catalog::{Answer, BlockEntry, Catalog, CatalogError, Command, Listing, State};
-use athanor_chassis::{Code, Status, TenantId};
+use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, State};
+use athanor_chassis::{Code, Status, TenantId, Timestamp};
 use athanor_consensus::replicated::Snapshot;
 use athanor_consensus::{Replicated, StateMachine};
 
@@ -105,5 +105,10 @@ impl Catalog for Metastore {
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         self.current().await?;
         Ok(self.group.with(|facts| facts.state.blocks().cloned().collect()))
+    }
+
+    async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
+        self.current().await?;
+        Ok(self.group.with(|facts| facts.state.condemned().collect()))
     }
 }

@@ -1,8 +1,9 @@
 //! What nobody needs any more: whole blocks past their retention.
 //!
-//! A block is condemned in the catalogue first, so that it never registers again (E15); its objects go later, and not at
-//! all if the process ends before: which ones still wait is known in memory only.
+//! A block is condemned in the catalogue first, so that it never registers again (E15); its objects go later, when no
+//! plan names them any more. The catalogue remembers what it condemned for longer than that, so a restart forgets none.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(60);
-/// Blocks that go at once.
+/// Blocks that are condemned, and blocks that are removed, at once.
 const AT_ONCE: usize = 256;
 /// Objects stay so long after their block was condemned, for queries that were planned before (E18).
 const GRACE: Duration = Duration::from_secs(30 * 60);
@@ -34,21 +35,21 @@ pub struct Janitor {
 impl Janitor {
     /// Runs until the process ends.
     pub async fn run(self, ending: CancellationToken) {
-        let mut condemned: Vec<(Timestamp, BlockId)> = Vec::new();
+        let mut removed = BTreeSet::new();
         loop {
             tokio::select! {
                 biased;
                 () = ending.cancelled() => return,
                 () = self.clock.sleep(EVERY) => {}
             }
-            if let Err(status) = self.round(&mut condemned).await {
+            if let Err(status) = self.round(&mut removed).await {
                 tracing::warn!(error = %status, "old blocks were not removed, it will be tried again");
             }
         }
     }
 
     /// Condemns what is too old and removes what was condemned long enough ago.
-    async fn round(&self, condemned: &mut Vec<(Timestamp, BlockId)>) -> Result<(), Status> {
+    async fn round(&self, removed: &mut BTreeSet<BlockId>) -> Result<(), Status> {
         let now = self.clock.wall();
         let blocks = self.catalog.blocks().await.map_err(|error| Status::of(&error))?;
         let old: Vec<BlockId> = blocks
@@ -59,15 +60,17 @@ impl Janitor {
             .collect();
         if !old.is_empty() {
             tracing::info!(blocks = old.len(), "removing blocks past their retention");
-            self.catalog.condemn(old.clone(), now).await.map_err(|error| Status::of(&error))?;
-            condemned.extend(old.into_iter().map(|block| (now, block)));
+            self.catalog.condemn(old, now).await.map_err(|error| Status::of(&error))?;
         }
-        while let Some(&(since, block)) = condemned.first() {
-            if now.since(since) < GRACE {
-                break;
-            }
+        let condemned = self.catalog.condemned().await.map_err(|error| Status::of(&error))?;
+        let condemned: BTreeMap<BlockId, Timestamp> = condemned.into_iter().collect();
+        removed.retain(|block| condemned.contains_key(block));
+        let due =
+            condemned.into_iter().filter(|(_, since)| now.since(*since) >= GRACE).map(|(block, _)| block);
+        let due: Vec<BlockId> = due.filter(|block| !removed.contains(block)).take(AT_ONCE).collect();
+        for block in due {
             self.remove(block).await?;
-            condemned.remove(0);
+            removed.insert(block);
         }
         self.catalog.propose(Command::Forget { at: now }).await.map_err(|error| Status::of(&error))?;
         Ok(())
@@ -97,37 +100,59 @@ fn is_old(block: &BlockEntry, now: Timestamp, retention: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use athanor_catalog::TenantSpan;
+    use athanor_catalog::{Memory, TenantSpan};
     use athanor_chassis::{Random, TenantId};
+    use athanor_storage::{Config as Bucket, StoreDeps};
 
     use super::*;
 
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    fn block(named: Timestamp) -> BlockEntry {
+        let span = TenantSpan { tenant: TenantId::anonymous(), min_time: 0, max_time: 0, profiles: 1 };
+        let id = BlockId::new(named, &Random::seeded(1));
+        let (shard, epoch, from, to) = (1, 1, 0, 1);
+        BlockEntry { id, shard, epoch, from, to, bytes: 1, samples: 1, lost: 0, tenants: vec![span] }
+    }
+
+    #[tokio::test]
+    async fn objects_go_after_their_block_whoever_condemned_it() {
+        let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+        let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(2) };
+        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
+        let catalog = Arc::new(Memory::default());
+        let block = block(clock.wall());
+        let file = FileName::new(athanor_block::META).unwrap();
+        let key = Key::Block { owner: Owner::Shared, block: block.id.number(), file };
+        store.create(&key, bytes::Bytes::from_static(b"{}")).await.unwrap();
+        catalog.open_shard(0).await.unwrap();
+        catalog.register(block, clock.wall()).await.unwrap();
+        let janitor = || Janitor {
+            catalog: Arc::clone(&catalog) as Arc<dyn Catalog>,
+            store: store.clone(),
+            clock: clock.clone(),
+            retention: DAY,
+        };
+        let count = async || (catalog.blocks().await.unwrap().len(), store.head(&key).await.is_ok());
+        janitor().round(&mut BTreeSet::new()).await.unwrap();
+        assert_eq!(count().await, (1, true));
+        hand.advance(DAY + Duration::from_secs(1));
+        janitor().round(&mut BTreeSet::new()).await.unwrap();
+        assert_eq!(count().await, (0, true), "plans may still name it");
+        hand.advance(GRACE);
+        // The process that condemned it is gone.
+        janitor().round(&mut BTreeSet::new()).await.unwrap();
+        assert_eq!(count().await, (0, false));
+    }
+
     #[test]
     fn blocks_stay_while_their_data_or_they_themselves_are_young() {
-        let day = Duration::from_secs(24 * 3600);
         let begin = Timestamp::from_seconds(1_700_000_000);
-        let id = BlockId::new(begin, &Random::seeded(1));
-        let mut block = BlockEntry {
-            id,
-            shard: 1,
-            epoch: 1,
-            from: 0,
-            to: 1,
-            bytes: 1,
-            samples: 1,
-            lost: 0,
-            tenants: Vec::new(),
-        };
-        block.tenants.push(TenantSpan {
-            tenant: TenantId::anonymous(),
-            min_time: 0,
-            max_time: 0,
-            profiles: 1,
-        });
-        assert!(!is_old(&block, begin.plus(day), day));
-        assert!(is_old(&block, begin.plus(day + Duration::from_millis(2)), day));
-        assert!(!is_old(&block, begin.plus(day * 100), Duration::ZERO));
-        block.tenants[0].max_time = begin.plus(day).nanos();
-        assert!(!is_old(&block, begin.plus(day * 2), day));
+        let mut block = block(begin);
+        assert!(!is_old(&block, begin.plus(DAY), DAY));
+        assert!(is_old(&block, begin.plus(DAY + Duration::from_millis(2)), DAY));
+        assert!(!is_old(&block, begin.plus(DAY * 100), Duration::ZERO));
+        block.tenants[0].max_time = begin.plus(DAY).nanos();
+        assert!(!is_old(&block, begin.plus(DAY * 2), DAY));
     }
 }
