@@ -85,10 +85,6 @@ impl BlockEntry {
         let of_tenant = |span: &&TenantSpan| span.tenant == *tenant;
         self.tenants.iter().find(of_tenant).filter(|span| span.overlaps(from, to))
     }
-    /// Whether it has rows of anybody in a range of time, both ends included.
-    pub fn overlaps(&self, from: i64, to: i64) -> bool {
-        self.tenants.iter().any(|span| span.overlaps(from, to))
-    }
     /// Time of its latest profile.
     pub fn max_time(&self) -> i64 {
         self.tenants.iter().map(|span| span.max_time).max().unwrap_or(i64::MIN)

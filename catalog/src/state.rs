@@ -128,7 +128,7 @@ pub struct Listing {
     pub revision: u64,
     /// Blocks with rows of the tenant in the range.
     pub blocks: Vec<BlockEntry>,
-    /// Acknowledged entries that blocks of that time lack, perhaps of this tenant, perhaps of others.
+    /// Acknowledged entries that blocks lack, perhaps of this tenant and time, perhaps of others.
     pub lost: u64,
     /// All shards that are open.
     pub shards: Vec<ShardEntry>,
@@ -204,7 +204,7 @@ impl State {
     /// What a tenant has in a range of time, both ends included.
     pub fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Listing {
         let blocks = self.blocks.values().filter(|block| block.span(tenant, from, to).is_some());
-        let hurt = self.blocks.values().filter(|block| block.lost > 0 && block.overlaps(from, to));
+        let hurt = self.blocks.values().filter(|block| block.lost > 0);
         Listing {
             revision: self.revision,
             blocks: blocks.cloned().collect(),
@@ -306,13 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_block_lacks_is_told_to_everybody_of_that_time() {
+    fn what_a_block_lacks_is_told_to_everybody_while_it_lives() {
         let mut state = opened();
         register(&mut state, BlockEntry { lost: 3, ..block(1, 0, 10) });
         register(&mut state, block(2, 10, 20));
         let other: TenantId = "other".parse().unwrap();
         let lost = |from, to| state.listing(&other, from, to).lost;
-        assert_eq!((lost(0, 4), lost(0, 5), lost(9, 20), lost(10, 20)), (0, 3, 3, 0));
+        assert_eq!((lost(0, 4), lost(10, 20)), (3, 3));
+        let at = Timestamp::EPOCH;
+        state.apply(Command::Condemn { blocks: vec![BlockId::from_number(1)], at });
+        assert_eq!(state.listing(&other, 0, 20).lost, 0);
     }
 
     #[test]

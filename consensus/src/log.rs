@@ -402,6 +402,11 @@ impl Log {
         self.owner.shared.admit(1)
     }
 
+    /// Whether entries are taken now that free space when they are applied: they may use most of the reserve.
+    pub fn admit_relief(&self) -> Result<(), LogError> {
+        self.owner.shared.admit(4)
+    }
+
     /// The largest entry that is taken, in bytes.
     pub fn largest(&self) -> u64 {
         self.owner.shared.largest()

@@ -316,12 +316,26 @@ impl<S: StateMachine> Replicated<S> {
 
     /// Proposes an entry, and gives its index and what the machine answered when it is committed and applied here.
     pub async fn propose(&self, entry: Bytes) -> Result<(u64, S::Answer), ProposeError> {
+        self.propose_if(entry, Log::admit).await
+    }
+
+    /// As [`propose`](Self::propose), for a small entry that frees space when it is applied: a disk that is nearly full
+    /// takes it, or it would never have room again.
+    pub async fn propose_relief(&self, entry: Bytes) -> Result<(u64, S::Answer), ProposeError> {
+        self.propose_if(entry, Log::admit_relief).await
+    }
+
+    async fn propose_if(
+        &self,
+        entry: Bytes,
+        admit: impl FnOnce(&Log) -> Result<(), LogError>,
+    ) -> Result<(u64, S::Answer), ProposeError> {
         let (size, limit) = (entry.len() as u64, self.shared.log.largest());
         if size > limit {
             let (size, limit) = (ByteSize::bytes(size), ByteSize::bytes(limit));
             return Err(ProposeError::TooLarge { size, limit });
         }
-        self.shared.log.admit().map_err(|error| match error {
+        admit(&self.shared.log).map_err(|error| match error {
             LogError::Failed { cause } => ProposeError::Failed { cause: cause.to_string() },
             LogError::Closed => ProposeError::ShuttingDown,
             refused => ProposeError::Refused(refused),

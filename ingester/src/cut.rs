@@ -62,6 +62,8 @@ pub struct Cutter {
     entry: ShardEntry,
     asked: Arc<Asked>,
     watermark: u64,
+    /// A block that is in the bucket and not registered yet.
+    uploaded: Option<BlockEntry>,
 }
 
 /// Asks for a cut now, and tells when it is done.
@@ -105,7 +107,7 @@ impl Cutter {
         let watermark = entry.watermark;
         // A crash may have come between registering and saying so in the log (E14).
         shard.heads().registered(watermark, deps.clock.monotonic());
-        Self { config, deps, shard, entry, asked, watermark }
+        Self { config, deps, shard, entry, asked, watermark, uploaded: None }
     }
 
     /// Cuts when it is time, or when asked, until the future is dropped.
@@ -159,13 +161,50 @@ impl Cutter {
             self.shard.heads().registered(head.to(), self.deps.clock.monotonic());
             return Ok(());
         }
+        // A block whose registration failed is there already.
+        let is_this = |entry: &BlockEntry| entry.from == self.watermark && entry.to == head.to();
+        let entry = match self.uploaded.take().filter(is_this) {
+            Some(entry) => entry,
+            None => self.make(head).await?,
+        };
+        let (id, bytes, samples) = (entry.id, entry.bytes, entry.samples);
+        self.uploaded = Some(entry.clone());
+        self.watermark = match self.deps.catalog.register(entry, self.deps.clock.wall()).await {
+            Ok(watermark) => watermark,
+            // Somebody registered this range before us, or a part of it: those rows are where they should be.
+            Err(CatalogError::Refused(Refused::Watermark { watermark, .. }))
+                if watermark > self.watermark =>
+            {
+                watermark
+            }
+            Err(error) => {
+                if matches!(error, CatalogError::Refused(_)) {
+                    self.uploaded = None;
+                }
+                return Err(Status::of(&error));
+            }
+        };
+        self.uploaded = None;
+        self.shard.heads().registered(self.watermark, self.deps.clock.monotonic());
+        let cut = Entry::cut(self.watermark, id).into();
+        self.shard.log().propose_relief(cut).await.map_err(|error| Status::of(&error))?;
+        self.shard.log().compact(self.watermark).await.map_err(|error| Status::of(&error))?;
+        tracing::info!(shard = self.entry.id, block = %id, to = self.watermark, bytes, samples, "cut");
+        Ok(())
+    }
+
+    /// Builds a head's block and puts its objects into the bucket.
+    async fn make(&self, head: &Arc<Head>) -> Result<BlockEntry, Status> {
         let id = BlockId::new(self.deps.clock.wall(), &self.deps.random);
         let building = Arc::clone(head);
         let built =
             self.deps.compute.run(move || build(&building, id)).await.map_err(|error| Status::of(&error))?;
         let (folder, meta) = built.map_err(|error| Status::of(&error))?;
-        upload(&self.deps.store, id, &folder).await?;
-        let entry = BlockEntry {
+        if let Err(status) = upload(&self.deps.store, id, &folder).await {
+            discard(&self.deps.store, id).await;
+            return Err(status);
+        }
+        Ok(BlockEntry {
             id,
             shard: self.entry.id,
             epoch: self.entry.epoch,
@@ -175,21 +214,7 @@ impl Cutter {
             samples: meta.samples(),
             lost: self.shard.lost(self.watermark..head.to()),
             tenants: spans(&meta)?,
-        };
-        self.watermark = match self.deps.catalog.register(entry, self.deps.clock.wall()).await {
-            Ok(watermark) => watermark,
-            // Somebody registered this range before us: its rows are where they should be.
-            Err(CatalogError::Refused(Refused::Watermark { watermark, .. })) if watermark >= head.to() => {
-                watermark
-            }
-            Err(error) => return Err(Status::of(&error)),
-        };
-        self.shard.heads().registered(self.watermark, self.deps.clock.monotonic());
-        let cut = Entry::cut(self.watermark, id).into();
-        self.shard.log().propose(cut).await.map_err(|error| Status::of(&error))?;
-        self.shard.log().compact(self.watermark).await.map_err(|error| Status::of(&error))?;
-        tracing::info!(shard = self.entry.id, block = %id, to = self.watermark, bytes = meta.bytes(), samples = meta.samples(), "cut");
-        Ok(())
+        })
     }
 }
 
@@ -216,6 +241,18 @@ async fn upload(store: &Store, id: BlockId, folder: &MemoryFolder) -> Result<(),
         store.create(&key, bytes).await.map_err(|error| Status::of(&error))?;
     }
     Ok(())
+}
+
+/// Removes what there is of a block that was not written to its end: nobody else would.
+async fn discard(store: &Store, id: BlockId) {
+    for file in FILES.into_iter().chain([META]) {
+        let Ok(file) = FileName::new(file) else { continue };
+        let key = Key::Block { owner: Owner::Shared, block: id.number(), file };
+        if let Err(error) = store.delete(&key).await {
+            tracing::warn!(block = %id, %error, "a part of a block that was not written to its end stays in the bucket");
+            return;
+        }
+    }
 }
 
 fn spans(meta: &Meta) -> Result<Vec<TenantSpan>, Status> {

@@ -113,16 +113,20 @@ impl Ingester {
     /// Opens a shard for each slot, reads their logs and begins to work.
     pub async fn open(config: &Config, deps: Deps) -> Result<Self, OpenError> {
         let mut ingester = Self { shards: BTreeMap::new(), by_slot: Vec::new() };
+        let known = deps.catalog.listing(&TenantId::anonymous(), 0, 0).await?.shards;
         for slot in 0..config.shards.max(1) {
-            let entry = deps.catalog.open_shard(slot).await?;
+            // A disk that is full takes no new shard, and need not.
+            let entry = match known.iter().find(|entry| entry.slot == slot) {
+                Some(entry) => entry.clone(),
+                None => deps.catalog.open_shard(slot).await?,
+            };
             let open = open(config, &deps, entry).await?;
             ingester.by_slot.push(open.entry.id);
             ingester.shards.insert(open.entry.id, open);
         }
         // There were more slots once: nothing new goes there, and what was acknowledged is served and cut.
-        let listing = deps.catalog.listing(&TenantId::anonymous(), 0, 0).await?;
         let slots = config.shards.max(1);
-        for entry in listing.shards.into_iter().filter(|entry| entry.slot >= slots) {
+        for entry in known.into_iter().filter(|entry| entry.slot >= slots) {
             ingester.shards.insert(entry.id, open(config, &deps, entry).await?);
         }
         Ok(ingester)

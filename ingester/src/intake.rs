@@ -19,6 +19,8 @@ use crate::entry::{Batch, Record};
 use crate::head::Rows;
 use crate::rows::{self, Row};
 
+/// The most records that one upload makes: some hundred bytes each, so that no batch grows beyond what it was sent.
+const MOST_RECORDS: usize = 20_000;
 /// Labels of samples that name one request, not a series. `profile_id` is what older clients call a span.
 const SPAN: [&str; 2] = ["span_id", "profile_id"];
 const TRACE: &str = "trace_id";
@@ -105,12 +107,24 @@ impl Intake {
         batch: &mut Batch,
     ) -> Result<(Vec<Record>, Taken), Status> {
         let splits = self.split(&label_limits(limits))?;
+        let records = splits.len() * self.walk.decoded().header.types.len();
+        if records > MOST_RECORDS {
+            let message = format!(
+                "the profile would make {records} series (its sample types for each set of text labels of its samples), the limit is {MOST_RECORDS}"
+            );
+            return Err(Status::new(Code::Invalid, message));
+        }
         self.walk.look_up(&mut rows.dictionary).map_err(|error| refused(&error, limits))?;
         let n = equals.entry(self.identity).or_default();
         *n += 1;
         let records = self.records(rows, &splits, *n - 1, batch);
-        self.walk.forget();
         Ok((records, self.taken))
+    }
+
+    /// Lets go of the upload, so that only memory for the next one is held.
+    pub fn forget(&mut self) {
+        self.walk.forget();
+        self.upload = Upload::default();
     }
 
     fn records(&mut self, rows: &mut Rows, splits: &[Split], n: u64, batch: &mut Batch) -> Vec<Record> {
@@ -166,6 +180,7 @@ impl Intake {
         let (samples, width) = (&decoded.samples, decoded.header.types.len());
         let mut places: HashMap<u32, (usize, u64, u128)> = HashMap::new();
         let mut splits: Vec<Split> = Vec::new();
+        let mut by_labels = HashMap::new();
         for (row, &set) in (0u32..).zip(&samples.labels) {
             let values = &samples.values[row as usize * width..][..width];
             if values.iter().any(|&value| value < 0) {
@@ -174,7 +189,7 @@ impl Intake {
             let (place, span, trace) = match places.get(&set) {
                 Some(known) => *known,
                 None => {
-                    let known = self.split_of(set, &mut splits, limits)?;
+                    let known = self.split_of(set, &mut splits, &mut by_labels, limits)?;
                     *places.entry(set).or_insert(known)
                 }
             };
@@ -188,6 +203,7 @@ impl Intake {
         &self,
         set: u32,
         splits: &mut Vec<Split>,
+        by_labels: &mut HashMap<Labels, usize>,
         limits: &LabelLimits,
     ) -> Result<(usize, u64, u128), Status> {
         let labels = self.walk.labels();
@@ -206,8 +222,7 @@ impl Intake {
         let texts = of_set.iter().map(|label| (text(label.key), text(label.text)));
         let labels = promote(of_series, texts.filter(|(_, value)| !value.is_empty()), limits)
             .map_err(|error| Status::new(Code::Invalid, format!("labels of a sample: {error}")))?;
-        let known = splits.iter().position(|split| split.labels == labels);
-        let place = known.unwrap_or_else(|| {
+        let place = *by_labels.entry(labels.clone()).or_insert_with(|| {
             let new = labels.iter().filter(|(name, _)| of_series.get(name).is_none());
             let promoted = Labels::new(new.map(|(name, value)| (name.to_owned(), value.to_owned())));
             splits.push(Split { promoted, labels, rows: Vec::new() });

@@ -74,13 +74,14 @@ impl Machine {
 
     fn batch(&mut self, index: u64, head: EntryHead, entry: &[u8]) -> Result<Vec<Vec<bool>>, PackedError> {
         self.window.advance(index, head.stamp, head.window);
-        let window = &mut self.window;
-        let verdicts: Vec<Vec<bool>> =
-            head.uploads.iter().map(|ids| ids.iter().map(|&id| window.admit(index, id)).collect()).collect();
+        // What cannot be read is not remembered either: whoever sends it again should have it stored.
         let (batch, target) = match self.proposed.take(head.token) {
             Some(proposed) => proposed,
             None => self.read(index, entry)?,
         };
+        let window = &mut self.window;
+        let verdicts: Vec<Vec<bool>> =
+            head.uploads.iter().map(|ids| ids.iter().map(|&id| window.admit(index, id)).collect()).collect();
         if batch.is_fresh() {
             target.begin_after(index - 1);
         }

@@ -75,6 +75,7 @@ pub struct Shard {
     deps: ShardDeps,
     queue: mpsc::Sender<Job>,
     room: Arc<Semaphore>,
+    kibibytes: usize,
     spare: Mutex<Vec<Intake>>,
     heads: Arc<Heads>,
     log: Replicated<Machine>,
@@ -197,7 +198,10 @@ impl Shard {
         };
         let kibibytes = (deps.waiting.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
         let room = Arc::new(Semaphore::new(kibibytes));
-        (Self { deps, queue, room, spare: Mutex::default(), heads, log }, Works { preparer, proposer })
+        (
+            Self { deps, queue, room, kibibytes, spare: Mutex::default(), heads, log },
+            Works { preparer, proposer },
+        )
     }
 
     /// The shard's rows.
@@ -243,7 +247,8 @@ impl Shard {
         uploads: Vec<Upload>,
     ) -> Result<oneshot::Receiver<Answered>, Status> {
         let sent: usize = uploads.iter().map(|upload| upload.pprof.len()).sum();
-        let kibibytes = u32::try_from(sent.div_ceil(1024)).unwrap_or(u32::MAX);
+        // A request that is larger than all the room waits alone.
+        let kibibytes = u32::try_from(sent.div_ceil(1024).min(self.kibibytes)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).try_acquire_many_owned(kibibytes).map_err(|_| {
             let message = format!(
                 "{} of profiles wait for this shard already; send them again later",
@@ -343,12 +348,15 @@ impl Preparer {
     }
 }
 
-/// Takes what waits, up to the size of a batch; gives back a job of another kind.
+/// Takes what waits, up to the size of a batch; gives back what is for another one.
 fn gather(jobs: &mut mpsc::Receiver<Job>, requests: &mut Vec<Request>, batch: usize) -> Option<Job> {
     let mut bytes: usize = requests.iter().map(|request| request.raw_bytes).sum();
     let mut uploads: usize = requests.iter().map(|request| request.uploads.len()).sum();
     while bytes < batch && uploads < MOST {
         match jobs.try_recv() {
+            Ok(Job::Append(request)) if bytes + request.raw_bytes > batch => {
+                return Some(Job::Append(request));
+            }
             Ok(Job::Append(request)) => {
                 bytes += request.raw_bytes;
                 uploads += request.uploads.len();
@@ -393,6 +401,7 @@ impl Preparing {
             let placed = uploads.into_iter().map(|intake| {
                 let mut intake = intake?;
                 let placed = intake.place(&mut rows, &limits, &mut equals, &mut batch);
+                intake.forget();
                 spare.push(intake);
                 let (records, taken) = placed?;
                 batch.uploads.push(Admitted { tenant: place, records });

@@ -14,7 +14,7 @@ use athanor_block::{Block, FILES, Folder, Held, META, MemoryFolder, PartSource};
 use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Memory};
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{
-    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
+    ByteSize, Clock, Code, Compute, Disk, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
 };
 use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
 use athanor_consensus::replicated;
@@ -77,6 +77,8 @@ struct Remains {
     clock: Clock,
     limits: Limits,
     slots: u32,
+    /// What the log keeps free of its disk.
+    reserve: ByteSize,
 }
 
 /// A node of one shard.
@@ -111,13 +113,16 @@ impl World {
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let store = Store::open(&bucket, deps).unwrap();
         let (log_disk, state_disk, catalog) = (MemoryDisk::new(), MemoryDisk::new(), Arc::default());
-        Self::boot(Remains { log_disk, state_disk, catalog, store, random, clock, limits, slots: 1 }).await
+        let (slots, reserve) = (1, ByteSize::bytes(0));
+        Self::boot(Remains { log_disk, state_disk, catalog, store, random, clock, limits, slots, reserve })
+            .await
     }
 
     async fn boot(remains: Remains) -> Self {
-        let Remains { log_disk, state_disk, catalog, store, random, clock, limits, slots, .. } = &remains;
+        let Remains { log_disk, state_disk, catalog, store, random, clock, limits, slots, reserve } =
+            &remains;
         let tasks = Tasks::new(clock.clone(), 1000);
-        let (segment, reserve) = (ByteSize::kib(256), ByteSize::bytes(0));
+        let (segment, reserve) = (ByteSize::kib(256), *reserve);
         let config = LogConfig { segment, spares: 1, reserve, ..LogConfig::default() };
         let identity = Identity { cluster: 1, node: 1 };
         let disk = Arc::new(log_disk.clone());
@@ -483,6 +488,56 @@ fn a_refusal_names_the_limit() {
         assert_eq!(world.total().await, 2);
         let garbage = Upload { pprof: vec![0xff; 40].into(), ..simple(now(), 1) };
         assert!(world.push("acme", vec![garbage]).await.remove(0).is_err());
+    });
+}
+
+#[test]
+fn a_full_disk_takes_what_frees_it() {
+    simulate(async {
+        let mut world = World::new().await;
+        world.remains.reserve = ByteSize::mib(2);
+        let world = world.crash(1).await;
+        world.push_one(&simple(now(), 10)).await;
+        let disk = &world.remains.log_disk;
+        disk.set_capacity(Some(64 << 20));
+        let used = (64 << 20) - disk.free().unwrap();
+        disk.set_capacity(Some(used + (1 << 20)));
+        let refused = world.push("acme", vec![simple(now(), 11)]).await.remove(0).unwrap_err();
+        assert_eq!(
+            (refused.code, refused.message.contains("reserve")),
+            (Code::Exhausted, true),
+            "{refused:?}"
+        );
+        world.cut().await;
+        assert_eq!(world.blocks().await, 1);
+        let world = world.crash(2).await;
+        assert_eq!(world.total().await, 11, "it starts, and what was acknowledged is there");
+    });
+}
+
+#[test]
+fn what_would_make_too_many_series_is_refused_alone() {
+    simulate(async {
+        let world = World::new().await;
+        let mut wide = profile(now(), &[]);
+        wide.header.types = (0..200).map(|n| ValueType::new(&format!("kind{n}"), "count")).collect();
+        let dictionary = &mut wide.dictionary;
+        let stack = dictionary.named_stack(["main"].into_iter());
+        for n in 0..101 {
+            let strings = &mut dictionary.symbols.strings;
+            let label = SampleLabel {
+                key: strings.intern("n"),
+                text: strings.intern(&n.to_string()),
+                number: 0,
+                unit: 0,
+            };
+            let set = dictionary.label_sets.intern(&dictionary.symbols.strings, &[label]);
+            wide.samples.push(stack, set, &[1; 200]);
+        }
+        let mut answers = world.push("acme", vec![upload(&wide), simple(now(), 10)]).await;
+        assert_eq!(answers.remove(1).unwrap().new, 1);
+        let refused = answers.remove(0).unwrap_err();
+        assert!(refused.code == Code::Invalid && refused.message.contains("20200 series"), "{refused:?}");
     });
 }
 

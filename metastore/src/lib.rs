@@ -88,7 +88,10 @@ impl Metastore {
 #[async_trait]
 impl Catalog for Metastore {
     async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
-        let proposed = self.group.propose(command.encode().into()).await;
+        let frees = !matches!(command, Command::OpenShard { .. });
+        let entry = command.encode().into();
+        let proposed =
+            if frees { self.group.propose_relief(entry).await } else { self.group.propose(entry).await };
         let (index, applied) = proposed.map_err(|error| CatalogError::Unavailable(Status::of(&error)))?;
         self.compact(index).await;
         match applied {

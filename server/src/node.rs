@@ -203,6 +203,7 @@ impl Roles {
             ingester: Arc::clone(&ingester),
             store: store.clone(),
             unknown_losses: recovery.damage.iter().filter(|damage| damage.hurt == log::Hurt::All).count(),
+            catalogue_is_hurt: facts.hurt(),
             parts: Parts::new(PARTS),
             compute: compute.clone(),
         };

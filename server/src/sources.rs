@@ -35,6 +35,8 @@ pub struct Everywhere {
     pub store: Store,
     /// Damages of the log of which nobody knows what they held, found at the start.
     pub unknown_losses: usize,
+    /// Entries of the catalogue's own log were lost to damage.
+    pub catalogue_is_hurt: bool,
     /// Blocks that were read.
     pub parts: Parts,
     /// Threads.
@@ -86,7 +88,10 @@ impl Everywhere {
                 self.unknown_losses
             )
         });
-        known.into_iter().chain(unknown).collect()
+        let catalogue = self.catalogue_is_hurt.then(|| {
+            "the catalogue of blocks was damaged, so that some blocks may not be known any more".to_owned()
+        });
+        known.into_iter().chain(unknown).chain(catalogue).collect()
     }
 
     async fn part(&self, block: &BlockEntry, tenant: &TenantId) -> Result<PartSource, Status> {

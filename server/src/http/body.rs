@@ -18,6 +18,10 @@ use super::Door;
 
 /// Above this, work on a body leaves the threads that serve connections.
 const LARGE: usize = 32 * 1024;
+/// How long a body may take to arrive.
+const BODY_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
+/// Room is taken in steps, so that many small pieces cost what one large piece does.
+const ROOM_STEP: u64 = 16 * 1024;
 /// How long a client is told to wait when bodies take all the room.
 const BUSY: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -64,19 +68,26 @@ fn too_large(limit: ByteSize, seen: u64) -> Status {
 
 impl Door {
     /// Reads a whole body.
-    pub async fn read(&self, headers: &HeaderMap, mut body: Body) -> Result<Held, Status> {
+    pub async fn read(&self, headers: &HeaderMap, body: Body) -> Result<Held, Status> {
         let limit = self.body_limit.get();
         let announced =
             headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         if let Some(length) = announced.filter(|&length| length > limit) {
             return Err(too_large(self.body_limit, length));
         }
+        let received = self.clock.within(BODY_WITHIN, self.receive(body)).await;
+        received.unwrap_or_else(|elapsed| {
+            let message = format!("the body {elapsed}: send smaller batches, or over a faster connection");
+            Err(Status::new(Code::Deadline, message))
+        })
+    }
+
+    /// Takes room for what has come, not for what was announced: else whoever sends nothing keeps others out.
+    async fn receive(&self, mut body: Body) -> Result<Held, Status> {
+        let limit = self.body_limit.get();
         let mut held = Held { bytes: Bytes::new(), room: Vec::new() };
         let mut pieces: Vec<Bytes> = Vec::new();
-        let mut length = 0u64;
-        if let Some(length) = announced {
-            self.enter(&mut held, length)?;
-        }
+        let (mut length, mut entered) = (0u64, 0u64);
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
                 Status::new(Code::Cancelled, format!("the body ended after {length} bytes: {error}"))
@@ -86,8 +97,10 @@ impl Door {
             if length > limit {
                 return Err(too_large(self.body_limit, length));
             }
-            if announced.is_none() {
-                self.enter(&mut held, piece.len() as u64)?;
+            if length > entered {
+                let more = (length - entered).max(ROOM_STEP);
+                self.enter(&mut held, more)?;
+                entered += more;
             }
             pieces.push(piece);
         }
@@ -117,6 +130,7 @@ impl Door {
         let (bytes, limit) = (held.bytes.clone(), self.body_limit);
         let plain = self.on_compute(bytes.len(), move || inflate(&bytes, limit.as_usize())).await?;
         held.bytes = plain.map_err(|error| Status::new(Code::Invalid, format!("the body: {error}")))?.into();
+        self.enter(held, held.bytes.len() as u64)?;
         Ok(())
     }
 
@@ -198,11 +212,25 @@ mod tests {
 
     #[tokio::test]
     async fn all_bodies_together_have_a_bound() {
-        let door = door(1 << 20, 4096);
-        let first = read(&door, 3000).await.map_err(|code| code.name()).expect("there is room");
-        assert_eq!(read(&door, 2000).await.map(|_| ()), Err(Code::Exhausted));
+        let door = door(1 << 20, 64 << 10);
+        let first = read(&door, 40_000).await.map_err(|code| code.name()).expect("there is room");
+        assert_eq!(read(&door, 40_000).await.map(|_| ()), Err(Code::Exhausted));
         drop(first);
-        assert_eq!(read(&door, 2000).await.map(|_| ()), Ok(()));
+        assert_eq!(read(&door, 40_000).await.map(|_| ()), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn who_sends_nothing_takes_no_room_and_no_time() {
+        let (clock, hand) = Clock::manual(athanor_chassis::Timestamp::EPOCH);
+        let door = Door { clock, ..door(1 << 20, 64 << 10) };
+        let headers =
+            HeaderMap::<HeaderValue>::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("60000"))]);
+        let silent = futures::stream::pending::<Result<Bytes, Infallible>>();
+        let mut reading = std::pin::pin!(door.read(&headers, Body::from_stream(silent)));
+        assert!(futures::future::poll_immediate(&mut reading).await.is_none());
+        assert_eq!(read(&door, 40_000).await.map(|_| ()), Ok(()));
+        hand.advance(BODY_WITHIN);
+        assert_eq!(reading.await.map(|_| ()).map_err(|status| status.code), Err(Code::Deadline));
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ use super::caller;
 use super::encoding::json_error;
 use super::plain::Answering;
 use super::routes::{Hall, text};
+use super::unary;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TYPE: &str = "__profile_type__";
@@ -31,14 +32,16 @@ code{background:#f3f0ec;padding:.1em .3em;border-radius:3px}.t{color:#777}";
 pub fn index(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     let headers = request.into_parts().0.headers;
     Box::pin(async move {
-        let page = async {
-            let reader = caller::reader(&headers, hall.door.multitenancy)?;
-            services(&hall, &reader).await
+        let reader = match caller::reader(&headers, hall.door.multitenancy) {
+            Ok(reader) => reader,
+            Err(status) => return json_error(&status),
         };
-        match page.await {
+        let mut response = match services(&hall, &reader).await {
             Ok(services) => text("text/html; charset=utf-8", listing(&services)),
             Err(status) => json_error(&status),
-        }
+        };
+        unary::mark(&mut response, reader.missing());
+        response
     })
 }
 
@@ -46,14 +49,16 @@ pub fn index(hall: Arc<Hall>, request: Request<Body>) -> Answering {
 pub fn flamegraph(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     let parts = request.into_parts().0;
     Box::pin(async move {
-        let drawn = async {
-            let reader = caller::reader(&parts.headers, hall.door.multitenancy)?;
-            draw(&hall, &reader, parts.uri.query().unwrap_or_default()).await
+        let reader = match caller::reader(&parts.headers, hall.door.multitenancy) {
+            Ok(reader) => reader,
+            Err(status) => return json_error(&status),
         };
-        match drawn.await {
+        let mut response = match draw(&hall, &reader, parts.uri.query().unwrap_or_default()).await {
             Ok(svg) => text("image/svg+xml", svg),
             Err(status) => json_error(&status),
-        }
+        };
+        unary::mark(&mut response, reader.missing());
+        response
     })
 }
 
