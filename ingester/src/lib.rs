@@ -20,6 +20,7 @@ mod intake;
 mod machine;
 mod rows;
 mod shard;
+mod waiting;
 mod window;
 
 pub use cut::{Asked, CutConfig};

@@ -19,11 +19,14 @@ use athanor_profile::upload::Upload;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::entry::{Admitted, Batch, TenantPart};
+use crate::entry::{Admitted, Batch, Record, TenantPart};
 use crate::head::{Head, write};
 use crate::heads::Heads;
-use crate::intake::{Equals, Intake, Taken};
+use crate::intake::{Equals, Intake};
 use crate::machine::{Applied, Machine, Proposed};
+use crate::waiting::{Answered, Placed, Waiting};
+
+pub use crate::waiting::Stored;
 
 /// The most uploads that are proposed together.
 const MOST: usize = 4096;
@@ -37,19 +40,6 @@ const MARGIN: Duration = Duration::from_secs(15 * 60);
 const ANY_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Walks whose memory is kept for the next uploads.
 const SPARE: usize = 16;
-
-/// What became of an upload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stored {
-    /// Profiles that are stored now.
-    pub new: u32,
-    /// Profiles that were stored before.
-    pub repeats: u32,
-    /// Samples that were left out because they name a location that is not there.
-    pub dropped_samples: u64,
-    /// Uncompressed bytes.
-    pub raw_bytes: u64,
-}
 
 /// What shards share.
 #[derive(Clone, Debug)]
@@ -103,9 +93,6 @@ struct Request {
     _room: OwnedSemaphorePermit,
 }
 
-/// The answers, and the memory of the walks.
-type Answered = (Vec<Result<Stored, Status>>, Vec<Intake>);
-
 enum Step {
     Batch(Box<Prepared>),
     Freeze(oneshot::Sender<()>, Arc<Head>),
@@ -119,13 +106,6 @@ struct Prepared {
     waiting: Vec<Waiting>,
 }
 
-struct Waiting {
-    /// For each upload its place in the batch, or why it is not in it.
-    uploads: Vec<Result<(usize, Taken), Status>>,
-    spare: Vec<Intake>,
-    answer: oneshot::Sender<Answered>,
-}
-
 /// Makes batches of requests.
 pub struct Preparer {
     jobs: mpsc::Receiver<Job>,
@@ -137,6 +117,7 @@ pub struct Preparer {
 
 struct Preparing {
     clock: Clock,
+    log: Replicated<Machine>,
     head: Arc<Head>,
     fresh: bool,
     boot: u64,
@@ -171,6 +152,7 @@ impl Shard {
         let failures = Arc::new(Mutex::new(0));
         let state = Box::new(Preparing {
             clock: deps.clock.clone(),
+            log: log.clone(),
             // What was read from the log may have said more names than this process knows.
             head: Arc::new(Head::new(0, deps.clock.monotonic())),
             fresh: true,
@@ -404,8 +386,12 @@ impl Preparing {
                 intake.forget();
                 spare.push(intake);
                 let (records, taken) = placed?;
+                if let Some(stored) = self.stored(&records) {
+                    batch.rows.truncate(records[0].rows.start);
+                    return Ok((Placed::Before(stored), taken));
+                }
                 batch.uploads.push(Admitted { tenant: place, records });
-                Ok((batch.uploads.len() - 1, taken))
+                Ok((Placed::In(batch.uploads.len() - 1), taken))
             });
             let uploads = placed.collect();
             waiting.push(Waiting { uploads, spare, answer });
@@ -416,6 +402,13 @@ impl Preparing {
             return None;
         }
         self.finish(batch, waiting)
+    }
+
+    /// How many records there are, if there are some and each is stored already.
+    fn stored(&self, records: &[Record]) -> Option<u32> {
+        let known =
+            || self.log.with(|machine| records.iter().all(|record| machine.window().knows(record.id)));
+        (!records.is_empty() && known()).then_some(records.len() as u32)
     }
 
     fn finish(&mut self, mut batch: Batch, waiting: Vec<Waiting>) -> Option<Box<Prepared>> {
@@ -485,32 +478,5 @@ impl Proposer {
             *self.failures.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         }
         waiting.into_iter().for_each(|waiting| waiting.answer(&applied));
-    }
-}
-
-impl Waiting {
-    fn answer(self, applied: &Result<Applied, Status>) {
-        let answers = self.uploads.into_iter().map(|upload| {
-            let (place, taken) = upload?;
-            let mut stored = Stored {
-                raw_bytes: taken.raw_bytes,
-                dropped_samples: taken.dropped_samples,
-                ..Stored::default()
-            };
-            match applied {
-                Ok(Applied::Batch(verdicts)) => {
-                    let new =
-                        verdicts.get(place).map_or(0, |records| records.iter().filter(|new| **new).count());
-                    let all = verdicts.get(place).map_or(0, Vec::len);
-                    (stored.new, stored.repeats) = (new as u32, (all - new) as u32);
-                    Ok(stored)
-                }
-                Ok(Applied::Done) => Ok(stored),
-                Ok(Applied::Unreadable(error)) => Err(Status::new(Code::Internal, error.to_string())),
-                Err(status) => Err(status.clone()),
-            }
-        });
-        // Whoever asked may have left; what is stored stays stored.
-        let _ = self.answer.send((answers.collect(), self.spare));
     }
 }

@@ -292,8 +292,15 @@ fn what_is_pushed_is_seen_and_a_repeat_is_not() {
         let (first, second) = (simple(time, 10), simple(time + 1, 10));
         assert_eq!(world.push_one(&first).await, 1);
         assert_eq!(world.total().await, 11);
+        let end = world.log.held(1).end;
         assert_eq!(world.push_one(&first).await, 0, "a repeat");
-        assert_eq!(world.total().await, 11);
+        let stored = world.push("acme", vec![first.clone()]).await.remove(0).unwrap();
+        assert_eq!((stored.new, stored.repeats), (0, 1));
+        assert_eq!(
+            (world.total().await, world.log.held(1).end),
+            (11, end),
+            "the log does not hear of repeats"
+        );
         assert_eq!(world.push_one(&second).await, 1, "another time is another profile");
         let rows = world.rows("acme").await;
         let seen: Vec<(i64, &str, i64)> = rows.iter().map(|row| (row.1, row.3.as_str(), row.4)).collect();

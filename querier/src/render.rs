@@ -136,9 +136,12 @@ impl Querier {
             let text = parameters.first(name).unwrap_or("now");
             let nanos = attime::parse(text, now)
                 .ok_or_else(|| invalid(format!("{name} is {text:?}; write now-1h or a Unix time")))?;
-            Ok(nanos.div_euclid(MILLI))
+            Ok::<_, Status>(nanos)
         };
-        let (start, end) = (time(from)?, time(until)?);
+        // What was stored a moment ago was stored before now.
+        let end = time(until)?;
+        let (start, end) =
+            (time(from)?.div_euclid(MILLI), end.div_euclid(MILLI) + i64::from(end % MILLI != 0));
         let time = check::range(start, end)?;
         let selection = Selection { selector, profile_type: Some(profile_type.clone()), time };
         Ok(Side { selection, profile_type, start, end })

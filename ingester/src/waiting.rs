@@ -1,0 +1,73 @@
+//! Whoever waits for a batch, and what becomes of each of its uploads.
+
+use athanor_chassis::{Code, Status};
+use tokio::sync::oneshot;
+
+use crate::intake::{Intake, Taken};
+use crate::machine::Applied;
+
+/// What became of an upload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// Profiles that are stored now.
+    pub new: u32,
+    /// Profiles that were stored before.
+    pub repeats: u32,
+    /// Samples that were left out because they name a location that is not there.
+    pub dropped_samples: u64,
+    /// Uncompressed bytes.
+    pub raw_bytes: u64,
+}
+
+/// The answers, and the memory of the walks.
+pub type Answered = (Vec<Result<Stored, Status>>, Vec<Intake>);
+
+/// A request that waits for its batch.
+pub struct Waiting {
+    /// For each upload where it is, or why it is nowhere.
+    pub uploads: Vec<Result<(Placed, Taken), Status>>,
+    /// Memory of its walks.
+    pub spare: Vec<Intake>,
+    /// Where the answer goes.
+    pub answer: oneshot::Sender<Answered>,
+}
+
+/// Where an upload is.
+pub enum Placed {
+    /// In the batch, at this place.
+    In(usize),
+    /// All of so many records are stored already: the log need not hear of them again.
+    Before(u32),
+}
+
+impl Waiting {
+    /// Tells what applying the batch did.
+    pub fn answer(self, applied: &Result<Applied, Status>) {
+        let answers = self.uploads.into_iter().map(|upload| {
+            let (placed, taken) = upload?;
+            let mut stored = Stored {
+                raw_bytes: taken.raw_bytes,
+                dropped_samples: taken.dropped_samples,
+                ..Stored::default()
+            };
+            let place = match placed {
+                Placed::In(place) => place,
+                Placed::Before(repeats) => return Ok(Stored { repeats, ..stored }),
+            };
+            match applied {
+                Ok(Applied::Batch(verdicts)) => {
+                    let new =
+                        verdicts.get(place).map_or(0, |records| records.iter().filter(|new| **new).count());
+                    let all = verdicts.get(place).map_or(0, Vec::len);
+                    (stored.new, stored.repeats) = (new as u32, (all - new) as u32);
+                    Ok(stored)
+                }
+                Ok(Applied::Done) => Ok(stored),
+                Ok(Applied::Unreadable(error)) => Err(Status::new(Code::Internal, error.to_string())),
+                Err(status) => Err(status.clone()),
+            }
+        });
+        // Whoever asked may have left; what is stored stays stored.
+        let _ = self.answer.send((answers.collect(), self.spare));
+    }
+}
