@@ -114,6 +114,13 @@ impl Ingester {
     pub async fn open(config: &Config, deps: Deps) -> Result<Self, OpenError> {
         let mut ingester = Self { shards: BTreeMap::new(), by_slot: Vec::new() };
         let known = deps.catalog.listing(&TenantId::anonymous(), 0, 0).await?.shards;
+        if !known.is_empty() && known.len() != config.shards.max(1) as usize {
+            tracing::warn!(
+                shards = known.len(),
+                configured = config.shards,
+                "ingester.shards is not what this folder was begun with: services move to other shards, where an upload that an earlier one stored counts again"
+            );
+        }
         for slot in 0..config.shards.max(1) {
             // A disk that is full takes no new shard, and need not.
             let entry = match known.iter().find(|entry| entry.slot == slot) {
