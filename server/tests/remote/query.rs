@@ -174,7 +174,7 @@ fn flame_graphs_are_drawn_and_written() {
     assert_eq!(profile.total(0), 1_500_000_000);
     let asked = server.seen().len();
     let (code, _, err) = run(&["query", "top", "-o", "x.unknown"], &server.url);
-    assert!(code == 65 && err.contains("add --to pprof") && server.seen().len() == asked, "{err}");
+    assert!(code == 64 && err.contains("add --to pprof") && server.seen().len() == asked, "{err}");
 }
 
 #[test]
