@@ -12,6 +12,14 @@ fn at_the_end_of_a_segment() -> (MemoryDisk, Log) {
     (disk, log)
 }
 
+/// The power goes inside the commit of an entry, after so many changes of the disk: the disk as the next start finds it.
+fn lose_power(disk: &MemoryDisk, log: Log, after: u64, inside: Record, seed: u64) -> MemoryDisk {
+    disk.lose_power_after(after);
+    assert!(!put(&log, vec![inside]));
+    drop(log);
+    disk.crash(seed)
+}
+
 const SECOND: &str = "000000000002.log";
 
 /// The first frame of a segment and the first commit in it share a sync; so that commit must not call the frame
@@ -22,10 +30,7 @@ fn a_torn_first_frame_before_a_whole_commit_is_no_loss() {
     for seed in 0..64 {
         let (disk, log) = at_the_end_of_a_segment();
         // Rename, sync of the folder, first frame, commit, and the power goes inside the sync.
-        disk.lose_power_after(4);
-        assert!(!put(&log, vec![entry(1, 13, 1, 14_000)]));
-        drop(log);
-        let disk = disk.crash(seed);
+        let disk = lose_power(&disk, log, 4, entry(1, 13, 1, 14_000), seed);
         let bytes = disk.read(SECOND).unwrap_or_default();
         let whole = |at: usize| bytes.get(at..at + 8).is_some_and(|magic| magic == b"athlog\x01\n");
         seen += usize::from(!whole(0) && whole(4096));
@@ -41,10 +46,7 @@ fn a_torn_first_frame_before_a_whole_commit_is_no_loss() {
 fn after_a_torn_first_frame_the_log_goes_on_in_the_old_segment() {
     for seed in 0..64 {
         let (disk, log) = at_the_end_of_a_segment();
-        disk.lose_power_after(4);
-        assert!(!put(&log, vec![entry(1, 13, 1, 14_000)]));
-        drop(log);
-        let disk = disk.crash(seed);
+        let disk = lose_power(&disk, log, 4, entry(1, 13, 1, 14_000), seed);
         let (log, _) = open(&disk);
         let next = log.held(1).end;
         must(&log, vec![entry(1, next, 2, 100)]);
@@ -64,20 +66,14 @@ fn a_first_frame_that_is_torn_twice_is_no_loss() {
     let mut seen = 0;
     for seed in 0..128 {
         let (disk, log) = at_the_end_of_a_segment();
-        disk.lose_power_after(4);
-        assert!(!put(&log, vec![entry(1, 13, 1, 14_000)]));
-        drop(log);
-        let disk = disk.crash(seed);
+        let disk = lose_power(&disk, log, 4, entry(1, 13, 1, 14_000), seed);
         let (log, _) = open(&disk);
         // Only where the first frame is gone, so that it is written once more.
         if disk.list().unwrap().iter().any(|name| name == SECOND) {
             continue;
         }
         seen += 1;
-        disk.lose_power_after(4);
-        assert!(!put(&log, vec![entry(1, 13, 2, 14_000)]));
-        drop(log);
-        let (log, recovery) = open(&disk.crash(seed + 1_000));
+        let (log, recovery) = open(&lose_power(&disk, log, 4, entry(1, 13, 2, 14_000), seed + 1_000));
         assert_eq!(recovery.damage, vec![], "seed {seed}");
         assert!(matches!(log.held(1).last, Some((12, 1) | (13, 2))), "seed {seed}");
     }
@@ -92,10 +88,7 @@ fn a_frame_that_was_cut_off_before_a_roll_hides_nothing() {
     for seed in 0..64 {
         let (disk, log) = at_the_end_of_a_segment();
         // It still fits; the power goes inside its sync.
-        disk.lose_power_after(1);
-        assert!(!put(&log, vec![entry(1, 13, 1, 5_000)]));
-        drop(log);
-        let disk = disk.crash(seed);
+        let disk = lose_power(&disk, log, 1, entry(1, 13, 1, 5_000), seed);
         let (log, recovery) = open(&disk);
         if recovery.cut.is_none() {
             continue;
@@ -169,10 +162,7 @@ fn a_frame_that_was_cut_off_is_not_met_again() {
         let (log, _) = open(&disk);
         must(&log, vec![entry(1, 1, 1, 100)]);
         log.attest();
-        disk.lose_power_after(1);
-        assert!(!put(&log, vec![entry(1, 2, 1, 100)]));
-        drop(log);
-        let disk = disk.crash(seed);
+        let disk = lose_power(&disk, log, 1, entry(1, 2, 1, 100), seed);
         let bytes = disk.read("000000000001.log").unwrap();
         let begun = |block: usize| bytes[block * 4096..].starts_with(b"athlog");
         let (log, _) = open(&disk);
