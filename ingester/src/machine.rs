@@ -4,7 +4,7 @@
 //! somebody asks for them: the proposer shows the batch that it has in memory, whoever reads the log decodes it.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use athanor_chassis::{Clock, TenantId};
 use athanor_consensus::StateMachine;
@@ -25,7 +25,7 @@ pub struct Machine {
     heads: Arc<Heads>,
     proposed: Arc<Proposed>,
     clock: Clock,
-    window: Window,
+    window: Arc<Mutex<Window>>,
     /// Everything up to here lies in registered blocks, as far as the log says.
     cut: u64,
     /// Entries that cannot be read, mostly because they build on a lost one, and that are in no block.
@@ -50,10 +50,10 @@ pub enum Applied {
 impl Proposed {
     /// Remembers the batch that is about to be proposed.
     pub fn put(&self, batch: Batch, head: Arc<Head>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((batch, head));
+        *lock(&self.0) = Some((batch, head));
     }
     fn take(&self, token: u64) -> Option<(Batch, Arc<Head>)> {
-        let mut proposed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut proposed = lock(&self.0);
         proposed.take_if(|(batch, _)| batch.token == token)
     }
 }
@@ -61,11 +61,11 @@ impl Proposed {
 impl Machine {
     /// An empty shard.
     pub fn new(heads: Arc<Heads>, proposed: Arc<Proposed>, clock: Clock) -> Self {
-        Self { heads, proposed, clock, window: Window::default(), cut: 0, unreadable: Vec::new() }
+        Self { heads, proposed, clock, window: Arc::default(), cut: 0, unreadable: Vec::new() }
     }
-    /// The ids of recent records.
-    pub fn window(&self) -> &Window {
-        &self.window
+    /// The ids of recent records, to be asked while entries are applied. Nobody takes another lock while holding it.
+    pub fn window(&self) -> Arc<Mutex<Window>> {
+        Arc::clone(&self.window)
     }
     /// How many entries after one index and up to another cannot be read.
     pub fn unreadable(&self, range: Range<u64>) -> u64 {
@@ -73,15 +73,13 @@ impl Machine {
     }
 
     fn batch(&mut self, index: u64, head: EntryHead, entry: &[u8]) -> Result<Vec<Vec<bool>>, PackedError> {
-        self.window.advance(index, head.stamp, head.window);
+        lock(&self.window).advance(index, head.stamp, head.window);
         // What cannot be read is not remembered either: whoever sends it again should have it stored.
         let (batch, target) = match self.proposed.take(head.token) {
             Some(proposed) => proposed,
             None => self.read(index, entry)?,
         };
-        let window = &mut self.window;
-        let verdicts: Vec<Vec<bool>> =
-            head.uploads.iter().map(|ids| ids.iter().map(|&id| window.admit(index, id)).collect()).collect();
+        let verdicts = lock(&self.window).admit_all(index, &head.uploads);
         if batch.is_fresh() {
             target.begin_after(index - 1);
         }
@@ -90,6 +88,7 @@ impl Machine {
             target.show(&tenant, &batch, upload, new);
         }
         target.reached(index);
+        lock(&self.window).show(index);
         Ok(verdicts)
     }
 
@@ -114,6 +113,11 @@ impl Machine {
     }
 }
 
+/// A lock of what is whole whenever somebody could panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn tenant(name: &str) -> Result<TenantId, PackedError> {
     name.parse().map_err(|_| PackedError { at: 0, why: "a tenant's name that is none" })
 }
@@ -127,7 +131,7 @@ impl StateMachine for Machine {
             Ok(None) => Entry::decode(entry).map(|entry| {
                 if let Entry::Cut { to, .. } = entry {
                     self.cut = self.cut.max(to);
-                    self.window.settle(self.cut);
+                    lock(&self.window).settle(self.cut);
                     self.unreadable.retain(|&index| index > self.cut);
                 }
                 Applied::Done
@@ -145,7 +149,7 @@ impl StateMachine for Machine {
     fn snapshot(&self) -> Snapshot {
         let mut bytes = Vec::new();
         put(&mut bytes, VERSION);
-        self.window.write(self.cut, &mut bytes);
+        lock(&self.window).write(self.cut, &mut bytes);
         // Here the state of series will stand: the last values of cumulative profiles.
         put(&mut bytes, 0);
         Snapshot { index: self.cut, bytes }
@@ -163,7 +167,7 @@ impl StateMachine for Machine {
             }
             Ok(window)
         };
-        self.window = read(&mut unpacker).map_err(|error| error.to_string())?;
+        *lock(&self.window) = read(&mut unpacker).map_err(|error| error.to_string())?;
         self.cut = index;
         Ok(())
     }

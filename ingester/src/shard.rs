@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId};
@@ -23,8 +23,9 @@ use crate::entry::{Admitted, Batch, Record, TenantPart};
 use crate::head::{Head, write};
 use crate::heads::Heads;
 use crate::intake::{Equals, Intake};
-use crate::machine::{Applied, Machine, Proposed};
+use crate::machine::{Applied, Machine, Proposed, lock};
 use crate::waiting::{Answered, Placed, Waiting};
+use crate::window::Window;
 
 pub use crate::waiting::Stored;
 
@@ -117,7 +118,7 @@ pub struct Preparer {
 
 struct Preparing {
     clock: Clock,
-    log: Replicated<Machine>,
+    window: Arc<Mutex<Window>>,
     head: Arc<Head>,
     fresh: bool,
     boot: u64,
@@ -150,15 +151,17 @@ impl Shard {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let (to_proposer, steps) = mpsc::channel(1);
         let failures = Arc::new(Mutex::new(0));
+        let window = log.with(Machine::window);
+        let stamp = lock(&window).stamp();
         let state = Box::new(Preparing {
             clock: deps.clock.clone(),
-            log: log.clone(),
             // What was read from the log may have said more names than this process knows.
             head: Arc::new(Head::new(0, deps.clock.monotonic())),
             fresh: true,
             boot: deps.random.next_u64() << 32,
             batches: 0,
-            stamp: log.with(|machine| machine.window().stamp()),
+            stamp,
+            window,
             stamped: deps.clock.monotonic(),
             failures: Arc::clone(&failures),
             seen_failures: 0,
@@ -212,7 +215,7 @@ impl Shard {
         match self.enqueue(tenant, uploads).await {
             Ok(answer) => match answer.await {
                 Ok((answers, spare)) => {
-                    let mut kept = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut kept = lock(&self.spare);
                     kept.extend(spare);
                     kept.truncate(SPARE);
                     answers
@@ -250,7 +253,7 @@ impl Shard {
         let mut read = Vec::with_capacity(uploads.len());
         let mut raw_bytes = 0;
         for upload in uploads {
-            let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let spare = lock(&self.spare).pop();
             let mut intake = spare.unwrap_or_default();
             let (tenant, limits, drawn) = (tenant.clone(), Arc::clone(&limits), self.deps.random.id128());
             let walked = self
@@ -360,7 +363,7 @@ impl Preparing {
     }
 
     fn prepare(&mut self, requests: Vec<Request>) -> Option<Box<Prepared>> {
-        let failures = *self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = *lock(&self.failures);
         if failures != self.seen_failures {
             // What was said last did not reach the log.
             self.seen_failures = failures;
@@ -406,9 +409,10 @@ impl Preparing {
 
     /// How many records there are, if there are some and each is stored already.
     fn stored(&self, records: &[Record]) -> Option<u32> {
-        let known =
-            || self.log.with(|machine| records.iter().all(|record| machine.window().knows(record.id)));
-        (!records.is_empty() && known()).then_some(records.len() as u32)
+        // Not the machine's own lock: whoever applies holds it, and may wait for the rows that are held here.
+        let window = lock(&self.window);
+        let known = records.iter().all(|record| window.shows(record.id));
+        (!records.is_empty() && known).then_some(records.len() as u32)
     }
 
     fn finish(&mut self, mut batch: Batch, waiting: Vec<Waiting>) -> Option<Box<Prepared>> {
@@ -475,7 +479,7 @@ impl Proposer {
         };
         if applied.is_err() && !self.poisoned {
             self.poisoned = true;
-            *self.failures.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            *lock(&self.failures) += 1;
         }
         waiting.into_iter().for_each(|waiting| waiting.answer(&applied));
     }

@@ -21,6 +21,8 @@ pub struct Window {
     /// and what it forgot. Without them a repeat between the two would look new then.
     forgotten: VecDeque<(u64, (u64, u64, Hash))>,
     stamp: u64,
+    /// What entries up to this index brought can be seen.
+    shown: u64,
     /// The longest that any batch wants ids remembered, as it grew: index, span. Ids of all tenants lie here, so the
     /// longest holds for all, whosever batch moves on.
     spans: Vec<(u64, u64)>,
@@ -38,6 +40,14 @@ impl Window {
     /// Whether an id is known.
     pub fn knows(&self, id: Hash) -> bool {
         self.ids.contains_key(&id)
+    }
+    /// Whether what an id belongs to can be seen already.
+    pub fn shows(&self, id: Hash) -> bool {
+        self.ids.get(&id).is_some_and(|&index| index <= self.shown)
+    }
+    /// What the entry at `index` brought can be seen from now on.
+    pub fn show(&mut self, index: u64) {
+        self.shown = self.shown.max(index);
     }
     /// Moves to the stamp of the entry at `index` and forgets what is older than the longest span before it.
     pub fn advance(&mut self, index: u64, stamp: u64, span: u64) {
@@ -70,6 +80,10 @@ impl Window {
         }
         new
     }
+    /// Takes the ids of an entry's uploads in; for each whether it is new.
+    pub fn admit_all(&mut self, index: u64, uploads: &[Vec<Hash>]) -> Vec<Vec<bool>> {
+        uploads.iter().map(|ids| ids.iter().map(|&id| self.admit(index, id)).collect()).collect()
+    }
     /// The ids that were known after the entry at an index, with their ages, for a snapshot labelled with it (E9).
     pub fn write(&self, to: u64, out: &mut Vec<u8>) {
         let forgotten = self.forgotten.iter().filter(|&&(by, _)| by > to).map(|(_, old)| old);
@@ -98,6 +112,7 @@ impl Window {
             id.copy_from_slice(unpacker.take(16)?);
             let id = Hash::from_le_bytes(id);
             window.ids.insert(id, index);
+            window.show(index);
             window.order.push_back((stamp, index, id));
         }
         Ok(window)
@@ -128,7 +143,9 @@ mod tests {
     fn a_repeat_is_known_until_its_stamp_is_old() {
         let mut window = Window::default();
         window.advance(1, 100, 50);
-        assert!(window.admit(1, 7) && !window.admit(2, 7));
+        assert!(window.admit(1, 7) && !window.admit(2, 7) && !window.shows(7));
+        window.show(1);
+        assert!(window.shows(7) && !window.shows(8));
         window.advance(3, 150, 50);
         assert!(window.knows(7) && !window.admit(3, 7));
         window.advance(4, 151, 50);
@@ -150,7 +167,7 @@ mod tests {
         let mut out = Vec::new();
         window.write(3, &mut out);
         let read = Window::read(&mut Unpacker::new(&out)).unwrap();
-        assert_eq!((read.len(), read.stamp(), read.knows(3), read.knows(4)), (3, 30, true, false));
+        assert_eq!((read.len(), read.stamp(), read.shows(3), read.knows(4)), (3, 30, true, false));
         for cut in 0..out.len() {
             assert!(Window::read(&mut Unpacker::new(&out[..cut])).is_err());
         }
