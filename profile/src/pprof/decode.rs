@@ -12,6 +12,10 @@ use crate::identity::Content;
 use crate::model::{Dictionary, Header, Samples, ValueType};
 use crate::symbols::{LocationHasher, NONE, Strings, function_hash, mapping_hash};
 
+/// Stands for the hash of a location that refers to something that is not there, where samples do not outlive that.
+/// It lies where every frame looks anyway.
+pub(super) const DANGLING: Hash = 0;
+
 /// What was left out because it referred to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
@@ -223,9 +227,11 @@ impl Decoder {
             return Err(DecodeError::NoEmptyString);
         }
         self.string_hashes.clear();
+        // Mostly they lie one after the other and all are ASCII, which is seen at once.
+        let whole = self.strings.first().zip(self.strings.last()).map(|(first, last)| first.0..last.1);
+        let ascii = whole.and_then(|range| raw.get(range)).is_some_and(<[u8]>::is_ascii);
         for (index, (start, end)) in self.strings.iter_mut().enumerate() {
             let text = &raw[*start..*end];
-            let ascii = text.is_ascii();
             if !ascii && std::str::from_utf8(text).is_err() {
                 return Err(DecodeError::NotUtf8 { index });
             }
@@ -333,8 +339,8 @@ impl Decoder {
                     None => dropped.lines += 1,
                 }
             }
-            location.dangling = limits.drop_dangling && before != (dropped.mappings, dropped.lines);
-            self.location_hashes.push(self.hasher.finish());
+            let dangling = limits.drop_dangling && before != (dropped.mappings, dropped.lines);
+            self.location_hashes.push(if dangling { DANGLING } else { self.hasher.finish() });
         }
         Ok(())
     }

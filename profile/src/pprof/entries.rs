@@ -1,4 +1,7 @@
 //! Entries of the tables, as they stand in the file.
+//!
+//! Nearly all writers give fields in the order of their numbers, so the first ones are asked for in that order: no
+//! branch is then guessed wrong. Whatever stands otherwise is met by the loops behind.
 
 use super::wire::{Cursor, Value};
 use super::{DecodeError, Limits, within};
@@ -31,8 +34,6 @@ pub(super) struct RawLocation {
     pub(super) folded: bool,
     pub(super) first_line: u32,
     pub(super) line_count: u32,
-    /// Refers to something that is not there, and samples do not outlive that.
-    pub(super) dangling: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -56,8 +57,21 @@ pub(super) fn value_type(mut cursor: Cursor<'_>) -> Result<(i64, i64), DecodeErr
 
 pub(super) fn function(mut cursor: Cursor<'_>) -> Result<RawFunction, DecodeError> {
     let mut function = RawFunction::default();
+    let what = "a function";
+    if let Some(id) = cursor.expect(1, what)? {
+        function.id = id;
+    }
+    if let Some(index) = cursor.expect(2, what)? {
+        function.name = index as i64;
+    }
+    if let Some(index) = cursor.expect(3, what)? {
+        function.system_name = index as i64;
+    }
+    if let Some(index) = cursor.expect(4, what)? {
+        function.filename = index as i64;
+    }
     while !cursor.is_done() {
-        match cursor.field("a function")? {
+        match cursor.field(what)? {
             (1, Value::Varint(id)) => function.id = id,
             (2, Value::Varint(index)) => function.name = index as i64,
             (3, Value::Varint(index)) => function.system_name = index as i64,
@@ -93,8 +107,18 @@ pub(super) fn location(
     limits: &Limits,
 ) -> Result<RawLocation, DecodeError> {
     let mut location = RawLocation { first_line: lines.len() as u32, ..RawLocation::default() };
+    let what = "a location";
+    if let Some(id) = cursor.expect(1, what)? {
+        location.id = id;
+    }
+    if let Some(id) = cursor.expect(2, what)? {
+        location.mapping_id = id;
+    }
+    if let Some(address) = cursor.expect(3, what)? {
+        location.address = address;
+    }
     while !cursor.is_done() {
-        match cursor.field("a location")? {
+        match cursor.field(what)? {
             (1, Value::Varint(id)) => location.id = id,
             (2, Value::Varint(id)) => location.mapping_id = id,
             (3, Value::Varint(address)) => location.address = address,
@@ -112,8 +136,15 @@ pub(super) fn location(
 
 fn line(mut cursor: Cursor<'_>) -> Result<RawLine, DecodeError> {
     let mut line = RawLine::default();
+    let what = "a line";
+    if let Some(id) = cursor.expect(1, what)? {
+        line.function_id = id;
+    }
+    if let Some(number) = cursor.expect(2, what)? {
+        line.line = number as i64;
+    }
     while !cursor.is_done() {
-        match cursor.field("a line")? {
+        match cursor.field(what)? {
             (1, Value::Varint(id)) => line.function_id = id,
             (2, Value::Varint(number)) => line.line = number as i64,
             (3, Value::Varint(column)) => line.column = column as i64,

@@ -1,6 +1,6 @@
 //! Samples: each a stack, values and labels, to a row of dense ids.
 
-use super::decode::{Decoded, Decoder};
+use super::decode::{DANGLING, Decoded, Decoder};
 use super::entries::{RawFunction, RawLabel, RawMapping, label};
 use super::wire::{Cursor, Value};
 use super::{DecodeError, Limits, within};
@@ -190,18 +190,15 @@ impl Decoder {
     }
 
     fn walk_stack(&mut self, raw: &[u8], sample: u32, limits: &Limits) -> Result<Option<Entry>, DecodeError> {
-        let Decoder { row, locations, location_ids, location_hashes, .. } = self;
+        let Decoder { row, location_ids, location_hashes, .. } = self;
         row.hashes.clear();
         let mut complete = true;
         for &ids in &row.locations {
             each_id(raw, ids, |id| {
-                match location_ids.place(id) {
-                    Some(place) if !locations[place].dangling => {
-                        within("frames", row.hashes.len() + 1, limits.depth)?;
-                        row.hashes.push(location_hashes[place]);
-                    }
-                    _ => complete = false,
-                }
+                let hash = location_ids.place(id).map_or(DANGLING, |place| location_hashes[place]);
+                complete &= hash != DANGLING;
+                within("frames", row.hashes.len() + 1, limits.depth)?;
+                row.hashes.push(hash);
                 Ok(())
             })?;
         }

@@ -56,6 +56,10 @@ impl<'a> Cursor<'a> {
 
     #[inline(never)]
     fn long_varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
+        if let Some((value, length)) = self.bytes[self.at..].first_chunk().and_then(up_to_eight) {
+            self.at += length;
+            return Ok(value);
+        }
         let mut value = 0u64;
         for (count, &byte) in self.bytes[self.at..].iter().take(10).enumerate() {
             if count == 9 && byte > 1 {
@@ -71,6 +75,16 @@ impl<'a> Cursor<'a> {
             return Err(DecodeError::Malformed { at: self.at, why: "a number over 64 bits" });
         }
         Err(DecodeError::Truncated { at: self.bytes.len(), what })
+    }
+
+    /// The number of a field, if that one is next and has the number that it should: one byte of key, compared at once.
+    #[inline(always)]
+    pub(super) fn expect(&mut self, number: u8, what: &'static str) -> Result<Option<u64>, DecodeError> {
+        if self.bytes.get(self.at) != Some(&(number << 3)) {
+            return Ok(None);
+        }
+        self.at += 1;
+        self.varint(what).map(Some)
     }
 
     /// The next field's number and content.
@@ -117,6 +131,20 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// The number that eight bytes begin with, and its length, if it ends within them: all of its bytes at once.
+fn up_to_eight(bytes: &[u8; 8]) -> Option<(u64, usize)> {
+    let bytes = u64::from_le_bytes(*bytes);
+    let ends = !bytes & 0x8080_8080_8080_8080;
+    let length = ends.trailing_zeros() as usize / 8 + 1;
+    if ends == 0 {
+        return None;
+    }
+    let sevens = bytes & (u64::MAX >> (64 - 8 * length)) & 0x7f7f_7f7f_7f7f_7f7f;
+    let pairs = (sevens & 0x007f_007f_007f_007f) | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = (pairs & 0x0000_ffff_0000_ffff) | (pairs & 0xffff_0000_ffff_0000) >> 2;
+    Some(((fours & 0x0000_0000_ffff_ffff) | (fours & 0xffff_ffff_0000_0000) >> 4, length))
+}
+
 fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -146,5 +174,36 @@ pub(crate) fn packed(out: &mut Vec<u8>, field: u64, values: impl Iterator<Item =
     values.for_each(|value| varint(&mut content, value));
     if !content.is_empty() {
         message(out, field, &content);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_any_length_are_read_wherever_they_end() {
+        let numbers = (0..64)
+            .flat_map(|bit| [1u64 << bit, (1u64 << bit) - 1, u64::MAX >> bit, 0x5555_5555_5555_5555 >> bit]);
+        for number in numbers {
+            let mut bytes = Vec::new();
+            varint(&mut bytes, number);
+            let length = bytes.len();
+            for tail in [0, 1, 7, 8, 20] {
+                bytes.truncate(length);
+                bytes.resize(length + tail, 0xff);
+                let mut cursor = Cursor::new(&bytes);
+                assert_eq!(
+                    (cursor.varint("it"), cursor.at()),
+                    (Ok(number), length),
+                    "{number} before {tail} bytes"
+                );
+            }
+            for cut in 0..length {
+                assert!(Cursor::new(&bytes[..cut]).varint("it").is_err(), "{number} cut at {cut}");
+            }
+        }
+        assert!(Cursor::new(&[0xff; 20]).varint("it").is_err());
+        assert!(Cursor::new(&[&[0xff; 9][..], &[2]].concat()).varint("it").is_err());
     }
 }
