@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId};
 use athanor_profile::normalise::LabelLimits;
-use athanor_profile::upload::Upload;
+use athanor_profile::upload::{Dropped, Upload};
 use serde::{Deserialize, Serialize};
 
 use crate::admission::{Admission, Admitted};
@@ -69,17 +69,6 @@ pub enum Outcome {
     Empty,
 }
 
-/// How much of a profile was left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
-    /// Samples that refer to a location that is not there, or with a negative value.
-    pub samples: u64,
-    /// Lines that refer to a function that is not there.
-    pub lines: u64,
-    /// References to a mapping that is not there.
-    pub mappings: u64,
-}
-
 /// What became of a request that succeeded as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
@@ -111,9 +100,7 @@ impl Receipt {
             Outcome::Repeat => self.repeats += 1,
             Outcome::Empty => self.empty += 1,
         }
-        self.dropped.samples += stored.dropped.samples;
-        self.dropped.lines += stored.dropped.lines;
-        self.dropped.mappings += stored.dropped.mappings;
+        self.dropped += stored.dropped;
     }
 }
 

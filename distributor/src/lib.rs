@@ -27,7 +27,7 @@ mod ingest;
 mod push;
 mod wire;
 
-pub use distributor::{Config, Deps, Distributor, Dropped, Outcome, Receipt, Shards, Stored};
+pub use distributor::{Config, Deps, Distributor, Outcome, Receipt, Shards, Stored};
 pub use ingest::{
     AppName, Form, FormRefused, NameRefused, Part, Refused, Request, RequestRefused, metric_of,
 };

@@ -154,7 +154,8 @@ fn tell(count: usize, stored: &[Place], refused: &[(Place, Status)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::distributor::{Dropped, Outcome};
+    use crate::distributor::Outcome;
+    use athanor_profile::upload::Dropped;
 
     fn stored(outcome: Outcome) -> Result<Stored, Status> {
         Ok(Stored { outcome, dropped: Dropped { samples: 2, ..Dropped::default() } })

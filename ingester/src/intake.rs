@@ -13,7 +13,7 @@ use athanor_profile::identity::{Upload as Identity, record_id};
 use athanor_profile::normalise::{LabelLimits, promote, taken_at};
 use athanor_profile::pprof::{self, Decoded, Walk};
 use athanor_profile::series::Series;
-use athanor_profile::upload::Upload;
+use athanor_profile::upload::{Dropped, Upload};
 
 use crate::entry::{Batch, Record};
 use crate::head::Rows;
@@ -41,8 +41,8 @@ pub struct Intake {
 pub struct Taken {
     /// Bytes of uncompressed pprof.
     pub raw_bytes: u64,
-    /// Samples that led to a location, function or mapping that is not there.
-    pub dropped_samples: u64,
+    /// What was left out.
+    pub dropped: Dropped,
 }
 
 /// How often each upload occurred in a request (E2).
@@ -72,7 +72,7 @@ impl Intake {
         let raw =
             self.walk.read(&self.upload.pprof, &bounds(limits)).map_err(|error| refused(&error, limits))?;
         let decoded = self.walk.decoded();
-        self.taken = Taken { raw_bytes: raw as u64, dropped_samples: decoded.dropped.samples as u64 };
+        self.taken = Taken { raw_bytes: raw as u64, dropped: decoded.dropped.into() };
         check_types(decoded)?;
         let header = &decoded.header;
         let client_id = self.upload.client_id.as_deref().filter(|id| !is_nil(id));
@@ -106,7 +106,8 @@ impl Intake {
         equals: &mut Equals,
         batch: &mut Batch,
     ) -> Result<(Vec<Record>, Taken), Status> {
-        let splits = self.split(&label_limits(limits))?;
+        let (splits, negative) = self.split(&label_limits(limits))?;
+        self.taken.dropped.negative = negative;
         let records = splits.len() * self.walk.decoded().header.types.len();
         if records > MOST_RECORDS {
             let message = format!(
@@ -173,17 +174,19 @@ impl Intake {
         (start, self.rows.len() as u32)
     }
 
-    /// Groups the rows by the labels that make series of them. Rows with a negative value are left out, as all
-    /// servers of this wire do.
-    fn split(&self, limits: &LabelLimits) -> Result<Vec<Split>, Status> {
+    /// Groups the rows by the labels that make series of them. Rows with a negative value are left out and counted,
+    /// as all servers of this wire do.
+    fn split(&self, limits: &LabelLimits) -> Result<(Vec<Split>, u64), Status> {
         let decoded = self.walk.decoded();
         let (samples, width) = (&decoded.samples, decoded.header.types.len());
         let mut places: HashMap<u32, (usize, u64, u128)> = HashMap::new();
         let mut splits: Vec<Split> = Vec::new();
         let mut by_labels = HashMap::new();
+        let mut negative = 0;
         for (row, &set) in (0u32..).zip(&samples.labels) {
             let values = &samples.values[row as usize * width..][..width];
             if values.iter().any(|&value| value < 0) {
+                negative += 1;
                 continue;
             }
             let (place, span, trace) = match places.get(&set) {
@@ -195,7 +198,7 @@ impl Intake {
             };
             splits[place].rows.push((row, span, trace));
         }
-        Ok(splits)
+        Ok((splits, negative))
     }
 
     /// Where rows with a set of labels belong, and their request.

@@ -1,6 +1,7 @@
 //! Whoever waits for a batch, and what becomes of each of its uploads.
 
 use athanor_chassis::{Code, Status};
+use athanor_profile::upload::Dropped;
 use tokio::sync::oneshot;
 
 use crate::intake::{Intake, Taken};
@@ -13,8 +14,8 @@ pub struct Stored {
     pub new: u32,
     /// Profiles that were stored before.
     pub repeats: u32,
-    /// Samples that were left out because they name a location that is not there.
-    pub dropped_samples: u64,
+    /// What was left out of it.
+    pub dropped: Dropped,
     /// Uncompressed bytes.
     pub raw_bytes: u64,
 }
@@ -45,11 +46,8 @@ impl Waiting {
     pub fn answer(self, applied: &Result<Applied, Status>) {
         let answers = self.uploads.into_iter().map(|upload| {
             let (placed, taken) = upload?;
-            let mut stored = Stored {
-                raw_bytes: taken.raw_bytes,
-                dropped_samples: taken.dropped_samples,
-                ..Stored::default()
-            };
+            let mut stored =
+                Stored { raw_bytes: taken.raw_bytes, dropped: taken.dropped, ..Stored::default() };
             let place = match placed {
                 Placed::In(place) => place,
                 Placed::Before(repeats) => return Ok(Stored { repeats, ..stored }),

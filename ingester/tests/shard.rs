@@ -21,10 +21,13 @@ use athanor_consensus::replicated;
 use athanor_ingester::{Config, CutConfig, Deps, Ingester, Stored};
 use athanor_profile::labels::SampleLabel;
 use athanor_profile::pprof::encode;
-use athanor_profile::upload::Upload;
+use athanor_profile::upload::{Dropped, Upload};
 use athanor_profile::{Labels, Profile, Source, ValueType};
 use athanor_storage::path::{FileName, Key, Owner};
 use athanor_storage::{Config as Bucket, Store, StoreDeps};
+
+#[path = "shard/bounds.rs"]
+mod bounds;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 

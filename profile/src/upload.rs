@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::labels::Labels;
+use crate::pprof;
 
 /// One profile as it was sent, with the labels that rules made of those sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,4 +18,55 @@ pub struct Upload {
     pub time_nanos: i64,
     /// The profile: plain, gzip or zstd.
     pub pprof: Bytes,
+}
+
+/// What was left out of an upload that was stored otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Samples that refer to something that is not there.
+    pub samples: u64,
+    /// Samples with a negative value.
+    pub negative: u64,
+    /// Lines that refer to a function that is not there.
+    pub lines: u64,
+    /// References to a mapping that is not there.
+    pub mappings: u64,
+    /// Samples whose stacks were too deep: they lost their leaves.
+    pub deep: u64,
+    /// Texts that were too long: they lost their beginning.
+    pub long: u64,
+}
+
+impl Dropped {
+    /// Each kind by its name.
+    pub fn each(&self) -> [(&'static str, u64); 6] {
+        [
+            ("dangling_samples", self.samples),
+            ("negative_samples", self.negative),
+            ("dangling_lines", self.lines),
+            ("dangling_mappings", self.mappings),
+            ("deep_stacks", self.deep),
+            ("long_texts", self.long),
+        ]
+    }
+}
+
+impl std::ops::AddAssign for Dropped {
+    fn add_assign(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.negative += other.negative;
+        self.lines += other.lines;
+        self.mappings += other.mappings;
+        self.deep += other.deep;
+        self.long += other.long;
+    }
+}
+
+impl From<pprof::Dropped> for Dropped {
+    fn from(dropped: pprof::Dropped) -> Self {
+        let pprof::Dropped { samples, lines, mappings, deep, long } = dropped;
+        let [samples, lines, mappings, deep, long] =
+            [samples, lines, mappings, deep, long].map(|count| count as u64);
+        Dropped { samples, negative: 0, lines, mappings, deep, long }
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_chassis::{Code, Status, TenantId};
-use athanor_distributor::{Dropped, Outcome, Shards, Stored};
+use athanor_distributor::{Outcome, Shards, Stored};
 use athanor_ingester::Ingester;
 use athanor_profile::hash;
 use athanor_profile::upload::Upload;
@@ -46,7 +46,7 @@ impl Shards for Local {
         }));
         for (places, stored) in appended.await {
             for (place, stored) in places.into_iter().zip(stored) {
-                self.count(&stored);
+                self.count(tenant, &stored);
                 answers[place] = stored.map(translated);
             }
         }
@@ -55,12 +55,16 @@ impl Shards for Local {
 }
 
 impl Local {
-    fn count(&self, stored: &Result<athanor_ingester::Stored, Status>) {
+    fn count(&self, tenant: &TenantId, stored: &Result<athanor_ingester::Stored, Status>) {
         match stored {
             Ok(stored) => {
                 self.metrics.profiles.inc_by(u64::from(stored.new));
                 self.metrics.repeats.inc_by(u64::from(stored.repeats));
                 self.metrics.raw_bytes.inc_by(stored.raw_bytes);
+                // What a repeat lacks was counted when it came first.
+                if stored.repeats == 0 {
+                    self.metrics.dropped(tenant, &stored.dropped);
+                }
             }
             Err(_) => {
                 self.metrics.refused.inc();
@@ -75,5 +79,5 @@ fn translated(stored: athanor_ingester::Stored) -> Stored {
         athanor_ingester::Stored { new: 0, .. } => Outcome::Repeat,
         _ => Outcome::New,
     };
-    Stored { outcome, dropped: Dropped { samples: stored.dropped_samples, ..Dropped::default() } }
+    Stored { outcome, dropped: stored.dropped }
 }

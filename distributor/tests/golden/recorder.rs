@@ -5,10 +5,10 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use athanor_chassis::{Code, Limits, Status, TenantId};
-use athanor_distributor::{Dropped, Outcome, Shards, Stored};
+use athanor_distributor::{Outcome, Shards, Stored};
 use athanor_profile::normalise::{LabelLimits, go_names, promote, taken_at};
 use athanor_profile::pprof::{self, Decoded, Decoder, Inflater};
-use athanor_profile::upload::Upload;
+use athanor_profile::upload::{Dropped, Upload};
 use athanor_profile::{Dictionary, Labels};
 
 /// One profile of one type and one set of labels.

@@ -16,7 +16,7 @@ use crate::symbols::{LocationHasher, NONE, Strings, function_hash, mapping_hash}
 /// It lies where every frame looks anyway.
 pub(super) const DANGLING: Hash = 0;
 
-/// What was left out because it referred to nothing.
+/// What was left out: what referred to nothing, and what was beyond what is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Samples that name a location that is not there, or that [`Limits::drop_dangling`] drops.
@@ -25,6 +25,10 @@ pub struct Dropped {
     pub lines: usize,
     /// References to mappings that are not there.
     pub mappings: usize,
+    /// Samples whose stacks lost leaves to [`Limits::kept_depth`].
+    pub deep: usize,
+    /// Texts that lost their beginning to [`Limits::kept_text`].
+    pub long: usize,
 }
 
 /// What one profile's walk gives; kept and filled again for the next.
@@ -118,9 +122,9 @@ impl Decoder {
         out: &mut Decoded,
     ) -> Result<(), DecodeError> {
         self.scan(raw, limits)?;
-        self.hash_strings(raw, limits)?;
-        out.header = self.header(raw, limits)?;
         out.dropped = Dropped::default();
+        self.hash_strings(raw, limits, &mut out.dropped)?;
+        out.header = self.header(raw, limits)?;
         self.hash_tables(limits, &mut out.dropped)?;
         self.walked.clear();
         self.known_stacks.clear();
@@ -222,7 +226,12 @@ impl Decoder {
         Ok(())
     }
 
-    fn hash_strings(&mut self, raw: &[u8], limits: &Limits) -> Result<(), DecodeError> {
+    fn hash_strings(
+        &mut self,
+        raw: &[u8],
+        limits: &Limits,
+        dropped: &mut Dropped,
+    ) -> Result<(), DecodeError> {
         if self.strings.first().is_some_and(|&(start, end)| start != end) || self.strings.is_empty() {
             return Err(DecodeError::NoEmptyString);
         }
@@ -236,6 +245,7 @@ impl Decoder {
                 return Err(DecodeError::NotUtf8 { index });
             }
             if text.len() > limits.kept_text {
+                dropped.long += 1;
                 let cut = text.len() - limits.kept_text;
                 // No byte that begins a character looks like one within.
                 *start += cut + text[cut..].iter().take_while(|&&byte| byte & 0xc0 == 0x80).count();

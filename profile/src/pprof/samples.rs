@@ -14,6 +14,8 @@ use crate::symbols::{Function, Line, Mapping, NONE};
 #[derive(Clone, Copy, Default)]
 pub(super) struct Entry {
     id: u32,
+    /// Whether the stack lost its leaves.
+    cut: bool,
     hash: Hash,
 }
 
@@ -139,6 +141,7 @@ impl Decoder {
             true => Entry::default(),
             false => self.labels(raw, labels)?,
         };
+        out.dropped.deep += usize::from(stack.cut);
         out.content.add(stack.hash, labels.hash, &self.row.values);
         out.samples.push(stack.id, labels.id, &self.row.values);
         Ok(())
@@ -209,7 +212,7 @@ impl Decoder {
         let hash = Stacks::hash_of(&self.row.hashes[kept..]);
         let id = self.walked.len() as u32;
         self.walked.push(Walked { hash, sample, id: NONE });
-        Ok(Some(Entry { id, hash }))
+        Ok(Some(Entry { id, cut: kept > 0, hash }))
     }
 
     /// The label set of the row.
@@ -254,7 +257,7 @@ impl Decoder {
             None => self.new_labels(raw, &labels, dictionary)?,
         };
         self.row.raw_labels = labels;
-        Ok(Entry { id, hash })
+        Ok(Entry { id, cut: false, hash })
     }
 
     fn new_labels(

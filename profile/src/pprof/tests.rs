@@ -241,10 +241,10 @@ fn what_refers_to_nothing_is_dropped_and_counted() {
         draft.samples.push(sample(&[0], &[160]));
     });
     let (profile, dropped) = read(&raw).unwrap();
-    assert_eq!(dropped, Dropped { samples: 2, lines: 1, mappings: 1 });
+    assert_eq!(dropped, Dropped { samples: 2, lines: 1, mappings: 1, ..Dropped::default() });
     assert_eq!(profile.total(0), 70);
     let (profile, dropped) = decode(&raw, &Limits { drop_dangling: true, ..Limits::default() }).unwrap();
-    assert_eq!(dropped, Dropped { samples: 4, lines: 1, mappings: 1 });
+    assert_eq!(dropped, Dropped { samples: 4, lines: 1, mappings: 1, ..Dropped::default() });
     assert_eq!(profile.total(0), 10);
 }
 
