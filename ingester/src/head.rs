@@ -19,6 +19,7 @@ use athanor_profile::tree::{Shape, Tree};
 
 use crate::entry::{Admitted, Batch, TenantPart};
 use crate::rows;
+use crate::sums::Sums;
 
 /// Packed rows lie in pieces of this size, so that a head grows without copying.
 const PIECE: usize = 1 << 20;
@@ -57,6 +58,8 @@ pub struct Rows {
     pieces: Vec<Vec<u8>>,
     /// What trees of all stacks look like, of the dictionary as it was.
     shape: Mutex<Option<Arc<Shape>>>,
+    /// What was added up for queries.
+    sums: Sums,
 }
 
 /// Where a profile's packed rows lie.
@@ -247,16 +250,14 @@ impl Source for View {
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
         let rows = read(&self.rows);
-        let mut totals = vec![0i64; rows.dictionary.stacks.len()];
-        for &profile in picked {
-            let walked = rows::each(rows.packed(profile), |row| {
+        let totals = rows.sums.totals(picked, rows.dictionary.stacks.len(), |profile, factor, totals| {
+            rows::each(rows.packed(profile), |row| {
                 if let Some(total) = totals.get_mut(row.stack as usize) {
-                    *total = total.wrapping_add(row.value);
+                    *total = total.wrapping_add(row.value.wrapping_mul(factor));
                 }
-            });
-            walked.map_err(|error| damaged(&error))?;
-        }
-        Ok(totals)
+            })
+        });
+        totals.map_err(|error| damaged(&error))
     }
     fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
         let rows = read(&self.rows);

@@ -20,6 +20,7 @@ mod intake;
 mod machine;
 mod rows;
 mod shard;
+mod sums;
 mod waiting;
 mod window;
 

@@ -27,6 +27,21 @@ pub fn put_signed(out: &mut Vec<u8>, number: i64) {
     put(out, (number << 1 ^ number >> 63) as u64);
 }
 
+/// The number that eight bytes begin with, and its length, if it ends within them: all of its bytes at once.
+#[inline]
+pub(crate) fn up_to_eight(bytes: &[u8; 8]) -> Option<(u64, usize)> {
+    let bytes = u64::from_le_bytes(*bytes);
+    let ends = !bytes & 0x8080_8080_8080_8080;
+    let length = ends.trailing_zeros() as usize / 8 + 1;
+    if ends == 0 {
+        return None;
+    }
+    let sevens = bytes & (u64::MAX >> (64 - 8 * length)) & 0x7f7f_7f7f_7f7f_7f7f;
+    let pairs = (sevens & 0x007f_007f_007f_007f) | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = (pairs & 0x0000_ffff_0000_ffff) | (pairs & 0xffff_0000_ffff_0000) >> 2;
+    Some(((fours & 0x0000_0000_ffff_ffff) | (fours & 0xffff_ffff_0000_0000) >> 4, length))
+}
+
 /// Appends bytes with their length.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
@@ -64,7 +79,18 @@ impl<'a> Unpacker<'a> {
             _ => self.long(),
         }
     }
+    #[inline]
     fn long(&mut self) -> Result<u64, PackedError> {
+        match self.bytes[self.at..].first_chunk().and_then(up_to_eight) {
+            Some((number, length)) => {
+                self.at += length;
+                Ok(number)
+            }
+            None => self.longest(),
+        }
+    }
+    #[inline(never)]
+    fn longest(&mut self) -> Result<u64, PackedError> {
         let mut number = 0u64;
         for (count, &byte) in self.bytes[self.at..].iter().take(10).enumerate() {
             if count == 9 && byte > 1 {
@@ -79,6 +105,7 @@ impl<'a> Unpacker<'a> {
         Err(self.wrong("a number that does not end"))
     }
     /// The next number, where it must fit in 32 bits.
+    #[inline]
     pub fn small(&mut self) -> Result<u32, PackedError> {
         let wrong = self.wrong("a number over 32 bits");
         u32::try_from(self.number()?).map_err(|_| wrong)

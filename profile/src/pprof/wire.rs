@@ -2,6 +2,7 @@
 //! appending.
 
 use super::DecodeError;
+use crate::packed::up_to_eight;
 
 /// A place in the bytes. Offsets are those of the whole input, also within nested messages.
 #[derive(Clone, Copy)]
@@ -129,20 +130,6 @@ impl<'a> Cursor<'a> {
         self.at += length;
         Ok(Value::Fixed)
     }
-}
-
-/// The number that eight bytes begin with, and its length, if it ends within them: all of its bytes at once.
-fn up_to_eight(bytes: &[u8; 8]) -> Option<(u64, usize)> {
-    let bytes = u64::from_le_bytes(*bytes);
-    let ends = !bytes & 0x8080_8080_8080_8080;
-    let length = ends.trailing_zeros() as usize / 8 + 1;
-    if ends == 0 {
-        return None;
-    }
-    let sevens = bytes & (u64::MAX >> (64 - 8 * length)) & 0x7f7f_7f7f_7f7f_7f7f;
-    let pairs = (sevens & 0x007f_007f_007f_007f) | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
-    let fours = (pairs & 0x0000_ffff_0000_ffff) | (pairs & 0xffff_0000_ffff_0000) >> 2;
-    Some(((fours & 0x0000_0000_ffff_ffff) | (fours & 0xffff_ffff_0000_0000) >> 4, length))
 }
 
 fn varint(out: &mut Vec<u8>, mut value: u64) {
