@@ -31,10 +31,12 @@ mod http {
     pub mod encoding;
     pub mod json;
     pub mod unary;
+    pub mod weight;
 
     pub use door::Door;
 }
 
+use http::weight::Admits;
 use http::{Door, caller, unary};
 
 const TYPES: [&str; 12] = [
@@ -62,13 +64,14 @@ const HEADERS: [&str; 8] = [
     "accept-encoding",
 ];
 const LIMIT: ByteSize = ByteSize::kib(256);
+/// For what was answered, which JSON makes longer.
+const LARGE: ByteSize = ByteSize::mib(16);
 
 static DOORS: LazyLock<[Door; 3]> = LazyLock::new(|| {
     let clock = || Clock::manual(Timestamp::from_seconds(1_800_000_000)).0;
-    let door = |tenants, limit, room| Door::new(tenants, limit, room, clock(), Compute::inline());
-    let (large, room) = (ByteSize::mib(16), ByteSize::mib(64));
-    // The last one reads what the first two wrote, which JSON makes longer.
-    [door(false, LIMIT, LIMIT), door(true, LIMIT, LIMIT), door(false, large, room)]
+    let door = |tenants, room| Door::new(tenants, ByteSize::mib(room), clock(), Compute::inline());
+    // The last one reads what the first two wrote.
+    [door(false, 8), door(true, 8), door(false, 256)]
 });
 
 /// Runs what waits for nobody.
@@ -90,7 +93,7 @@ struct Answer {
 }
 
 /// Sends one request to a method that answers with what it was asked, or refuses in the words given.
-fn call<M>(door: &Door, headers: HeaderMap, body: Bytes, refusal: Option<&str>) -> Answer
+fn call<M>((door, limit): (&Door, ByteSize), headers: HeaderMap, body: Bytes, refusal: Option<&str>) -> Answer
 where
     M: Message + Default + DeserializeOwned + Serialize + 'static,
 {
@@ -105,7 +108,8 @@ where
             None => Ok(message),
         }
     };
-    let (parts, body) = now(unary::answer(door, request, who, echo)).into_parts();
+    let (parts, body) =
+        now(unary::answer(door, request, who, |_| Admits::profiles(limit), echo)).into_parts();
     let whole = now(body.collect()).expect("answers do not fail on their way");
     assert_eq!(door.room.available_permits(), free, "room was not given back");
     let trailers = whole.trailers().cloned().unwrap_or_default();
@@ -201,7 +205,7 @@ where
     };
     let refusal = String::from_utf8_lossy(value);
     let refusal = (form & 4 == 4).then_some(&*refusal);
-    let answer = call::<M>(&DOORS[usize::from(door) % 2], headers, body.into(), refusal);
+    let answer = call::<M>((&DOORS[usize::from(door) % 2], LIMIT), headers, body.into(), refusal);
     if answer.status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
         assert!(answer.headers.contains_key("accept-post"));
         return;
@@ -215,7 +219,7 @@ where
         headers.extend(header("content-encoding", "gzip"));
     }
     let body = if grpc { framed(0, &first).into() } else { answer.body.clone() };
-    let again = call::<M>(&DOORS[2], headers.clone(), body, None);
+    let again = call::<M>((&DOORS[2], LARGE), headers.clone(), body, None);
     let plain = match zipped {
         true => {
             let mut out = vec![0; 16 << 20];
@@ -230,7 +234,8 @@ where
     // And a refusal comes back word for word.
     let body = if grpc { framed(0, &plain).into() } else { answer.body };
     let why = String::from_utf8_lossy(&plain[..plain.len().min(500)]);
-    let (said, code) = message(&call::<M>(&DOORS[2], headers, body, Some(&why))).expect_err("it was refused");
+    let (said, code) =
+        message(&call::<M>((&DOORS[2], LARGE), headers, body, Some(&why))).expect_err("it was refused");
     assert_eq!((said, code), (why.as_bytes().to_vec(), grpc.then_some(Code::NotFound.grpc())));
 }
 

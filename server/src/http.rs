@@ -19,6 +19,7 @@ mod pages;
 mod plain;
 mod routes;
 mod unary;
+mod weight;
 
 pub use door::Door;
 pub use encoding::json_error;

@@ -268,13 +268,7 @@ impl Node {
         let address = listener.address();
         let (clock, compute) = (system.clock.clone(), system.compute.clone());
         let roles = Roles::open(config, system, overrides).await?;
-        let door = Door::new(
-            config.multitenancy_enabled,
-            config.limits.ingestion_body_limit,
-            config.request_bytes,
-            clock.clone(),
-            compute,
-        );
+        let door = Door::new(config.multitenancy_enabled, config.request_bytes, clock.clone(), compute);
         let gate = Gate::default();
         let (watched, ingester, metrics) =
             (gate.clone(), Arc::clone(&roles.ingester), Arc::clone(&roles.metrics));

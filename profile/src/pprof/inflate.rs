@@ -21,6 +21,7 @@ pub fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
     if is_compressed(bytes) {
         let length = inflater.inflate(bytes, limit)?.len();
         inflater.buffer.truncate(length);
+        inflater.buffer.shrink_to_fit();
         return Ok(inflater.buffer);
     }
     Ok(inflater.inflate(bytes, limit)?.to_vec())

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use athanor_chassis::{ByteSize, Code, Status};
-use athanor_profile::pprof::inflate;
+use athanor_profile::pprof::{DecodeError, inflate};
 use axum::body::Body;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
 use axum::http::{HeaderMap, HeaderValue};
@@ -15,6 +15,7 @@ use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Door;
+use super::weight::Admits;
 
 /// Above this, work on a body leaves the threads that serve connections.
 const LARGE: usize = 32 * 1024;
@@ -58,24 +59,15 @@ impl http_body::Body for Framed {
     }
 }
 
-fn too_large(limit: ByteSize, seen: u64) -> Status {
-    let seen = ByteSize::bytes(seen);
-    Status::new(
-        Code::TooLarge,
-        format!("the body has at least {seen}, the limit is {limit}: send smaller batches"),
-    )
-}
-
 impl Door {
     /// Reads a whole body.
-    pub async fn read(&self, headers: &HeaderMap, body: Body) -> Result<Held, Status> {
-        let limit = self.body_limit.get();
+    pub async fn read(&self, headers: &HeaderMap, body: Body, admits: &Admits) -> Result<Held, Status> {
         let announced =
             headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if let Some(length) = announced.filter(|&length| length > limit) {
-            return Err(too_large(self.body_limit, length));
+        if let Some(length) = announced.filter(|&length| length > admits.limit.get()) {
+            return Err(admits.too_large(length));
         }
-        let received = self.clock.within(BODY_WITHIN, self.receive(body)).await;
+        let received = self.clock.within(BODY_WITHIN, self.receive(body, admits)).await;
         received.unwrap_or_else(|elapsed| {
             let message = format!("the body {elapsed}: send smaller batches, or over a faster connection");
             Err(Status::new(Code::Deadline, message))
@@ -83,8 +75,7 @@ impl Door {
     }
 
     /// Takes room for what has come, not for what was announced: else whoever sends nothing keeps others out.
-    async fn receive(&self, mut body: Body) -> Result<Held, Status> {
-        let limit = self.body_limit.get();
+    async fn receive(&self, mut body: Body, admits: &Admits) -> Result<Held, Status> {
         let mut held = Held { bytes: Bytes::new(), room: Vec::new() };
         let mut pieces: Vec<Bytes> = Vec::new();
         let (mut length, mut entered) = (0u64, 0u64);
@@ -94,8 +85,8 @@ impl Door {
             })?;
             let Ok(piece) = frame.into_data() else { continue };
             length += piece.len() as u64;
-            if length > limit {
-                return Err(too_large(self.body_limit, length));
+            if length > admits.limit.get() {
+                return Err(admits.too_large(length));
             }
             if length > entered {
                 let more = (length - entered).max(ROOM_STEP);
@@ -108,8 +99,19 @@ impl Door {
         Ok(held)
     }
 
-    fn enter(&self, held: &mut Held, bytes: u64) -> Result<(), Status> {
+    /// Takes room for more bytes.
+    pub fn enter(&self, held: &mut Held, bytes: u64) -> Result<(), Status> {
         let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        let taken: u64 = held.room.iter().map(|permit| permit.num_permits() as u64 * 1024).sum();
+        if taken + bytes > self.in_flight.get() {
+            let needed = ByteSize::bytes(taken + bytes);
+            let message = format!(
+                "the request takes {needed} of memory, the limit of all requests together is {} (request_bytes): \
+                 send smaller batches",
+                self.in_flight
+            );
+            return Err(Status::new(Code::TooLarge, message));
+        }
         let permit = std::sync::Arc::clone(&self.room).try_acquire_many_owned(kibibytes);
         held.room.push(permit.map_err(|_| {
             let free = ByteSize::bytes(self.room.available_permits() as u64 * 1024);
@@ -123,15 +125,22 @@ impl Door {
     }
 
     /// Decompresses what says that it is gzip.
-    pub async fn gunzip(&self, held: &mut Held) -> Result<(), Status> {
+    pub async fn gunzip(&self, held: &mut Held, admits: &Admits) -> Result<(), Status> {
         if !held.bytes.starts_with(&[0x1f, 0x8b]) {
             return Err(Status::new(Code::Invalid, "the body is said to be gzip and is not"));
         }
-        let (bytes, limit) = (held.bytes.clone(), self.body_limit);
-        let plain = self.on_compute(bytes.len(), move || inflate(&bytes, limit.as_usize())).await?;
-        held.bytes = plain.map_err(|error| Status::new(Code::Invalid, format!("the body: {error}")))?.into();
-        self.enter(held, held.bytes.len() as u64)?;
-        Ok(())
+        // Gzip ends in the plain length, if it is one piece and does not lie: then room is taken before the memory.
+        let length = held.bytes.last_chunk::<4>().map_or(0, |length| u32::from_le_bytes(*length));
+        let length = u64::from(length).min(admits.limit.get());
+        self.enter(held, length)?;
+        let (bytes, limit) = (std::mem::take(&mut held.bytes), admits.limit.as_usize());
+        let plain = self.on_compute(bytes.len(), move || inflate(&bytes, limit)).await?;
+        held.bytes = match plain {
+            Ok(plain) => plain.into(),
+            Err(DecodeError::OverLimit { seen, .. }) => return Err(admits.too_large(seen as u64)),
+            Err(error) => return Err(Status::new(Code::Invalid, format!("the body: {error}"))),
+        };
+        self.enter(held, (held.bytes.len() as u64).saturating_sub(length))
     }
 
     /// Compresses an answer.
@@ -188,45 +197,53 @@ mod tests {
 
     use super::*;
 
-    fn door(limit: u64, in_flight: u64) -> Door {
-        Door::new(
-            false,
-            ByteSize::bytes(limit),
-            ByteSize::bytes(in_flight),
-            Clock::system(),
-            Compute::inline(),
-        )
+    fn door(in_flight: u64) -> Door {
+        Door::new(false, ByteSize::bytes(in_flight), Clock::system(), Compute::inline())
+    }
+
+    fn admits(limit: u64) -> Admits {
+        Admits::profiles(ByteSize::bytes(limit))
     }
 
     async fn read(door: &Door, size: usize) -> Result<Held, Code> {
         let body = Body::from(vec![7u8; size]);
-        door.read(&HeaderMap::new(), body).await.map_err(|status| status.code)
+        door.read(&HeaderMap::new(), body, &admits(1 << 20)).await.map_err(|status| status.code)
     }
 
     #[tokio::test]
     async fn a_body_over_the_limit_is_refused_while_it_comes() {
-        let door = door(2000, 1 << 20);
-        assert_eq!(read(&door, 2000).await.map(|held| held.bytes.len()), Ok(2000));
-        assert_eq!(read(&door, 2001).await.map(|_| ()), Err(Code::TooLarge));
+        let door = door(4 << 20);
+        let most = 1 << 20;
+        assert_eq!(read(&door, most).await.map(|held| held.bytes.len()), Ok(most));
+        assert_eq!(read(&door, most + 1).await.map(|_| ()), Err(Code::TooLarge));
+        let body = Body::from(vec![7; most + 1]);
+        let refused = door.read(&HeaderMap::new(), body, &admits(most as u64)).await.err().unwrap();
+        let said = "the body has at least 1048577B, the limit is 1MiB (limits.ingestion_body_limit): send smaller batches";
+        assert_eq!(refused.message, said);
+        let body = Body::from(vec![7; most + 1]);
+        let refused = door.read(&HeaderMap::new(), body, &Admits::QUERY).await.err().unwrap();
+        assert!(refused.message.contains("1MiB (of every query)"), "{refused}");
     }
 
     #[tokio::test]
     async fn all_bodies_together_have_a_bound() {
-        let door = door(1 << 20, 64 << 10);
+        let door = door(64 << 10);
         let first = read(&door, 40_000).await.map_err(|code| code.name()).expect("there is room");
         assert_eq!(read(&door, 40_000).await.map(|_| ()), Err(Code::Exhausted));
         drop(first);
         assert_eq!(read(&door, 40_000).await.map(|_| ()), Ok(()));
+        assert_eq!(read(&door, 70_000).await.map(|_| ()), Err(Code::TooLarge), "it would never have room");
     }
 
     #[tokio::test]
     async fn who_sends_nothing_takes_no_room_and_no_time() {
         let (clock, hand) = Clock::manual(athanor_chassis::Timestamp::EPOCH);
-        let door = Door { clock, ..door(1 << 20, 64 << 10) };
+        let door = Door { clock, ..door(64 << 10) };
         let headers =
             HeaderMap::<HeaderValue>::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("60000"))]);
         let silent = futures::stream::pending::<Result<Bytes, Infallible>>();
-        let mut reading = std::pin::pin!(door.read(&headers, Body::from_stream(silent)));
+        let admits = admits(1 << 20);
+        let mut reading = std::pin::pin!(door.read(&headers, Body::from_stream(silent), &admits));
         assert!(futures::future::poll_immediate(&mut reading).await.is_none());
         assert_eq!(read(&door, 40_000).await.map(|_| ()), Ok(()));
         hand.advance(BODY_WITHIN);
@@ -235,14 +252,17 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_compressed_reads_the_same() {
-        let door = door(1 << 20, 1 << 20);
+        let door = door(1 << 20);
         let text = Bytes::from(vec![b'x'; 100_000]);
         let bytes = door.gzip(text.clone()).await.unwrap();
-        let mut held = Held { bytes, room: Vec::new() };
-        door.gunzip(&mut held).await.unwrap();
+        let mut held = Held { bytes: bytes.clone(), room: Vec::new() };
+        let mut large = Held { bytes: bytes.clone(), room: Vec::new() };
+        door.gunzip(&mut held, &admits(100_000)).await.unwrap();
         assert_eq!(held.bytes, text);
         let mut plain = Held { bytes: text, room: Vec::new() };
-        assert_eq!(door.gunzip(&mut plain).await.unwrap_err().code, Code::Invalid);
+        assert_eq!(door.gunzip(&mut plain, &admits(1 << 20)).await.unwrap_err().code, Code::Invalid);
+        let refused = door.gunzip(&mut large, &admits(99_999)).await.unwrap_err();
+        assert_eq!(refused, admits(99_999).too_large(100_000));
     }
 
     #[test]

@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 pub struct Door {
     /// Whether the tenant is told by a header; else everything is one tenant's.
     pub multitenancy: bool,
-    /// The largest body, as sent and decompressed.
-    pub body_limit: ByteSize,
-    /// Room for the bodies of all requests at once, in KiB.
+    /// Room for the bodies of all requests at once, in KiB: as they came, and as they are read.
     pub room: Arc<Semaphore>,
+    /// All of that room.
+    pub in_flight: ByteSize,
     /// Measures deadlines.
     pub clock: Clock,
     /// Where large bodies are decoded.
@@ -22,14 +22,8 @@ pub struct Door {
 
 impl Door {
     /// A door with room for so many bytes of bodies at once.
-    pub fn new(
-        multitenancy: bool,
-        body_limit: ByteSize,
-        in_flight: ByteSize,
-        clock: Clock,
-        compute: Compute,
-    ) -> Self {
+    pub fn new(multitenancy: bool, in_flight: ByteSize, clock: Clock, compute: Compute) -> Self {
         let kibibytes = (in_flight.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
-        Self { multitenancy, body_limit, room: Arc::new(Semaphore::new(kibibytes)), clock, compute }
+        Self { multitenancy, room: Arc::new(Semaphore::new(kibibytes)), in_flight, clock, compute }
     }
 }

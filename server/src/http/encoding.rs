@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use super::Door;
 use super::body::{Framed, GZIP, Held, takes_gzip};
 use super::json;
+use super::weight::Admits;
 
 /// What a server of ours takes, for those who send something else.
 pub const ACCEPTED: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
@@ -79,8 +80,14 @@ impl Encoding {
         }
     }
 
-    /// Takes the message out of a body.
-    pub async fn read<M>(self, door: &Door, headers: &HeaderMap, mut held: Held) -> Result<M, Status>
+    /// Takes the message out of a body. Its room stays taken until `held` is dropped.
+    pub async fn read<M>(
+        self,
+        door: &Door,
+        headers: &HeaderMap,
+        held: &mut Held,
+        admits: &Admits,
+    ) -> Result<M, Status>
     where
         M: Message + Default + DeserializeOwned + 'static,
     {
@@ -94,10 +101,12 @@ impl Encoding {
             flag
         };
         if gzip {
-            door.gunzip(&mut held).await?;
+            door.gunzip(held, admits).await?;
         }
         let json = self.json;
-        door.on_compute(held.bytes.len(), move || decode(&held.bytes, json)).await?
+        door.enter(held, admits.weigh(&held.bytes, json)? as u64)?;
+        let bytes = std::mem::take(&mut held.bytes);
+        door.on_compute(bytes.len(), move || decode(&bytes, json)).await?
     }
 
     /// Writes an answer.

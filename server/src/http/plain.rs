@@ -15,6 +15,7 @@ use super::caller;
 use super::encoding::{json_error, json_error_with};
 use super::routes::{Hall, text};
 use super::unary;
+use super::weight::Admits;
 
 /// A handler's answer, on its way.
 pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
@@ -33,7 +34,8 @@ pub fn ingest(hall: Arc<Hall>, request: Request<Body>) -> Answering {
         let (parts, body) = request.into_parts();
         let received = async {
             let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
-            let held = hall.door.read(&parts.headers, body).await?;
+            let admits = Admits::profiles(hall.services.distributor.body_limit(&tenant));
+            let held = hall.door.read(&parts.headers, body, &admits).await?;
             Ok::<_, Status>((tenant, held))
         };
         let (tenant, held) = match received.await {

@@ -18,6 +18,7 @@ use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::weight::Admits;
 use super::{Door, caller, operations, pages, plain, unary};
 use crate::metrics::Metrics;
 
@@ -70,7 +71,7 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         router,
         hall,
         "/push.v1.PusherService/Push",
-        caller::writer,
+        (caller::writer, |hall, tenant| Admits::profiles(hall.services.distributor.body_limit(tenant))),
         |hall, tenant, request: PushRequest| async move {
             hall.services.distributor.push(&tenant, request).await.map(|_| PushResponse {})
         },
@@ -78,7 +79,7 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
     macro_rules! queries {
         ($router:expr, $($name:literal => $method:ident),* $(,)?) => {{
             let mut router = $router;
-            $(router = call(router, hall, concat!("/querier.v1.QuerierService/", $name), caller::reader,
+            $(router = call(router, hall, concat!("/querier.v1.QuerierService/", $name), (caller::reader, |_, _| Admits::QUERY),
                 |hall: Arc<Hall>, reader: Reader, request| async move { hall.services.querier.$method(&reader, request).await });)*
             router
         }};
@@ -101,7 +102,7 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         router,
         hall,
         "/debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload",
-        caller::writer,
+        (caller::writer, |_, _| Admits::QUERY),
         |_, _, _: ShouldInitiateUploadRequest| async {
             let reason = "this server does not take debug information yet".to_owned();
             Ok(ShouldInitiateUploadResponse { should_initiate_upload: false, reason })
@@ -111,7 +112,7 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         router,
         hall,
         "/grpc.health.v1.Health/Check",
-        anyone,
+        (anyone, |_, _| Admits::QUERY),
         |hall, (), request: HealthCheckRequest| async move { health(&hall, &request.service) },
     )
 }
@@ -138,12 +139,15 @@ fn anyone(_: &HeaderMap, _: bool) -> Result<(), Status> {
     Ok(())
 }
 
-/// Adds one method of a service.
+/// Who calls, and what they may send.
+type Entrance<C> = (fn(&HeaderMap, bool) -> Result<C, Status>, fn(&Hall, &C) -> Admits);
+
+/// Adds one method of a service: who may call it, what they may send, and what it does.
 fn call<C, I, O, F, Fut>(
     router: Router,
     hall: &Arc<Hall>,
     path: &str,
-    who: fn(&HeaderMap, bool) -> Result<C, Status>,
+    (who, admits): Entrance<C>,
     method: F,
 ) -> Router
 where
@@ -160,7 +164,8 @@ where
             let multitenancy = hall.door.multitenancy;
             let inner = Arc::clone(&hall);
             let method = move |caller, message| method(inner, caller, message);
-            unary::answer(&hall.door, request, |headers| who(headers, multitenancy), method).await
+            let who = |headers: &HeaderMap| who(headers, multitenancy);
+            unary::answer(&hall.door, request, who, |caller| admits(&hall, caller), method).await
         }),
     )
 }

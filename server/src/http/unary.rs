@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::Door;
 use super::encoding::{ACCEPTED, Encoding};
+use super::weight::Admits;
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 /// What an answer lacks that is not whole.
@@ -37,11 +38,12 @@ impl Caller for Reader {
     }
 }
 
-/// Answers one call. `caller` says who it is, before the body is read.
+/// Answers one call. `caller` says who it is, and `admits` what they may send, before the body is read.
 pub async fn answer<C, I, O, F, Fut>(
     door: &Door,
     request: Request<Body>,
     caller: impl FnOnce(&HeaderMap) -> Result<C, Status>,
+    admits: impl FnOnce(&C) -> Admits,
     method: F,
 ) -> Response<Body>
 where
@@ -62,8 +64,9 @@ where
     let answered = async {
         encoding.check(headers)?;
         let caller = caller(headers)?;
-        let held = door.read(headers, body).await?;
-        let message = encoding.read(door, headers, held).await?;
+        let admits = admits(&caller);
+        let mut held = door.read(headers, body, &admits).await?;
+        let message = encoding.read(door, headers, &mut held, &admits).await?;
         let answer = method(caller.clone(), message).await?;
         let mut response = encoding.answer(door, headers, answer).await?;
         mark(&mut response, caller.missing());

@@ -1,0 +1,195 @@
+//! What a message takes once it is read: told from its bytes, before it is read.
+//!
+//! An empty message inside another one is two bytes on the wire and a hundred in memory. So bodies are walked first, and
+//! room is taken for what will come of them.
+
+use athanor_chassis::{ByteSize, Code, Status};
+use athanor_proto::push::v1::{RawProfileSeries, RawSample};
+use athanor_proto::types::v1::{LabelPair, ProfileAnnotation};
+use prost::DecodeError;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+
+/// The most messages inside one. A push of as many profiles as are taken, each with all labels, has fewer.
+const MOST: usize = 500_000;
+/// Lists grow by doubling.
+const GROWTH: usize = 2;
+/// An empty text takes so much where it took two bytes on the wire.
+const TEXT: usize = GROWTH * size_of::<String>() / 2;
+/// The largest body of a query: the longest lists of ids that are taken have half of that.
+const QUERY: ByteSize = ByteSize::mib(1);
+
+/// What a call takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Admits {
+    /// The largest body, as sent and decompressed.
+    pub limit: ByteSize,
+    /// What sets that limit, in words.
+    pub set_by: &'static str,
+    weigh: fn(&[u8], bool) -> Result<usize, Status>,
+}
+
+impl Admits {
+    /// Questions: texts and short lists.
+    pub const QUERY: Self = Self { limit: QUERY, set_by: "of every query", weigh: texts };
+
+    /// Profiles, in bodies of at most so many bytes.
+    pub fn profiles(limit: ByteSize) -> Self {
+        Self { limit, set_by: "limits.ingestion_body_limit", weigh: profiles }
+    }
+
+    /// About how many bytes a message takes beside its own.
+    pub fn weigh(&self, bytes: &[u8], json: bool) -> Result<usize, Status> {
+        (self.weigh)(bytes, json)
+    }
+
+    /// The refusal of a body.
+    pub fn too_large(&self, seen: u64) -> Status {
+        let (seen, limit) = (ByteSize::bytes(seen), self.limit);
+        let message = format!(
+            "the body has at least {seen}, the limit is {limit} ({}): send smaller batches",
+            self.set_by
+        );
+        Status::new(Code::TooLarge, message)
+    }
+}
+
+fn texts(bytes: &[u8], _: bool) -> Result<usize, Status> {
+    Ok(bytes.len() * TEXT)
+}
+
+fn profiles(bytes: &[u8], json: bool) -> Result<usize, Status> {
+    let mut weight = Weight::default();
+    if json {
+        // Braces within texts are few. Texts are copied, and those with profiles decoded as well.
+        weight.messages = bytes.iter().filter(|&&byte| byte == b'{').count();
+        weight.bytes = 2 * bytes.len() + weight.messages * GROWTH * size_of::<RawProfileSeries>();
+    } else {
+        // Where this walk ends early, so does the reader, and says why.
+        let _ = weight.walk(bytes, &PUSH);
+    }
+    if weight.messages > MOST {
+        let message = format!(
+            "the request has over {MOST} series, labels and profiles, which is the limit: send smaller batches"
+        );
+        return Err(Status::new(Code::TooLarge, message));
+    }
+    Ok(weight.bytes)
+}
+
+/// A message, as far as its memory goes.
+struct Shape {
+    size: usize,
+    /// Fields that are copied; others are slices of the body.
+    copied: &'static [u32],
+    /// Fields that are lists of messages.
+    inner: &'static [(u32, &'static Shape)],
+}
+
+static PUSH: Shape = Shape { size: 0, copied: &[], inner: &[(1, &SERIES)] };
+static SERIES: Shape = Shape {
+    size: size_of::<RawProfileSeries>(),
+    copied: &[],
+    inner: &[(1, &LABEL), (2, &SAMPLE), (3, &ANNOTATION)],
+};
+static LABEL: Shape = Shape { size: size_of::<LabelPair>(), copied: &[1, 2], inner: &[] };
+static SAMPLE: Shape = Shape { size: size_of::<RawSample>(), copied: &[2], inner: &[] };
+static ANNOTATION: Shape = Shape { size: size_of::<ProfileAnnotation>(), copied: &[1, 2], inner: &[] };
+
+#[derive(Default)]
+struct Weight {
+    messages: usize,
+    bytes: usize,
+}
+
+impl Weight {
+    /// Walks as the reader will, to where that ends.
+    fn walk(&mut self, mut bytes: &[u8], shape: &Shape) -> Result<(), DecodeError> {
+        while !bytes.is_empty() && self.messages <= MOST {
+            let (field, wire_type) = decode_key(&mut bytes)?;
+            if wire_type != WireType::LengthDelimited {
+                skip_field(wire_type, field, &mut bytes, DecodeContext::default())?;
+                continue;
+            }
+            let length = usize::try_from(decode_varint(&mut bytes)?).unwrap_or(usize::MAX);
+            let (content, rest) = bytes.split_at_checked(length).unwrap_or((bytes, &[]));
+            bytes = rest;
+            if shape.copied.contains(&field) {
+                self.bytes += content.len();
+            }
+            if let Some((_, inner)) = shape.inner.iter().find(|(of, _)| *of == field) {
+                self.messages += 1;
+                self.bytes += GROWTH * inner.size;
+                self.walk(content, inner)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_proto::push::v1::PushRequest;
+    use prost::Message;
+
+    use super::*;
+
+    fn weight(bytes: &[u8], json: bool) -> Result<usize, Code> {
+        Admits::profiles(ByteSize::mib(1)).weigh(bytes, json).map_err(|status| status.code)
+    }
+
+    /// What the lists and texts of a message hold.
+    fn held(request: &PushRequest) -> usize {
+        let texts = |pair: &LabelPair| pair.name.len() + pair.value.len();
+        let of_series = |series: &RawProfileSeries| {
+            let lists = series.labels.capacity() * size_of::<LabelPair>()
+                + series.samples.capacity() * size_of::<RawSample>();
+            lists + series.labels.iter().map(texts).sum::<usize>()
+        };
+        request.series.capacity() * size_of::<RawProfileSeries>()
+            + request.series.iter().map(of_series).sum::<usize>()
+    }
+
+    #[test]
+    fn nothing_takes_more_than_it_weighs() {
+        let label = LabelPair { name: "n".repeat(300), value: "v".repeat(500) };
+        let sample = RawSample { raw_profile: vec![7; 5000].into(), id: "i".repeat(100) };
+        let series = |labels, samples| RawProfileSeries { labels, samples, annotations: vec![] };
+        for series in [
+            vec![RawProfileSeries::default(); 1000],
+            vec![series(vec![LabelPair::default(); 1000], vec![])],
+            vec![series(vec![], vec![RawSample::default(); 1000])],
+            vec![series(vec![label; 40], vec![sample; 40]); 3],
+        ] {
+            let request = PushRequest { series };
+            let bytes = request.encode_to_vec();
+            let read = PushRequest::decode(&bytes[..]).unwrap();
+            let (held, weight) = (held(&read), weight(&bytes, false).unwrap());
+            assert!(held <= weight + 4 * size_of::<RawProfileSeries>(), "{held} {weight}");
+            assert!(weight < 5 * held, "{held} {weight}");
+            let json = serde_json::to_vec(&request).unwrap();
+            assert!(held <= self::weight(&json, true).unwrap());
+        }
+    }
+
+    #[test]
+    fn too_many_messages_are_refused_before_they_are_read() {
+        assert!(weight(&[0x0a, 0].repeat(MOST), false).is_ok());
+        assert_eq!(weight(&[0x0a, 0].repeat(MOST + 1), false), Err(Code::TooLarge));
+        assert_eq!(weight("{},".repeat(MOST + 1).as_bytes(), true), Err(Code::TooLarge));
+        // Groups hide nothing.
+        let hidden = [&[0x7b, 0x7c][..], &[0x0a, 0].repeat(MOST + 1)].concat();
+        assert_eq!(weight(&hidden, false), Err(Code::TooLarge));
+    }
+
+    #[test]
+    fn what_is_cut_off_weighs_what_came() {
+        for bytes in [
+            &[0x0a][..],
+            &[0x0a, 0x7f, 0x0a],
+            &[0xff; 11],
+            &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
+        ] {
+            assert!(weight(bytes, false).unwrap() < 1000);
+        }
+    }
+}
