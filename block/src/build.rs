@@ -162,7 +162,7 @@ impl<'s> Builder<'s> {
 }
 
 fn write_parts(folder: &dyn Folder, id: &str, parts: &BTreeMap<String, Part>) -> Result<Meta, BlockError> {
-    write_held(folder, id, parts.iter().map(|(tenant, part)| (tenant.as_str(), part as &dyn Held)))
+    write_held(folder, id, None, parts.iter().map(|(tenant, part)| (tenant.as_str(), part as &dyn Held)))
 }
 
 /// Text labels that split samples off, and the rows that have them with the request that each belongs to.

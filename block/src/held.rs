@@ -10,7 +10,7 @@ use athanor_profile::symbols::NONE;
 
 use crate::error::BlockError;
 use crate::folder::Folder;
-use crate::meta::Meta;
+use crate::meta::{Meta, Origin};
 use crate::request::{Request, RequestColumns, Requests, Row};
 use crate::write::Writer;
 
@@ -53,6 +53,7 @@ impl Held for MemorySource {
 pub fn write_held<'h>(
     folder: &dyn Folder,
     id: &str,
+    origin: Option<Origin>,
     parts: impl Iterator<Item = (&'h str, &'h dyn Held)>,
 ) -> Result<Meta, BlockError> {
     let mut kept = Vec::new();
@@ -70,6 +71,7 @@ pub fn write_held<'h>(
         }
     }
     let mut writer = Writer::create(folder, id, columns)?;
+    writer.cut_from(origin);
     for (tenant, part) in kept {
         part.write(&mut writer, tenant)?;
     }

@@ -95,6 +95,24 @@ pub struct TenantMeta {
     pub groups: [Run; FILES.len()],
 }
 
+/// Which range of which log a block was cut from: so that a catalogue that lost it learns of it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Origin {
+    /// Whose: 32 hexadecimal digits.
+    pub cluster: String,
+    /// The shard.
+    pub shard: u32,
+    /// Its epoch.
+    pub epoch: u32,
+    /// The index of the log before the first that is in the block.
+    pub from: u64,
+    /// The last index.
+    pub to: u64,
+    /// Entries of the range that had been lost before.
+    pub lost: u64,
+}
+
 /// What a block says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -103,6 +121,9 @@ pub struct Meta {
     pub format: u32,
     /// The block's id.
     pub id: String,
+    /// Where it was cut; none for a block that was made otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// The parts, by tenant.
     pub tenants: Vec<TenantMeta>,
     /// The files.

@@ -16,8 +16,8 @@ use crate::error::BlockError;
 use crate::folder::{Folder, Summed};
 use crate::index;
 use crate::meta::{
-    FILES, FORMAT, FUNCTIONS, INDEX, LOCATIONS, MAPPINGS, META, Meta, PROFILES, ROLLUP, Run, SAMPLES, SERIES,
-    STACKS, TenantMeta,
+    FILES, FORMAT, FUNCTIONS, INDEX, LOCATIONS, MAPPINGS, META, Meta, Origin, PROFILES, ROLLUP, Run, SAMPLES,
+    SERIES, STACKS, TenantMeta,
 };
 use crate::number::Numbering;
 use crate::order::Order;
@@ -90,6 +90,11 @@ impl<'f> Writer<'f> {
         let tables = tables.collect::<Result<_, BlockError>>()?;
         let meta = Meta { format: FORMAT, id: id.into(), ..Meta::default() };
         Ok(Writer { folder, tables, meta, columns })
+    }
+
+    /// Says where the block was cut.
+    pub(crate) fn cut_from(&mut self, origin: Option<Origin>) {
+        self.meta.origin = origin;
     }
 
     fn write(&mut self, file: &'static str, columns: &[Column<'_>]) -> Result<(), BlockError> {

@@ -10,7 +10,7 @@ fn bytes(tenants: usize, held: &dyn Held) -> (u64, u64) {
     let names: Vec<String> = (0..tenants).map(|number| format!("tenant-{number:04}")).collect();
     let folder = MemoryFolder::default();
     let parts = names.iter().map(|name| (name.as_str(), held));
-    let meta = write_held(&folder, "tenants", parts).unwrap();
+    let meta = write_held(&folder, "tenants", None, parts).unwrap();
     let footer = |file: &&str| {
         let end = folder.length(file).unwrap();
         let tail = folder.read(file, end - 8, 4).unwrap();

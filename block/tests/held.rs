@@ -33,7 +33,7 @@ fn memory(seeds: &[u64]) -> MemorySource {
 
 fn written(parts: &[(&str, &dyn Held)]) -> Block {
     let folder = MemoryFolder::default();
-    write_held(&folder, "held", parts.iter().copied()).unwrap();
+    write_held(&folder, "held", None, parts.iter().copied()).unwrap();
     let block = Block::open(Arc::new(folder)).unwrap();
     block.verify(|_| {}).unwrap();
     block
@@ -131,7 +131,7 @@ fn tenants_without_rows_are_left_out_and_others_come_in_order() {
     assert_eq!(tenants, ["globex"]);
     let folder = MemoryFolder::default();
     let parts: [(&str, &dyn Held); 2] = [("b", &held), ("a", &held)];
-    let error = write_held(&folder, "held", parts.into_iter()).unwrap_err();
+    let error = write_held(&folder, "held", None, parts.into_iter()).unwrap_err();
     assert!(error.to_string().contains(r#"tenant "a" comes after"#), "{error}");
 }
 
@@ -139,7 +139,7 @@ fn tenants_without_rows_are_left_out_and_others_come_in_order() {
 fn damage_is_told_and_what_failed_is_tried_again() {
     let folder = MemoryFolder::default();
     let held = memory(&[3, 4, 5]);
-    write_held(&folder, "held", [("acme", &held as &dyn Held)].into_iter()).unwrap();
+    write_held(&folder, "held", None, [("acme", &held as &dyn Held)].into_iter()).unwrap();
     let block = Block::open(Arc::new(folder.clone())).unwrap();
     let part = source(&block, "acme", 0);
     folder.tamper("profiles.parquet", |bytes| bytes[9] ^= 4);

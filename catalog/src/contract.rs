@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use athanor_chassis::code::{Code, Coded};
 use athanor_chassis::{Status, TenantId, Timestamp};
 
-use crate::state::{Answer, Command, Listing, Refused, State};
-use crate::{BlockEntry, BlockId, ShardEntry};
+use crate::state::{Answer, Command, Listing, Refused, State, Wound};
+use crate::{BlockEntry, BlockId, ShardEntry, ShardId};
 
 /// A catalogue.
 #[async_trait]
@@ -30,6 +30,21 @@ pub trait Catalog: Send + Sync + 'static {
             Answer::Shard(shard) => Ok(shard),
             other => Err(CatalogError::unexpected(&other)),
         }
+    }
+
+    /// Opens the first shards of so many slots, unless there are some.
+    async fn open_slots(&self, count: u32) -> Result<(), CatalogError> {
+        self.propose(Command::OpenSlots { count }).await.map(|_| ())
+    }
+
+    /// What a shard's log calls registered is, known or not.
+    async fn raise(&self, shard: ShardId, to: u64, at: Timestamp) -> Result<(), CatalogError> {
+        self.propose(Command::Raise { shard, to, at }).await.map(|_| ())
+    }
+
+    /// Remembers what damage did.
+    async fn mark(&self, wound: Wound, at: Timestamp) -> Result<(), CatalogError> {
+        self.propose(Command::Mark { wound, at }).await.map(|_| ())
     }
 
     /// Registers a block and gives its shard's watermark.

@@ -23,4 +23,7 @@ mod state;
 
 pub use block::{BlockEntry, BlockId, TenantSpan};
 pub use contract::{Catalog, CatalogError, Memory};
-pub use state::{Answer, Command, Listing, Refused, ShardEntry, ShardId, State};
+pub use state::{
+    Answer, Command, Listing, MAX_SLOTS, REGISTER_WITHIN, REMEMBER, Refused, Scar, ShardEntry, ShardId,
+    State, Wound, shard_id, slot_and_epoch,
+};

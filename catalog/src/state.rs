@@ -15,6 +15,9 @@ pub type ShardId = u32;
 pub const REGISTER_WITHIN: Duration = Duration::from_secs(24 * 3600);
 /// How long a condemned name is remembered: longer than it could register (E15).
 pub const REMEMBER: Duration = Duration::from_secs(48 * 3600);
+/// Slots, at most: a shard's number says its slot and its epoch in 32 bits.
+pub const MAX_SLOTS: u32 = 1 << 12;
+const SLOT_BITS: u32 = 16;
 
 /// One shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,12 +40,57 @@ pub struct State {
     blocks: BTreeMap<BlockId, BlockEntry>,
     /// Names that never register, and when they were condemned.
     condemned: BTreeMap<BlockId, Timestamp>,
+    #[serde(default)]
+    scars: Vec<Scar>,
+}
+
+/// What damage left: told with every answer until it is forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scar {
+    /// When it was found.
+    pub since: Timestamp,
+    /// What it is.
+    pub wound: Wound,
+}
+
+/// What damage took, or made doubtful.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wound {
+    /// Entries of a shard's log after one index and up to another lie in blocks that nobody knows.
+    Gap {
+        /// The shard.
+        shard: ShardId,
+        /// The index before the first.
+        from: u64,
+        /// The last.
+        to: u64,
+    },
+    /// A shard has lost the ids of its records up to an entry: what was repeated since may count again.
+    Ids {
+        /// The shard.
+        shard: ShardId,
+        /// The entry.
+        to: u64,
+    },
+    /// Nobody knows what the node's log held from one position to another.
+    Unknown {
+        /// The first position.
+        from: u64,
+        /// Behind the last.
+        to: u64,
+    },
 }
 
 /// A change. Times are the proposer's: applying reads no clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
+    /// Opens the first shards of so many slots, all at once; changes nothing where there are shards.
+    OpenSlots {
+        /// How many.
+        count: u32,
+    },
     /// Opens the first shard of a slot, or finds the one that is open.
     OpenShard {
         /// The slot.
@@ -54,6 +102,41 @@ pub enum Command {
         block: BlockEntry,
         /// When this was proposed.
         at: Timestamp,
+    },
+    /// A shard's log says that everything up to an index lies in registered blocks: what is not known of that is a gap.
+    Raise {
+        /// The shard.
+        shard: ShardId,
+        /// The index.
+        to: u64,
+        /// When this was proposed.
+        at: Timestamp,
+    },
+    /// Makes a block exist again whose registration was lost: one that lies in a gap.
+    Recall {
+        /// The block.
+        block: BlockEntry,
+    },
+    /// Of a gap so much is none: what was there is not kept any more.
+    Close {
+        /// The shard.
+        shard: ShardId,
+        /// The index before the first.
+        from: u64,
+        /// The last.
+        to: u64,
+    },
+    /// Remembers what damage did. Doing it again changes nothing.
+    Mark {
+        /// What.
+        wound: Wound,
+        /// When this was proposed.
+        at: Timestamp,
+    },
+    /// Forgets damage that was found before a moment.
+    Heal {
+        /// The moment.
+        before: Timestamp,
     },
     /// Makes blocks cease to exist, and their names unusable.
     Condemn {
@@ -111,6 +194,9 @@ pub enum Refused {
         /// The epoch.
         epoch: u32,
     },
+    /// Its range is in no gap.
+    #[error("block {0} lies in no gap of its shard's blocks")]
+    NoGap(BlockId),
     /// Its range is empty or runs backwards.
     #[error("block {block} ends at {to}, where it begins or before")]
     Empty {
@@ -132,17 +218,58 @@ pub struct Listing {
     pub lost: u64,
     /// All shards that are open.
     pub shards: Vec<ShardEntry>,
+    /// What damage left.
+    pub scars: Vec<Scar>,
+}
+
+/// The number of a slot's shard of an epoch. It follows from both alone, so that whoever finds a shard's log knows
+/// whose it is.
+pub const fn shard_id(slot: u32, epoch: u32) -> ShardId {
+    (epoch - 1) << SLOT_BITS | (slot + 1)
+}
+
+/// The slot and the epoch of a shard; none for a number that no shard has.
+pub const fn slot_and_epoch(shard: ShardId) -> Option<(u32, u32)> {
+    match shard & ((1 << SLOT_BITS) - 1) {
+        0 => None,
+        low => Some((low - 1, (shard >> SLOT_BITS) + 1)),
+    }
 }
 
 impl State {
     /// Applies one command.
     pub fn apply(&mut self, command: Command) -> Answer {
         let answer = match command {
+            Command::OpenSlots { count } if self.shards.is_empty() => {
+                for slot in 0..count.clamp(1, MAX_SLOTS) {
+                    self.open(slot);
+                }
+                Answer::Changed(self.shards.len())
+            }
+            Command::OpenSlots { .. } => Answer::Changed(0),
             Command::OpenShard { slot } => Answer::Shard(self.open(slot)),
             Command::Register { block, at } => match self.register(block, at) {
                 Ok(watermark) => Answer::Registered(watermark),
                 Err(refused) => Answer::Refused(refused),
             },
+            Command::Recall { block } => match self.recall(block) {
+                Ok(watermark) => Answer::Registered(watermark),
+                Err(refused) => Answer::Refused(refused),
+            },
+            Command::Raise { shard, to, at } => Answer::Changed(self.raise(shard, to, at)),
+            Command::Close { shard, from, to } => Answer::Changed(usize::from(self.close(shard, from, to))),
+            Command::Mark { wound, at } => {
+                let new = !self.scars.iter().any(|scar| scar.wound == wound);
+                if new {
+                    self.scars.push(Scar { since: at, wound });
+                }
+                Answer::Changed(usize::from(new))
+            }
+            Command::Heal { before } => {
+                let scars = self.scars.len();
+                self.scars.retain(|scar| scar.since >= before);
+                Answer::Changed(scars - self.scars.len())
+            }
             Command::Condemn { blocks, at } => {
                 let before = self.condemned.len();
                 for block in blocks {
@@ -167,22 +294,27 @@ impl State {
         if let Some(shard) = self.shards.values().find(|shard| shard.slot == slot) {
             return shard.clone();
         }
-        // 0 is the group of the catalogue itself.
-        let id = self.shards.last_key_value().map_or(1, |(id, _)| id + 1);
-        let shard = ShardEntry { id, slot, epoch: 1, watermark: 0 };
+        let (id, epoch) = (shard_id(slot, 1), 1);
+        let shard = ShardEntry { id, slot, epoch, watermark: 0 };
         self.shards.insert(id, shard.clone());
         shard
     }
 
-    fn register(&mut self, block: BlockEntry, at: Timestamp) -> Result<u64, Refused> {
-        let id = block.id;
-        if self.condemned.contains_key(&id) {
-            return Err(Refused::Condemned(id));
+    /// The shard of a block, unless the block may not exist.
+    fn shard_of(&mut self, block: &BlockEntry) -> Result<&mut ShardEntry, Refused> {
+        if self.condemned.contains_key(&block.id) {
+            return Err(Refused::Condemned(block.id));
         }
         let no_shard = Refused::NoShard { shard: block.shard, epoch: block.epoch };
-        let shard =
-            self.shards.get_mut(&block.shard).filter(|shard| shard.epoch == block.epoch).ok_or(no_shard)?;
-        if self.blocks.contains_key(&id) {
+        let shard = self.shards.get_mut(&block.shard).filter(|shard| shard.epoch == block.epoch);
+        shard.ok_or(no_shard)
+    }
+
+    fn register(&mut self, block: BlockEntry, at: Timestamp) -> Result<u64, Refused> {
+        let id = block.id;
+        let known = self.blocks.contains_key(&id);
+        let shard = self.shard_of(&block)?;
+        if known {
             return Ok(shard.watermark);
         }
         if at.since(id.named_at()) > REGISTER_WITHIN {
@@ -201,6 +333,43 @@ impl State {
         Ok(watermark)
     }
 
+    /// What the shard's log calls registered lies below the watermark, known or not: so that no new block claims it.
+    fn raise(&mut self, id: ShardId, to: u64, at: Timestamp) -> usize {
+        let Some(shard) = self.shards.get_mut(&id).filter(|shard| shard.watermark < to) else { return 0 };
+        let wound = Wound::Gap { shard: id, from: shard.watermark, to };
+        shard.watermark = to;
+        self.scars.push(Scar { since: at, wound });
+        1
+    }
+
+    fn recall(&mut self, block: BlockEntry) -> Result<u64, Refused> {
+        let (id, from, to) = (block.id, block.from, block.to);
+        let known = self.blocks.contains_key(&id);
+        let watermark = self.shard_of(&block)?.watermark;
+        if known {
+            return Ok(watermark);
+        }
+        if to <= from {
+            return Err(Refused::Empty { block: id, to });
+        }
+        if !self.close(block.shard, from, to) {
+            return Err(Refused::NoGap(id));
+        }
+        self.blocks.insert(id, block);
+        Ok(watermark)
+    }
+
+    /// Takes a range out of the gap that has all of it; false if none has.
+    fn close(&mut self, of: ShardId, from: u64, to: u64) -> bool {
+        let has = |scar: &Scar| matches!(scar.wound, Wound::Gap { shard, from: begin, to: end } if shard == of && begin <= from && from < to && to <= end);
+        let Some(place) = self.scars.iter().position(has) else { return false };
+        let Scar { since, wound } = self.scars.remove(place);
+        let Wound::Gap { shard, from: begin, to: end } = wound else { return false };
+        let rests = [(begin, from), (to, end)].into_iter().filter(|(from, to)| from < to);
+        self.scars.extend(rests.map(|(from, to)| Scar { since, wound: Wound::Gap { shard, from, to } }));
+        true
+    }
+
     /// What a tenant has in a range of time, both ends included.
     pub fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Listing {
         let blocks = self.blocks.values().filter(|block| block.span(tenant, from, to).is_some());
@@ -210,6 +379,7 @@ impl State {
             blocks: blocks.cloned().collect(),
             lost: hurt.map(|block| block.lost).sum(),
             shards: self.shards.values().cloned().collect(),
+            scars: self.scars.clone(),
         }
     }
 
@@ -247,105 +417,4 @@ impl Command {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn block(number: u128, from: u64, to: u64) -> BlockEntry {
-        let span = crate::TenantSpan { tenant: TenantId::anonymous(), min_time: 5, max_time: 9, profiles: 1 };
-        let id = BlockId::from_number(number);
-        BlockEntry { id, shard: 1, epoch: 1, from, to, bytes: 1, samples: 1, lost: 0, tenants: vec![span] }
-    }
-
-    fn opened() -> State {
-        let mut state = State::default();
-        state.apply(Command::OpenShard { slot: 0 });
-        state
-    }
-
-    fn register(state: &mut State, block: BlockEntry) -> Answer {
-        state.apply(Command::Register { block, at: Timestamp::EPOCH })
-    }
-
-    #[test]
-    fn a_range_registers_once_and_only_from_the_watermark_on() {
-        let mut state = opened();
-        assert_eq!(register(&mut state, block(1, 0, 10)), Answer::Registered(10));
-        assert_eq!(register(&mut state, block(1, 0, 10)), Answer::Registered(10), "again changes nothing");
-        let refused = Refused::Watermark { block: BlockId::from_number(2), shard: 1, from: 0, watermark: 10 };
-        assert_eq!(register(&mut state, block(2, 0, 10)), Answer::Refused(refused));
-        assert_eq!(register(&mut state, block(2, 10, 11)), Answer::Registered(11));
-        assert_eq!(state.blocks().count(), 2);
-    }
-
-    #[test]
-    fn a_condemned_name_never_registers() {
-        let mut state = opened();
-        let condemn = |state: &mut State| {
-            state.apply(Command::Condemn { blocks: vec![BlockId::from_number(7)], at: Timestamp::EPOCH })
-        };
-        assert_eq!(condemn(&mut state), Answer::Changed(1));
-        let refused = Answer::Refused(Refused::Condemned(BlockId::from_number(7)));
-        assert_eq!(register(&mut state, block(7, 0, 10)), refused);
-        state.apply(Command::Forget { at: Timestamp::EPOCH.plus(REMEMBER - Duration::from_secs(1)) });
-        assert_eq!(register(&mut state, block(7, 0, 10)), refused, "two days are not over");
-        assert_eq!(state.apply(Command::Forget { at: Timestamp::EPOCH.plus(REMEMBER) }), Answer::Changed(1));
-        let late = Command::Register { block: block(7, 0, 10), at: Timestamp::EPOCH.plus(REMEMBER) };
-        assert_eq!(state.apply(late), Answer::Refused(Refused::TooOld(BlockId::from_number(7))));
-    }
-
-    #[test]
-    fn a_listing_holds_what_overlaps() {
-        let mut state = opened();
-        register(&mut state, block(1, 0, 10));
-        let count = |from, to| state.listing(&TenantId::anonymous(), from, to).blocks.len();
-        assert_eq!((count(0, 4), count(0, 5), count(9, 20), count(10, 20)), (0, 1, 1, 0));
-        assert!(state.listing(&"other".parse().unwrap(), 0, 20).blocks.is_empty());
-        assert_eq!(state.listing(&TenantId::anonymous(), 0, 0).shards[0].watermark, 10);
-    }
-
-    #[test]
-    fn what_a_block_lacks_is_told_to_everybody_while_it_lives() {
-        let mut state = opened();
-        register(&mut state, BlockEntry { lost: 3, ..block(1, 0, 10) });
-        register(&mut state, block(2, 10, 20));
-        let other: TenantId = "other".parse().unwrap();
-        let lost = |from, to| state.listing(&other, from, to).lost;
-        assert_eq!((lost(0, 4), lost(10, 20)), (3, 3));
-        let at = Timestamp::EPOCH;
-        state.apply(Command::Condemn { blocks: vec![BlockId::from_number(1)], at });
-        assert_eq!(state.listing(&other, 0, 20).lost, 0);
-    }
-
-    #[test]
-    fn a_slot_has_one_open_shard() {
-        let mut state = opened();
-        let Answer::Shard(again) = state.apply(Command::OpenShard { slot: 0 }) else { panic!("a shard") };
-        let Answer::Shard(other) = state.apply(Command::OpenShard { slot: 5 }) else { panic!("a shard") };
-        assert_eq!((again.id, other.id, other.slot), (1, 2, 5));
-    }
-
-    proptest! {
-        #[test]
-        fn blocks_of_a_shard_are_a_chain(tries in prop::collection::vec((0u128..6, 0u64..5, 0u64..5, any::<bool>()), 0..40)) {
-            let mut state = opened();
-            for (number, from, to, condemn) in tries {
-                let command = if condemn {
-                    Command::Condemn { blocks: vec![BlockId::from_number(number)], at: Timestamp::EPOCH }
-                } else {
-                    Command::Register { block: block(number, from, to), at: Timestamp::EPOCH }
-                };
-                state.apply(Command::decode(&command.encode()).unwrap());
-                let mut ranges: Vec<_> = state.blocks().map(|block| (block.from, block.to)).collect();
-                ranges.sort_unstable();
-                prop_assert!(ranges.iter().all(|(from, to)| from < to));
-                prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0));
-                let shard = &state.listing(&TenantId::anonymous(), 0, 0).shards[0];
-                prop_assert!(ranges.iter().all(|range| range.1 <= shard.watermark));
-                prop_assert!(state.blocks().all(|block| !state.condemned().any(|(id, _)| id == block.id)));
-                prop_assert_eq!(&State::decode(&state.encode()).unwrap(), &state);
-            }
-        }
-    }
-}
+mod tests;

@@ -43,6 +43,10 @@ pub trait StateMachine: Send + Sync + 'static {
 
     /// Becomes what a snapshot says, forgetting everything else.
     fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String>;
+
+    /// Becomes empty, as if all entries up to an index had said nothing: the snapshot that held them was damaged. The
+    /// next snapshot is labelled with that index.
+    fn forget(&mut self, index: u64);
 }
 
 /// A state machine as bytes.
@@ -245,7 +249,8 @@ impl<S> fmt::Debug for Replicated<S> {
 impl<S: StateMachine> Replicated<S> {
     /// Starts this node's member of a group. The members are those of its first start; they never change. A single
     /// voter leads, and has applied all that it acknowledged, when this returns; one whose log was hurt starts, too,
-    /// with [`Replicated::lost`] telling what is missing.
+    /// with [`Replicated::lost`] telling what is missing, and so does one whose snapshot was damaged, with
+    /// [`Replicated::forgot`].
     pub async fn open(
         deps: &Deps,
         group: u32,
@@ -262,14 +267,11 @@ impl<S: StateMachine> Replicated<S> {
         let store = store.ok_or(OpenError::BadState { group })?;
         let opened = {
             let (log, disk, compute) = (deps.log.clone(), Arc::clone(&deps.disk), deps.compute.clone());
-            let open = move || Machine::open(log, disk, compute, group, machine);
+            let alone = alone.then_some(deps.node);
+            let open = move || Machine::open(log, disk, compute, group, alone, machine);
             deps.compute.run(open).await
         };
         let machine = opened.map_err(|error| OpenError::Raft { cause: error.to_string() })??;
-        let (purged, found) = (held.purged.map(|(index, _)| index), machine.snapshot_index());
-        if let Some(purged) = purged.filter(|purged| found.is_none_or(|found| found < *purged)) {
-            return Err(OpenError::NoSnapshot { group, purged, found });
-        }
         let start = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
         let config = deps.timing.config(group).validate().map_err(|error| start(&error))?;
         let links = Links { network: deps.network.clone(), group };
@@ -435,6 +437,11 @@ impl<S: StateMachine> Replicated<S> {
     /// Something of this group was lost, now or earlier, perhaps unknown what.
     pub fn hurt(&self) -> bool {
         self.shared.log.held(self.shared.group).hurt
+    }
+
+    /// The snapshot was damaged at this start: what the machine knew of entries up to this one is gone.
+    pub fn forgot(&self) -> Option<u64> {
+        self.shared.machine.forgot()
     }
 
     /// Ends this member. What was acknowledged is kept.

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_block::{FILES, Folder, Held, META, MemoryFolder, Meta, write_held};
+use athanor_block::{FILES, Folder, Held, META, MemoryFolder, Meta, Origin, write_held};
 use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, Refused, ShardEntry, TenantSpan};
 use athanor_chassis::{ByteSize, Clock, Code, Compute, Random, Status, TenantId};
 use athanor_storage::Store;
@@ -52,6 +52,8 @@ pub struct CutDeps {
     pub random: Random,
     /// Threads for building blocks.
     pub compute: Compute,
+    /// Whose blocks they are.
+    pub cluster: u128,
 }
 
 /// Cuts the heads of one shard.
@@ -196,9 +198,19 @@ impl Cutter {
     /// Builds a head's block and puts its objects into the bucket.
     async fn make(&self, head: &Arc<Head>) -> Result<BlockEntry, Status> {
         let id = BlockId::new(self.deps.clock.wall(), &self.deps.random);
+        let (from, to) = (self.watermark, head.to());
+        let origin = Origin {
+            cluster: format!("{:032x}", self.deps.cluster),
+            shard: self.entry.id,
+            epoch: self.entry.epoch,
+            from,
+            to,
+            lost: self.shard.lost(from..to),
+        };
+        let lost = origin.lost;
         let building = Arc::clone(head);
-        let built =
-            self.deps.compute.run(move || build(&building, id)).await.map_err(|error| Status::of(&error))?;
+        let built = self.deps.compute.run(move || build(&building, id, origin)).await;
+        let built = built.map_err(|error| Status::of(&error))?;
         let (folder, meta) = built.map_err(|error| Status::of(&error))?;
         if let Err(status) = upload(&self.deps.store, id, &folder).await {
             discard(&self.deps.store, id).await;
@@ -208,22 +220,27 @@ impl Cutter {
             id,
             shard: self.entry.id,
             epoch: self.entry.epoch,
-            from: self.watermark,
-            to: head.to(),
+            from,
+            to,
             bytes: meta.bytes(),
             samples: meta.samples(),
-            lost: self.shard.lost(self.watermark..head.to()),
+            lost,
             tenants: spans(&meta)?,
         })
     }
 }
 
-fn build(head: &Head, id: BlockId) -> Result<(MemoryFolder, Meta), athanor_block::BlockError> {
+fn build(
+    head: &Head,
+    id: BlockId,
+    origin: Origin,
+) -> Result<(MemoryFolder, Meta), athanor_block::BlockError> {
     let folder = MemoryFolder::default();
     let views = head.views();
     let meta = write_held(
         &folder,
         &id.to_string(),
+        Some(origin),
         views.iter().map(|(tenant, view)| (tenant.as_str(), view as &dyn Held)),
     )?;
     Ok((folder, meta))
@@ -243,9 +260,10 @@ async fn upload(store: &Store, id: BlockId, folder: &MemoryFolder) -> Result<(),
     Ok(())
 }
 
-/// Removes what there is of a block that was not written to its end: nobody else would.
+/// Removes what there is of a block that was not written to its end. What says that it is a block goes first: its
+/// writing may have been done, though it was said to have failed.
 async fn discard(store: &Store, id: BlockId) {
-    for file in FILES.into_iter().chain([META]) {
+    for file in [META].into_iter().chain(FILES) {
         let Ok(file) = FileName::new(file) else { continue };
         let key = Key::Block { owner: Owner::Shared, block: id.number(), file };
         if let Err(error) = store.delete(&key).await {
@@ -255,7 +273,8 @@ async fn discard(store: &Store, id: BlockId) {
     }
 }
 
-fn spans(meta: &Meta) -> Result<Vec<TenantSpan>, Status> {
+/// What the catalogue knows of a block's tenants.
+pub fn spans(meta: &Meta) -> Result<Vec<TenantSpan>, Status> {
     let span = |part: &athanor_block::TenantMeta| {
         let tenant: TenantId =
             part.tenant.parse().map_err(|error: athanor_chassis::tenant::TenantError| Status::of(&error))?;

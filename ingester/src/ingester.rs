@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, CatalogError, ShardEntry, ShardId};
+use athanor_catalog::{
+    Catalog, CatalogError, MAX_SLOTS, ShardEntry, ShardId, Wound, shard_id, slot_and_epoch,
+};
 use athanor_chassis::tasks::SpawnError;
 use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Overrides, Random, Status, Tasks, TenantId};
 use athanor_consensus::Replicated;
@@ -28,7 +30,7 @@ const BATCH: usize = 32 << 20;
 pub struct Config {
     /// When heads become blocks.
     pub cut: CutConfig,
-    /// How many shards a node opens that is alone. Example: `4`.
+    /// How many shards a node opens that is alone. A folder keeps the number that it was begun with. Example: `4`.
     pub shards: u32,
     /// Bytes of uploads that may wait for one shard. Example: `64MiB`.
     pub waiting: ByteSize,
@@ -66,6 +68,8 @@ pub struct Deps {
     pub compute: Compute,
     /// Tasks.
     pub tasks: Tasks,
+    /// Which cluster this is, for blocks to say.
+    pub cluster: u128,
 }
 
 /// The shards of one node.
@@ -110,31 +114,16 @@ impl Coded for OpenError {
 }
 
 impl Ingester {
-    /// Opens a shard for each slot, reads their logs and begins to work.
+    /// Opens the shards that the catalogue knows, or the first ones; reads their logs and begins to work.
     pub async fn open(config: &Config, deps: Deps) -> Result<Self, OpenError> {
         let mut ingester = Self { shards: BTreeMap::new(), by_slot: Vec::new() };
-        let known = deps.catalog.listing(&TenantId::anonymous(), 0, 0).await?.shards;
-        if !known.is_empty() && known.len() != config.shards.max(1) as usize {
-            tracing::warn!(
-                shards = known.len(),
-                configured = config.shards,
-                "ingester.shards is not what this folder was begun with: services move to other shards, where an upload that an earlier one stored counts again"
-            );
-        }
-        for slot in 0..config.shards.max(1) {
-            // A disk that is full takes no new shard, and need not.
-            let entry = match known.iter().find(|entry| entry.slot == slot) {
-                Some(entry) => entry.clone(),
-                None => deps.catalog.open_shard(slot).await?,
-            };
+        for entry in known(config, &deps).await? {
+            // A slot's latest shard takes what comes.
+            let place = entry.slot as usize;
+            ingester.by_slot.resize(ingester.by_slot.len().max(place + 1), entry.id);
+            ingester.by_slot[place] = entry.id;
             let open = open(config, &deps, entry).await?;
-            ingester.by_slot.push(open.entry.id);
             ingester.shards.insert(open.entry.id, open);
-        }
-        // There were more slots once: nothing new goes there, and what was acknowledged is served and cut.
-        let slots = config.shards.max(1);
-        for entry in known.into_iter().filter(|entry| entry.slot >= slots) {
-            ingester.shards.insert(entry.id, open(config, &deps, entry).await?);
         }
         Ok(ingester)
     }
@@ -196,7 +185,39 @@ impl Ingester {
     }
 }
 
-async fn open(config: &Config, deps: &Deps, entry: ShardEntry) -> Result<Open, OpenError> {
+/// The shards of this node: those that the catalogue knows and those that have a log here. The first start opens as
+/// many as it is told to.
+///
+/// E4: a service's slot follows from their number, so a folder keeps it, whatever is configured later: else services
+/// would move, and a repeat of what another shard has stored would count again.
+async fn known(config: &Config, deps: &Deps) -> Result<Vec<ShardEntry>, OpenError> {
+    let listed =
+        async || Ok::<_, OpenError>(deps.catalog.listing(&TenantId::anonymous(), 0, 0).await?.shards);
+    let mut known = listed().await?;
+    // A disk that is full takes no new shard, and need not.
+    let logs = deps.consensus.log.groups().into_iter().filter_map(slot_and_epoch);
+    for (slot, _) in logs.filter(|&(slot, epoch)| known.iter().all(|known| known.id != shard_id(slot, epoch)))
+    {
+        tracing::error!(slot, "the catalogue has lost a shard that has a log here; it learns of it again");
+        deps.catalog.open_shard(slot).await?;
+    }
+    known = listed().await?;
+    if known.is_empty() {
+        deps.catalog.open_slots(config.shards).await?;
+        known = listed().await?;
+    }
+    let slots = known.iter().map(|known| known.slot + 1).max().unwrap_or_default();
+    if slots != config.shards.clamp(1, MAX_SLOTS) {
+        tracing::warn!(
+            slots,
+            configured = config.shards,
+            "this folder was begun with another number of shards than ingester.shards says, and keeps it"
+        );
+    }
+    Ok(known)
+}
+
+async fn open(config: &Config, deps: &Deps, mut entry: ShardEntry) -> Result<Open, OpenError> {
     let heads = Arc::new(Heads::new(entry.watermark, deps.clock.monotonic()));
     let proposed = Arc::new(Proposed::default());
     let machine = Machine::new(Arc::clone(&heads), Arc::clone(&proposed), deps.clock.clone());
@@ -205,6 +226,7 @@ async fn open(config: &Config, deps: &Deps, entry: ShardEntry) -> Result<Open, O
     let log = Replicated::open(&deps.consensus, shard, members, machine)
         .await
         .map_err(|source| OpenError::Log { shard, source })?;
+    settle(deps, &mut entry, &log).await?;
     let shard_deps = ShardDeps {
         overrides: deps.overrides.clone(),
         clock: deps.clock.clone(),
@@ -229,6 +251,7 @@ async fn open(config: &Config, deps: &Deps, entry: ShardEntry) -> Result<Open, O
     deps.tasks.spawn(format!("shard {} proposes", entry.id), works.proposer.run())?;
     let asked = Arc::new(Asked::default());
     let cut_deps = CutDeps {
+        cluster: deps.cluster,
         catalog: Arc::clone(&deps.catalog),
         store: deps.store.clone(),
         clock: deps.clock.clone(),
@@ -246,4 +269,30 @@ async fn open(config: &Config, deps: &Deps, entry: ShardEntry) -> Result<Open, O
         }
     })?;
     Ok(Open { shard, entry, asked })
+}
+
+/// Tells the catalogue what the shard's log knows better: what was registered, and what damage took.
+async fn settle(deps: &Deps, entry: &mut ShardEntry, log: &Replicated<Machine>) -> Result<(), OpenError> {
+    let now = deps.clock.wall();
+    let (shard, cut) = (entry.id, log.with(Machine::cut));
+    if let Some(to) = log.with(Machine::forgot) {
+        tracing::error!(
+            shard,
+            to,
+            "the shard's snapshot was damaged: the ids of its records up to this entry are lost, and what is repeated of them counts again"
+        );
+        deps.catalog.mark(Wound::Ids { shard, to }, now).await?;
+        log.with(Machine::told);
+    }
+    if cut > entry.watermark {
+        tracing::error!(
+            shard,
+            from = entry.watermark,
+            to = cut,
+            "the catalogue has lost the blocks of these entries; they are looked for in the bucket"
+        );
+        deps.catalog.raise(shard, cut, now).await?;
+        entry.watermark = cut;
+    }
+    Ok(())
 }

@@ -24,7 +24,7 @@ mod sums;
 mod waiting;
 mod window;
 
-pub use cut::{Asked, CutConfig};
+pub use cut::{Asked, CutConfig, spans};
 pub use entry::Entry;
 pub use head::View;
 pub use heads::Moved;

@@ -17,7 +17,7 @@ use crate::heads::Heads;
 use crate::window::Window;
 
 /// The version of a snapshot's bytes.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// The state of one shard.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct Machine {
     cut: u64,
     /// Entries that cannot be read, mostly because they build on a lost one, and that are in no block.
     unreadable: Vec<u64>,
+    /// The ids of records up to this entry were lost with a snapshot, and nobody was told yet.
+    forgot: Mutex<Option<u64>>,
 }
 
 /// The batch in flight, as its proposer has it in memory.
@@ -61,7 +63,20 @@ impl Proposed {
 impl Machine {
     /// An empty shard.
     pub fn new(heads: Arc<Heads>, proposed: Arc<Proposed>, clock: Clock) -> Self {
-        Self { heads, proposed, clock, window: Arc::default(), cut: 0, unreadable: Vec::new() }
+        let (window, forgot) = Default::default();
+        Self { heads, proposed, clock, window, cut: 0, unreadable: Vec::new(), forgot }
+    }
+    /// Everything up to here lies in registered blocks, as far as the log says.
+    pub fn cut(&self) -> u64 {
+        self.cut
+    }
+    /// The ids of records up to this entry were lost with a snapshot.
+    pub fn forgot(&self) -> Option<u64> {
+        *lock(&self.forgot)
+    }
+    /// It is known elsewhere that ids were lost: snapshots need not say it any more.
+    pub fn told(&self) {
+        lock(&self.forgot).take();
     }
     /// The ids of recent records, to be asked while entries are applied. Nobody takes another lock while holding it.
     pub fn window(&self) -> Arc<Mutex<Window>> {
@@ -152,23 +167,34 @@ impl StateMachine for Machine {
         lock(&self.window).write(self.cut, &mut bytes);
         // Here the state of series will stand: the last values of cumulative profiles.
         put(&mut bytes, 0);
+        put(&mut bytes, self.forgot().unwrap_or_default());
         Snapshot { index: self.cut, bytes }
     }
 
     fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String> {
         let mut unpacker = Unpacker::new(bytes);
-        let read = |unpacker: &mut Unpacker<'_>| -> Result<Window, PackedError> {
-            if unpacker.number()? != VERSION {
+        let read = |unpacker: &mut Unpacker<'_>| -> Result<(Window, u64), PackedError> {
+            let version = unpacker.number()?;
+            if !(1..=VERSION).contains(&version) {
                 return Err(unpacker.wrong("a version that this one does not know"));
             }
             let window = Window::read(unpacker)?;
             for _ in 0..unpacker.count()? {
                 unpacker.bytes()?;
             }
-            Ok(window)
+            Ok((window, if version > 1 { unpacker.number()? } else { 0 }))
         };
-        *lock(&self.window) = read(&mut unpacker).map_err(|error| error.to_string())?;
-        self.cut = index;
+        let (window, forgot) = read(&mut unpacker).map_err(|error| error.to_string())?;
+        *lock(&self.window) = window;
+        *lock(&self.forgot) = (forgot > 0).then_some(forgot);
+        (self.cut, self.unreadable) = (index, Vec::new());
         Ok(())
+    }
+
+    fn forget(&mut self, index: u64) {
+        *lock(&self.window) = Window::default();
+        // Where the log begins with its first entry, it says all ids again.
+        *lock(&self.forgot) = (index > 0).then_some(index);
+        (self.cut, self.unreadable) = (index, Vec::new());
     }
 }

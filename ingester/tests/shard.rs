@@ -149,6 +149,7 @@ impl World {
             random: random.split(),
             compute: Compute::inline(),
             tasks: tasks.clone(),
+            cluster: 1,
         };
         let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
         let config = Config { cut: never, shards: *slots, ..Config::default() };
@@ -590,17 +591,17 @@ fn spans_stay_with_their_rows() {
     });
 }
 
+/// E4: a service's shard follows from the number of slots.
 #[test]
-fn a_shard_is_served_when_its_slot_is_gone() {
+fn a_folder_keeps_the_number_of_slots_that_it_was_begun_with() {
     simulate(async {
         let mut world = World::new().await;
-        world.remains.slots = 3;
-        world = world.crash(1).await;
-        let stored = world.ingester.append(2, &tenant("acme"), vec![simple(now(), 10)]).await.remove(0);
-        assert_eq!(stored.unwrap().new, 1);
-        world.remains.slots = 1;
-        world = world.crash(2).await;
-        assert_eq!((world.ingester.slots(), world.total().await), (1, 11));
+        assert_eq!(world.push_one(&simple(now(), 10)).await, 1);
+        for slots in [3, 7, 1] {
+            world.remains.slots = slots;
+            world = world.crash(1).await;
+            assert_eq!((world.ingester.slots(), world.total().await), (1, 11));
+        }
         world.cut().await;
         assert_eq!((world.blocks().await, world.total().await), (1, 11));
     });

@@ -1,14 +1,16 @@
-//! A log that is damaged does not stop the server, and no answer hides what is missing.
+//! A disk that is damaged does not stop the server, what can be found again is, and no answer hides what is missing.
 
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use athanor_catalog::Command;
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Disk, Overrides};
+use athanor_chassis::{ByteSize, Disk, Overrides, Timestamp};
 use athanor_server::{Config, Node, System, request};
 use tokio::runtime::Runtime;
 
@@ -65,6 +67,154 @@ fn send(address: SocketAddr, request: &str, body: &str) -> (String, String) {
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     (head.to_lowercase(), body.to_owned())
+}
+
+/// What answers must have, and what they must say that they lack.
+struct Expected<'a> {
+    functions: &'a [&'a str],
+    partial: Option<&'a str>,
+}
+
+impl Server {
+    /// Cuts everything and gives the names of all blocks in the bucket, oldest first.
+    fn cut(&self, folder: &Path) -> Vec<String> {
+        self.runtime.block_on(request(folder, "/cut")).unwrap();
+        let names = std::fs::read_dir(folder.join("bucket/blocks/_shared")).unwrap();
+        let mut names: Vec<String> =
+            names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Asks until the answer is as it should be: what the catalogue lost is looked for while the server serves.
+    fn comes_to(&self, when: &str, expected: &Expected<'_>) {
+        let mut last = None;
+        for _ in 0..400 {
+            let (head, body) = self.ask();
+            let partial = head.lines().find_map(|line| line.strip_prefix("athanor-partial: "));
+            let told = match (expected.partial, partial) {
+                (Some(words), Some(said)) => said.contains(words),
+                (None, None) => true,
+                _ => false,
+            };
+            // Each function was pushed once, and weighs as much as the others.
+            let total = 10_000_000 * expected.functions.len();
+            let whole = expected.functions.iter().all(|function| body.contains(function));
+            if told && whole && body.contains(&format!("\"numTicks\":{total},")) {
+                return;
+            }
+            last = Some((head, body));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{when}: {last:?}");
+    }
+}
+
+/// A server with three blocks, and with profiles that are in none; killed. Its disk, and the names of the blocks.
+fn three_blocks(folder: &Path, also: impl FnOnce(&Server)) -> (MemoryDisk, Vec<String>) {
+    let disk = MemoryDisk::new();
+    let server = Server::start(folder, &disk);
+    let mut blocks = Vec::new();
+    for function in ["first", "second", "third"] {
+        server.push(function);
+        blocks = server.cut(folder);
+    }
+    also(&server);
+    server.push("fourth");
+    server.kill();
+    (disk.restart(), blocks)
+}
+
+/// What was pushed is found, and what comes is stored, now and after a restart.
+fn goes_on(folder: &Path, disk: &MemoryDisk, mut functions: Vec<&str>, partial: Option<&str>) {
+    let server = Server::start(folder, disk);
+    server.comes_to("after the damage", &Expected { functions: &functions, partial });
+    functions.push("fifth");
+    server.push("fifth");
+    server.comes_to("after a push", &Expected { functions: &functions, partial });
+    server.cut(folder);
+    server.comes_to("after a cut", &Expected { functions: &functions, partial });
+    server.kill();
+    let server = Server::start(folder, &disk.restart());
+    server.comes_to("after a restart", &Expected { functions: &functions, partial });
+    server.kill();
+}
+
+const ALL: [&str; 4] = ["first", "second", "third", "fourth"];
+
+#[test]
+fn blocks_whose_registration_was_lost_are_known_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, blocks) = three_blocks(folder.path(), |_| ());
+    // The blocks after it do not begin where those that are known end, so the catalogue refuses them as well.
+    damage(&disk, &blocks[0]);
+    goes_on(folder.path(), &disk, ALL.into(), None);
+}
+
+#[test]
+fn shards_whose_opening_was_lost_are_known_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, _) = three_blocks(folder.path(), |_| ());
+    damage(&disk, "open_slots");
+    goes_on(folder.path(), &disk, ALL.into(), None);
+}
+
+#[test]
+fn a_block_that_is_really_gone_is_said_to_be_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, blocks) = three_blocks(folder.path(), |_| ());
+    damage(&disk, &blocks[1]);
+    std::fs::remove_dir_all(folder.path().join("bucket/blocks/_shared").join(&blocks[1])).unwrap();
+    let lost = "lie in blocks that the catalogue lost";
+    goes_on(folder.path(), &disk, vec!["first", "third", "fourth"], Some(lost));
+}
+
+#[test]
+fn a_catalogue_without_its_snapshot_is_made_anew_from_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, blocks) = three_blocks(folder.path(), |server| {
+        let catalog = &server.node.roles().catalog;
+        let forget = || Command::Forget { at: Timestamp::EPOCH };
+        for _ in 0..1100 {
+            server.runtime.block_on(catalog.propose(forget())).unwrap();
+        }
+    });
+    // The files of a block under another name are no block.
+    let bucket = folder.path().join("bucket/blocks/_shared");
+    let copy = |name: &str| {
+        std::fs::create_dir(bucket.join(name)).unwrap();
+        for file in std::fs::read_dir(bucket.join(&blocks[0])).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), bucket.join(name).join(file.file_name())).unwrap();
+        }
+    };
+    let other = format!("{}0", &blocks[0][..31]);
+    copy(&other);
+    flip(&only(&folder.path().join("state"), "group-0-"), 200);
+    goes_on(folder.path(), &disk, ALL.into(), None);
+}
+
+#[test]
+fn a_shard_without_its_snapshot_goes_on_and_says_what_that_means() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, _) = three_blocks(folder.path(), |_| ());
+    flip(&only(&folder.path().join("state"), "group-1-"), 40);
+    goes_on(folder.path(), &disk, ALL.into(), Some("may count twice"));
+}
+
+/// The one file in a folder whose name begins so.
+fn only(folder: &Path, prefix: &str) -> PathBuf {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let named = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(prefix);
+    let files: Vec<PathBuf> = files.filter(named).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files[0].clone()
+}
+
+fn flip(file: &Path, at: usize) {
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[at] ^= 8;
+    std::fs::write(file, bytes).unwrap();
 }
 
 /// Flips a bit of the first place where the disk holds a text.

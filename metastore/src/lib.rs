@@ -55,6 +55,10 @@ impl StateMachine for Facts {
         self.applied = index;
         Ok(())
     }
+
+    fn forget(&mut self, index: u64) {
+        *self = Self { state: State::default(), applied: index };
+    }
 }
 
 /// A voter of the catalogue's group.
@@ -88,7 +92,7 @@ impl Metastore {
 #[async_trait]
 impl Catalog for Metastore {
     async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
-        let frees = !matches!(command, Command::OpenShard { .. });
+        let frees = !matches!(command, Command::OpenShard { .. } | Command::OpenSlots { .. });
         let entry = command.encode().into();
         let proposed =
             if frees { self.group.propose_relief(entry).await } else { self.group.propose(entry).await };

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{BlockEntry, BlockId, Catalog, Command};
-use athanor_chassis::{Clock, Status, Timestamp};
+use athanor_catalog::{BlockEntry, BlockId, Catalog, Command, REMEMBER};
+use athanor_chassis::{Clock, Status, TenantId, Timestamp};
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
 use tokio_util::sync::CancellationToken;
@@ -65,14 +65,32 @@ impl Janitor {
         let condemned = self.catalog.condemned().await.map_err(|error| Status::of(&error))?;
         let condemned: BTreeMap<BlockId, Timestamp> = condemned.into_iter().collect();
         removed.retain(|block| condemned.contains_key(block));
-        let due =
-            condemned.into_iter().filter(|(_, since)| now.since(*since) >= GRACE).map(|(block, _)| block);
-        let due: Vec<BlockId> = due.filter(|block| !removed.contains(block)).take(AT_ONCE).collect();
-        for block in due {
-            self.remove(block).await?;
-            removed.insert(block);
+        let due = condemned.iter().filter(|(_, since)| now.since(**since) >= GRACE);
+        let due: Vec<BlockId> =
+            due.map(|(block, _)| *block).filter(|block| !removed.contains(block)).collect();
+        for block in due.iter().take(AT_ONCE) {
+            self.remove(*block).await?;
+            removed.insert(*block);
         }
-        self.catalog.propose(Command::Forget { at: now }).await.map_err(|error| Status::of(&error))?;
+        // Not before their objects are gone: else nobody would know of them any more.
+        let forgettable = condemned.values().any(|since| now.since(*since) >= REMEMBER);
+        if forgettable && due.len() <= AT_ONCE {
+            self.catalog.propose(Command::Forget { at: now }).await.map_err(|error| Status::of(&error))?;
+        }
+        self.heal(now).await
+    }
+
+    /// What damage took is not missed any more when it would be too old to be kept.
+    async fn heal(&self, now: Timestamp) -> Result<(), Status> {
+        if self.retention.is_zero() {
+            return Ok(());
+        }
+        let before = now.minus(self.retention);
+        let listing = self.catalog.listing(&TenantId::anonymous(), 0, 0).await;
+        let scars = listing.map_err(|error| Status::of(&error))?.scars;
+        if scars.iter().any(|scar| scar.since < before) {
+            self.catalog.propose(Command::Heal { before }).await.map_err(|error| Status::of(&error))?;
+        }
         Ok(())
     }
 
@@ -100,8 +118,8 @@ fn is_old(block: &BlockEntry, now: Timestamp, retention: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use athanor_catalog::{Memory, TenantSpan};
-    use athanor_chassis::{Random, TenantId};
+    use athanor_catalog::{Memory, TenantSpan, Wound};
+    use athanor_chassis::Random;
     use athanor_storage::{Config as Bucket, StoreDeps};
 
     use super::*;
@@ -143,6 +161,30 @@ mod tests {
         // The process that condemned it is gone.
         janitor().round(&mut BTreeSet::new()).await.unwrap();
         assert_eq!(count().await, (0, false));
+    }
+
+    #[tokio::test]
+    async fn a_round_with_nothing_to_forget_proposes_nothing() {
+        let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+        let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(2) };
+        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
+        let catalog = Arc::new(Memory::default());
+        let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
+        let janitor = Janitor { catalog: known, store, clock: clock.clone(), retention: 10 * DAY };
+        let revision = async || catalog.listing(&TenantId::anonymous(), 0, 0).await.unwrap().revision;
+        catalog.condemn(vec![BlockId::from_number(7)], clock.wall()).await.unwrap();
+        catalog.mark(Wound::Ids { shard: 1, to: 9 }, clock.wall()).await.unwrap();
+        let mut removed = BTreeSet::new();
+        for (wait, proposals, condemned, scars) in
+            [(DAY, 0, 1, 1), (DAY, 1, 0, 1), (DAY, 0, 0, 1), (8 * DAY, 1, 0, 0), (DAY, 0, 0, 0)]
+        {
+            hand.advance(wait);
+            let before = revision().await;
+            janitor.round(&mut removed).await.unwrap();
+            assert_eq!(revision().await - before, proposals);
+            let listing = catalog.listing(&TenantId::anonymous(), 0, 0).await.unwrap();
+            assert_eq!((catalog.condemned().await.unwrap().len(), listing.scars.len()), (condemned, scars));
+        }
     }
 
     #[test]

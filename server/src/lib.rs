@@ -5,6 +5,7 @@
 //!        ├─ shards     from the door to the shards
 //!        ├─ sources    heads and blocks, as one plan
 //!        ├─ janitor    what is too old goes
+//!        ├─ repair     what the catalogue lost to damage, and the bucket still knows
 //!        └─ metrics, myself   what it says of itself
 //! ```
 //!
@@ -18,10 +19,12 @@ mod cache;
 mod config;
 pub mod http;
 mod identity;
+mod inventory;
 mod janitor;
 mod metrics;
 mod myself;
 mod node;
+mod repair;
 mod shards;
 mod sources;
 

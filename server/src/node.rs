@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::Catalog;
+use athanor_catalog::{Catalog, Wound};
 use athanor_chassis::compute::ComputeError;
 use athanor_chassis::disk::{DiskError, LocalDisk};
 use athanor_chassis::tasks::SpawnError;
@@ -32,6 +32,7 @@ use crate::http::{Door, Listener, ListenerError, Services, router};
 use crate::identity::{self, IdentityError};
 use crate::janitor::Janitor;
 use crate::metrics::Metrics;
+use crate::repair::Repair;
 use crate::shards::Local;
 use crate::sources::Everywhere;
 
@@ -176,7 +177,14 @@ impl Roles {
         };
         let members = BTreeSet::from([identity.node]);
         let facts = Replicated::open(&consensus, athanor_metastore::GROUP, members, Facts::default()).await?;
+        if let Some(upto) = facts.forgot() {
+            tracing::error!(
+                upto,
+                "the catalogue's snapshot was damaged: its blocks are looked for in the bucket"
+            );
+        }
         let catalog: Arc<dyn Catalog> = Arc::new(Metastore::new(facts.clone()));
+        mark(&recovery, &*catalog, &clock).await;
         let deps = athanor_ingester::Deps {
             catalog: Arc::clone(&catalog),
             store: store.clone(),
@@ -186,6 +194,7 @@ impl Roles {
             random: random.split(),
             compute: compute.clone(),
             tasks: tasks.clone(),
+            cluster: identity.cluster,
         };
         let ingester = Arc::new(Ingester::open(&config.ingester, deps).await?);
         let distributor = Distributor::new(
@@ -202,8 +211,6 @@ impl Roles {
             catalog: Arc::clone(&catalog),
             ingester: Arc::clone(&ingester),
             store: store.clone(),
-            unknown_losses: recovery.damage.iter().filter(|damage| damage.hurt == log::Hurt::All).count(),
-            catalogue_is_hurt: facts.hurt(),
             parts: Parts::new(PARTS),
             compute: compute.clone(),
         };
@@ -213,14 +220,9 @@ impl Roles {
             clock: clock.clone(),
             compute,
         });
-        let janitor = Janitor {
-            catalog: Arc::clone(&catalog),
-            store,
-            clock: clock.clone(),
-            retention: config.retention,
-        };
-        let token = tasks.token();
-        tasks.spawn("janitor", async move { janitor.run(token).await })?;
+        let upkeep =
+            Upkeep { catalog: Arc::clone(&catalog), store, clock: clock.clone(), cluster: identity.cluster };
+        upkeep.spawn(config, &tasks)?;
         Ok(Self { distributor, querier, ingester, catalog, metrics, groups: vec![facts], log, tasks, clock })
     }
 
@@ -241,6 +243,34 @@ impl Roles {
     }
 }
 
+/// What runs beside the roles.
+struct Upkeep {
+    catalog: Arc<dyn Catalog>,
+    store: Store,
+    clock: Clock,
+    cluster: u128,
+}
+
+impl Upkeep {
+    fn spawn(self, config: &Config, tasks: &Tasks) -> Result<(), SpawnError> {
+        let Self { catalog, store, clock, cluster } = self;
+        let retention = config.retention;
+        let repair = Repair {
+            catalog: Arc::clone(&catalog),
+            store: store.clone(),
+            clock: clock.clone(),
+            cluster,
+            retention,
+        };
+        let token = tasks.token();
+        tasks.spawn("repair", async move { repair.run(token).await })?;
+        let janitor = Janitor { catalog, store, clock, retention };
+        let token = tasks.token();
+        tasks.spawn("janitor", async move { janitor.run(token).await })?;
+        Ok(())
+    }
+}
+
 /// Says what was found in the log at the start (E7).
 fn report(recovery: &log::Recovery, metrics: &Metrics) {
     if recovery.damage.is_empty() {
@@ -253,6 +283,16 @@ fn report(recovery: &log::Recovery, metrics: &Metrics) {
             ?damage,
             "the log is damaged: what was acknowledged there is lost, answers over it are partial"
         );
+    }
+}
+
+/// Remembers the damages of which nobody knows what they held, so that answers tell of them after a restart, too.
+async fn mark(recovery: &log::Recovery, catalog: &dyn Catalog, clock: &Clock) {
+    for damage in recovery.damage.iter().filter(|damage| damage.hurt == log::Hurt::All) {
+        let wound = Wound::Unknown { from: damage.at.start, to: damage.at.end };
+        if let Err(error) = catalog.mark(wound, clock.wall()).await {
+            tracing::error!(%error, ?damage, "the damage is not remembered: answers do not tell of it");
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_block::{Block, Folder, PartSource};
-use athanor_catalog::{BlockEntry, BlockId, Catalog};
+use athanor_catalog::{BlockEntry, BlockId, Catalog, Scar, Wound};
 use athanor_chassis::{Code, Compute, Status, TenantId};
 use athanor_ingester::Ingester;
 use athanor_profile::Source;
@@ -33,10 +33,6 @@ pub struct Everywhere {
     pub ingester: Arc<Ingester>,
     /// Blocks.
     pub store: Store,
-    /// Damages of the log of which nobody knows what they held, found at the start.
-    pub unknown_losses: usize,
-    /// Entries of the catalogue's own log were lost to damage.
-    pub catalogue_is_hurt: bool,
     /// Blocks that were read.
     pub parts: Parts,
     /// Threads.
@@ -66,7 +62,7 @@ impl Sources for Everywhere {
             for block in &listing.blocks {
                 sources.push(Arc::new(self.part(block, tenant).await?));
             }
-            return Ok(Plan { sources, missing: self.missing(lost) });
+            return Ok(Plan { sources, missing: missing(lost, &listing.scars) });
         }
         let why = moved.map_or_else(String::new, |error: athanor_ingester::Moved| error.to_string());
         Err(Status::new(
@@ -77,23 +73,6 @@ impl Sources for Everywhere {
 }
 
 impl Everywhere {
-    /// What an answer lacks (E7). Whose profiles were lost, and of which time, only they could have said.
-    fn missing(&self, lost: u64) -> Vec<String> {
-        let known = (lost > 0).then(|| {
-            format!("{lost} acknowledged batches of profiles were lost to damage of the disk; some may belong here")
-        });
-        let unknown = (self.unknown_losses > 0).then(|| {
-            format!(
-                "the log was damaged in {} places, and it is not known what they held",
-                self.unknown_losses
-            )
-        });
-        let catalogue = self.catalogue_is_hurt.then(|| {
-            "the catalogue of blocks was damaged, so that some blocks may not be known any more".to_owned()
-        });
-        known.into_iter().chain(unknown).chain(catalogue).collect()
-    }
-
     async fn part(&self, block: &BlockEntry, tenant: &TenantId) -> Result<PartSource, Status> {
         if let Some(part) = self.parts.get(block.id, tenant) {
             return Ok(part);
@@ -108,6 +87,32 @@ impl Everywhere {
         self.parts.put(block.id, tenant.clone(), part.clone());
         Ok(part)
     }
+}
+
+/// What an answer lacks (E7). Whose profiles were lost, and of which time, only they could have said.
+fn missing(lost: u64, scars: &[Scar]) -> Vec<String> {
+    let (mut unlisted, mut unknown, mut ids) = (0, 0, false);
+    for scar in scars {
+        match scar.wound {
+            Wound::Gap { from, to, .. } => unlisted += to - from,
+            Wound::Unknown { .. } => unknown += 1,
+            Wound::Ids { .. } => ids = true,
+        }
+    }
+    let said = [
+        (lost > 0).then(|| {
+            format!("{lost} acknowledged batches of profiles were lost to damage of the disk; some may belong here")
+        }),
+        (unlisted > 0).then(|| {
+            format!("{unlisted} acknowledged batches of profiles lie in blocks that the catalogue lost to damage; some may belong here")
+        }),
+        (unknown > 0)
+            .then(|| format!("the log was damaged in {unknown} places, and it is not known what they held")),
+        ids.then(|| {
+            "ids of profiles were lost to damage, so that profiles that were sent again since may count twice".to_owned()
+        }),
+    ];
+    said.into_iter().flatten().collect()
 }
 
 /// The files of a block, as they were fetched.

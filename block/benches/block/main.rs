@@ -259,7 +259,7 @@ fn tenants(set: &Reference, count: usize) {
     let names: Vec<String> = (0..count).map(|number| format!("tenant-{number:04}")).collect();
     let folder = MemoryFolder::default();
     let parts = names.iter().map(|name| (name.as_str(), &held as &dyn Held));
-    let bytes = write_held(&folder, "tenants", parts).unwrap().bytes();
+    let bytes = write_held(&folder, "tenants", None, parts).unwrap().bytes();
     let mut all = 0;
     for file in FILES {
         let end = folder.length(file).unwrap();

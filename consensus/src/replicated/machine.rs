@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use athanor_chassis::disk::DiskError;
 use athanor_chassis::{Compute, Disk};
 use bytes::Bytes;
 use openraft::storage::RaftStateMachine;
@@ -44,6 +45,8 @@ struct State<S> {
     snapshot: Option<Meta>,
     /// Prepared, and raft was not told yet.
     ready: Option<(Meta, Bytes)>,
+    /// The snapshot was damaged at this start: what it held up to this entry is gone.
+    forgot: Option<u64>,
     /// In the names of files, so that no two writers meet.
     files: u64,
 }
@@ -55,12 +58,14 @@ impl<S> Clone for Machine<S> {
 }
 
 impl<S: StateMachine> Machine<S> {
-    /// Puts the newest snapshot that is whole into the machine.
+    /// Puts the newest snapshot that is whole into the machine. Where the log lacks what a damaged one held, only a
+    /// group of one node goes on, `alone`, from where its log begins: members of a larger one have others to ask.
     pub(crate) fn open(
         log: Log,
         disk: Arc<dyn Disk>,
         compute: Compute,
         group: u32,
+        alone: Option<u64>,
         machine: S,
     ) -> Result<Self, OpenError> {
         let state = State {
@@ -69,11 +74,13 @@ impl<S: StateMachine> Machine<S> {
             memberships: VecDeque::new(),
             snapshot: None,
             ready: None,
+            forgot: None,
             files: 0,
         };
         let built = watch::Sender::new(0);
         let shared = Shared { group, log, disk, compute, state: RwLock::new(state), built };
-        shared.load()?;
+        shared.load(alone.is_some())?;
+        shared.meet(alone)?;
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -85,8 +92,13 @@ impl<S: StateMachine> Machine<S> {
         self.shared.read().applied.map(|id| id.index)
     }
 
+    #[cfg(test)]
     pub(crate) fn snapshot_index(&self) -> Option<u64> {
         self.shared.read().snapshot.as_ref()?.last_log_id.map(|id| id.index)
+    }
+
+    pub(crate) fn forgot(&self) -> Option<u64> {
+        self.shared.read().forgot
     }
 
     /// Takes a snapshot if there is more to put into one; says where the newest was cut.
@@ -123,7 +135,7 @@ impl<S> Shared<S> {
     }
 
     /// Files of this group's snapshots, newest first.
-    fn files(&self) -> Result<Vec<(u64, u64, String)>, athanor_chassis::disk::DiskError> {
+    fn files(&self) -> Result<Vec<(u64, u64, String)>, DiskError> {
         let prefix = self.prefix();
         let names = self.disk.list()?.into_iter().filter_map(|name| {
             let (index, file) = name.strip_prefix(&prefix)?.strip_suffix(".snapshot")?.split_once('-')?;
@@ -137,7 +149,7 @@ impl<S> Shared<S> {
 }
 
 impl<S: StateMachine> Shared<S> {
-    fn load(&self) -> Result<(), OpenError> {
+    fn load(&self, alone: bool) -> Result<(), OpenError> {
         let mut state = self.write();
         for (index, file, name) in self.files()? {
             state.files = state.files.max(file + 1);
@@ -150,13 +162,58 @@ impl<S: StateMachine> Shared<S> {
                 tracing::error!(name, "a snapshot is damaged");
                 continue;
             };
-            let restored = state.machine.restore(index, &data);
-            restored.map_err(|reason| OpenError::Snapshot { name, reason })?;
+            match state.machine.restore(index, &data) {
+                Ok(()) => {}
+                Err(reason) if alone => {
+                    tracing::error!(name, reason, "a snapshot was refused by the state machine");
+                    state.machine.forget(0);
+                    continue;
+                }
+                Err(reason) => return Err(OpenError::Snapshot { name, reason }),
+            }
             state.applied = meta.last_log_id;
             state.memberships = [meta.last_membership.clone()].into();
             state.snapshot = Some(meta);
         }
         Ok(())
+    }
+
+    /// Makes a machine whose snapshot is gone begin where its log does. The log says no more what was before that, so
+    /// a snapshot of the machine as it is now takes the place of the one that is gone, before raft looks for it.
+    fn meet(&self, alone: Option<u64>) -> Result<(), OpenError> {
+        let group = self.group;
+        let Some((purged, term)) = self.log.held(group).purged else { return Ok(()) };
+        let found = self.read().applied.map(|id| id.index);
+        if found.is_some_and(|found| found >= purged) {
+            return Ok(());
+        }
+        let Some(node) = alone else { return Err(OpenError::NoSnapshot { group, purged, found }) };
+        tracing::error!(
+            group,
+            purged,
+            ?found,
+            "the group's snapshot is gone: it goes on without what its log held up to there"
+        );
+        for (_, _, name) in self.files()? {
+            self.set_aside(&name)?;
+        }
+        let mut state = self.write();
+        state.machine.forget(purged);
+        let begun = id(term, purged);
+        (state.applied, state.snapshot, state.forgot) = (Some(begun), None, Some(purged));
+        state.memberships = [Membership::new(Some(begun), wire::members([node].into()))].into();
+        drop(state);
+        let fail = |error: StorageError| OpenError::Raft { cause: chain(&error) };
+        self.prepare().map_err(fail)?;
+        self.write().ready = None;
+        Ok(())
+    }
+
+    /// Keeps a damaged file under another name, for whoever wants to look: the last one of the group.
+    fn set_aside(&self, name: &str) -> Result<(), DiskError> {
+        let aside = format!("group-{}.damaged", self.group);
+        self.disk.rename(name, &aside)?;
+        self.disk.sync_dir()
     }
 
     fn apply(&self, entries: Vec<Entry>) -> Vec<Answer> {

@@ -47,6 +47,10 @@ impl StateMachine for Numbers {
         self.cut = index;
         Ok(())
     }
+
+    fn forget(&mut self, index: u64) {
+        *self = Self { kept: Vec::new(), cut: index };
+    }
 }
 
 fn entry(number: u64) -> Bytes {

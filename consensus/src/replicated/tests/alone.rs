@@ -164,10 +164,11 @@ fn a_single_voter_whose_log_was_hurt_starts_and_says_so() {
     });
 }
 
-#[test]
-fn a_log_without_its_snapshot_is_refused() {
+/// A disk with a group whose snapshot holds entry 1, and whose log begins behind that, with entry 2; and the index of
+/// its cut.
+fn compacted() -> (MemoryDisk, u64) {
     let disk = MemoryDisk::new();
-    simulate(async {
+    let cut = simulate(async {
         let group = open(&disk, 1).await.unwrap();
         assert_eq!(group.compact(9).await.unwrap(), Some(0));
         group.propose(entry(1)).await.unwrap();
@@ -176,15 +177,83 @@ fn a_log_without_its_snapshot_is_refused() {
         assert_eq!(group.compact(index).await.unwrap(), Some(index));
         group.propose(entry(2)).await.unwrap();
         group.shutdown().await;
+        index
     });
-    let disk = disk.restart();
+    (disk.restart(), cut)
+}
+
+fn numbers(group: &Replicated<Numbers>) -> Vec<u64> {
+    group.with(|numbers| numbers.kept.iter().map(|(_, number)| *number).collect())
+}
+
+/// The group goes on without what its snapshot held: what its log holds is there, and stays there.
+async fn goes_on(disk: &MemoryDisk, group: Replicated<Numbers>, cut: u64) {
+    assert_eq!((group.forgot(), numbers(&group)), (Some(cut), vec![2]));
+    assert!(disk.list().unwrap().contains(&"group-3.damaged".to_owned()));
+    let (index, _) = group.propose(entry(3)).await.unwrap();
+    assert_eq!(group.applied(), Some(index));
+    group.shutdown().await;
+}
+
+#[test]
+fn a_single_voter_goes_on_without_its_damaged_snapshot() {
+    let (disk, cut) = compacted();
     let name = disk.list().unwrap().into_iter().find(|name| name.ends_with(".snapshot")).unwrap();
     disk.flip_bit(&name, 60, 1);
-    let error = simulate(open(&disk, 1)).unwrap_err();
-    assert!(error.contains("its snapshot is of None"), "{error}");
-    disk.flip_bit(&name, 60, 1);
-    let kept = simulate(async { open(&disk, 1).await.unwrap().with(|numbers| numbers.kept.len()) });
-    assert_eq!(kept, 2);
+    simulate(async {
+        let (log, _) = open_log(&disk, 1).unwrap();
+        let members = deps(log, &disk, 1, 1, None);
+        // Others hold what this one lacks.
+        let refused = Replicated::open(&members, 3, [1, 2, 3].into(), Numbers::default()).await.unwrap_err();
+        assert!(matches!(refused, OpenError::NoSnapshot { group: 3, found: None, .. }), "{refused}");
+    });
+    let disk = disk.restart();
+    simulate(async { goes_on(&disk, open(&disk, 1).await.unwrap(), cut).await });
+    for seed in 0..20 {
+        let disk = disk.fork(seed);
+        let open = async || open(&disk, seed).await.unwrap();
+        simulate(async {
+            let group = open().await;
+            assert_eq!((group.forgot(), numbers(&group)), (None, vec![2, 3]));
+            let (index, _) = group.propose(entry(CUT)).await.unwrap();
+            group.compact(index).await.unwrap();
+            assert!(!disk.list().unwrap().iter().any(|name| *name == format!("group-3-{cut}-1.snapshot")));
+        });
+    }
+}
+
+/// Takes no snapshot, as one of another version.
+#[derive(Default)]
+struct Stubborn(Numbers);
+
+impl StateMachine for Stubborn {
+    type Answer = usize;
+
+    fn apply(&mut self, index: u64, entry: &[u8]) -> usize {
+        self.0.apply(index, entry)
+    }
+    fn snapshot(&self) -> Snapshot {
+        self.0.snapshot()
+    }
+    fn restore(&mut self, _: u64, _: &[u8]) -> Result<(), String> {
+        Err("told to".to_owned())
+    }
+    fn forget(&mut self, index: u64) {
+        self.0.forget(index);
+    }
+}
+
+#[test]
+fn a_single_voter_goes_on_without_a_snapshot_that_its_machine_refuses() {
+    let (disk, cut) = compacted();
+    simulate(async {
+        let (log, _) = open_log(&disk, 1).unwrap();
+        let deps = deps(log, &disk, 1, 1, None);
+        let refused = Replicated::open(&deps, 3, [1, 2, 3].into(), Stubborn::default()).await.unwrap_err();
+        assert!(matches!(refused, OpenError::Snapshot { .. }), "{refused}");
+        let group = Replicated::open(&deps, 3, [1].into(), Stubborn::default()).await.unwrap();
+        assert_eq!((group.forgot(), group.with(|machine| machine.0.kept.len())), (Some(cut), 1));
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,166 @@
+//! What commands do, one after the other.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn block(number: u128, from: u64, to: u64) -> BlockEntry {
+    let span = crate::TenantSpan { tenant: TenantId::anonymous(), min_time: 5, max_time: 9, profiles: 1 };
+    let id = BlockId::from_number(number);
+    BlockEntry { id, shard: 1, epoch: 1, from, to, bytes: 1, samples: 1, lost: 0, tenants: vec![span] }
+}
+
+fn opened() -> State {
+    let mut state = State::default();
+    state.apply(Command::OpenShard { slot: 0 });
+    state
+}
+
+fn register(state: &mut State, block: BlockEntry) -> Answer {
+    state.apply(Command::Register { block, at: Timestamp::EPOCH })
+}
+
+#[test]
+fn a_range_registers_once_and_only_from_the_watermark_on() {
+    let mut state = opened();
+    assert_eq!(register(&mut state, block(1, 0, 10)), Answer::Registered(10));
+    assert_eq!(register(&mut state, block(1, 0, 10)), Answer::Registered(10), "again changes nothing");
+    let refused = Refused::Watermark { block: BlockId::from_number(2), shard: 1, from: 0, watermark: 10 };
+    assert_eq!(register(&mut state, block(2, 0, 10)), Answer::Refused(refused));
+    assert_eq!(register(&mut state, block(2, 10, 11)), Answer::Registered(11));
+    assert_eq!(state.blocks().count(), 2);
+}
+
+#[test]
+fn a_condemned_name_never_registers() {
+    let mut state = opened();
+    let condemn = |state: &mut State| {
+        state.apply(Command::Condemn { blocks: vec![BlockId::from_number(7)], at: Timestamp::EPOCH })
+    };
+    assert_eq!(condemn(&mut state), Answer::Changed(1));
+    let refused = Answer::Refused(Refused::Condemned(BlockId::from_number(7)));
+    assert_eq!(register(&mut state, block(7, 0, 10)), refused);
+    state.apply(Command::Forget { at: Timestamp::EPOCH.plus(REMEMBER - Duration::from_secs(1)) });
+    assert_eq!(register(&mut state, block(7, 0, 10)), refused, "two days are not over");
+    assert_eq!(state.apply(Command::Forget { at: Timestamp::EPOCH.plus(REMEMBER) }), Answer::Changed(1));
+    let late = Command::Register { block: block(7, 0, 10), at: Timestamp::EPOCH.plus(REMEMBER) };
+    assert_eq!(state.apply(late), Answer::Refused(Refused::TooOld(BlockId::from_number(7))));
+}
+
+#[test]
+fn a_listing_holds_what_overlaps() {
+    let mut state = opened();
+    register(&mut state, block(1, 0, 10));
+    let count = |from, to| state.listing(&TenantId::anonymous(), from, to).blocks.len();
+    assert_eq!((count(0, 4), count(0, 5), count(9, 20), count(10, 20)), (0, 1, 1, 0));
+    assert!(state.listing(&"other".parse().unwrap(), 0, 20).blocks.is_empty());
+    assert_eq!(state.listing(&TenantId::anonymous(), 0, 0).shards[0].watermark, 10);
+}
+
+#[test]
+fn what_a_block_lacks_is_told_to_everybody_while_it_lives() {
+    let mut state = opened();
+    register(&mut state, BlockEntry { lost: 3, ..block(1, 0, 10) });
+    register(&mut state, block(2, 10, 20));
+    let other: TenantId = "other".parse().unwrap();
+    let lost = |from, to| state.listing(&other, from, to).lost;
+    assert_eq!((lost(0, 4), lost(10, 20)), (3, 3));
+    let at = Timestamp::EPOCH;
+    state.apply(Command::Condemn { blocks: vec![BlockId::from_number(1)], at });
+    assert_eq!(state.listing(&other, 0, 20).lost, 0);
+}
+
+#[test]
+fn a_slot_has_one_open_shard() {
+    let mut state = opened();
+    let Answer::Shard(again) = state.apply(Command::OpenShard { slot: 0 }) else { panic!("a shard") };
+    let Answer::Shard(other) = state.apply(Command::OpenShard { slot: 5 }) else { panic!("a shard") };
+    assert_eq!((again.id, other.id, other.slot), (1, 6, 5));
+    assert_eq!((shard_id(5, 3), slot_and_epoch(shard_id(5, 3))), (2 << 16 | 6, Some((5, 3))));
+    assert_eq!((slot_and_epoch(0), slot_and_epoch(1 << 16)), (None, None));
+}
+
+#[test]
+fn slots_are_opened_together_and_once() {
+    let mut state = State::default();
+    assert_eq!(state.apply(Command::OpenSlots { count: 3 }), Answer::Changed(3));
+    assert_eq!(state.apply(Command::OpenSlots { count: 5 }), Answer::Changed(0));
+    let ids: Vec<ShardId> =
+        state.listing(&TenantId::anonymous(), 0, 0).shards.iter().map(|shard| shard.id).collect();
+    assert_eq!(ids, [1, 2, 3]);
+}
+
+#[test]
+fn what_a_shard_calls_registered_and_nobody_knows_is_a_gap_until_its_blocks_are_found() {
+    let mut state = opened();
+    register(&mut state, block(1, 0, 10));
+    let raise = |state: &mut State, to| state.apply(Command::Raise { shard: 1, to, at: Timestamp::EPOCH });
+    assert_eq!((raise(&mut state, 10), raise(&mut state, 40)), (Answer::Changed(0), Answer::Changed(1)));
+    // Whoever cuts goes on behind the gap.
+    assert_eq!(register(&mut state, block(5, 40, 50)), Answer::Registered(50));
+    let gaps = |state: &State| -> Vec<(u64, u64)> {
+        let scars = state.listing(&TenantId::anonymous(), 0, 0).scars;
+        scars
+            .iter()
+            .map(|scar| match scar.wound {
+                Wound::Gap { shard: 1, from, to } => (from, to),
+                _ => panic!("{scar:?}"),
+            })
+            .collect()
+    };
+    let recall = |state: &mut State, block| state.apply(Command::Recall { block });
+    for (other, from, to) in [(6, 5, 20), (7, 30, 45), (8, 45, 50), (9, 30, 30)] {
+        assert!(matches!(recall(&mut state, block(other, from, to)), Answer::Refused(_)), "{from}..{to}");
+    }
+    state.apply(Command::Condemn { blocks: vec![BlockId::from_number(4)], at: Timestamp::EPOCH });
+    let condemned = Answer::Refused(Refused::Condemned(BlockId::from_number(4)));
+    assert_eq!(recall(&mut state, block(4, 20, 30)), condemned);
+    assert_eq!(recall(&mut state, block(3, 20, 30)), Answer::Registered(50));
+    assert_eq!(recall(&mut state, block(3, 20, 30)), Answer::Registered(50), "again changes nothing");
+    assert_eq!(
+        recall(&mut state, block(2, 20, 30)),
+        Answer::Refused(Refused::NoGap(BlockId::from_number(2)))
+    );
+    assert_eq!((gaps(&state), state.blocks().count()), (vec![(10, 20), (30, 40)], 3));
+    assert_eq!(state.apply(Command::Close { shard: 1, from: 10, to: 15 }), Answer::Changed(1));
+    assert_eq!(state.apply(Command::Close { shard: 1, from: 10, to: 15 }), Answer::Changed(0));
+    assert_eq!(gaps(&state), [(30, 40), (15, 20)]);
+    assert_eq!(State::decode(&state.encode()).unwrap(), state);
+}
+
+#[test]
+fn damage_is_remembered_once_and_until_it_is_forgotten() {
+    let mut state = opened();
+    let at = |seconds| Timestamp::from_seconds(seconds);
+    let mark = |state: &mut State, wound, seconds| state.apply(Command::Mark { wound, at: at(seconds) });
+    let ids = || Wound::Ids { shard: 1, to: 7 };
+    assert_eq!(mark(&mut state, ids(), 5), Answer::Changed(1));
+    assert_eq!(mark(&mut state, ids(), 6), Answer::Changed(0));
+    assert_eq!(mark(&mut state, Wound::Unknown { from: 2, to: 9 }, 8), Answer::Changed(1));
+    assert_eq!(state.apply(Command::Heal { before: at(5) }), Answer::Changed(0));
+    assert_eq!(state.apply(Command::Heal { before: at(6) }), Answer::Changed(1));
+    assert_eq!(state.listing(&TenantId::anonymous(), 0, 0).scars.len(), 1);
+}
+
+proptest! {
+    #[test]
+    fn blocks_of_a_shard_are_a_chain(tries in prop::collection::vec((0u128..6, 0u64..5, 0u64..5, any::<bool>()), 0..40)) {
+        let mut state = opened();
+        for (number, from, to, condemn) in tries {
+            let command = if condemn {
+                Command::Condemn { blocks: vec![BlockId::from_number(number)], at: Timestamp::EPOCH }
+            } else {
+                Command::Register { block: block(number, from, to), at: Timestamp::EPOCH }
+            };
+            state.apply(Command::decode(&command.encode()).unwrap());
+            let mut ranges: Vec<_> = state.blocks().map(|block| (block.from, block.to)).collect();
+            ranges.sort_unstable();
+            prop_assert!(ranges.iter().all(|(from, to)| from < to));
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+            let shard = &state.listing(&TenantId::anonymous(), 0, 0).shards[0];
+            prop_assert!(ranges.iter().all(|range| range.1 <= shard.watermark));
+            prop_assert!(state.blocks().all(|block| !state.condemned().any(|(id, _)| id == block.id)));
+            prop_assert_eq!(&State::decode(&state.encode()).unwrap(), &state);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What the catalogue lost to damage, and the bucket still knows.
+//!
+//! A shard's own log says up to where its rows lie in blocks. Where the catalogue knows no block for a part of that,
+//! there is a gap; the blocks that lie there say in their `meta.json` which range of the log they hold, and are
+//! recalled. What stays a gap is told with answers. Nothing is removed here, and nothing that is known is changed: so a
+//! bucket that does not answer, or that is the wrong one, does no harm.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, ShardId, Wound};
+use athanor_chassis::{Clock, Status, TenantId};
+use athanor_storage::Store;
+use futures::{StreamExt, TryStreamExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::inventory::{Found, Inventory};
+
+/// Waits between tries while the bucket or the catalogue does not answer.
+const BACKOFF: [Duration; 4] =
+    [Duration::from_millis(500), Duration::from_secs(5), Duration::from_secs(30), Duration::from_secs(120)];
+/// What blocks say of themselves is read from so many at once.
+const AT_ONCE: usize = 16;
+
+/// Looks for the blocks of gaps.
+pub struct Repair {
+    /// Knows the gaps.
+    pub catalog: Arc<dyn Catalog>,
+    /// Holds the blocks.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// Whose blocks are looked for.
+    pub cluster: u128,
+    /// How long blocks are kept; zero keeps them for ever.
+    pub retention: Duration,
+}
+
+/// Entries of a shard's log in blocks that nobody knows: after one index and up to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gap {
+    shard: ShardId,
+    from: u64,
+    to: u64,
+}
+
+impl Repair {
+    /// Runs until all of the bucket was looked through once, or the process ends.
+    pub async fn run(self, ending: CancellationToken) {
+        for failures in 0.. {
+            match self.round().await {
+                Ok(()) => return,
+                Err(status) => {
+                    tracing::warn!(error = %status, "the blocks that the catalogue lost were not found, it will be tried again");
+                }
+            }
+            tokio::select! {
+                biased;
+                () = ending.cancelled() => return,
+                () = self.clock.sleep(BACKOFF[failures.min(BACKOFF.len() - 1)]) => {}
+            }
+        }
+    }
+
+    async fn round(&self) -> Result<(), Status> {
+        let gaps = self.gaps().await?;
+        if gaps.is_empty() {
+            return Ok(());
+        }
+        let found = self.find(&gaps).await?;
+        for gap in &gaps {
+            for block in tiling(*gap, &found) {
+                let (id, from, to) = (block.id, block.from, block.to);
+                match self.propose(Command::Recall { block }).await? {
+                    Answer::Registered(_) => {
+                        tracing::info!(shard = gap.shard, block = %id, from, to, "a block that the catalogue had lost is known again");
+                    }
+                    other => tracing::warn!(block = %id, ?other, "a block was not recalled"),
+                }
+            }
+        }
+        self.excuse().await?;
+        for Gap { shard, from, to } in self.gaps().await? {
+            tracing::error!(shard, from, to, "the blocks of these entries are lost: answers are partial");
+        }
+        Ok(())
+    }
+
+    async fn gaps(&self) -> Result<Vec<Gap>, Status> {
+        let listing = self.catalog.listing(&TenantId::anonymous(), 0, 0).await;
+        let scars = listing.map_err(|error| Status::of(&error))?.scars.into_iter();
+        let gap = |wound| match wound {
+            Wound::Gap { shard, from, to } => Some(Gap { shard, from, to }),
+            Wound::Ids { .. } | Wound::Unknown { .. } => None,
+        };
+        Ok(scars.filter_map(|scar| gap(scar.wound)).collect())
+    }
+
+    async fn propose(&self, command: Command) -> Result<Answer, Status> {
+        self.catalog.propose(command).await.map_err(|error| Status::of(&error))
+    }
+
+    async fn known(&self) -> Result<BTreeSet<BlockId>, CatalogError> {
+        let blocks = self.catalog.blocks().await?.into_iter().map(|block| block.id);
+        let condemned = self.catalog.condemned().await?.into_iter().map(|(block, _)| block);
+        Ok(blocks.chain(condemned).collect())
+    }
+
+    /// Blocks of ours that lie in gaps.
+    async fn find(&self, gaps: &[Gap]) -> Result<Vec<BlockEntry>, Status> {
+        let known = self.known().await.map_err(|error| Status::of(&error))?;
+        let mut inventory = Inventory::new(&self.store);
+        let mut unknown = Vec::new();
+        while let Some(found) = inventory.next().await? {
+            if found.has_meta() && !known.contains(&found.block) {
+                unknown.push(found);
+            }
+        }
+        let read = futures::stream::iter(unknown).map(|found| self.entry(found)).buffer_unordered(AT_ONCE);
+        let entries: Vec<Option<BlockEntry>> = read.try_collect().await?;
+        let in_gap = |block: &BlockEntry| gaps.iter().any(|gap| gap.has(block));
+        Ok(entries.into_iter().flatten().filter(in_gap).collect())
+    }
+
+    async fn entry(&self, found: Found) -> Result<Option<BlockEntry>, Status> {
+        let Some((meta, origin)) = found.meta(&self.store).await? else { return Ok(None) };
+        if origin.cluster != format!("{:032x}", self.cluster) {
+            return Ok(None);
+        }
+        Ok(Some(BlockEntry {
+            id: found.block,
+            shard: origin.shard,
+            epoch: origin.epoch,
+            from: origin.from,
+            to: origin.to,
+            bytes: meta.bytes(),
+            samples: meta.samples(),
+            lost: origin.lost,
+            tenants: athanor_ingester::spans(&meta)?,
+        }))
+    }
+
+    /// What comes before the oldest block of a shard was removed at its age and is not missed, if that block has nearly
+    /// come to that age itself.
+    async fn excuse(&self) -> Result<(), Status> {
+        if self.retention.is_zero() {
+            return Ok(());
+        }
+        let blocks = self.catalog.blocks().await.map_err(|error| Status::of(&error))?;
+        for Gap { shard, from, to } in self.gaps().await?.into_iter().filter(|gap| gap.from == 0) {
+            let oldest = blocks.iter().filter(|block| block.shard == shard).min_by_key(|block| block.from);
+            let age = |block: &&BlockEntry| self.clock.wall().since(block.id.named_at());
+            if oldest.filter(|block| block.from == to && age(block) >= self.retention / 10 * 9).is_some() {
+                self.propose(Command::Close { shard, from, to }).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Gap {
+    fn has(&self, block: &BlockEntry) -> bool {
+        block.shard == self.shard && self.from <= block.from && block.from < block.to && block.to <= self.to
+    }
+}
+
+/// Of blocks that may overlap, since some were written and never registered, those that fill the most of a gap. What
+/// two blocks say of one entry is the same.
+fn tiling(gap: Gap, found: &[BlockEntry]) -> Vec<BlockEntry> {
+    let mut blocks: Vec<&BlockEntry> = found.iter().filter(|block| gap.has(block)).collect();
+    blocks.sort_unstable_by_key(|block| (block.to, block.from, block.id));
+    // Filled by the best choice among the first so many blocks, and whether the last of them is taken.
+    let mut best: Vec<(u64, bool)> = vec![(0, false)];
+    let before = |place: usize| blocks.partition_point(|other| other.to <= blocks[place].from);
+    for (place, block) in blocks.iter().enumerate() {
+        let with = best[before(place)].0 + (block.to - block.from);
+        let without = best[place].0;
+        best.push(if with > without { (with, true) } else { (without, false) });
+    }
+    let (mut taken, mut count) = (Vec::new(), blocks.len());
+    while count > 0 {
+        count = match best[count].1 {
+            true => {
+                taken.push(blocks[count - 1].clone());
+                before(count - 1)
+            }
+            false => count - 1,
+        };
+    }
+    taken.reverse();
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(number: u128, from: u64, to: u64) -> BlockEntry {
+        let (id, tenants) = (BlockId::from_number(number), Vec::new());
+        BlockEntry { id, shard: 1, epoch: 1, from, to, bytes: 1, samples: 1, lost: 0, tenants }
+    }
+
+    #[test]
+    fn the_blocks_that_fill_the_most_are_taken() {
+        let chosen = |gap: (u64, u64), blocks: &[(u64, u64)]| -> Vec<(u64, u64)> {
+            let found: Vec<BlockEntry> =
+                (0..).zip(blocks).map(|(number, &(from, to))| block(number, from, to)).collect();
+            let gap = Gap { shard: 1, from: gap.0, to: gap.1 };
+            tiling(gap, &found).iter().map(|block| (block.from, block.to)).collect()
+        };
+        // One that was written before a crash, and the one that was written after it.
+        assert_eq!(chosen((10, 40), &[(10, 20), (10, 25), (25, 40)]), [(10, 25), (25, 40)]);
+        assert_eq!(chosen((10, 40), &[(10, 20), (30, 40)]), [(10, 20), (30, 40)], "one is gone");
+        assert_eq!(chosen((10, 40), &[(0, 20), (35, 50)]), [], "no entry is in two blocks");
+        assert_eq!(chosen((10, 40), &[(10, 10), (20, 10)]), []);
+    }
+}
