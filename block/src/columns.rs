@@ -29,6 +29,9 @@ use crate::request::RequestColumns;
 /// Rows of one row group at most: what a writer holds at a time, and what one scan job takes.
 pub(crate) const GROUP_ROWS: usize = 1 << 20;
 
+/// Bytes of names of one row group, about: what is held beside the dictionary that they come from, or go to.
+pub(crate) const GROUP_TEXT: usize = 8 << 20;
+
 /// Rows of one page at most.
 const PAGE_ROWS: usize = 64 * 1024;
 

@@ -1,8 +1,11 @@
 //! The index over functions: which services call them.
 
-use std::collections::BTreeMap;
-
 use athanor_profile::symbols::NONE;
+
+use crate::error::BlockError;
+
+/// Pairs that are held at a time.
+const PAIRS: usize = 1 << 20;
 
 /// The tree of stacks, as the index sees it.
 pub(crate) trait Nodes {
@@ -14,33 +17,183 @@ pub(crate) trait Nodes {
     fn functions(&self, node: usize) -> &[u32];
 }
 
-/// Each function with each service that has it in one of its stacks, by both.
-pub(crate) fn pairs<'s>(
+/// Stacks of one service: few of all that there are, so they are listed.
+#[derive(Default)]
+pub(crate) struct StackSet {
+    stacks: Vec<u32>,
+    /// So many were there when each was there once.
+    once: usize,
+}
+
+impl StackSet {
+    pub(crate) fn add(&mut self, stacks: &[u32]) {
+        self.stacks.extend_from_slice(stacks);
+        if self.stacks.len() > 2 * self.once + 1024 {
+            self.dedup();
+        }
+    }
+    /// Ascending, each once.
+    pub(crate) fn sorted(mut self) -> Vec<u32> {
+        self.dedup();
+        self.stacks
+    }
+    fn dedup(&mut self) {
+        self.stacks.sort_unstable();
+        self.stacks.dedup();
+        self.once = self.stacks.len();
+    }
+}
+
+/// Hands out each function with the place of each service that has it in one of its stacks, by both, in pieces.
+pub(crate) fn pairs(
     nodes: &impl Nodes,
     functions: usize,
-    services: &'s BTreeMap<String, Vec<bool>>,
-) -> Vec<(u32, &'s str)> {
-    let mut pairs: Vec<(u32, &str)> = Vec::new();
-    let mut seen = vec![NONE; nodes.count()];
-    for (at, (service, stacks)) in (0u32..).zip(services) {
-        let mut called = vec![false; functions];
-        for stack in stacks.iter().enumerate().filter_map(|(stack, &has)| has.then_some(stack)) {
-            let mut node = stack;
-            // A node that this service has been at before has had its callers visited.
-            while seen[node] != at {
-                seen[node] = at;
-                for &function in nodes.functions(node) {
-                    called[function as usize] = true;
+    services: &[(String, Vec<u32>)],
+    take: impl FnMut(&[(u32, u32)]) -> Result<(), BlockError>,
+) -> Result<(), BlockError> {
+    pieces(nodes, functions, services, PAIRS, take)
+}
+
+/// All pairs may be very many: so they are counted first, and then made for as many functions at a time as have few.
+fn pieces(
+    nodes: &impl Nodes,
+    functions: usize,
+    services: &[(String, Vec<u32>)],
+    most: usize,
+    mut take: impl FnMut(&[(u32, u32)]) -> Result<(), BlockError>,
+) -> Result<(), BlockError> {
+    let mut counts = vec![0u32; functions];
+    let mut walk = Walk::new(nodes.count(), functions);
+    walk.each(nodes, services, |function, _| counts[function as usize] += 1);
+    let mut pairs: Vec<(u32, u32)> = Vec::new();
+    let mut from = 0;
+    while from < functions {
+        let (mut to, mut held) = (from, 0);
+        while to < functions && (to == from || held + counts[to] as usize <= most) {
+            held += counts[to] as usize;
+            to += 1;
+        }
+        let wanted = from as u32..to as u32;
+        if held > 0 {
+            pairs.clear();
+            walk.each(nodes, services, |function, service| {
+                if wanted.contains(&function) {
+                    pairs.push((function, service));
                 }
-                match nodes.parent(node) {
-                    NONE => break,
-                    parent => node = parent as usize,
+            });
+            pairs.sort_unstable();
+            pairs.chunks(most).try_for_each(&mut take)?;
+        }
+        from = to;
+    }
+    Ok(())
+}
+
+/// Which service has been last at each node and each function. Services are numbered on from walk to walk.
+struct Walk {
+    nodes: Vec<u32>,
+    functions: Vec<u32>,
+    next: u32,
+}
+
+impl Walk {
+    fn new(nodes: usize, functions: usize) -> Self {
+        Walk { nodes: vec![NONE; nodes], functions: vec![NONE; functions], next: 0 }
+    }
+
+    /// Visits each function of each service once.
+    fn each(&mut self, nodes: &impl Nodes, services: &[(String, Vec<u32>)], mut visit: impl FnMut(u32, u32)) {
+        for (place, (_, stacks)) in (0u32..).zip(services) {
+            let at = self.next;
+            self.next += 1;
+            for &stack in stacks {
+                let mut node = stack as usize;
+                // A node that this service has been at before has had its callers visited.
+                while self.nodes[node] != at {
+                    self.nodes[node] = at;
+                    for &function in nodes.functions(node) {
+                        if self.functions[function as usize] != at {
+                            self.functions[function as usize] = at;
+                            visit(function, place);
+                        }
+                    }
+                    match nodes.parent(node) {
+                        NONE => break,
+                        parent => node = parent as usize,
+                    }
                 }
             }
         }
-        let called = (0u32..).zip(called).filter_map(|(function, called)| called.then_some(function));
-        pairs.extend(called.map(|function| (function, service.as_str())));
     }
-    pairs.sort_unstable();
-    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Tree {
+        parents: Vec<u32>,
+        functions: Vec<Vec<u32>>,
+    }
+
+    impl Nodes for Tree {
+        fn count(&self) -> usize {
+            self.parents.len()
+        }
+        fn parent(&self, node: usize) -> u32 {
+            self.parents[node]
+        }
+        fn functions(&self, node: usize) -> &[u32] {
+            &self.functions[node]
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_holds_each_once(lists in prop::collection::vec(prop::collection::vec(0u32..3000, 0..900), 0..8)) {
+            let mut set = StackSet::default();
+            lists.iter().for_each(|list| set.add(list));
+            let mut expected = lists.concat();
+            expected.sort_unstable();
+            expected.dedup();
+            prop_assert!(set.stacks.len() <= 2 * expected.len() + 1024 + 900);
+            prop_assert_eq!(set.sorted(), expected);
+        }
+
+        #[test]
+        fn pairs_come_in_order_whatever_the_pieces(
+            parents in prop::collection::vec(any::<prop::sample::Index>(), 1..30),
+            functions in prop::collection::vec(prop::collection::vec(0u32..9, 0..3), 30),
+            services in prop::collection::vec(prop::collection::btree_set(0u32..30, 0..6), 0..6),
+            most in 1usize..8,
+        ) {
+            let parent = |(at, index): (usize, &prop::sample::Index)| match index.index(at + 1) {
+                own if own == at => NONE,
+                parent => parent as u32,
+            };
+            let tree = Tree { parents: parents.iter().enumerate().map(parent).collect(), functions };
+            let mut expected = std::collections::BTreeSet::new();
+            let mut named: Vec<(String, Vec<u32>)> = Vec::new();
+            for (place, stacks) in services.into_iter().enumerate() {
+                let stacks: Vec<u32> = stacks.into_iter().filter(|&stack| (stack as usize) < tree.count()).collect();
+                for &stack in &stacks {
+                    let mut node = stack;
+                    while node != NONE {
+                        expected.extend(tree.functions(node as usize).iter().map(|&function| (function, place as u32)));
+                        node = tree.parent(node as usize);
+                    }
+                }
+                named.push((place.to_string(), stacks));
+            }
+            let mut seen = Vec::new();
+            pieces(&tree, 9, &named, most, |pairs| {
+                assert!(!pairs.is_empty() && pairs.len() <= most);
+                seen.extend_from_slice(pairs);
+                Ok(())
+            }).unwrap();
+            prop_assert_eq!(seen, expected.into_iter().collect::<Vec<_>>());
+        }
+    }
 }

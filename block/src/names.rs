@@ -141,23 +141,21 @@ impl Part<'_> {
     fn functions(&self, dictionary: &mut Dictionary) -> Result<Vec<u32>, BlockError> {
         let table = self.block.table(FUNCTIONS)?;
         self.ids(FUNCTIONS, &table, self.meta.functions)?;
-        let groups = self.groups(FUNCTIONS);
-        let names = table.run::<ByteArrayType>(groups, 1)?;
-        let systems = table.run::<ByteArrayType>(groups, 2)?;
-        let files = table.run::<ByteArrayType>(groups, 3)?;
-        let lines = table.run::<Int64Type>(groups, 4)?;
-        let mut all = Vec::with_capacity(names.len());
-        for row in 0..names.len() {
-            let strings = &mut dictionary.symbols.strings;
-            let name = strings.intern(text(FUNCTIONS, &names[row])?);
-            let system_name = strings.intern(text(FUNCTIONS, &systems[row])?);
-            let filename = strings.intern(text(FUNCTIONS, &files[row])?);
-            all.push(dictionary.symbols.function(Function {
-                name,
-                system_name,
-                filename,
-                start_line: lines[row],
-            }));
+        let mut all = Vec::with_capacity(self.meta.functions.1 as usize);
+        // Group by group: so their texts are held twice for a moment only.
+        for group in self.groups(FUNCTIONS).range() {
+            let names = table.column::<ByteArrayType>(group, 1)?;
+            let systems = table.column::<ByteArrayType>(group, 2)?;
+            let files = table.column::<ByteArrayType>(group, 3)?;
+            let lines = table.column::<Int64Type>(group, 4)?;
+            for row in 0..names.len() {
+                let strings = &mut dictionary.symbols.strings;
+                let name = strings.intern(text(FUNCTIONS, &names[row])?);
+                let system_name = strings.intern(text(FUNCTIONS, &systems[row])?);
+                let filename = strings.intern(text(FUNCTIONS, &files[row])?);
+                let start_line = lines[row];
+                all.push(dictionary.symbols.function(Function { name, system_name, filename, start_line }));
+            }
         }
         Ok(all)
     }
@@ -165,20 +163,22 @@ impl Part<'_> {
     fn mappings(&self, dictionary: &mut Dictionary) -> Result<Vec<u32>, BlockError> {
         let table = self.block.table(MAPPINGS)?;
         self.ids(MAPPINGS, &table, self.meta.mappings)?;
-        let groups = self.groups(MAPPINGS);
-        let starts = table.run::<Int64Type>(groups, 1)?;
-        let sizes = table.run::<Int64Type>(groups, 2)?;
-        let offsets = table.run::<Int64Type>(groups, 3)?;
-        let files = table.run::<ByteArrayType>(groups, 4)?;
-        let builds = table.run::<ByteArrayType>(groups, 5)?;
-        let flags = table.run::<Int32Type>(groups, 6)?;
-        let mut all = Vec::with_capacity(starts.len());
-        for row in 0..starts.len() {
-            let filename = dictionary.symbols.strings.intern(text(MAPPINGS, &files[row])?);
-            let build_id = dictionary.symbols.strings.intern(text(MAPPINGS, &builds[row])?);
-            let (start, size, offset) = (starts[row] as u64, sizes[row] as u64, offsets[row] as u64);
-            let flags = flags[row] as u8;
-            all.push(dictionary.symbols.mapping(Mapping { start, size, offset, filename, build_id, flags }));
+        let mut all = Vec::with_capacity(self.meta.mappings.1 as usize);
+        for group in self.groups(MAPPINGS).range() {
+            let starts = table.column::<Int64Type>(group, 1)?;
+            let sizes = table.column::<Int64Type>(group, 2)?;
+            let offsets = table.column::<Int64Type>(group, 3)?;
+            let files = table.column::<ByteArrayType>(group, 4)?;
+            let builds = table.column::<ByteArrayType>(group, 5)?;
+            let flags = table.column::<Int32Type>(group, 6)?;
+            for row in 0..starts.len() {
+                let filename = dictionary.symbols.strings.intern(text(MAPPINGS, &files[row])?);
+                let build_id = dictionary.symbols.strings.intern(text(MAPPINGS, &builds[row])?);
+                let (start, size, offset) = (starts[row] as u64, sizes[row] as u64, offsets[row] as u64);
+                let flags = flags[row] as u8;
+                let mapping = Mapping { start, size, offset, filename, build_id, flags };
+                all.push(dictionary.symbols.mapping(mapping));
+            }
         }
         Ok(all)
     }

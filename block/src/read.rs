@@ -219,19 +219,33 @@ impl Part<'_> {
 
     /// The roll-up.
     pub fn rollup(&self) -> Result<Rollup, BlockError> {
+        let mut all = Rollup::default();
+        self.each_rollup(|mut rows| {
+            all.series.append(&mut rows.series);
+            all.stack.append(&mut rows.stack);
+            all.value.append(&mut rows.value);
+            all.samples.append(&mut rows.samples);
+        })?;
+        Ok(all)
+    }
+
+    /// The roll-up, a row group at a time.
+    pub(crate) fn each_rollup(&self, mut take: impl FnMut(Rollup)) -> Result<(), BlockError> {
         let table = self.block.table(ROLLUP)?;
-        let groups = self.groups(ROLLUP);
-        let ids = |column: usize, run: Run| -> Result<Vec<u32>, BlockError> {
-            let ids = table.run::<Int32Type>(groups, column)?;
-            ids.into_iter().map(|id| within(ROLLUP, id, run)).collect()
-        };
-        let samples = table.run::<Int32Type>(groups, 3)?;
-        Ok(Rollup {
-            series: ids(0, self.meta.series)?,
-            stack: ids(1, Run(self.meta.nodes.0, self.meta.stacks))?,
-            value: table.run::<Int64Type>(groups, 2)?,
-            samples: samples.into_iter().map(|count| count.max(0) as u32).collect(),
-        })
+        for group in self.groups(ROLLUP).range() {
+            let ids = |column: usize, run: Run| -> Result<Vec<u32>, BlockError> {
+                let ids = table.column::<Int32Type>(group, column)?;
+                ids.into_iter().map(|id| within(ROLLUP, id, run)).collect()
+            };
+            let samples = table.column::<Int32Type>(group, 3)?;
+            take(Rollup {
+                series: ids(0, self.meta.series)?,
+                stack: ids(1, Run(self.meta.nodes.0, self.meta.stacks))?,
+                value: table.column::<Int64Type>(group, 2)?,
+                samples: samples.into_iter().map(|count| count.max(0) as u32).collect(),
+            });
+        }
+        Ok(())
     }
 
     /// Rows of `samples.parquet`, counted within the part, of the profiles that `wanted` picks.

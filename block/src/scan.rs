@@ -127,14 +127,15 @@ impl Part<'_> {
 
     /// Totals by stack over the whole part, from the roll-up: no sample is read.
     pub fn whole_totals(&self, mut wanted: impl FnMut(u32) -> bool) -> Result<Vec<i64>, BlockError> {
-        let rollup = self.rollup()?;
         let mut totals = vec![0i64; self.meta.stacks as usize];
-        for ((&series, &stack), &value) in rollup.series.iter().zip(&rollup.stack).zip(&rollup.value) {
-            if wanted(series) {
-                let total = &mut totals[stack as usize];
-                *total = total.wrapping_add(value);
+        self.each_rollup(|rows| {
+            for ((&series, &stack), &value) in rows.series.iter().zip(&rows.stack).zip(&rows.value) {
+                if wanted(series) {
+                    let total = &mut totals[stack as usize];
+                    *total = total.wrapping_add(value);
+                }
             }
-        }
+        })?;
         Ok(totals)
     }
 }

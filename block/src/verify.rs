@@ -7,7 +7,7 @@ use athanor_profile::symbols::NONE;
 use parquet::data_type::{Int32Type, Int64Type};
 
 use crate::error::BlockError;
-use crate::index::{Nodes, pairs};
+use crate::index::{Nodes, StackSet, pairs};
 use crate::meta::{INDEX, LOCATIONS, PROFILES, ROLLUP, Run, SAMPLES};
 use crate::read::{Part, Rollup, within, within_or_none};
 
@@ -24,7 +24,8 @@ impl Part<'_> {
             return Err(BlockError::corrupt(PROFILES, "its rows are not by series, time and id"));
         }
         let stacks = vec![(0, 0); self.meta.stacks as usize];
-        let mut sums = Sums { rollup, series: &series, next: 0, at: 0, stacks, services: BTreeMap::new() };
+        let (touched, services) = (Vec::new(), BTreeMap::new());
+        let mut sums = Sums { rollup, series: &series, next: 0, at: 0, stacks, touched, services };
         let mut of_profiles = self.profile_totals()?;
         self.each_sample(&profiles, |profile, stack, value| {
             let of_profile = &mut of_profiles[profile];
@@ -37,13 +38,17 @@ impl Part<'_> {
         }
         let services = sums.finish()?;
         let tree = StackTree::read(self)?;
-        let expected = pairs(&tree, self.meta.functions.1 as usize, &services);
-        if !expected.iter().copied().eq(index.iter().map(|(function, service)| (*function, service.as_str())))
-        {
-            let why = "its functions and services are not those of the samples' stacks";
-            return Err(BlockError::corrupt(INDEX, why));
-        }
-        Ok(())
+        let mut rest = index.iter().map(|(function, service)| (*function, service.as_str()));
+        let why = "its functions and services are not those of the samples' stacks";
+        let wrong = || BlockError::corrupt(INDEX, why);
+        pairs(&tree, self.meta.functions.1 as usize, &services, |expected| {
+            let named = expected.iter().map(|pair| (pair.0, services[pair.1 as usize].0.as_str()));
+            match named.into_iter().all(|pair| rest.next() == Some(pair)) {
+                true => Ok(()),
+                false => Err(wrong()),
+            }
+        })?;
+        if rest.next().is_none() { Ok(()) } else { Err(wrong()) }
     }
 
     /// Visits the samples: places of profile and stack, and the value.
@@ -88,8 +93,10 @@ struct Sums<'r> {
     at: u32,
     /// Value and count of each of its stacks.
     stacks: Vec<(i64, u32)>,
+    /// Those of its stacks that have samples.
+    touched: Vec<u32>,
     /// The stacks that each service has.
-    services: BTreeMap<String, Vec<bool>>,
+    services: BTreeMap<String, StackSet>,
 }
 
 impl Sums<'_> {
@@ -99,40 +106,41 @@ impl Sums<'_> {
             self.at = series;
         }
         let sum = &mut self.stacks[stack];
+        if sum.1 == 0 {
+            self.touched.push(stack as u32);
+        }
         *sum = (sum.0.wrapping_add(value), sum.1.saturating_add(1));
         Ok(())
     }
 
     /// Compares the roll-up's rows of the series at hand.
     fn end_series(&mut self) -> Result<(), BlockError> {
-        let Sums { rollup, series, next, at, stacks, services } = self;
-        let width = stacks.len();
-        for (stack, sum) in stacks.iter_mut().enumerate().filter(|(_, sum)| sum.1 > 0) {
-            let (value, count) = std::mem::take(sum);
+        let Sums { rollup, series, next, at, stacks, touched, services } = self;
+        touched.sort_unstable();
+        for &stack in &*touched {
+            let (value, count) = std::mem::take(&mut stacks[stack as usize]);
             let seen = (rollup.series.get(*next), rollup.stack.get(*next));
             let sums = (rollup.value.get(*next), rollup.samples.get(*next));
             // A count that has no room in its column is cut there.
             let count = count.min(i32::MAX as u32);
-            if seen != (Some(&*at), Some(&(stack as u32))) || sums != (Some(&value), Some(&count)) {
+            if seen != (Some(&*at), Some(&stack)) || sums != (Some(&value), Some(&count)) {
                 let why =
                     format!("the sum or the count of series {at} and stack {stack} is not its samples'");
                 return Err(BlockError::corrupt(ROLLUP, why));
             }
-            let service = series[*at as usize].service();
-            if !services.contains_key(service) {
-                services.insert(service.to_owned(), vec![false; width]);
-            }
-            let of_service = services.get_mut(service).expect("it was just inserted");
-            of_service[stack] = true;
             *next += 1;
         }
+        if let Some(series) = series.get(*at as usize).filter(|_| !touched.is_empty()) {
+            services.entry(series.service().to_owned()).or_default().add(touched);
+        }
+        touched.clear();
         Ok(())
     }
 
-    fn finish(mut self) -> Result<BTreeMap<String, Vec<bool>>, BlockError> {
+    fn finish(mut self) -> Result<Vec<(String, Vec<u32>)>, BlockError> {
         self.end_series()?;
         match self.rollup.series.len() - self.next {
-            0 => Ok(self.services),
+            0 => Ok(self.services.into_iter().map(|(service, stacks)| (service, stacks.sorted())).collect()),
             more => {
                 let why = format!("it has {more} rows more than the samples have series and stacks");
                 Err(BlockError::corrupt(ROLLUP, why))

@@ -8,20 +8,20 @@ use std::collections::BTreeMap;
 
 use athanor_profile::Dictionary;
 use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::symbols::NONE;
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 
 use crate::columns::{Column, GROUP_ROWS, Table, place};
 use crate::error::BlockError;
 use crate::folder::{Folder, Summed};
-use crate::index;
+use crate::index::{self, StackSet};
 use crate::meta::{
-    FILES, FORMAT, FUNCTIONS, INDEX, LOCATIONS, MAPPINGS, META, Meta, Origin, PROFILES, ROLLUP, Run, SAMPLES,
-    SERIES, STACKS, TenantMeta,
+    FILES, FORMAT, INDEX, META, Meta, Origin, PROFILES, ROLLUP, Run, SAMPLES, SERIES, TenantMeta,
 };
 use crate::number::Numbering;
 use crate::order::Order;
 use crate::request::{Request, RequestColumns, Row};
+
+mod names;
 
 /// A block being written.
 pub(crate) struct Writer<'f> {
@@ -68,12 +68,19 @@ struct SampleColumns {
 struct Rollup {
     at: u32,
     totals: Vec<(i64, u32)>,
+    /// The stacks that have a total.
+    touched: Vec<u32>,
+    rows: RollupColumns,
+    /// Stacks that each service's profiles hold: for the index.
+    services: BTreeMap<String, StackSet>,
+}
+
+#[derive(Default)]
+struct RollupColumns {
     series: Vec<i32>,
     stack: Vec<i32>,
     value: Vec<i64>,
     samples: Vec<i32>,
-    /// Services whose profiles hold a stack: for the index.
-    services: BTreeMap<String, Vec<bool>>,
 }
 
 impl<'f> Writer<'f> {
@@ -129,7 +136,7 @@ impl<'f> Writer<'f> {
         meta.functions = Run(after(before.functions), count(numbering.functions.len(), "functions")?);
         meta.mappings = Run(after(before.mappings), count(numbering.mappings.len(), "mappings")?);
         write_series(self, &meta, series)?;
-        numbering.write(dictionary, &meta, |file, columns| self.write(file, columns))?;
+        numbering.write(dictionary, &meta, &mut |file, columns| self.write(file, columns))?;
         let rollup = Rollup { totals: vec![(0, 0); numbering.stacks], ..Rollup::default() };
         let (profiles, samples) = (ProfileColumns::default(), SampleColumns::default());
         let order = Order::new(numbering.stacks);
@@ -160,9 +167,24 @@ fn count(length: usize, what: &'static str) -> Result<u32, BlockError> {
 }
 
 fn write_series(block: &mut Writer<'_>, meta: &TenantMeta, series: &[Series]) -> Result<(), BlockError> {
+    let length = |series: &Series| series.labels().iter().map(|(name, value)| name.len() + value.len()).sum();
+    let mut first = meta.series.0 as i32;
+    for group in names::of_text(series, length) {
+        write_series_group(block, &meta.tenant, first, group)?;
+        first += group.len() as i32;
+    }
+    Ok(())
+}
+
+fn write_series_group(
+    block: &mut Writer<'_>,
+    tenant: &str,
+    first: i32,
+    series: &[Series],
+) -> Result<(), BlockError> {
     let text = |text: &str| ByteArray::from(text);
-    let ids: Vec<i32> = meta.series.range().map(|id| id as i32).collect();
-    let tenants = vec![text(&meta.tenant); series.len()];
+    let ids: Vec<i32> = (first..).take(series.len()).collect();
+    let tenants = vec![text(tenant); series.len()];
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     let (mut repetition, mut definition) = (Vec::new(), Vec::new());
     for series in series {
@@ -215,7 +237,7 @@ impl TenantWriter<'_, '_> {
     ) -> Result<(), BlockError> {
         self.order.arrange(rows, requests);
         if profile.series != self.rollup.at {
-            self.end_series();
+            self.end_series()?;
             self.rollup.at = profile.series;
         }
         let id = self.meta.profiles.0 as usize + self.meta.profiles.1 as usize;
@@ -226,6 +248,9 @@ impl TenantWriter<'_, '_> {
         self.meta.max_time = self.meta.max_time.max(profile.time);
         for row in rows.iter() {
             let total = &mut self.rollup.totals[row.stack as usize];
+            if total.1 == 0 {
+                self.rollup.touched.push(row.stack);
+            }
             *total = (total.0.wrapping_add(row.value), total.1.saturating_add(1));
         }
         let mut rest = rows.as_slice();
@@ -315,29 +340,31 @@ impl TenantWriter<'_, '_> {
     }
 
     /// Turns the totals of the series at hand into rows.
-    fn end_series(&mut self) {
-        let Rollup { at, totals, series, stack, value, samples, services } = &mut self.rollup;
-        let Some(service) = self.series.get(*at as usize).map(Series::service) else { return };
-        if !services.contains_key(service) {
-            services.insert(service.to_owned(), vec![false; totals.len()]);
+    fn end_series(&mut self) -> Result<(), BlockError> {
+        let Rollup { at, totals, touched, rows, services } = &mut self.rollup;
+        let Some(service) = self.series.get(*at as usize).map(Series::service) else { return Ok(()) };
+        if touched.is_empty() {
+            return Ok(());
         }
-        let seen = services.get_mut(service).expect("it was just inserted");
-        for (node, total) in totals.iter_mut().enumerate().filter(|(_, total)| total.1 > 0) {
-            seen[node] = true;
-            series.push((self.meta.series.0 + *at) as i32);
-            stack.push((self.meta.nodes.0 + node as u32) as i32);
-            value.push(total.0);
-            samples.push(i32::try_from(total.1).unwrap_or(i32::MAX));
-            *total = (0, 0);
+        // A series has few of all stacks: to look at all of them for each would be squared.
+        touched.sort_unstable();
+        for &node in &*touched {
+            let (value, count) = std::mem::take(&mut totals[node as usize]);
+            rows.series.push((self.meta.series.0 + *at) as i32);
+            rows.stack.push((self.meta.nodes.0 + node) as i32);
+            rows.value.push(value);
+            rows.samples.push(i32::try_from(count).unwrap_or(i32::MAX));
         }
+        match services.get_mut(service) {
+            Some(stacks) => stacks.add(touched),
+            None => services.entry(service.to_owned()).or_default().add(touched),
+        }
+        touched.clear();
+        if self.rollup.rows.series.len() >= GROUP_ROWS { self.flush_rollup() } else { Ok(()) }
     }
 
-    /// Ends the tenant's part.
-    pub(crate) fn finish(mut self) -> Result<(), BlockError> {
-        self.flush_samples()?;
-        self.flush_profiles()?;
-        self.end_series();
-        let Rollup { series, stack, value, samples, services, .. } = std::mem::take(&mut self.rollup);
+    fn flush_rollup(&mut self) -> Result<(), BlockError> {
+        let RollupColumns { series, stack, value, samples } = std::mem::take(&mut self.rollup.rows);
         for at in (0..series.len()).step_by(GROUP_ROWS) {
             let end = series.len().min(at + GROUP_ROWS);
             self.block.write(
@@ -350,7 +377,16 @@ impl TenantWriter<'_, '_> {
                 ],
             )?;
         }
-        self.write_index(&services)?;
+        Ok(())
+    }
+
+    /// Ends the tenant's part.
+    pub(crate) fn finish(mut self) -> Result<(), BlockError> {
+        self.flush_samples()?;
+        self.flush_profiles()?;
+        self.end_series()?;
+        self.flush_rollup()?;
+        self.write_index()?;
         for (run, table) in self.meta.groups.iter_mut().zip(&self.block.tables) {
             run.1 = table.groups() - run.0;
         }
@@ -362,125 +398,18 @@ impl TenantWriter<'_, '_> {
     }
 
     /// Which services call which functions: from the stacks that each service has.
-    fn write_index(&mut self, services: &BTreeMap<String, Vec<bool>>) -> Result<(), BlockError> {
-        let pairs = index::pairs(&self.numbering, self.numbering.functions.len(), services);
-        if pairs.is_empty() {
-            return Ok(());
-        }
-        let functions: Vec<i32> = pairs.iter().map(|pair| (self.meta.functions.0 + pair.0) as i32).collect();
-        let services: Vec<ByteArray> = pairs.iter().map(|pair| ByteArray::from(pair.1)).collect();
-        self.block.write(INDEX, &[Column::I32(&functions), Column::Text(&services)])
-    }
-}
-
-/// Writes the tables of names.
-impl Numbering {
-    fn write(
-        &self,
-        dictionary: &Dictionary,
-        meta: &TenantMeta,
-        mut write: impl FnMut(&'static str, &[Column<'_>]) -> Result<(), BlockError>,
-    ) -> Result<(), BlockError> {
-        let ids = |run: Run| run.range().map(|id| id as i32).collect::<Vec<i32>>();
-        let based = |id: u32, base: u32| if id == NONE { -1 } else { (base + id) as i32 };
-        let parents: Vec<i32> = self.nodes.iter().map(|node| based(node.parent, meta.nodes.0)).collect();
-        let locations: Vec<i32> =
-            self.nodes.iter().map(|node| based(node.location, meta.locations.0)).collect();
-        if !self.nodes.is_empty() {
-            write(STACKS, &[Column::I32(&ids(meta.nodes)), Column::I32(&parents), Column::I32(&locations)])?;
-        }
-        self.write_locations(dictionary, meta, &mut write)?;
-        let strings = &dictionary.symbols.strings;
-        let text = |id: u32| ByteArray::from(strings.get(id));
-        let functions: Vec<_> =
-            self.functions.iter().map(|&id| dictionary.symbols.functions()[id as usize]).collect();
-        if !functions.is_empty() {
-            let column = |of: fn(&athanor_profile::symbols::Function) -> u32| {
-                functions.iter().map(|function| text(of(function))).collect::<Vec<_>>()
-            };
-            let (names, systems) =
-                (column(|function| function.name), column(|function| function.system_name));
-            let files = column(|function| function.filename);
-            let lines: Vec<i64> = functions.iter().map(|function| function.start_line).collect();
-            write(
-                FUNCTIONS,
-                &[
-                    Column::I32(&ids(meta.functions)),
-                    Column::Text(&names),
-                    Column::Text(&systems),
-                    Column::Text(&files),
-                    Column::I64(&lines),
-                ],
-            )?;
-        }
-        let mappings: Vec<_> =
-            self.mappings.iter().map(|&id| dictionary.symbols.mappings()[id as usize]).collect();
-        if mappings.is_empty() {
-            return Ok(());
-        }
-        let number = |of: fn(&athanor_profile::symbols::Mapping) -> u64| {
-            mappings.iter().map(|mapping| of(mapping) as i64).collect::<Vec<_>>()
-        };
-        let files: Vec<_> = mappings.iter().map(|mapping| text(mapping.filename)).collect();
-        let builds: Vec<_> = mappings.iter().map(|mapping| text(mapping.build_id)).collect();
-        let flags: Vec<i32> = mappings.iter().map(|mapping| i32::from(mapping.flags)).collect();
-        write(
-            MAPPINGS,
-            &[
-                Column::I32(&ids(meta.mappings)),
-                Column::I64(&number(|mapping| mapping.start)),
-                Column::I64(&number(|mapping| mapping.size)),
-                Column::I64(&number(|mapping| mapping.offset)),
-                Column::Text(&files),
-                Column::Text(&builds),
-                Column::I32(&flags),
-            ],
-        )
-    }
-
-    /// A row for each line, the innermost at depth 0; a location without lines has one row with function −1.
-    fn write_locations(
-        &self,
-        dictionary: &Dictionary,
-        meta: &TenantMeta,
-        write: &mut impl FnMut(&'static str, &[Column<'_>]) -> Result<(), BlockError>,
-    ) -> Result<(), BlockError> {
-        let (mut ids, mut depths, mut mappings, mut addresses, mut folded) =
-            (vec![], vec![], vec![], vec![], vec![]);
-        let (mut functions, mut lines, mut columns) = (vec![], vec![], vec![]);
-        let symbols = &dictionary.symbols;
-        for (id, &location) in meta.locations.range().zip(&self.locations) {
-            let entry = symbols.locations()[location as usize];
-            let mapping = self.mapping_numbers.get(entry.mapping as usize);
-            let of_lines = symbols.lines(location);
-            for at in 0..of_lines.len().max(1) {
-                ids.push(id as i32);
-                depths.push(at as i32);
-                mappings.push(mapping.map_or(-1, |&mapping| (meta.mappings.0 + mapping) as i32));
-                addresses.push(entry.address as i64);
-                folded.push(entry.folded);
-                let line = of_lines.get(at);
-                let function = line.map(|line| self.function_numbers[line.function as usize]);
-                functions.push(function.map_or(-1, |function| (meta.functions.0 + function) as i32));
-                lines.push(line.map_or(0, |line| line.line));
-                columns.push(line.map_or(0, |line| line.column));
-            }
-        }
-        if ids.is_empty() {
-            return Ok(());
-        }
-        write(
-            LOCATIONS,
-            &[
-                Column::I32(&ids),
-                Column::I32(&depths),
-                Column::I32(&mappings),
-                Column::I64(&addresses),
-                Column::Bool(&folded),
-                Column::I32(&functions),
-                Column::I64(&lines),
-                Column::I64(&columns),
-            ],
-        )
+    fn write_index(&mut self) -> Result<(), BlockError> {
+        let services: Vec<(String, Vec<u32>)> = std::mem::take(&mut self.rollup.services)
+            .into_iter()
+            .map(|(service, stacks)| (service, stacks.sorted()))
+            .collect();
+        let names: Vec<ByteArray> =
+            services.iter().map(|(service, _)| ByteArray::from(service.as_str())).collect();
+        let TenantWriter { block, meta, numbering, .. } = self;
+        index::pairs(&*numbering, numbering.functions.len(), &services, |pairs| {
+            let functions: Vec<i32> = pairs.iter().map(|pair| (meta.functions.0 + pair.0) as i32).collect();
+            let services: Vec<ByteArray> = pairs.iter().map(|pair| names[pair.1 as usize].clone()).collect();
+            block.write(INDEX, &[Column::I32(&functions), Column::Text(&services)])
+        })
     }
 }

@@ -319,3 +319,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn long_names_lie_in_several_row_groups_and_come_back() {
+    let mut held = MemorySource::default();
+    let labels = Labels::new([("service_name".into(), "shop".into())]);
+    let mut profile = Profile::default();
+    profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+    let name = |number: u32| format!("{number}{}", "x".repeat(60_000));
+    for number in 0..300 {
+        let stack = profile.dictionary.named_stack([name(number).as_str(), "short"].into_iter());
+        profile.samples.push(stack, 0, &[i64::from(number) + 1]);
+    }
+    held.add(&labels, &profile, 1);
+    let block = written(&[("a", &held), ("b", &held)]);
+    for (tenant, meta) in ["a", "b"].into_iter().zip(&block.meta().tenants) {
+        let functions = athanor_block::FILES.iter().position(|file| *file == "functions.parquet").unwrap();
+        assert_eq!(meta.groups[functions].1, 3, "18 MB in groups of 8 MiB");
+        let source = source(&block, tenant, 0);
+        let sums = named(&source, &source.totals(&[0]).unwrap());
+        let expected = named(&held, &held.totals(&[0]).unwrap());
+        assert!(sums == expected && sums.len() == 300);
+    }
+}
