@@ -205,6 +205,18 @@ impl Drop for Entry {
 
 // === impl Task ===
 
+impl<T> Task<T> {
+    /// Whether it has ended, in whatever way.
+    pub fn has_ended(&self) -> bool {
+        self.handle.is_finished()
+    }
+
+    /// What it was called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 impl<T> Future for Task<T> {
     type Output = Result<T, TaskError>;
 
@@ -273,6 +285,9 @@ mod tests {
     async fn a_panic_is_reported_and_ends_only_its_task() {
         let tasks = Tasks::new(Clock::system(), 8);
         let failed = tasks.spawn("careless", async { panic!("oh no") }).unwrap();
+        while !failed.has_ended() {
+            tokio::task::yield_now().await;
+        }
         let error: Result<(), _> = failed.await;
         assert_eq!(
             error,

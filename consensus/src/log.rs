@@ -407,6 +407,11 @@ impl Log {
         self.owner.shared.admit(4)
     }
 
+    /// Why the log takes nothing more until a restart, if it does not.
+    pub fn failed(&self) -> Option<Arc<str>> {
+        self.owner.shared.core().failed.clone()
+    }
+
     /// The largest entry that is taken, in bytes.
     pub fn largest(&self) -> u64 {
         self.owner.shared.largest()

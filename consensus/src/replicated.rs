@@ -372,7 +372,7 @@ impl<S: StateMachine> Replicated<S> {
 
     fn ended(&self, fatal: &Fatal<u64>) -> ProposeError {
         // Raft says what it was doing; the log knows why that failed.
-        if let Err(LogError::Failed { cause }) = self.shared.log.admit() {
+        if let Some(cause) = self.shared.log.failed() {
             return ProposeError::Failed { cause: cause.to_string() };
         }
         match fatal {
@@ -442,6 +442,15 @@ impl<S: StateMachine> Replicated<S> {
     /// The snapshot was damaged at this start: what the machine knew of entries up to this one is gone.
     pub fn forgot(&self) -> Option<u64> {
         self.shared.machine.forgot()
+    }
+
+    /// Why this member takes nothing more until a restart, if it has failed.
+    pub fn failed(&self) -> Option<String> {
+        let cause = self.shared.log.failed().map(|cause| cause.to_string());
+        cause.or_else(|| match &self.shared.raft.metrics().borrow().running_state {
+            Ok(()) | Err(Fatal::Stopped) => None,
+            Err(fatal) => Some(fatal.to_string()),
+        })
     }
 
     /// Ends this member. What was acknowledged is kept.

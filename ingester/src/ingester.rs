@@ -7,7 +7,7 @@ use std::time::Duration;
 use athanor_catalog::{
     Catalog, CatalogError, MAX_SLOTS, ShardEntry, ShardId, Wound, shard_id, slot_and_epoch,
 };
-use athanor_chassis::tasks::SpawnError;
+use athanor_chassis::tasks::{SpawnError, Task};
 use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Overrides, Random, Status, Tasks, TenantId};
 use athanor_consensus::Replicated;
 use athanor_consensus::replicated::{Deps as Consensus, OpenError as LogError};
@@ -82,6 +82,8 @@ struct Open {
     shard: Arc<Shard>,
     entry: ShardEntry,
     asked: Arc<Asked>,
+    /// What prepares, proposes and cuts.
+    works: [Task<()>; 3],
 }
 
 /// Why an ingester does not start.
@@ -179,6 +181,16 @@ impl Ingester {
         }
     }
 
+    /// Why a shard takes nothing more, or cuts no more, until a restart: the first that has failed.
+    pub fn failed(&self) -> Option<String> {
+        self.shards.values().find_map(|open| {
+            let ended = || open.works.iter().find(|work| work.has_ended());
+            let failed =
+                open.shard.log().failed().or_else(|| ended().map(|work| format!("{} no more", work.name())));
+            failed.map(|why| format!("shard {}: {why}", open.entry.id))
+        })
+    }
+
     /// Bytes of profiles in memory that are in no block yet.
     pub fn unregistered_bytes(&self) -> u64 {
         self.shards.values().map(|open| open.shard.heads().unregistered_bytes() as u64).sum()
@@ -241,14 +253,14 @@ async fn open(config: &Config, deps: &Deps, mut entry: ShardEntry) -> Result<Ope
     let shard = Arc::new(shard);
     let token = deps.tasks.token();
     // The proposer ends with the preparer, when it has proposed what was prepared.
-    deps.tasks.spawn(format!("shard {} prepares", entry.id), async move {
+    let prepares = deps.tasks.spawn(format!("shard {} prepares", entry.id), async move {
         tokio::select! {
             biased;
             () = token.cancelled() => {}
             () = works.preparer.run() => {}
         }
     })?;
-    deps.tasks.spawn(format!("shard {} proposes", entry.id), works.proposer.run())?;
+    let proposes = deps.tasks.spawn(format!("shard {} proposes", entry.id), works.proposer.run())?;
     let asked = Arc::new(Asked::default());
     let cut_deps = CutDeps {
         cluster: deps.cluster,
@@ -261,14 +273,14 @@ async fn open(config: &Config, deps: &Deps, mut entry: ShardEntry) -> Result<Ope
     let cutter =
         Cutter::new(config.cut.clone(), cut_deps, Arc::clone(&shard), entry.clone(), Arc::clone(&asked));
     let token = deps.tasks.token();
-    deps.tasks.spawn(format!("shard {} cuts", entry.id), async move {
+    let cuts = deps.tasks.spawn(format!("shard {} cuts", entry.id), async move {
         tokio::select! {
             biased;
             () = token.cancelled() => {}
             () = cutter.run() => {}
         }
     })?;
-    Ok(Open { shard, entry, asked })
+    Ok(Open { shard, entry, asked, works: [prepares, proposes, cuts] })
 }
 
 /// Tells the catalogue what the shard's log knows better: what was registered, and what damage took.

@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 
 use athanor_chassis::{Code, Limits, Status, TenantId, Timestamp};
-use athanor_profile::Labels;
 use athanor_profile::hash::Hash;
 use athanor_profile::identity::{Upload as Identity, record_id};
 use athanor_profile::normalise::{LabelLimits, promote, taken_at};
 use athanor_profile::pprof::{self, Decoded, Walk};
 use athanor_profile::series::Series;
 use athanor_profile::upload::{Dropped, Upload};
+use athanor_profile::{Labels, ValueType};
 
 use crate::entry::{Batch, Record};
 use crate::head::Rows;
@@ -130,8 +130,9 @@ impl Intake {
 
     fn records(&mut self, rows: &mut Rows, splits: &[Split], n: u64, batch: &mut Batch) -> Vec<Record> {
         let mut records = Vec::new();
+        let of_type = equals(&self.walk.decoded().header.types);
         for split in splits {
-            for value in 0..self.walk.decoded().header.types.len() {
+            for (value, &(place, equal)) in of_type.iter().enumerate() {
                 let (start, samples) = self.pack(split, value, batch);
                 if samples == 0 {
                     continue;
@@ -140,7 +141,7 @@ impl Intake {
                 let value_type = &header.types[value];
                 let period_type = header.period_type.clone().unwrap_or_default();
                 records.push(Record {
-                    id: record_id(self.identity, value_type, &split.promoted, n),
+                    id: record_id(self.identity, value_type, &split.promoted, n * equal + place),
                     series: rows.series_id(Series::new(
                         split.labels.clone(),
                         value_type.clone(),
@@ -233,6 +234,19 @@ impl Intake {
         });
         Ok((place, span, trace))
     }
+}
+
+/// E2: for each sample type of a profile its place among those that are equal to it, and how many these are. They are
+/// equal profiles of one request like any others.
+fn equals(types: &[ValueType]) -> Vec<(u64, u64)> {
+    let mut counts: HashMap<&ValueType, u64> = HashMap::new();
+    let count = |value_type| {
+        let count = counts.entry(value_type).or_default();
+        *count += 1;
+        *count - 1
+    };
+    let places: Vec<u64> = types.iter().map(count).collect();
+    types.iter().zip(places).map(|(value_type, place)| (place, counts[value_type])).collect()
 }
 
 fn label_limits(limits: &Limits) -> LabelLimits {

@@ -18,6 +18,8 @@ mod heads;
 mod ingester;
 mod intake;
 mod machine;
+mod prepare;
+mod propose;
 mod rows;
 mod shard;
 mod sums;

@@ -23,12 +23,18 @@ pub struct Stored {
 /// The answers, and the memory of the walks.
 pub type Answered = (Vec<Result<Stored, Status>>, Vec<Intake>);
 
-/// A request that waits for its batch.
-pub struct Waiting {
+/// What becomes of a request.
+pub struct Placing {
     /// For each upload where it is, or why it is nowhere.
     pub uploads: Vec<Result<(Placed, Taken), Status>>,
     /// Memory of its walks.
     pub spare: Vec<Intake>,
+}
+
+/// A request that waits for its batch.
+pub struct Waiting {
+    /// What becomes of it.
+    pub placing: Placing,
     /// Where the answer goes.
     pub answer: oneshot::Sender<Answered>,
 }
@@ -44,7 +50,8 @@ pub enum Placed {
 impl Waiting {
     /// Tells what applying the batch did.
     pub fn answer(self, applied: &Result<Applied, Status>) {
-        let answers = self.uploads.into_iter().map(|upload| {
+        let Placing { uploads, spare } = self.placing;
+        let answers = uploads.into_iter().map(|upload| {
             let (placed, taken) = upload?;
             let mut stored =
                 Stored { raw_bytes: taken.raw_bytes, dropped: taken.dropped, ..Stored::default() };
@@ -66,6 +73,6 @@ impl Waiting {
             }
         });
         // Whoever asked may have left; what is stored stays stored.
-        let _ = self.answer.send((answers.collect(), self.spare));
+        let _ = self.answer.send((answers.collect(), spare));
     }
 }

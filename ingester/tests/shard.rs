@@ -352,6 +352,30 @@ fn equal_profiles_of_one_request_count_each() {
 }
 
 #[test]
+fn equal_sample_types_of_one_profile_count_each() {
+    simulate(async {
+        let mut world = World::new().await;
+        let mut twice = profile(now(), &[]);
+        twice.header.types = vec![ValueType::new("samples", "count"); 2];
+        let stack = twice.dictionary.named_stack(["main"].into_iter());
+        twice.samples.push(stack, 0, &[10, 200]);
+        let twice = upload(&twice);
+        let new = |answers: Vec<Result<Stored, Status>>| -> Vec<u32> {
+            answers.into_iter().map(|answer| answer.unwrap().new).collect()
+        };
+        assert_eq!(new(world.push("acme", vec![twice.clone()]).await), [2]);
+        assert_eq!(world.total().await, 210);
+        assert_eq!(new(world.push("acme", vec![twice.clone(); 2]).await), [0, 2]);
+        for crash in 0..2 {
+            assert_eq!(new(world.push("acme", vec![twice.clone(); 2]).await), [0, 0]);
+            assert_eq!(world.total().await, 420);
+            world.cut().await;
+            world = world.crash(crash).await;
+        }
+    });
+}
+
+#[test]
 fn a_cut_changes_no_answer() {
     simulate(async {
         let world = World::new().await;

@@ -202,6 +202,21 @@ fn a_shard_without_its_snapshot_goes_on_and_says_what_that_means() {
     goes_on(folder.path(), &disk, ALL.into(), Some("may count twice"));
 }
 
+#[test]
+fn a_log_that_failed_is_said_to_be_no_more_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = MemoryDisk::new();
+    let server = Server::start(folder.path(), &disk);
+    let ready = || send(server.node.address(), "GET /ready", "");
+    assert!(ready().0.starts_with("http/1.1 200"));
+    disk.fail_syncs(1);
+    let (head, _) = send(server.node.address(), "POST /ingest?name=shop&format=folded", "main 1\n");
+    assert!(head.starts_with("http/1.1 500"), "{head}");
+    let (head, body) = ready();
+    assert!(head.starts_with("http/1.1 503") && body.contains("failed to sync"), "{head} {body}");
+    server.kill();
+}
+
 /// The one file in a folder whose name begins so.
 fn only(folder: &Path, prefix: &str) -> PathBuf {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

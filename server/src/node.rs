@@ -226,6 +226,10 @@ impl Roles {
         Ok(Self { distributor, querier, ingester, catalog, metrics, groups: vec![facts], log, tasks, clock })
     }
 
+    fn health(&self) -> Health {
+        Health { ingester: Arc::clone(&self.ingester), groups: self.groups.clone() }
+    }
+
     /// Cuts what is in memory, and ends everything.
     pub async fn close(self) {
         if let Err(status) = self.ingester.cut(&self.clock, LAST_CUT).await {
@@ -240,6 +244,24 @@ impl Roles {
             group.shutdown().await;
         }
         self.log.close();
+    }
+}
+
+/// Whether the roles can do their work.
+struct Health {
+    ingester: Arc<Ingester>,
+    groups: Vec<Replicated<Facts>>,
+}
+
+impl Health {
+    /// A log or a group that has failed stays so until a restart: nobody should be sent here any more.
+    fn check(&self) -> Result<(), Status> {
+        let groups = self.groups.iter().find_map(Replicated::failed);
+        let failed = groups.map(|why| format!("the catalogue: {why}")).or_else(|| self.ingester.failed());
+        match failed {
+            Some(why) => Err(Status::new(Code::Unavailable, format!("{why}; restart this node"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -310,15 +332,15 @@ impl Node {
         let roles = Roles::open(config, system, overrides).await?;
         let door = Door::new(config.multitenancy_enabled, config.request_bytes, clock.clone(), compute);
         let gate = Gate::default();
-        let (watched, ingester, metrics) =
-            (gate.clone(), Arc::clone(&roles.ingester), Arc::clone(&roles.metrics));
+        let (watched, health, metrics) = (gate.clone(), roles.health(), Arc::clone(&roles.metrics));
         let services = Services {
             distributor: roles.distributor.clone(),
             querier: roles.querier.clone(),
             metrics: Arc::clone(&roles.metrics),
             ready: Arc::new(move || {
-                metrics.unregistered_bytes.set(ingester.unregistered_bytes() as i64);
-                watched.enter().map(drop).map_err(|closed| Status::of(&closed))
+                metrics.unregistered_bytes.set(health.ingester.unregistered_bytes() as i64);
+                watched.enter().map(drop).map_err(|closed| Status::of(&closed))?;
+                health.check()
             }),
             settings,
         };

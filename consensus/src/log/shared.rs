@@ -53,7 +53,7 @@ pub(crate) struct Core {
     queue: VecDeque<Batch>,
     waiting: u64,
     next_ticket: u64,
-    failed: Option<Arc<str>>,
+    pub(crate) failed: Option<Arc<str>>,
     closed: bool,
 }
 

@@ -93,6 +93,7 @@ fn a_failed_sync_ends_the_group_with_its_reason() {
         let group = open(&disk, 1).await.unwrap();
         let (index, count) = group.propose(entry(5)).await.unwrap();
         assert_eq!((count, group.read_index().await.unwrap()), (1, index));
+        assert_eq!(group.failed(), None);
         disk.fail_syncs(1);
         let error = group.propose(entry(6)).await.unwrap_err();
         assert!(
@@ -101,6 +102,7 @@ fn a_failed_sync_ends_the_group_with_its_reason() {
         );
         let error = group.propose(entry(7)).await.unwrap_err();
         assert_eq!(error.code(), Code::Internal);
+        assert!(group.failed().is_some_and(|cause| cause.contains("failed to sync")));
         assert_eq!(group.with(|numbers| numbers.kept.clone()), [(index, 5)]);
     });
 }

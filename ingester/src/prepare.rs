@@ -1,0 +1,361 @@
+//! Making entries of what waits, one generation after the other.
+//!
+//! A batch says only names that its generation has not said. So when a proposal fails, or preparing one panics, all that
+//! comes after begins a new generation.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Code, Compute, Limits, Random, Status, TenantId};
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use crate::entry::{Admitted, Batch, Record, TenantPart};
+use crate::head::{Head, write};
+use crate::intake::{Equals, Intake};
+use crate::machine::{Applied, lock};
+use crate::waiting::{Answered, Placed, Placing, Waiting};
+use crate::window::Window;
+
+/// The most uploads that are proposed together.
+const MOST: usize = 4096;
+/// Added to the age limits: how long ids are remembered beyond them (E11).
+const MARGIN: Duration = Duration::from_secs(15 * 60);
+/// How long ids are remembered where profiles may have any age (E11).
+const ANY_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// What a shard is asked.
+pub(crate) enum Job {
+    Append(Request),
+    Freeze(oneshot::Sender<()>),
+}
+
+/// Uploads of one caller.
+pub(crate) struct Request {
+    pub(crate) content: Content,
+    pub(crate) raw_bytes: usize,
+    pub(crate) answer: oneshot::Sender<Answered>,
+}
+
+/// What a request asks to be stored.
+pub(crate) struct Content {
+    pub(crate) tenant: TenantId,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) uploads: Vec<Result<Intake, Status>>,
+    /// Of those that wait for the shard.
+    pub(crate) room: OwnedSemaphorePermit,
+}
+
+/// What the proposer does next.
+pub(crate) enum Step {
+    Batch(Box<Prepared>),
+    Freeze(oneshot::Sender<()>, Arc<Head>),
+}
+
+/// A batch that is ready to be proposed, and those who wait for it.
+pub(crate) struct Prepared {
+    pub(crate) entry: NewEntry,
+    pub(crate) waiting: Vec<Waiting>,
+}
+
+/// An entry that is to be proposed.
+pub(crate) struct NewEntry {
+    pub(crate) bytes: Bytes,
+    pub(crate) batch: Batch,
+    pub(crate) head: Arc<Head>,
+}
+
+/// Makes batches of requests.
+pub struct Preparer {
+    jobs: mpsc::Receiver<Job>,
+    steps: mpsc::Sender<Step>,
+    compute: Compute,
+    batch: usize,
+    begin: Begin,
+    /// None while a batch is prepared, and after one that panicked.
+    state: Option<Box<Preparing>>,
+}
+
+/// What preparing begins with.
+#[derive(Clone)]
+pub(crate) struct Begin {
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    pub(crate) window: Arc<Mutex<Window>>,
+    /// How many proposals failed.
+    pub(crate) failures: Arc<Mutex<u64>>,
+}
+
+/// One generation after the other.
+struct Preparing {
+    begin: Begin,
+    head: Arc<Head>,
+    fresh: bool,
+    boot: u64,
+    batches: u64,
+    stamp: u64,
+    stamped: Duration,
+    seen_failures: u64,
+}
+
+impl Preparer {
+    pub(crate) fn new(
+        jobs: mpsc::Receiver<Job>,
+        steps: mpsc::Sender<Step>,
+        compute: Compute,
+        batch: usize,
+        begin: Begin,
+    ) -> Self {
+        Self { jobs, steps, compute, batch, state: Some(begin.preparing()), begin }
+    }
+
+    /// Runs until the shard is dropped. Whoever waits when this is dropped is told that the shard is stopping.
+    pub async fn run(mut self) {
+        let mut next = self.jobs.recv().await;
+        while let Some(job) = next.take() {
+            let sent = match job {
+                Job::Freeze(done) => {
+                    let head = self.state.get_or_insert_with(|| self.begin.preparing()).renew();
+                    self.steps.send(Step::Freeze(done, head)).await.is_ok()
+                }
+                Job::Append(request) => {
+                    let mut requests = vec![request];
+                    next = gather(&mut self.jobs, &mut requests, self.batch);
+                    match self.prepare(requests).await {
+                        Some(prepared) => self.steps.send(Step::Batch(prepared)).await.is_ok(),
+                        None => true,
+                    }
+                }
+            };
+            if !sent {
+                return;
+            }
+            if next.is_none() {
+                next = self.jobs.recv().await;
+            }
+        }
+    }
+
+    async fn prepare(&mut self, requests: Vec<Request>) -> Option<Box<Prepared>> {
+        let mut state = self.state.take().unwrap_or_else(|| self.begin.preparing());
+        // The answers stay here: whatever happens there, everybody is told.
+        let (contents, answers): (Vec<Content>, Vec<_>) =
+            requests.into_iter().map(|request| (request.content, request.answer)).unzip();
+        let counts: Vec<usize> = contents.iter().map(|content| content.uploads.len()).collect();
+        let worked = self.compute.run(move || {
+            let prepared = state.prepare(contents);
+            (state, prepared)
+        });
+        match worked.await {
+            Ok((state, (entry, placings))) => {
+                self.state = Some(state);
+                let waiting = placings.into_iter().zip(answers);
+                let waiting = waiting.map(|(placing, answer)| Waiting { placing, answer }).collect();
+                match entry {
+                    Some(entry) => Some(Box::new(Prepared { entry, waiting })),
+                    None => {
+                        // Nothing to store, and nothing that a log need know.
+                        waiting.into_iter().for_each(|waiting: Waiting| waiting.answer(&Ok(Applied::Done)));
+                        None
+                    }
+                }
+            }
+            Err(error) => {
+                // Half a batch may be in the head's names. So nothing is built on them: what comes is of another
+                // generation, by names of its own, as after a start.
+                tracing::error!(%error, "a batch was not prepared, and is refused");
+                let status =
+                    Status::new(Code::Internal, format!("nothing of this batch was stored: {error}"));
+                for (answer, count) in answers.into_iter().zip(counts) {
+                    // Whoever asked may have left.
+                    let _ = answer.send((vec![Err(status.clone()); count], Vec::new()));
+                }
+                None
+            }
+        }
+    }
+}
+
+impl Begin {
+    fn preparing(&self) -> Box<Preparing> {
+        let now = self.clock.monotonic();
+        Box::new(Preparing {
+            begin: self.clone(),
+            // What was read from the log may have said more names than this process knows.
+            head: Arc::new(Head::new(0, now)),
+            fresh: true,
+            boot: self.random.next_u64() << 32,
+            batches: 0,
+            stamp: lock(&self.window).stamp(),
+            stamped: now,
+            seen_failures: *lock(&self.failures),
+        })
+    }
+}
+
+/// Takes what waits, up to the size of a batch; gives back what is for another one.
+fn gather(jobs: &mut mpsc::Receiver<Job>, requests: &mut Vec<Request>, batch: usize) -> Option<Job> {
+    let mut bytes: usize = requests.iter().map(|request| request.raw_bytes).sum();
+    let mut uploads: usize = requests.iter().map(|request| request.content.uploads.len()).sum();
+    while bytes < batch && uploads < MOST {
+        match jobs.try_recv() {
+            Ok(Job::Append(request)) if bytes + request.raw_bytes > batch => {
+                return Some(Job::Append(request));
+            }
+            Ok(Job::Append(request)) => {
+                bytes += request.raw_bytes;
+                uploads += request.content.uploads.len();
+                requests.push(request);
+            }
+            Ok(other) => return Some(other),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+impl Preparing {
+    /// Begins a new generation.
+    fn renew(&mut self) -> Arc<Head> {
+        self.head = Arc::new(Head::new(0, self.begin.clock.monotonic()));
+        self.fresh = true;
+        Arc::clone(&self.head)
+    }
+
+    /// Makes an entry of requests, if there is something to store, and says what becomes of each.
+    fn prepare(&mut self, contents: Vec<Content>) -> (Option<NewEntry>, Vec<Placing>) {
+        let failures = *lock(&self.begin.failures);
+        if failures != self.seen_failures {
+            // What was said last did not reach the log.
+            self.seen_failures = failures;
+            self.renew();
+        }
+        let mut batch = Batch::default();
+        let mut places: HashMap<TenantId, u32> = HashMap::new();
+        let mut placings = Vec::with_capacity(contents.len());
+        for content in contents {
+            let Content { tenant, limits, uploads, room: _room } = content;
+            batch.window = batch.window.max(remembered(&limits));
+            let place = *places.entry(tenant.clone()).or_insert_with(|| {
+                batch.tenants.push(TenantPart { tenant: tenant.to_string(), ..TenantPart::default() });
+                batch.tenants.len() as u32 - 1
+            });
+            let rows = self.head.rows(&tenant);
+            let mut rows = write(&rows);
+            let mut equals = Equals::default();
+            let mut spare = Vec::new();
+            let placed = uploads.into_iter().map(|intake| {
+                let mut intake = intake?;
+                let placed = intake.place(&mut rows, &limits, &mut equals, &mut batch);
+                intake.forget();
+                spare.push(intake);
+                let (records, taken) = placed?;
+                if let Some(stored) = self.stored(&records) {
+                    batch.rows.truncate(records[0].rows.start);
+                    return Ok((Placed::Before(stored), taken));
+                }
+                batch.uploads.push(Admitted { tenant: place, records });
+                Ok((Placed::In(batch.uploads.len() - 1), taken))
+            });
+            let uploads = placed.collect();
+            placings.push(Placing { uploads, spare });
+        }
+        let some = batch.uploads.iter().any(|upload| !upload.records.is_empty());
+        (some.then(|| self.finish(batch)), placings)
+    }
+
+    /// How many records there are, if there are some and each is stored already.
+    fn stored(&self, records: &[Record]) -> Option<u32> {
+        // Not the machine's own lock: whoever applies holds it, and may wait for the rows that are held here.
+        let window = lock(&self.begin.window);
+        let known = records.iter().all(|record| window.shows(record.id));
+        (!records.is_empty() && known).then_some(records.len() as u32)
+    }
+
+    fn finish(&mut self, mut batch: Batch) -> NewEntry {
+        for part in &mut batch.tenants {
+            let Ok(tenant) = part.tenant.parse() else { continue };
+            let rows = self.head.rows(&tenant);
+            let mut rows = write(&rows);
+            *part = rows.unsaid(std::mem::take(&mut part.tenant));
+            rows.mark_said();
+        }
+        let now = self.begin.clock.monotonic();
+        self.stamp += u64::try_from(now.saturating_sub(self.stamped).as_nanos()).unwrap_or(u64::MAX);
+        self.stamped = now;
+        self.batches += 1;
+        batch.token = self.boot | self.batches;
+        batch.stamp = self.stamp;
+        if std::mem::take(&mut self.fresh) {
+            self.head.holds(batch.token);
+        }
+        batch.generation = self.head.generation();
+        let bytes = batch.encode().into();
+        NewEntry { bytes, batch, head: Arc::clone(&self.head) }
+    }
+}
+
+/// How long the ids of a tenant's records are remembered, nanoseconds (E11).
+fn remembered(limits: &Limits) -> u64 {
+    let span = if limits.reject_older_than.is_zero() {
+        ANY_AGE
+    } else {
+        limits.reject_older_than + limits.reject_newer_than + MARGIN
+    };
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::Timestamp;
+    use athanor_profile::pprof::encode;
+    use athanor_profile::upload::Upload;
+    use athanor_profile::{Labels, Profile, ValueType};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    fn request(value: i64) -> (Request, oneshot::Receiver<Answered>) {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+        let stack = profile.dictionary.named_stack(["main"].into_iter());
+        profile.samples.push(stack, 0, &[value]);
+        let (tenant, limits) = (TenantId::anonymous(), Arc::new(Limits::default()));
+        let labels = Labels::new([("service_name".to_owned(), "shop".to_owned())]);
+        let pprof = encode(&profile).into();
+        let upload = Upload { sent: labels.clone(), labels, client_id: None, time_nanos: 0, pprof };
+        let mut intake = Intake::default();
+        intake.read(&tenant, upload, &limits, Timestamp::from_seconds(1_700_000_000), 7).unwrap();
+        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let (answer, answered) = oneshot::channel();
+        let content = Content { tenant, limits, uploads: vec![Ok(intake)], room };
+        (Request { content, raw_bytes: 0, answer }, answered)
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_panics_is_refused_and_the_next_one_builds_on_nothing_of_it() {
+        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let begin =
+            Begin { clock, random: Random::seeded(1), window: Arc::default(), failures: Arc::default() };
+        let ((_jobs, jobs), (steps, _steps)) = (mpsc::channel(1), mpsc::channel(1));
+        let mut preparer = Preparer::new(jobs, steps, Compute::inline(), 1 << 20, begin);
+        let first = preparer.prepare(vec![request(1).0]).await.unwrap().entry.batch;
+        assert!(first.is_fresh());
+        let second = preparer.prepare(vec![request(2).0]).await.unwrap().entry.batch;
+        assert_eq!((second.is_fresh(), second.tenants[0].known_series), (false, 1));
+        // Time passes beyond what a stamp holds: adding to it panics.
+        preparer.state.as_mut().unwrap().stamp = u64::MAX;
+        hand.advance(Duration::from_nanos(1));
+        let ((one, one_told), (other, other_told)) = (request(3), request(4));
+        assert!(preparer.prepare(vec![one, other]).await.is_none());
+        for told in [one_told, other_told] {
+            let (answers, _) = told.await.unwrap();
+            let codes: Vec<Code> = answers.into_iter().map(|answer| answer.unwrap_err().code).collect();
+            assert_eq!(codes, [Code::Internal]);
+        }
+        let after = preparer.prepare(vec![request(5).0]).await.unwrap().entry.batch;
+        assert_eq!((after.is_fresh(), after.tenants[0].known_series), (true, 0));
+        assert_ne!(after.token >> 32, first.token >> 32);
+    }
+}
