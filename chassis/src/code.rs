@@ -74,6 +74,8 @@ pub struct Status {
     pub message: String,
     /// How long the caller should wait before it tries again, where that is known.
     pub retry_after: Option<Duration>,
+    /// Which limit or rule it was, in a word by which refusals are counted.
+    pub reason: Option<&'static str>,
 }
 
 // === impl Code ===
@@ -200,7 +202,7 @@ impl fmt::Display for Code {
 impl Status {
     /// A status of that code, with its sentence.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retry_after: None }
+        Self { code, message: message.into(), retry_after: None, reason: None }
     }
 
     /// Reduces an error, with everything that caused it, to a status.
@@ -223,6 +225,21 @@ impl Status {
     pub fn after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
+    }
+
+    /// Names the limit or rule for those who count refusals.
+    #[must_use]
+    pub fn because(mut self, reason: &'static str) -> Self {
+        self.reason = Some(reason);
+        self
+    }
+
+    /// What it is counted as: the rule's name, or the code's where no rule was named.
+    pub const fn counted_as(&self) -> &'static str {
+        match self.reason {
+            Some(reason) => reason,
+            None => self.code.name(),
+        }
     }
 }
 

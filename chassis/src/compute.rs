@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::activity::Activity;
 use crate::code::{Code, Coded};
 use crate::tasks::panic_message;
 
@@ -36,6 +37,7 @@ struct Pool {
     jobs: mpsc::Sender<Job>,
     /// One permit for each job that runs or waits in the queue.
     room: Arc<Semaphore>,
+    limit: usize,
 }
 
 /// Starts a thread for one loop that blocks and lasts as long as its owner, who joins it. Few have one: work that ends
@@ -65,8 +67,9 @@ impl Compute {
                 .spawn(move || work(&inbox))
                 .map_err(|error| ComputeError::NoThreads(error.to_string()))?;
         }
-        let room = Arc::new(Semaphore::new((workers + queue).min(Semaphore::MAX_PERMITS)));
-        Ok(Self { pool: Some(Arc::new(Pool { workers, jobs, room })) })
+        let limit = (workers + queue).min(Semaphore::MAX_PERMITS);
+        let room = Arc::new(Semaphore::new(limit));
+        Ok(Self { pool: Some(Arc::new(Pool { workers, jobs, room, limit })) })
     }
 
     /// No threads: each job runs on its caller, at once. For simulations, where everything is one thread.
@@ -77,6 +80,20 @@ impl Compute {
     /// How many jobs run at once.
     pub fn width(&self) -> usize {
         self.pool.as_ref().map_or(1, |pool| pool.workers)
+    }
+
+    /// How many jobs run or wait.
+    pub fn busy(&self) -> usize {
+        self.pool.as_ref().map_or(0, |pool| pool.limit.saturating_sub(pool.room.available_permits()))
+    }
+
+    /// As [`run`](Self::run), and counts the job's time.
+    pub async fn run_as<R, F>(&self, activity: Activity, job: F) -> Result<R, ComputeError>
+    where
+        R: Send + 'static,
+        F: FnOnce() -> R + Send + 'static,
+    {
+        self.run(move || activity.measure(job)).await
     }
 
     /// Runs one job. If the caller leaves before the job has begun, it never does.
@@ -122,13 +139,16 @@ impl Compute {
             let item = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
             item.map(|item| (index, item))
         };
-        let worker = || {
+        let all = || {
             let mut done = Vec::new();
             while let Some((index, item)) = take() {
                 done.push((index, catch(|| each(item))));
             }
             done
         };
+        // Who helps does what the caller does.
+        let here = Activity::here();
+        let worker = || here.map_or_else(all, |activity| activity.measure(all));
         let mut results: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..width).map(|_| scope.spawn(worker)).collect();
             threads.into_iter().flat_map(|thread| thread.join().expect("panics are caught inside")).collect()

@@ -23,6 +23,7 @@ pub use local::LocalDisk;
 pub use memory::{MemoryDisk, SECTOR};
 
 use crate::code::{Code, Coded};
+use crate::histogram::Spread;
 
 /// One flat folder of files. Names are checked: no path separators, no leading dot.
 pub trait Disk: fmt::Debug + Send + Sync + 'static {
@@ -62,6 +63,11 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
 
     /// How many more bytes the disk holds.
     fn free(&self) -> Result<u64, DiskError>;
+
+    /// How long each [`sync`](Self::sync) took so far, nanoseconds; nothing where that is not measured.
+    fn syncs(&self) -> Spread {
+        Spread::default()
+    }
 
     /// A whole file.
     fn read(&self, name: &str) -> Result<Vec<u8>, DiskError> {

@@ -25,29 +25,35 @@
 //!   with crashes and faults.
 //! * [`tasks`], [`gate`]: background work and requests, both of which a shutdown waits for.
 //! * [`compute`]: threads for what would hold up an I/O thread.
+//! * [`activity`], [`process`], [`histogram`]: what a process uses, what for, and how numbers are spread.
 //! * [`config`], [`units`], [`limits`], [`tenant`]: settings, and what each tenant may do.
 //! * [`telemetry`]: log lines.
 //!
 //! What is not promised: the order in which tasks run or end, and that [`Random`] cannot be foreseen.
 
+pub mod activity;
 pub mod clock;
 pub mod code;
 pub mod compute;
 pub mod config;
 pub mod disk;
 pub mod gate;
+pub mod histogram;
 pub mod limits;
+pub mod process;
 pub mod random;
 pub mod tasks;
 pub mod telemetry;
 pub mod tenant;
 pub mod units;
 
+pub use activity::Activity;
 pub use clock::{Clock, Timestamp};
 pub use code::{Code, Coded, Status};
 pub use compute::Compute;
 pub use disk::Disk;
 pub use gate::Gate;
+pub use histogram::Histogram;
 pub use limits::{Limits, Overrides};
 pub use random::Random;
 pub use tasks::Tasks;

@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use athanor_chassis::compute::{self, ComputeError};
 use athanor_chassis::disk::DiskError;
+use athanor_chassis::histogram::Spread;
 use athanor_chassis::{ByteSize, Code, Coded, Disk, Random};
 use bytes::Bytes;
 
@@ -156,6 +157,21 @@ pub struct Usage {
     pub written: u64,
     /// Payloads that wait for their commit.
     pub waiting: u64,
+}
+
+/// How a log fares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Free bytes of the disk, where it tells.
+    pub free: Option<u64>,
+    /// Bytes of a segment.
+    pub segment: u64,
+    /// How long syncs took, nanoseconds.
+    pub syncs: Spread,
+    /// Payload of each commit since the start.
+    pub commit_bytes: Spread,
+    /// How many batches were committed together.
+    pub commit_batches: Spread,
 }
 
 /// Why something was not logged.
@@ -440,6 +456,11 @@ impl Log {
     /// How large the log is.
     pub fn usage(&self) -> Usage {
         self.owner.shared.usage()
+    }
+
+    /// How it fares. Asks the disk.
+    pub fn health(&self) -> Health {
+        self.owner.shared.health()
     }
 
     /// Commits what waits, once; false if there was nothing to do.

@@ -60,7 +60,8 @@ impl Admission {
                 "requests under way hold {before} bytes, in_flight_bytes is {}; try again",
                 self.limit
             );
-            return Err(Status::new(Code::Exhausted, message).after(self.random.jitter(BUSY)));
+            let status = Status::new(Code::Exhausted, message).because("too_much_under_way");
+            return Err(status.after(self.random.jitter(BUSY)));
         }
         Ok(admitted)
     }
@@ -75,7 +76,8 @@ impl Admission {
         }
         if buckets.len() >= TENANTS && !buckets.contains_key(tenant) {
             let message = format!("rates of {TENANTS} tenants are being counted; try again");
-            return Err(Status::new(Code::Exhausted, message).after(self.random.jitter(BUSY)));
+            let status = Status::new(Code::Exhausted, message).because("rate_limited");
+            return Err(status.after(self.random.jitter(BUSY)));
         }
         let bucket = buckets.entry(tenant.clone()).or_insert(Bucket { tokens: burst, at: now });
         let refilled = now.saturating_sub(bucket.at).as_secs_f64() * rate;
@@ -88,7 +90,8 @@ impl Admission {
         let wait = Duration::from_secs_f64(((needed - bucket.tokens) / rate.max(1.0)).clamp(0.001, 3600.0));
         let message =
             format!("request of {bytes} bytes is over ingestion_rate, which is {rate} bytes in a second");
-        Err(Status::new(Code::Exhausted, message).after(wait + self.random.jitter(Duration::from_secs(1))))
+        let status = Status::new(Code::Exhausted, message).because("rate_limited");
+        Err(status.after(wait + self.random.jitter(Duration::from_secs(1))))
     }
 }
 

@@ -9,6 +9,7 @@ use athanor_profile::upload::{Dropped, Upload};
 use serde::{Deserialize, Serialize};
 
 use crate::admission::{Admission, Admitted};
+use crate::counts::Counts;
 
 /// Settings of a distributor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +55,10 @@ pub trait Shards: Send + Sync {
 pub struct Stored {
     /// Whether it is new.
     pub outcome: Outcome,
+    /// Uncompressed bytes.
+    pub raw_bytes: u64,
+    /// Samples in it, those included that were left out.
+    pub samples: u64,
     /// What was left out of it.
     pub dropped: Dropped,
 }
@@ -88,6 +93,17 @@ pub struct Distributor {
     pub(crate) config: Config,
     pub(crate) deps: Deps,
     admission: Arc<Admission>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+impl Stored {
+    /// Of a body with nothing in it.
+    pub(crate) const NOTHING: Self = Stored {
+        outcome: Outcome::Empty,
+        raw_bytes: 0,
+        samples: 0,
+        dropped: Dropped { samples: 0, negative: 0, lines: 0, mappings: 0, deep: 0, long: 0 },
+    };
 }
 
 // === impl Receipt ===
@@ -111,7 +127,12 @@ impl Distributor {
     pub fn new(config: Config, deps: Deps) -> Self {
         let limit = config.in_flight_bytes.get();
         let admission = Admission::new(limit, deps.clock.clone(), deps.random.split());
-        Distributor { config, deps, admission: Arc::new(admission) }
+        Distributor { config, deps, admission: Arc::new(admission), counts: Arc::default() }
+    }
+
+    /// What came through this door and what became of it.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// The largest body of a request of this tenant. Whoever reads bodies stops there.
@@ -126,7 +147,7 @@ impl Distributor {
             let message = format!(
                 "request has {bytes} bytes, ingestion_body_limit is {limit}; send fewer profiles at once"
             );
-            return Err(Status::new(Code::TooLarge, message));
+            return Err(Status::new(Code::TooLarge, message).because("body_size_limit_exceeded"));
         }
         self.admission.admit(tenant, bytes as u64, limits)
     }

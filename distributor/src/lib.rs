@@ -22,11 +22,13 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admission;
+mod counts;
 mod distributor;
 mod ingest;
 mod push;
 mod wire;
 
+pub use counts::{Counts, Refusals, TenantCounts};
 pub use distributor::{Config, Deps, Distributor, Outcome, Receipt, Shards, Stored};
 pub use ingest::{
     AppName, Form, FormRefused, NameRefused, Part, Refused, Request, RequestRefused, metric_of,

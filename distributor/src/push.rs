@@ -37,43 +37,55 @@ pub struct SentProfile {
 struct Place {
     series: usize,
     profile: usize,
+    /// Its bytes as sent.
+    bytes: usize,
 }
 
 impl Distributor {
     /// Stores every profile that can be stored. An error says which ones are; to repeat the whole request is safe.
     pub async fn push_series(&self, tenant: &TenantId, sent: Vec<SentSeries>) -> Result<Receipt, Status> {
         let limits = self.deps.overrides.of(tenant);
+        let counted = self.counts.of(tenant);
         let profiles: usize = sent.iter().map(|series| series.profiles.len()).sum();
         if profiles == 0 {
-            return Err(Status::new(Code::Invalid, "no profiles received; send a series with a sample"));
+            let status = Status::new(Code::Invalid, "no profiles received; send a series with a sample");
+            self.counts.request_refused(tenant, &status);
+            return Err(status);
         }
+        let size = sent.iter().map(size).sum();
+        counted.came(profiles, size);
+        let refused = |status: &Status| counted.refused(status, profiles, size);
         let most = self.config.max_profiles_per_request as usize;
         if profiles > most {
             let message = format!("request has {profiles} profiles, max_profiles_per_request is {most}");
-            return Err(Status::new(Code::TooLarge, message));
+            return Err(Status::new(Code::TooLarge, message).because("too_many_profiles"))
+                .inspect_err(refused);
         }
-        let _admitted = self.admit(tenant, sent.iter().map(size).sum(), &limits)?;
+        let _admitted = self.admit(tenant, size, &limits).inspect_err(refused)?;
 
         let label_limits = label_limits(&limits);
         let mut uploads = Vec::with_capacity(profiles);
         let mut places = Vec::with_capacity(profiles);
         let mut outcomes = Vec::with_capacity(profiles);
         for (number, sent) in (1..).zip(sent).filter(|(_, sent)| !sent.profiles.is_empty()) {
-            let place = |profile| Place { series: number, profile };
+            let here = (1..).zip(&sent.profiles).map(|(profile, sent)| Place {
+                series: number,
+                profile,
+                bytes: sent.pprof.len(),
+            });
             match series(sent.labels, &label_limits) {
                 Ok(series) => {
-                    places.extend((1..=sent.profiles.len()).map(place));
+                    places.extend(here);
                     uploads.extend(sent.profiles.into_iter().map(|profile| upload(&series, profile)));
                 }
                 Err(refused) => {
                     let status = labels_refused(&refused);
-                    outcomes.extend(
-                        (1..=sent.profiles.len()).map(|profile| (place(profile), Err(status.clone()))),
-                    );
+                    outcomes.extend(here.map(|place| (place, Err(status.clone()))));
                 }
             }
         }
         outcomes.extend(places.into_iter().zip(self.append(tenant, uploads).await));
+        outcomes.iter().for_each(|(place, outcome)| counted.settled(outcome, place.bytes));
         report(outcomes)
     }
 }
@@ -95,7 +107,7 @@ fn upload(series: &Series, profile: SentProfile) -> Upload {
 }
 
 pub(crate) fn labels_refused(refused: &LabelsRefused) -> Status {
-    Status::new(Code::Invalid, refused.to_string())
+    Status::new(Code::Invalid, refused.to_string()).because(refused.reason())
 }
 
 /// What was too large for a shard can never be stored, just as what was malformed: a client must not retry either.
@@ -128,7 +140,7 @@ fn report(mut outcomes: Vec<(Place, Result<Stored, Status>)>) -> Result<Receipt,
     };
     let message = if count == 1 { worst.message.clone() } else { tell(count, &stored, &refused) };
     let wait: Option<Duration> = refused.iter().filter_map(|(_, status)| status.retry_after).max();
-    Err(Status { code: worst.code, message, retry_after: wait })
+    Err(Status { retry_after: wait, ..Status::new(worst.code, message) })
 }
 
 fn tell(count: usize, stored: &[Place], refused: &[(Place, Status)]) -> String {
@@ -158,11 +170,12 @@ mod tests {
     use athanor_profile::upload::Dropped;
 
     fn stored(outcome: Outcome) -> Result<Stored, Status> {
-        Ok(Stored { outcome, dropped: Dropped { samples: 2, ..Dropped::default() } })
+        let dropped = Dropped { samples: 2, ..Dropped::default() };
+        Ok(Stored { outcome, raw_bytes: 100, samples: 10, dropped })
     }
 
     fn outcomes(all: Vec<Result<Stored, Status>>) -> Vec<(Place, Result<Stored, Status>)> {
-        (1..).zip(all).map(|(series, outcome)| (Place { series, profile: 1 }, outcome)).collect()
+        (1..).zip(all).map(|(series, outcome)| (Place { series, profile: 1, bytes: 7 }, outcome)).collect()
     }
 
     #[test]

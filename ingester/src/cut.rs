@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use athanor_block::{FILES, Folder, Held, META, MemoryFolder, Meta, Origin, write_held};
 use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, Refused, ShardEntry, TenantSpan};
-use athanor_chassis::{ByteSize, Clock, Code, Compute, Random, Status, TenantId};
+use athanor_chassis::{Activity, ByteSize, Clock, Code, Compute, Random, Status, TenantId};
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, watch};
 use crate::entry::Entry;
 use crate::head::Head;
 use crate::shard::Shard;
+use crate::stats::CutCounts;
 
 /// When a head is cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +55,8 @@ pub struct CutDeps {
     pub compute: Compute,
     /// Whose blocks they are.
     pub cluster: u128,
+    /// Counts.
+    pub(crate) counts: Arc<CutCounts>,
 }
 
 /// Cuts the heads of one shard.
@@ -135,6 +138,7 @@ impl Cutter {
                 }
                 Err(status) => {
                     failures += 1;
+                    self.deps.counts.failed();
                     tracing::warn!(shard = self.entry.id, failures, error = %status, "cut failed, it will be tried again");
                 }
             }
@@ -163,6 +167,7 @@ impl Cutter {
             self.shard.heads().registered(head.to(), self.deps.clock.monotonic());
             return Ok(());
         }
+        let begun = self.deps.clock.monotonic();
         // A block whose registration failed is there already.
         let is_this = |entry: &BlockEntry| entry.from == self.watermark && entry.to == head.to();
         let entry = match self.uploaded.take().filter(is_this) {
@@ -191,6 +196,8 @@ impl Cutter {
         let cut = Entry::cut(self.watermark, id).into();
         self.shard.log().propose_relief(cut).await.map_err(|error| Status::of(&error))?;
         self.shard.log().compact(self.watermark).await.map_err(|error| Status::of(&error))?;
+        let now = self.deps.clock.monotonic();
+        self.deps.counts.done(now.saturating_sub(begun), now);
         tracing::info!(shard = self.entry.id, block = %id, to = self.watermark, bytes, samples, "cut");
         Ok(())
     }
@@ -209,13 +216,14 @@ impl Cutter {
         };
         let lost = origin.lost;
         let building = Arc::clone(head);
-        let built = self.deps.compute.run(move || build(&building, id, origin)).await;
+        let built = self.deps.compute.run_as(Activity::Cut, move || build(&building, id, origin)).await;
         let built = built.map_err(|error| Status::of(&error))?;
         let (folder, meta) = built.map_err(|error| Status::of(&error))?;
         if let Err(status) = upload(&self.deps.store, id, &folder).await {
             discard(&self.deps.store, id).await;
             return Err(status);
         }
+        self.deps.counts.wrote(meta.bytes(), meta.samples(), FILES.len() + 1);
         Ok(BlockEntry {
             id,
             shard: self.entry.id,

@@ -19,6 +19,7 @@ use athanor_profile::tree::{Shape, Tree};
 
 use crate::entry::{Admitted, Batch, TenantPart};
 use crate::rows;
+use crate::stats::HeadSize;
 use crate::sums::Sums;
 
 /// Packed rows lie in pieces of this size, so that a head grows without copying.
@@ -139,6 +140,16 @@ impl Head {
     pub fn views(&self) -> Vec<(TenantId, View)> {
         let tenants: Vec<TenantId> = read(&self.tenants).keys().cloned().collect();
         tenants.into_iter().filter_map(|tenant| self.view(&tenant).map(|view| (tenant, view))).collect()
+    }
+    /// How much it holds.
+    pub(crate) fn size(&self) -> HeadSize {
+        let mut size = HeadSize { bytes: self.bytes() as u64, ..HeadSize::default() };
+        for rows in read(&self.tenants).values() {
+            let rows = read(rows);
+            size.profiles += rows.profiles.len() as u64;
+            size.series += rows.series.len() as u64;
+        }
+        size
     }
     /// Marks an entry as applied.
     pub(crate) fn reached(&self, index: u64) {

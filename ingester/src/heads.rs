@@ -71,6 +71,11 @@ impl Heads {
         let list = read(&self.list);
         list.iter().filter(|kept| kept.registered.is_none()).map(|kept| kept.head.bytes()).sum()
     }
+    /// The heads whose rows are in no block yet, oldest first; the last one grows.
+    pub fn unregistered(&self) -> Vec<Arc<Head>> {
+        let list = read(&self.list);
+        list.iter().filter(|kept| kept.registered.is_none()).map(|kept| Arc::clone(&kept.head)).collect()
+    }
     /// Everything up to an index is registered since now.
     pub fn registered(&self, to: u64, now: Duration) {
         let mut list = write(&self.list);

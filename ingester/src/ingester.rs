@@ -20,6 +20,7 @@ use crate::head::View;
 use crate::heads::{Heads, Moved};
 use crate::machine::{Machine, Proposed};
 use crate::shard::{Shard, ShardDeps, Stored};
+use crate::stats::{CutCounts, ShardStats};
 
 /// Uncompressed bytes of profiles that are proposed together, about, where the log takes so much.
 const BATCH: usize = 32 << 20;
@@ -84,6 +85,7 @@ struct Open {
     asked: Arc<Asked>,
     /// What prepares, proposes and cuts.
     works: [Task<()>; 3],
+    counts: Arc<CutCounts>,
 }
 
 /// Why an ingester does not start.
@@ -191,6 +193,17 @@ impl Ingester {
         })
     }
 
+    /// How each shard fares.
+    pub fn stats(&self, clock: &Clock) -> Vec<ShardStats> {
+        let now = clock.monotonic();
+        let of = |open: &Open| ShardStats {
+            cuts: open.counts.now(),
+            since_cut: now.saturating_sub(open.counts.last()),
+            ..open.shard.stats(open.entry.id)
+        };
+        self.shards.values().map(of).collect()
+    }
+
     /// Bytes of profiles in memory that are in no block yet.
     pub fn unregistered_bytes(&self) -> u64 {
         self.shards.values().map(|open| open.shard.heads().unregistered_bytes() as u64).sum()
@@ -262,6 +275,7 @@ async fn open(config: &Config, deps: &Deps, mut entry: ShardEntry) -> Result<Ope
     })?;
     let proposes = deps.tasks.spawn(format!("shard {} proposes", entry.id), works.proposer.run())?;
     let asked = Arc::new(Asked::default());
+    let counts = Arc::new(CutCounts::new(deps.clock.monotonic()));
     let cut_deps = CutDeps {
         cluster: deps.cluster,
         catalog: Arc::clone(&deps.catalog),
@@ -269,6 +283,7 @@ async fn open(config: &Config, deps: &Deps, mut entry: ShardEntry) -> Result<Ope
         clock: deps.clock.clone(),
         random: deps.random.clone(),
         compute: deps.compute.clone(),
+        counts: Arc::clone(&counts),
     };
     let cutter =
         Cutter::new(config.cut.clone(), cut_deps, Arc::clone(&shard), entry.clone(), Arc::clone(&asked));
@@ -280,7 +295,7 @@ async fn open(config: &Config, deps: &Deps, mut entry: ShardEntry) -> Result<Ope
             () = cutter.run() => {}
         }
     })?;
-    Ok(Open { shard, entry, asked, works: [prepares, proposes, cuts] })
+    Ok(Open { shard, entry, asked, works: [prepares, proposes, cuts], counts })
 }
 
 /// Tells the catalogue what the shard's log knows better: what was registered, and what damage took.

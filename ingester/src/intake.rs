@@ -41,6 +41,8 @@ pub struct Intake {
 pub struct Taken {
     /// Bytes of uncompressed pprof.
     pub raw_bytes: u64,
+    /// Samples, those included that were left out.
+    pub samples: u64,
     /// What was left out.
     pub dropped: Dropped,
 }
@@ -72,7 +74,8 @@ impl Intake {
         let raw =
             self.walk.read(&self.upload.pprof, &bounds(limits)).map_err(|error| refused(&error, limits))?;
         let decoded = self.walk.decoded();
-        self.taken = Taken { raw_bytes: raw as u64, dropped: decoded.dropped.into() };
+        let samples = (decoded.samples.len() + decoded.dropped.samples) as u64;
+        self.taken = Taken { raw_bytes: raw as u64, samples, dropped: decoded.dropped.into() };
         check_types(decoded)?;
         let header = &decoded.header;
         let client_id = self.upload.client_id.as_deref().filter(|id| !is_nil(id));
@@ -113,7 +116,7 @@ impl Intake {
             let message = format!(
                 "the profile would make {records} series (its sample types for each set of text labels of its samples), the limit is {MOST_RECORDS}"
             );
-            return Err(Status::new(Code::Invalid, message));
+            return Err(Status::new(Code::Invalid, message).because("series_limit"));
         }
         self.walk.look_up(&mut rows.dictionary).map_err(|error| refused(&error, limits))?;
         let n = equals.entry(self.identity).or_default();
@@ -224,8 +227,10 @@ impl Intake {
         }
         let of_series = &self.upload.labels;
         let texts = of_set.iter().map(|label| (text(label.key), text(label.text)));
-        let labels = promote(of_series, texts.filter(|(_, value)| !value.is_empty()), limits)
-            .map_err(|error| Status::new(Code::Invalid, format!("labels of a sample: {error}")))?;
+        let labels =
+            promote(of_series, texts.filter(|(_, value)| !value.is_empty()), limits).map_err(|error| {
+                Status::new(Code::Invalid, format!("labels of a sample: {error}")).because(error.reason())
+            })?;
         let place = *by_labels.entry(labels.clone()).or_insert_with(|| {
             let new = labels.iter().filter(|(name, _)| of_series.get(name).is_none());
             let promoted = Labels::new(new.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -297,7 +302,7 @@ fn refused(error: &pprof::DecodeError, limits: &Limits) -> Status {
         }
         _ => String::new(),
     };
-    Status::new(Code::Invalid, format!("{error}{named}"))
+    Status::new(Code::Invalid, format!("{error}{named}")).because(error.reason())
 }
 
 fn check_types(decoded: &Decoded) -> Result<(), Status> {
@@ -305,7 +310,8 @@ fn check_types(decoded: &Decoded) -> Result<(), Status> {
         Some(value_type) => Err(Status::new(
             Code::Invalid,
             format!("sample type {:?} has a hyphen, which no name of a type may have", value_type.kind),
-        )),
+        )
+        .because("malformed_profile")),
         None => Ok(()),
     }
 }
@@ -320,7 +326,7 @@ fn check_time(time: i64, now: Timestamp, limits: &Limits) -> Result<(), Status> 
             format(span),
             format(limit)
         );
-        Err(Status::new(Code::Invalid, message))
+        Err(Status::new(Code::Invalid, message).because("not_in_ingestion_window"))
     };
     if !limits.reject_older_than.is_zero() && age > limits.reject_older_than {
         return outside(age, "old", limits.reject_older_than, "reject_older_than");

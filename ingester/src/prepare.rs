@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Code, Compute, Limits, Random, Status, TenantId};
+use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Random, Status, TenantId};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -143,7 +143,7 @@ impl Preparer {
         let (contents, answers): (Vec<Content>, Vec<_>) =
             requests.into_iter().map(|request| (request.content, request.answer)).unzip();
         let counts: Vec<usize> = contents.iter().map(|content| content.uploads.len()).collect();
-        let worked = self.compute.run(move || {
+        let worked = self.compute.run_as(Activity::Prepare, move || {
             let prepared = state.prepare(contents);
             (state, prepared)
         });

@@ -11,7 +11,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Clock, Code, Compute, Overrides, Random, Status, TenantId};
+use athanor_catalog::ShardId;
+use athanor_chassis::{Activity, ByteSize, Clock, Code, Compute, Overrides, Random, Status, TenantId};
 use athanor_consensus::Replicated;
 use athanor_profile::upload::Upload;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -21,6 +22,7 @@ use crate::intake::Intake;
 use crate::machine::{Machine, Proposed, lock};
 use crate::prepare::{Begin, Content, Job, Preparer, Request};
 use crate::propose::Proposer;
+use crate::stats::{Cuts, HeadSize, ShardStats};
 use crate::waiting::Answered;
 
 pub use crate::waiting::Stored;
@@ -117,6 +119,31 @@ impl Shard {
         self.log.lost().into_iter().map(within).sum::<u64>() + unreadable
     }
 
+    /// How it fares, but for its cuts.
+    pub(crate) fn stats(&self, shard: ShardId) -> ShardStats {
+        let heads = self.heads.unregistered();
+        let now = self.deps.clock.monotonic();
+        let mut size = HeadSize::default();
+        for head in &heads {
+            let HeadSize { bytes, profiles, series } = head.size();
+            (size.bytes, size.profiles, size.series) =
+                (size.bytes + bytes, size.profiles + profiles, size.series + series);
+        }
+        let oldest = heads.iter().find(|head| !head.is_empty()).map_or(now, |head| head.born());
+        let window = self.log.with(Machine::window);
+        ShardStats {
+            shard,
+            heads: size,
+            head_bytes: heads.last().map_or(0, |head| head.bytes() as u64),
+            oldest: now.saturating_sub(oldest),
+            waiting_bytes: (self.kibibytes - self.room.available_permits()) as u64 * 1024,
+            window_ids: lock(&window).len() as u64,
+            lost_entries: self.lost(0..u64::MAX),
+            cuts: Cuts::default(),
+            since_cut: Duration::ZERO,
+        }
+    }
+
     /// Stores the uploads of one request: when this returns they are durable and visible.
     pub async fn append(&self, tenant: &TenantId, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>> {
         let count = uploads.len();
@@ -147,14 +174,14 @@ impl Shard {
                 "{} of profiles wait for this shard already; send them again later",
                 self.deps.waiting
             );
-            Status::new(Code::Exhausted, message).after(BUSY)
+            Status::new(Code::Exhausted, message).because("shard_queue_full").after(BUSY)
         })?;
         if self.heads.unregistered_bytes() as u64 > self.deps.unregistered.get() {
             let message = format!(
                 "{} of profiles are in no block yet, which is the limit (ingester.unregistered): the bucket does not take them fast enough",
                 self.deps.unregistered
             );
-            return Err(Status::new(Code::Exhausted, message).after(BUSY));
+            return Err(Status::new(Code::Exhausted, message).because("unregistered_limit").after(BUSY));
         }
         let limits = self.deps.overrides.of(tenant);
         let now = self.deps.clock.wall();
@@ -164,10 +191,9 @@ impl Shard {
             let spare = lock(&self.spare).pop();
             let mut intake = spare.unwrap_or_default();
             let (tenant, limits, drawn) = (tenant.clone(), Arc::clone(&limits), self.deps.random.id128());
-            let walked = self
-                .deps
-                .compute
-                .run(move || intake.read(&tenant, upload, &limits, now, drawn).map(|()| intake));
+            let walked = self.deps.compute.run_as(Activity::Walk, move || {
+                intake.read(&tenant, upload, &limits, now, drawn).map(|()| intake)
+            });
             let walked = walked.await.map_err(|error| Status::of(&error)).flatten();
             raw_bytes += walked.as_ref().map_or(0, |intake| intake.raw_bytes());
             read.push(walked);

@@ -18,6 +18,8 @@ pub struct Stored {
     pub dropped: Dropped,
     /// Uncompressed bytes.
     pub raw_bytes: u64,
+    /// Samples, those included that were left out.
+    pub samples: u64,
 }
 
 /// The answers, and the memory of the walks.
@@ -53,8 +55,8 @@ impl Waiting {
         let Placing { uploads, spare } = self.placing;
         let answers = uploads.into_iter().map(|upload| {
             let (placed, taken) = upload?;
-            let mut stored =
-                Stored { raw_bytes: taken.raw_bytes, dropped: taken.dropped, ..Stored::default() };
+            let Taken { raw_bytes, samples, dropped } = taken;
+            let mut stored = Stored { raw_bytes, samples, dropped, ..Stored::default() };
             let place = match placed {
                 Placed::In(place) => place,
                 Placed::Before(repeats) => return Ok(Stored { repeats, ..stored }),

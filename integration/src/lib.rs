@@ -6,6 +6,7 @@
 //!  golden       answers are those that another server of the same wire gave
 //!  clients      SDKs as they are shipped: what they send is taken and found
 //!  damage       what damage of the log took is told with every answer
+//!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err
 //!  kill         a server that is killed under load loses nothing and counts nothing twice
 //!  simulation   a node on a made machine, from a seed: each answer is that of a naive model
 //! ```

@@ -32,6 +32,28 @@ pub enum Applied {
     Unreadable(String),
 }
 
+/// How much is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Blocks that are registered.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Names that never register.
+    pub condemned: u64,
+}
+
+impl Facts {
+    /// How much this node knows now.
+    pub fn size(&self) -> Size {
+        let blocks = self.state.blocks();
+        let add =
+            |size: Size, bytes: u64| Size { blocks: size.blocks + 1, bytes: size.bytes + bytes, ..size };
+        let size = blocks.map(|block| block.bytes).fold(Size::default(), add);
+        Size { condemned: self.state.condemned().count() as u64, ..size }
+    }
+}
+
 impl StateMachine for Facts {
     type Answer = Applied;
 

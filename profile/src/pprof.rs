@@ -164,6 +164,18 @@ pub enum DecodeError {
     },
 }
 
+impl DecodeError {
+    /// What is wrong in a word, as metrics of servers of this wire name it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::OverLimit { what: "bytes", .. } => "profile_size_limit",
+            Self::OverLimit { what: "samples", .. } => "samples_limit",
+            Self::OverLimit { what: "labels", .. } => "sample_labels_limit",
+            _ => "malformed_profile",
+        }
+    }
+}
+
 /// Reads one whole profile with a dictionary of its own; gzip, zstd or plain.
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<(Profile, Dropped), DecodeError> {
     let mut inflater = Inflater::default();

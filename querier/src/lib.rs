@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId};
+use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Status, TenantId};
 use athanor_profile::Source;
 use athanor_query::{Ask, AskError, Partial, TimeRange, run};
 use futures::future::BoxFuture;
@@ -103,7 +103,9 @@ impl Querier {
                 let (ask, merged, compute) =
                     (Arc::clone(&ask), Arc::clone(&merged), self.deps.compute.clone());
                 let job = move || answer_into(&merged, &ask, source.as_ref());
-                Box::pin(async move { compute.run(job).await.map_err(|error| Status::of(&error)) })
+                Box::pin(async move {
+                    compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))
+                })
             });
         futures::stream::iter(jobs.collect::<Vec<_>>())
             .buffer_unordered(width)
@@ -119,7 +121,7 @@ impl Querier {
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
-        self.deps.compute.run(job).await.map_err(|error| Status::of(&error))
+        self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))
     }
 
     /// The limits of whoever asks; of several tenants, the strictest.

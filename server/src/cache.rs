@@ -18,6 +18,26 @@ pub struct Parts {
 struct Kept {
     parts: BTreeMap<(BlockId, TenantId), (u64, PartSource)>,
     clock: u64,
+    hits: u64,
+    misses: u64,
+    evicted: u64,
+}
+
+/// How useful it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Parts that were there.
+    pub hits: u64,
+    /// Parts that were not.
+    pub misses: u64,
+    /// Parts that made room for others.
+    pub evicted: u64,
+    /// Parts that are there.
+    pub parts: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many bytes there may be.
+    pub limit: u64,
 }
 
 impl std::fmt::Debug for Kept {
@@ -37,9 +57,20 @@ impl Parts {
         let mut kept = self.lock();
         kept.clock += 1;
         let now = kept.clock;
-        let (used, part) = kept.parts.get_mut(&(block, tenant.clone()))?;
-        *used = now;
-        Some(part.clone())
+        let found = kept.parts.get_mut(&(block, tenant.clone())).map(|(used, part)| {
+            *used = now;
+            part.clone()
+        });
+        *(if found.is_some() { &mut kept.hits } else { &mut kept.misses }) += 1;
+        found
+    }
+
+    /// How useful it is so far.
+    pub fn stats(&self) -> CacheStats {
+        let kept = self.lock();
+        let Kept { hits, misses, evicted, .. } = *kept;
+        let bytes = kept.parts.values().map(|(_, part)| part.bytes() as u64).sum();
+        CacheStats { hits, misses, evicted, parts: kept.parts.len() as u64, bytes, limit: self.limit.get() }
     }
 
     /// Keeps a part. Those that grew since they were kept count as they are now.
@@ -53,6 +84,7 @@ impl Parts {
             let oldest = kept.parts.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
             let Some((_, part)) = oldest.and_then(|key| kept.parts.remove(&key)) else { break };
             bytes -= (part.bytes() as u64).min(bytes);
+            kept.evicted += 1;
         }
     }
 

@@ -225,7 +225,7 @@ impl Client {
         }
         let code = if status.is_redirection() { Code::Invalid } else { Code::from_http(status.as_u16()) };
         let again = matches!(status.as_u16(), 408 | 429 | 500..=599) && status != StatusCode::NOT_IMPLEMENTED;
-        Failed { status: Status { code, message, retry_after: after }, again }
+        Failed { status: Status { retry_after: after, ..Status::new(code, message) }, again }
     }
 
     /// What it means that there is no answer at all.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_catalog::{BlockEntry, BlockId, Catalog, Command, REMEMBER};
@@ -30,6 +31,35 @@ pub struct Janitor {
     pub clock: Clock,
     /// How long blocks are kept; zero keeps them for ever.
     pub retention: Duration,
+    /// Counts.
+    pub done: Arc<Done>,
+}
+
+/// What a janitor did since the start.
+#[derive(Debug, Default)]
+pub struct Done {
+    condemned: AtomicU64,
+    deleted: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// That at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DoneNow {
+    /// Blocks past their retention.
+    pub condemned: u64,
+    /// Blocks whose objects were removed.
+    pub deleted: u64,
+    /// Rounds that failed.
+    pub failed: u64,
+}
+
+impl Done {
+    /// So far.
+    pub fn now(&self) -> DoneNow {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DoneNow { condemned: read(&self.condemned), deleted: read(&self.deleted), failed: read(&self.failed) }
+    }
 }
 
 impl Janitor {
@@ -43,6 +73,7 @@ impl Janitor {
                 () = self.clock.sleep(EVERY) => {}
             }
             if let Err(status) = self.round(&mut removed).await {
+                self.done.failed.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(error = %status, "old blocks were not removed, it will be tried again");
             }
         }
@@ -60,7 +91,9 @@ impl Janitor {
             .collect();
         if !old.is_empty() {
             tracing::info!(blocks = old.len(), "removing blocks past their retention");
+            let count = old.len() as u64;
             self.catalog.condemn(old, now).await.map_err(|error| Status::of(&error))?;
+            self.done.condemned.fetch_add(count, Ordering::Relaxed);
         }
         let condemned = self.catalog.condemned().await.map_err(|error| Status::of(&error))?;
         let condemned: BTreeMap<BlockId, Timestamp> = condemned.into_iter().collect();
@@ -70,6 +103,7 @@ impl Janitor {
             due.map(|(block, _)| *block).filter(|block| !removed.contains(block)).collect();
         for block in due.iter().take(AT_ONCE) {
             self.remove(*block).await?;
+            self.done.deleted.fetch_add(1, Ordering::Relaxed);
             removed.insert(*block);
         }
         // Not before their objects are gone: else nobody would know of them any more.
@@ -145,11 +179,13 @@ mod tests {
         store.create(&key, bytes::Bytes::from_static(b"{}")).await.unwrap();
         catalog.open_shard(0).await.unwrap();
         catalog.register(block, clock.wall()).await.unwrap();
+        let done = Arc::new(Done::default());
         let janitor = || Janitor {
             catalog: Arc::clone(&catalog) as Arc<dyn Catalog>,
             store: store.clone(),
             clock: clock.clone(),
             retention: DAY,
+            done: Arc::clone(&done),
         };
         let count = async || (catalog.blocks().await.unwrap().len(), store.head(&key).await.is_ok());
         janitor().round(&mut BTreeSet::new()).await.unwrap();
@@ -161,6 +197,7 @@ mod tests {
         // The process that condemned it is gone.
         janitor().round(&mut BTreeSet::new()).await.unwrap();
         assert_eq!(count().await, (0, false));
+        assert_eq!(done.now(), DoneNow { condemned: 1, deleted: 1, failed: 0 });
     }
 
     #[tokio::test]
@@ -170,7 +207,13 @@ mod tests {
         let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
         let catalog = Arc::new(Memory::default());
         let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
-        let janitor = Janitor { catalog: known, store, clock: clock.clone(), retention: 10 * DAY };
+        let janitor = Janitor {
+            catalog: known,
+            store,
+            clock: clock.clone(),
+            retention: 10 * DAY,
+            done: Arc::default(),
+        };
         let revision = async || catalog.listing(&TenantId::anonymous(), 0, 0).await.unwrap().revision;
         catalog.condemn(vec![BlockId::from_number(7)], clock.wall()).await.unwrap();
         catalog.mark(Wound::Ids { shard: 1, to: 9 }, clock.wall()).await.unwrap();

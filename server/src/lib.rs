@@ -30,5 +30,5 @@ mod sources;
 
 pub use admin::{SOCKET, request};
 pub use config::{Config, LogSettings};
-pub use metrics::Metrics;
+pub use metrics::{Routes, Scrape};
 pub use node::{Node, Roles, StartError, System};

@@ -30,8 +30,8 @@ use crate::cache::Parts;
 use crate::config::Config;
 use crate::http::{Door, Listener, ListenerError, Services, router};
 use crate::identity::{self, IdentityError};
-use crate::janitor::Janitor;
-use crate::metrics::Metrics;
+use crate::janitor::{Done, Janitor};
+use crate::metrics::{Routes, Scrape};
 use crate::repair::Repair;
 use crate::shards::Local;
 use crate::sources::Everywhere;
@@ -76,8 +76,8 @@ pub struct Roles {
     pub ingester: Arc<Ingester>,
     /// Knows the blocks.
     pub catalog: Arc<dyn Catalog>,
-    /// Counts.
-    pub metrics: Arc<Metrics>,
+    /// What is told of all of them.
+    pub scrape: Arc<Scrape>,
     groups: Vec<Replicated<Facts>>,
     log: Log,
     tasks: Tasks,
@@ -158,14 +158,10 @@ impl Roles {
     pub async fn open(config: &Config, system: System, overrides: Overrides) -> Result<Self, StartError> {
         let System { clock, random, compute, log: log_disk, state, pump, store } = system;
         let tasks = Tasks::new(clock.clone(), TASKS);
-        let metrics = Arc::new(Metrics::default());
         let identity = identity::load(&*state, &random)?;
-        let (log, recovery) = {
-            let (random, log_config) = (random.split(), config.log());
-            let opened = move || Log::open(log_disk, &random, identity, &log_config, pump);
-            compute.run(opened).await??
-        };
-        report(&recovery, &metrics);
+        let (split, settings) = (random.split(), config.log());
+        let opening = move || Log::open(log_disk, &split, identity, &settings, pump);
+        let (log, recovery) = compute.run(opening).await?.inspect(|(_, recovery)| report(recovery))?;
         let consensus = replicated::Deps {
             log: log.clone(),
             disk: state,
@@ -175,14 +171,7 @@ impl Roles {
             node: identity.node,
             timing: replicated::Timing::default(),
         };
-        let members = BTreeSet::from([identity.node]);
-        let facts = Replicated::open(&consensus, athanor_metastore::GROUP, members, Facts::default()).await?;
-        if let Some(upto) = facts.forgot() {
-            tracing::error!(
-                upto,
-                "the catalogue's snapshot was damaged: its blocks are looked for in the bucket"
-            );
-        }
+        let facts = open_facts(&consensus).await?;
         let catalog: Arc<dyn Catalog> = Arc::new(Metastore::new(facts.clone()));
         mark(&recovery, &*catalog, &clock).await;
         let deps = athanor_ingester::Deps {
@@ -197,33 +186,47 @@ impl Roles {
             cluster: identity.cluster,
         };
         let ingester = Arc::new(Ingester::open(&config.ingester, deps).await?);
-        let distributor = Distributor::new(
-            config.distributor.clone(),
-            athanor_distributor::Deps {
-                overrides: overrides.clone(),
-                clock: clock.clone(),
-                random: random.split(),
-                compute: compute.clone(),
-                shards: Arc::new(Local { ingester: Arc::clone(&ingester), metrics: Arc::clone(&metrics) }),
-            },
-        );
+        let deps = athanor_distributor::Deps {
+            overrides: overrides.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+            compute: compute.clone(),
+            shards: Arc::new(Local { ingester: Arc::clone(&ingester) }),
+        };
+        let distributor = Distributor::new(config.distributor.clone(), deps);
+        let parts = Arc::new(Parts::new(PARTS));
         let sources = Everywhere {
             catalog: Arc::clone(&catalog),
             ingester: Arc::clone(&ingester),
             store: store.clone(),
-            parts: Parts::new(PARTS),
+            parts: Arc::clone(&parts),
             compute: compute.clone(),
         };
         let querier = Querier::new(athanor_querier::Deps {
             sources: Arc::new(sources),
             overrides,
             clock: clock.clone(),
-            compute,
+            compute: compute.clone(),
         });
         let upkeep =
             Upkeep { catalog: Arc::clone(&catalog), store, clock: clock.clone(), cluster: identity.cluster };
-        upkeep.spawn(config, &tasks)?;
-        Ok(Self { distributor, querier, ingester, catalog, metrics, groups: vec![facts], log, tasks, clock })
+        let done = upkeep.spawn(config, &tasks)?;
+        let scrape = Arc::new(Scrape {
+            routes: Routes::default(),
+            started: clock.wall(),
+            clock: clock.clone(),
+            gate: Gate::default(),
+            distributor: distributor.clone(),
+            ingester: Arc::clone(&ingester),
+            log: log.clone(),
+            damage: recovery.damage,
+            facts: facts.clone(),
+            parts,
+            janitor: done,
+            compute,
+            tasks: tasks.clone(),
+        });
+        Ok(Self { distributor, querier, ingester, catalog, scrape, groups: vec![facts], log, tasks, clock })
     }
 
     fn health(&self) -> Health {
@@ -274,7 +277,7 @@ struct Upkeep {
 }
 
 impl Upkeep {
-    fn spawn(self, config: &Config, tasks: &Tasks) -> Result<(), SpawnError> {
+    fn spawn(self, config: &Config, tasks: &Tasks) -> Result<Arc<Done>, SpawnError> {
         let Self { catalog, store, clock, cluster } = self;
         let retention = config.retention;
         let repair = Repair {
@@ -286,20 +289,29 @@ impl Upkeep {
         };
         let token = tasks.token();
         tasks.spawn("repair", async move { repair.run(token).await })?;
-        let janitor = Janitor { catalog, store, clock, retention };
+        let done = Arc::new(Done::default());
+        let janitor = Janitor { catalog, store, clock, retention, done: Arc::clone(&done) };
         let token = tasks.token();
         tasks.spawn("janitor", async move { janitor.run(token).await })?;
-        Ok(())
+        Ok(done)
     }
 }
 
-/// Says what was found in the log at the start (E7).
-fn report(recovery: &log::Recovery, metrics: &Metrics) {
-    if recovery.damage.is_empty() {
-        return;
+/// Opens the catalogue's group.
+async fn open_facts(deps: &replicated::Deps) -> Result<Replicated<Facts>, replicated::OpenError> {
+    let members = BTreeSet::from([deps.node]);
+    let facts = Replicated::open(deps, athanor_metastore::GROUP, members, Facts::default()).await?;
+    if let Some(upto) = facts.forgot() {
+        tracing::error!(
+            upto,
+            "the catalogue's snapshot was damaged: its blocks are looked for in the bucket"
+        );
     }
-    let bytes: u64 = recovery.damage.iter().map(|damage| damage.at.end - damage.at.start).sum();
-    metrics.log_damage.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    Ok(facts)
+}
+
+/// Says what was found in the log at the start (E7).
+fn report(recovery: &log::Recovery) {
     for damage in &recovery.damage {
         tracing::error!(
             ?damage,
@@ -331,14 +343,13 @@ impl Node {
         let (clock, compute) = (system.clock.clone(), system.compute.clone());
         let roles = Roles::open(config, system, overrides).await?;
         let door = Door::new(config.multitenancy_enabled, config.request_bytes, clock.clone(), compute);
-        let gate = Gate::default();
-        let (watched, health, metrics) = (gate.clone(), roles.health(), Arc::clone(&roles.metrics));
+        let gate = roles.scrape.gate.clone();
+        let (watched, health) = (gate.clone(), roles.health());
         let services = Services {
             distributor: roles.distributor.clone(),
             querier: roles.querier.clone(),
-            metrics: Arc::clone(&roles.metrics),
+            scrape: Arc::clone(&roles.scrape),
             ready: Arc::new(move || {
-                metrics.unregistered_bytes.set(health.ingester.unregistered_bytes() as i64);
                 watched.enter().map(drop).map_err(|closed| Status::of(&closed))?;
                 health.check()
             }),

@@ -9,14 +9,10 @@ use athanor_ingester::Ingester;
 use athanor_profile::hash;
 use athanor_profile::upload::Upload;
 
-use crate::metrics::Metrics;
-
 /// The shards of this node.
 pub struct Local {
     /// The shards.
     pub ingester: Arc<Ingester>,
-    /// Counts.
-    pub metrics: Arc<Metrics>,
 }
 
 const SERVICE: &str = "service_name";
@@ -46,30 +42,10 @@ impl Shards for Local {
         }));
         for (places, stored) in appended.await {
             for (place, stored) in places.into_iter().zip(stored) {
-                self.count(tenant, &stored);
                 answers[place] = stored.map(translated);
             }
         }
         answers
-    }
-}
-
-impl Local {
-    fn count(&self, tenant: &TenantId, stored: &Result<athanor_ingester::Stored, Status>) {
-        match stored {
-            Ok(stored) => {
-                self.metrics.profiles.inc_by(u64::from(stored.new));
-                self.metrics.repeats.inc_by(u64::from(stored.repeats));
-                self.metrics.raw_bytes.inc_by(stored.raw_bytes);
-                // What a repeat lacks was counted when it came first.
-                if stored.repeats == 0 {
-                    self.metrics.dropped(tenant, &stored.dropped);
-                }
-            }
-            Err(_) => {
-                self.metrics.refused.inc();
-            }
-        }
     }
 }
 
@@ -79,5 +55,6 @@ fn translated(stored: athanor_ingester::Stored) -> Stored {
         athanor_ingester::Stored { new: 0, .. } => Outcome::Repeat,
         _ => Outcome::New,
     };
-    Stored { outcome, dropped: stored.dropped }
+    let athanor_ingester::Stored { raw_bytes, samples, dropped, .. } = stored;
+    Stored { outcome, raw_bytes, samples, dropped }
 }

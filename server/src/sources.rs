@@ -11,7 +11,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use athanor_block::{Block, Folder, PartSource};
 use athanor_catalog::{BlockEntry, BlockId, Catalog, Scar, Wound};
-use athanor_chassis::{Code, Compute, Status, TenantId};
+use athanor_chassis::{Activity, Code, Compute, Status, TenantId};
 use athanor_ingester::Ingester;
 use athanor_profile::Source;
 use athanor_querier::{Plan, Sources};
@@ -34,7 +34,7 @@ pub struct Everywhere {
     /// Blocks.
     pub store: Store,
     /// Blocks that were read.
-    pub parts: Parts,
+    pub parts: Arc<Parts>,
     /// Threads.
     pub compute: Compute,
 }
@@ -79,7 +79,7 @@ impl Everywhere {
         }
         let folder = fetch(&self.store, block.id).await?;
         let (compute, name) = (self.compute.clone(), tenant.to_string());
-        let opened = self.compute.run(move || {
+        let opened = self.compute.run_as(Activity::Query, move || {
             let block = Arc::new(Block::open(Arc::new(folder))?);
             PartSource::new(block, &name, compute)
         });

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Disk, DiskError, check};
+use crate::clock::Clock;
+use crate::histogram::{Histogram, Spread};
 
 /// Files being written whole, not yet renamed to their names. No other name begins with a dot, but [`LOCK`].
 const UNFINISHED: &str = ".unfinished-";
@@ -30,6 +32,8 @@ struct Folder {
     _lock: File,
     /// Open files by name. Held while names change, so that no handle is found under a name that it lost.
     open: Mutex<BTreeMap<String, Arc<File>>>,
+    clock: Clock,
+    syncs: Histogram,
 }
 
 impl LocalDisk {
@@ -47,7 +51,8 @@ impl LocalDisk {
             Err(TryLockError::WouldBlock) => return Err(DiskError::Locked { name: shown }),
             Err(TryLockError::Error(error)) => return Err(fail(error)),
         }
-        let folder = Folder { path, _lock: lock, open: Mutex::default() };
+        let (clock, syncs) = (Clock::system(), Histogram::of_times());
+        let folder = Folder { path, _lock: lock, open: Mutex::default(), clock, syncs };
         folder.clear().map_err(fail)?;
         Ok(Self { folder: Arc::new(folder) })
     }
@@ -221,7 +226,12 @@ impl Disk for LocalDisk {
     }
 
     fn sync(&self, name: &str) -> Result<(), DiskError> {
-        self.run_on("sync", name, |folder| folder.file(name)?.sync_data())
+        self.run_on("sync", name, |folder| {
+            let begun = folder.clock.monotonic();
+            folder.file(name)?.sync_data()?;
+            folder.syncs.took(folder.clock.monotonic().saturating_sub(begun));
+            Ok(())
+        })
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
@@ -251,5 +261,9 @@ impl Disk for LocalDisk {
 
     fn free(&self) -> Result<u64, DiskError> {
         self.run("measure", Folder::free)
+    }
+
+    fn syncs(&self) -> Spread {
+        self.folder.syncs.now()
     }
 }

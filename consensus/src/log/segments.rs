@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use athanor_chassis::Disk;
 use athanor_chassis::disk::DiskError;
+use athanor_chassis::{Activity, Disk};
 
 #[derive(Debug)]
 pub(crate) struct Segments {
@@ -133,7 +133,7 @@ impl Segments {
     /// The helper: prepares until closed.
     pub(crate) fn run(&self) {
         loop {
-            match self.prepare() {
+            match Activity::Log.measure(|| self.prepare()) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, "segment not prepared"),

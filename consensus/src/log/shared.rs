@@ -5,15 +5,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use athanor_chassis::ByteSize;
 use athanor_chassis::disk::DiskError;
+use athanor_chassis::{Activity, ByteSize, Histogram};
 use bytes::Bytes;
 
 use super::frame::{HEAD, Kind, Line, ROW, Row, size};
 use super::index::{Found, Slot};
 use super::writer::MAX_BEFORE;
 use super::{
-    Config, Entry, Held, IDLE, Index, LogError, MAX_STATE, ReadError, Record, Segments, Turn, Usage, Writer,
+    Config, Entry, Health, Held, IDLE, Index, LogError, MAX_STATE, ReadError, Record, Segments, Turn, Usage,
+    Writer,
 };
 
 pub(crate) type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
@@ -36,6 +37,14 @@ pub(crate) struct Shared {
     wake: Condvar,
     /// Bytes written since the start.
     pub(crate) written: AtomicU64,
+    pub(crate) commits: Commits,
+}
+
+/// What commits held.
+#[derive(Debug)]
+pub(crate) struct Commits {
+    pub(crate) bytes: Histogram,
+    pub(crate) batches: Histogram,
 }
 
 #[derive(Debug)]
@@ -113,7 +122,8 @@ impl Shared {
         let recent = Recent { limit: config.recent.get(), ..Recent::default() };
         let core = Core { index, recent, next_ticket: 1, ..Core::default() };
         let (core, wake) = (Mutex::new(core), Condvar::new());
-        Self { segments, salt, limits, core, wake, written: AtomicU64::new(0) }
+        let commits = Commits { bytes: Histogram::of_sizes(), batches: Histogram::doubling(1, 12) };
+        Self { segments, salt, limits, core, wake, written: AtomicU64::new(0), commits }
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
@@ -257,7 +267,7 @@ impl Shared {
     pub(crate) fn run(&self, writer: &mut Writer) {
         let _ending = Ending(self);
         loop {
-            let Turn::Idle { attested } = writer.turn(self) else { continue };
+            let Turn::Idle { attested } = Activity::Log.measure(|| writer.turn(self)) else { continue };
             let core = self.core();
             let idle = |core: &mut Core| core.queue.is_empty() && !core.closed;
             let (core, quiet) = if attested || core.failed.is_some() {
@@ -318,6 +328,16 @@ impl Shared {
         });
         let (hurt, lost) = (held.hurt || all, held.lost.clone());
         Held { first, end, last: last.or(purged), purged, state: held.seen_state(), hurt, lost }
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        Health {
+            free: self.segments.disk.free().ok(),
+            segment: self.segments.size,
+            syncs: self.segments.disk.syncs(),
+            commit_bytes: self.commits.bytes.now(),
+            commit_batches: self.commits.batches.now(),
+        }
     }
 
     pub(crate) fn usage(&self) -> Usage {

@@ -67,10 +67,12 @@ impl Writer {
             Ok(rows) => {
                 let first = batches[0].ticket;
                 shared.settle(first, &rows, &lines);
+                let written: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
+                shared.commits.bytes.count(written);
+                shared.commits.batches.count(batches.len() as u64);
                 for Batch { done, .. } in batches {
                     done(Ok(()));
                 }
-                let written: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
                 // Work that waits goes first, but what is owed does not grow.
                 self.forward(shared, (2 * written).max(1 << 20));
             }

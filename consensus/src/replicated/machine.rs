@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::{Compute, Disk};
+use athanor_chassis::{Activity, Compute, Disk};
 use bytes::Bytes;
 use openraft::storage::RaftStateMachine;
 use openraft::{EmptyNode, EntryPayload, OptionalSend, RaftSnapshotBuilder, SnapshotMeta, StorageIOError};
@@ -103,7 +103,7 @@ impl<S: StateMachine> Machine<S> {
 
     /// Takes a snapshot if there is more to put into one; says where the newest was cut.
     pub(crate) async fn prepare(&self) -> Result<Option<u64>, StorageError> {
-        self.run(Shared::prepare).await
+        self.run(Activity::Snapshot, Shared::prepare).await
     }
 
     pub(crate) fn built(&self) -> watch::Receiver<u64> {
@@ -113,10 +113,11 @@ impl<S: StateMachine> Machine<S> {
     /// Runs on the compute pool: applying and snapshots take as long as they take.
     async fn run<R: Send + 'static>(
         &self,
+        activity: Activity,
         job: impl FnOnce(&Shared<S>) -> Result<R, StorageError> + Send + 'static,
     ) -> Result<R, StorageError> {
         let shared = Arc::clone(&self.shared);
-        let done = self.shared.compute.run(move || job(&shared)).await;
+        let done = self.shared.compute.run_as(activity, move || job(&shared)).await;
         done.unwrap_or_else(|error| Err(StorageIOError::write_state_machine(&error).into()))
     }
 }
@@ -360,7 +361,7 @@ fn open(bytes: &Bytes) -> Option<(Meta, Bytes)> {
 
 impl<S: StateMachine> RaftSnapshotBuilder<Types> for Machine<S> {
     async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
-        let built = self.run(Shared::build).await;
+        let built = self.run(Activity::Snapshot, Shared::build).await;
         self.shared.built.send_modify(|count| *count += 1);
         built
     }
@@ -380,7 +381,7 @@ impl<S: StateMachine> RaftStateMachine<Types> for Machine<S> {
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<Entry> = entries.into_iter().collect();
-        self.run(move |shared| Ok(shared.apply(entries))).await
+        self.run(Activity::Apply, move |shared| Ok(shared.apply(entries))).await
     }
 
     async fn get_snapshot_builder(&mut self) -> Self {
@@ -393,11 +394,11 @@ impl<S: StateMachine> RaftStateMachine<Types> for Machine<S> {
 
     async fn install_snapshot(&mut self, meta: &Meta, snapshot: Box<Bytes>) -> Result<(), StorageError> {
         let meta = meta.clone();
-        self.run(move |shared| shared.install(&meta, &snapshot)).await
+        self.run(Activity::Snapshot, move |shared| shared.install(&meta, &snapshot)).await
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
-        self.run(|shared| {
+        self.run(Activity::Snapshot, |shared| {
             let meta = shared.read().snapshot.clone();
             meta.map(|meta| shared.stored(&meta)).transpose()
         })

@@ -64,6 +64,19 @@ enum ConvertError {
     NotSupported(&'static str),
 }
 
+impl ConvertError {
+    /// In a word, for those who count refusals.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Pprof(error) => error.reason(),
+            Self::Text(TextRefused::OverLimit { what: "bytes", .. }) => "profile_size_limit",
+            Self::Text(TextRefused::OverLimit { .. }) => "samples_limit",
+            Self::UnknownSuffix(_) | Self::NotSupported(_) => "unsupported_format",
+            _ => "malformed_profile",
+        }
+    }
+}
+
 /// Turns a body into pprof.
 pub(crate) fn convert(request: &Request, body: &Bytes, bounds: &Bounds) -> Result<Converted, Refused> {
     let converted = match &request.format {
@@ -79,7 +92,7 @@ pub(crate) fn convert(request: &Request, body: &Bytes, bounds: &Bounds) -> Resul
 }
 
 fn refused(error: ConvertError) -> Refused {
-    let status = Status::new(Code::Invalid, error.to_string());
+    let status = Status::new(Code::Invalid, error.to_string()).because(error.reason());
     match error {
         // Text becomes a profile before its limits hold, so they are those of a push.
         ConvertError::UnknownSuffix(_) | ConvertError::Text(TextRefused::OverLimit { .. }) => {

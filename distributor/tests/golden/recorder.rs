@@ -57,7 +57,8 @@ impl Recorder {
         let records = records(upload, &dictionary, &decoded)?;
         let outcome = if records.is_empty() { Outcome::Empty } else { Outcome::New };
         self.records.lock().expect("no test panics while it holds this").extend(records);
-        Ok(Stored { outcome, dropped: Dropped::default() })
+        let (raw_bytes, samples) = (raw.len() as u64, decoded.samples.len() as u64);
+        Ok(Stored { outcome, raw_bytes, samples, dropped: Dropped::default() })
     }
 
     /// The label sets of a service's series, as a reader sees them.

@@ -97,6 +97,20 @@ pub enum LabelsRefused {
     },
 }
 
+impl LabelsRefused {
+    /// The rule in a word, as metrics of servers of this wire name it.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::None => "missing_labels",
+            Self::NoMetric | Self::EmptyService | Self::EmptyName { .. } => "invalid_labels",
+            Self::Twice { .. } => "duplicate_label_names",
+            Self::LongName { .. } => "label_name_too_long",
+            Self::LongValue { .. } => "label_value_too_long",
+            Self::TooMany { .. } => "max_label_names_per_series",
+        }
+    }
+}
+
 /// Applies the rules to labels as a client sent them, in any order.
 pub fn series(mut sent: Vec<(String, String)>, limits: &LabelLimits) -> Result<Series, LabelsRefused> {
     if sent.is_empty() {

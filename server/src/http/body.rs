@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use athanor_chassis::{ByteSize, Code, Status};
+use athanor_chassis::{Activity, ByteSize, Code, Status};
 use athanor_profile::pprof::{DecodeError, inflate};
 use axum::body::Body;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
@@ -119,7 +119,7 @@ impl Door {
                 "too many bytes in flight: {free} are free, this needs {}; send it again later",
                 ByteSize::bytes(bytes)
             );
-            Status::new(Code::Exhausted, message).after(BUSY)
+            Status::new(Code::Exhausted, message).because("too_much_under_way").after(BUSY)
         })?);
         Ok(())
     }
@@ -157,7 +157,7 @@ impl Door {
         if size <= LARGE {
             return Ok(work());
         }
-        self.compute.run(work).await.map_err(|error| Status::of(&error))
+        self.compute.run_as(Activity::Body, work).await.map_err(|error| Status::of(&error))
     }
 }
 

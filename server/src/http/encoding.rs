@@ -159,9 +159,14 @@ impl Encoding {
         if let Ok(message) = HeaderValue::try_from(percent_encoded(&status.message)) {
             headers.insert(GRPC_MESSAGE, message);
         }
+        response.extensions_mut().insert(Refused(status.code));
         response
     }
 }
+
+/// Goes with the answer of a refusal whose HTTP status says nothing of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Refused(pub Code);
 
 const OK: HeaderValue = HeaderValue::from_static("0");
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use athanor_chassis::Status;
 use axum::body::Body;
 use axum::http::Request;
+use axum::http::header::ACCEPT;
 
 use super::encoding::json_error;
 use super::plain::Answering;
@@ -20,9 +22,23 @@ pub fn ready(hall: Arc<Hall>, _: Request<Body>) -> Answering {
 }
 
 /// `GET /metrics`, for Prometheus.
-pub fn metrics(hall: Arc<Hall>, _: Request<Body>) -> Answering {
+pub fn metrics(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+    let accepted = request.headers().get_all(ACCEPT).iter();
+    let open_metrics = accepted
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.contains("application/openmetrics-text"));
     Box::pin(async move {
-        text("application/openmetrics-text; version=1.0.0; charset=utf-8", hall.services.metrics.encode())
+        let scrape = Arc::clone(&hall.services.scrape);
+        let written = hall.door.compute.run(move || scrape.text(open_metrics)).await;
+        let kind = if open_metrics {
+            "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        } else {
+            "text/plain; version=0.0.4; charset=utf-8"
+        };
+        match written {
+            Ok(page) => text(kind, page),
+            Err(error) => json_error(&Status::of(&error)),
+        }
     })
 }
 

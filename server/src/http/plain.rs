@@ -35,7 +35,9 @@ pub fn ingest(hall: Arc<Hall>, request: Request<Body>) -> Answering {
         let received = async {
             let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
             let admits = Admits::profiles(hall.services.distributor.body_limit(&tenant));
-            let held = hall.door.read(&parts.headers, body, &admits).await?;
+            let read = hall.door.read(&parts.headers, body, &admits).await;
+            let counts = hall.services.distributor.counts();
+            let held = read.inspect_err(|status| counts.request_refused(&tenant, status))?;
             Ok::<_, Status>((tenant, held))
         };
         let (tenant, held) = match received.await {

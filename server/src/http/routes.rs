@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{Code, Status, TenantId};
 use athanor_distributor::Distributor;
 use athanor_proto::debuginfo::v1alpha1::{ShouldInitiateUploadRequest, ShouldInitiateUploadResponse};
 use athanor_proto::grpc::health::v1::health_check_response::ServingStatus;
@@ -13,14 +13,15 @@ use athanor_querier::{Querier, Reader};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response};
-use axum::routing::{any, get, post};
+use axum::routing::{MethodRouter, any, get, post};
 use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::encoding::Refused;
 use super::weight::Admits;
 use super::{Door, caller, operations, pages, plain, unary};
-use crate::metrics::Metrics;
+use crate::metrics::{Scrape, Underway};
 
 /// What answers.
 #[derive(Clone)]
@@ -29,8 +30,8 @@ pub struct Services {
     pub distributor: Distributor,
     /// Answers queries.
     pub querier: Querier,
-    /// Counts.
-    pub metrics: Arc<Metrics>,
+    /// What is told of the process.
+    pub scrape: Arc<Scrape>,
     /// Whether requests are welcome: what a load balancer asks.
     pub ready: Arc<dyn Fn() -> Result<(), Status> + Send + Sync>,
     /// The settings in force, secrets masked.
@@ -49,17 +50,20 @@ pub fn router(door: Door, services: Services) -> Router {
     let router = Router::new();
     let router = calls(router, &hall);
     let router = plain_routes(router, &hall);
-    let metrics = Arc::clone(&hall.services.metrics);
-    let clock = hall.door.clock.clone();
-    router.fallback(|| async { plain::not_found() }).layer(axum::middleware::from_fn(
+    router.fallback_service(counted(&hall, "none", any(|| async { plain::not_found() })))
+}
+
+/// Counts what comes to a route, and how it is answered.
+fn counted(hall: &Hall, path: &'static str, route: MethodRouter) -> MethodRouter {
+    let (counters, clock) = (hall.services.scrape.routes.of(path), hall.door.clock.clone());
+    route.layer(axum::middleware::from_fn(
         move |request: axum::extract::Request, next: axum::middleware::Next| {
-            let (metrics, clock) = (Arc::clone(&metrics), clock.clone());
+            let underway = Underway::begin(&counters, &clock);
             async move {
-                let route = request.extensions().get::<axum::extract::MatchedPath>().cloned();
-                let begun = clock.monotonic();
                 let response = next.run(request).await;
-                let route = route.as_ref().map_or("none", axum::extract::MatchedPath::as_str);
-                metrics.answered(route, response.status().as_u16(), clock.monotonic().saturating_sub(begun));
+                let refused = response.extensions().get::<Refused>();
+                let code = refused.map_or(response.status().as_u16(), |refused| refused.0.http());
+                underway.answered(code, response.headers().contains_key(unary::PARTIAL));
                 response
             }
         },
@@ -71,15 +75,15 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         router,
         hall,
         "/push.v1.PusherService/Push",
-        (caller::writer, |hall, tenant| Admits::profiles(hall.services.distributor.body_limit(tenant))),
-        |hall, tenant, request: PushRequest| async move {
-            hall.services.distributor.push(&tenant, request).await.map(|_| PushResponse {})
+        (sender, |_, sender| Admits::profiles(sender.distributor.body_limit(&sender.tenant))),
+        |_, sender, request: PushRequest| async move {
+            sender.distributor.push(&sender.tenant, request).await.map(|_| PushResponse {})
         },
     );
     macro_rules! queries {
         ($router:expr, $($name:literal => $method:ident),* $(,)?) => {{
             let mut router = $router;
-            $(router = call(router, hall, concat!("/querier.v1.QuerierService/", $name), (caller::reader, |_, _| Admits::QUERY),
+            $(router = call(router, hall, concat!("/querier.v1.QuerierService/", $name), (reader, |_, _| Admits::QUERY),
                 |hall: Arc<Hall>, reader: Reader, request| async move { hall.services.querier.$method(&reader, request).await });)*
             router
         }};
@@ -102,7 +106,7 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         router,
         hall,
         "/debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload",
-        (caller::writer, |_, _| Admits::QUERY),
+        (sender, |_, _| Admits::QUERY),
         |_, _, _: ShouldInitiateUploadRequest| async {
             let reason = "this server does not take debug information yet".to_owned();
             Ok(ShouldInitiateUploadResponse { should_initiate_upload: false, reason })
@@ -134,19 +138,41 @@ fn health(hall: &Hall, service: &str) -> Result<HealthCheckResponse, Status> {
     Ok(HealthCheckResponse { status: status.into() })
 }
 
+/// Who sends profiles.
+#[derive(Clone)]
+struct Sender {
+    tenant: TenantId,
+    distributor: Distributor,
+}
+
+impl unary::Caller for Sender {
+    fn unread(&self, status: &Status) {
+        self.distributor.counts().request_refused(&self.tenant, status);
+    }
+}
+
+fn sender(hall: &Hall, headers: &HeaderMap) -> Result<Sender, Status> {
+    let tenant = caller::writer(headers, hall.door.multitenancy)?;
+    Ok(Sender { tenant, distributor: hall.services.distributor.clone() })
+}
+
+fn reader(hall: &Hall, headers: &HeaderMap) -> Result<Reader, Status> {
+    caller::reader(headers, hall.door.multitenancy)
+}
+
 /// Some may be asked by anybody.
-fn anyone(_: &HeaderMap, _: bool) -> Result<(), Status> {
+fn anyone(_: &Hall, _: &HeaderMap) -> Result<(), Status> {
     Ok(())
 }
 
 /// Who calls, and what they may send.
-type Entrance<C> = (fn(&HeaderMap, bool) -> Result<C, Status>, fn(&Hall, &C) -> Admits);
+type Entrance<C> = (fn(&Hall, &HeaderMap) -> Result<C, Status>, fn(&Hall, &C) -> Admits);
 
 /// Adds one method of a service: who may call it, what they may send, and what it does.
 fn call<C, I, O, F, Fut>(
     router: Router,
     hall: &Arc<Hall>,
-    path: &str,
+    path: &'static str,
     (who, admits): Entrance<C>,
     method: F,
 ) -> Router
@@ -157,36 +183,39 @@ where
     F: Fn(Arc<Hall>, C, I) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<O, Status>> + Send + 'static,
 {
-    let hall = Arc::clone(hall);
-    router.route(
-        path,
-        any(move |request: Request<Body>| async move {
-            let multitenancy = hall.door.multitenancy;
-            let inner = Arc::clone(&hall);
-            let method = move |caller, message| method(inner, caller, message);
-            let who = |headers: &HeaderMap| who(headers, multitenancy);
-            unary::answer(&hall.door, request, who, |caller| admits(&hall, caller), method).await
-        }),
-    )
+    let inner = Arc::clone(hall);
+    let answer = any(move |request: Request<Body>| async move {
+        let hall = Arc::clone(&inner);
+        let method = move |caller, message| method(hall, caller, message);
+        let who = |headers: &HeaderMap| who(&inner, headers);
+        unary::answer(&inner.door, request, who, |caller| admits(&inner, caller), method).await
+    });
+    router.route(path, counted(hall, path, answer))
 }
 
 fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
-    let with = |handler: fn(Arc<Hall>, Request<Body>) -> plain::Answering| {
+    type Handler = fn(Arc<Hall>, Request<Body>) -> plain::Answering;
+    let with = |handler: Handler| {
         let hall = Arc::clone(hall);
         move |request: Request<Body>| -> plain::Answering { handler(Arc::clone(&hall), request) }
     };
-    router
-        .route("/ingest", post(with(plain::ingest)))
-        .route("/pyroscope/ingest", post(with(plain::ingest)))
-        .route("/pyroscope/render", get(with(plain::render)))
-        .route("/pyroscope/render-diff", get(with(plain::render_diff)))
-        .route("/", get(with(pages::index)))
-        .route("/flamegraph.svg", get(with(pages::flamegraph)))
-        .route("/ready", get(with(operations::ready)))
-        .route("/metrics", get(with(operations::metrics)))
-        .route("/config", get(with(operations::config)))
-        .route("/api/v1/status/buildinfo", get(with(operations::build_info)))
-        .route("/debug/pprof/profile", get(with(operations::profile)))
+    let writes: [(&'static str, Handler); 2] =
+        [("/ingest", plain::ingest), ("/pyroscope/ingest", plain::ingest)];
+    let reads: [(&'static str, Handler); 9] = [
+        ("/pyroscope/render", plain::render),
+        ("/pyroscope/render-diff", plain::render_diff),
+        ("/", pages::index),
+        ("/flamegraph.svg", pages::flamegraph),
+        ("/ready", operations::ready),
+        ("/metrics", operations::metrics),
+        ("/config", operations::config),
+        ("/api/v1/status/buildinfo", operations::build_info),
+        ("/debug/pprof/profile", operations::profile),
+    ];
+    let writes = writes.map(|(path, handler)| (path, post(with(handler))));
+    let reads = reads.map(|(path, handler)| (path, get(with(handler))));
+    let all = writes.into_iter().chain(reads);
+    all.fold(router, |router, (path, answer)| router.route(path, counted(hall, path, answer)))
 }
 
 /// An answer that is ready.

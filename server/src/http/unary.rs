@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use athanor_chassis::{Code, Status, TenantId};
+use athanor_chassis::{Code, Status};
 use athanor_querier::Reader;
 use axum::body::Body;
 use axum::http::header::{ALLOW, HeaderName};
@@ -28,10 +28,12 @@ pub trait Caller: Clone {
     fn missing(&self) -> Option<String> {
         None
     }
+
+    /// Hears of a request whose body was not read to a message.
+    fn unread(&self, _: &Status) {}
 }
 
 impl Caller for () {}
-impl Caller for TenantId {}
 impl Caller for Reader {
     fn missing(&self) -> Option<String> {
         Reader::missing(self)
@@ -65,8 +67,13 @@ where
         encoding.check(headers)?;
         let caller = caller(headers)?;
         let admits = admits(&caller);
-        let mut held = door.read(headers, body, &admits).await?;
-        let message = encoding.read(door, headers, &mut held, &admits).await?;
+        let message = async {
+            let mut held = door.read(headers, body, &admits).await?;
+            let message = encoding.read(door, headers, &mut held, &admits).await?;
+            Ok((message, held))
+        };
+        // What it held stays taken until it is answered.
+        let (message, _held) = message.await.inspect_err(|status| caller.unread(status))?;
         let answer = method(caller.clone(), message).await?;
         let mut response = encoding.answer(door, headers, answer).await?;
         mark(&mut response, caller.missing());

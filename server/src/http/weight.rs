@@ -49,7 +49,7 @@ impl Admits {
             "the body has at least {seen}, the limit is {limit} ({}): send smaller batches",
             self.set_by
         );
-        Status::new(Code::TooLarge, message)
+        Status::new(Code::TooLarge, message).because("body_size_limit_exceeded")
     }
 }
 

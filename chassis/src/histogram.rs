@@ -1,0 +1,92 @@
+//! How values are spread: counts in buckets of which each is twice as wide as the one before.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counts of values, without a lock. Values are whole: bytes, or nanoseconds.
+#[derive(Debug)]
+pub struct Histogram {
+    /// The end of the first bucket.
+    first: u64,
+    /// One for each bucket, and one for what is beyond the last.
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+/// A histogram at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// For each bucket its end, which is in it, and how many values are in it; the last has no end.
+    pub buckets: Vec<(u64, u64)>,
+    /// All values together.
+    pub sum: u64,
+}
+
+impl Histogram {
+    /// So many buckets; the first ends at `first`.
+    pub fn doubling(first: u64, buckets: usize) -> Self {
+        let counts = (0..=buckets.min(63)).map(|_| AtomicU64::new(0)).collect();
+        Self { first: first.max(1), counts, sum: AtomicU64::new(0) }
+    }
+
+    /// For times: from a tenth of a millisecond to 52 seconds.
+    pub fn of_times() -> Self {
+        Self::doubling(100_000, 20)
+    }
+
+    /// For sizes: from a KiB to 32 MiB.
+    pub fn of_sizes() -> Self {
+        Self::doubling(1024, 16)
+    }
+
+    /// Counts a value.
+    pub fn count(&self, value: u64) {
+        let last = self.counts.len() - 1;
+        let widths = value.div_ceil(self.first).checked_next_power_of_two();
+        let bucket = widths.map_or(last, |widths| widths.trailing_zeros() as usize);
+        self.counts[bucket.min(last)].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+    /// Counts a time.
+    pub fn took(&self, span: Duration) {
+        self.count(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// What was counted so far.
+    pub fn now(&self) -> Spread {
+        let last = self.counts.len() - 1;
+        let end = |bucket: usize| if bucket == last { u64::MAX } else { self.first << bucket };
+        let counts = self.counts.iter().enumerate();
+        Spread {
+            buckets: counts.map(|(bucket, count)| (end(bucket), count.load(Ordering::Relaxed))).collect(),
+            sum: self.sum.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Spread {
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_holds_its_end() {
+        let histogram = Histogram::doubling(10, 3);
+        for value in [0, 1, 10, 11, 20, 21, 40, 41, u64::from(u32::MAX)] {
+            histogram.count(value);
+        }
+        let spread = histogram.now();
+        assert_eq!(spread.buckets, [(10, 3), (20, 2), (40, 2), (u64::MAX, 2)]);
+        assert_eq!((spread.count(), spread.sum), (9, 144 + u64::from(u32::MAX)));
+        let widest = Histogram::doubling(1, 1);
+        widest.count(u64::MAX);
+        assert_eq!(widest.now().buckets, [(1, 0), (u64::MAX, 1)]);
+    }
+}

@@ -1,0 +1,82 @@
+//! What this process, or another one, uses of its machine, as Linux tells it.
+
+use std::fs;
+use std::path::Path;
+
+/// What a process uses. What the system does not tell is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Memory that is in use now.
+    pub resident_bytes: u64,
+    /// The most that ever was.
+    pub peak_bytes: u64,
+    /// Address space.
+    pub virtual_bytes: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Open files, sockets among them.
+    pub open_files: u64,
+    /// How many may be open.
+    pub max_files: u64,
+}
+
+impl Usage {
+    /// Of this process.
+    pub fn now() -> Self {
+        Self::of(Path::new("/proc/self"))
+    }
+
+    fn of(folder: &Path) -> Self {
+        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let (status, limits) = (read("status"), read("limits"));
+        // The folder that is being read is open, too.
+        let open = fs::read_dir(folder.join("fd")).map_or(0, |files| files.count().saturating_sub(1));
+        Self {
+            resident_bytes: kibibytes(&status, "VmRSS:"),
+            peak_bytes: kibibytes(&status, "VmHWM:"),
+            virtual_bytes: kibibytes(&status, "VmSize:"),
+            threads: field(&status, "Threads:"),
+            open_files: open as u64,
+            max_files: field(&limits, "Max open files"),
+        }
+    }
+}
+
+fn kibibytes(text: &str, name: &str) -> u64 {
+    field(text, name) * 1024
+}
+
+/// The first word behind a name at the beginning of a line.
+fn field(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_uses_something() {
+        let usage = Usage::now();
+        assert!(usage.resident_bytes > 1 << 16 && usage.peak_bytes >= usage.resident_bytes, "{usage:?}");
+        assert!(
+            usage.threads >= 1 && usage.open_files >= 1 && usage.max_files >= usage.open_files,
+            "{usage:?}"
+        );
+    }
+
+    #[test]
+    fn where_nothing_is_told_nothing_is_said() {
+        assert_eq!(Usage::of(Path::new("/nowhere")), Usage::default());
+        let status = "Name:\tx y\nVmRSS:\t    1520 kB\nThreads:\t3\n";
+        assert_eq!((kibibytes(status, "VmRSS:"), field(status, "Threads:")), (1520 * 1024, 3));
+        assert_eq!(
+            field(
+                "Max open files            1024                 524288               files",
+                "Max open files"
+            ),
+            1024
+        );
+    }
+}

@@ -1,0 +1,115 @@
+//! How a shard fares, in numbers.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use athanor_catalog::ShardId;
+use athanor_chassis::Histogram;
+use athanor_chassis::histogram::Spread;
+
+use crate::machine::lock;
+
+/// What is in the heads of a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeadSize {
+    /// About how much memory their profiles take.
+    pub bytes: u64,
+    /// Records, each one value type of a profile.
+    pub profiles: u64,
+    /// Series, counted in each head.
+    pub series: u64,
+}
+
+/// One shard at a moment.
+#[derive(Clone, Debug)]
+pub struct ShardStats {
+    /// Which.
+    pub shard: ShardId,
+    /// Everything in memory that is in no block yet.
+    pub heads: HeadSize,
+    /// Bytes of the head that grows.
+    pub head_bytes: u64,
+    /// How long the oldest of them is in no block.
+    pub oldest: Duration,
+    /// Bytes of uploads that wait to be batched.
+    pub waiting_bytes: u64,
+    /// Ids of recent records.
+    pub window_ids: u64,
+    /// Entries that were acknowledged and cannot be read, and that are in no block.
+    pub lost_entries: u64,
+    /// What was cut since the start.
+    pub cuts: Cuts,
+    /// How long ago the last cut was done; since the start if there was none.
+    pub since_cut: Duration,
+}
+
+/// What was cut since the start.
+#[derive(Clone, Debug, Default)]
+pub struct Cuts {
+    /// How long each took that was done, nanoseconds.
+    pub took: Spread,
+    /// How often one failed, and will be tried again.
+    pub failed: u64,
+    /// Bytes of the blocks.
+    pub bytes: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Objects that were written.
+    pub objects: u64,
+}
+
+/// The counters of a cutter.
+#[derive(Debug)]
+pub(crate) struct CutCounts {
+    took: Histogram,
+    failed: AtomicU64,
+    bytes: AtomicU64,
+    samples: AtomicU64,
+    objects: AtomicU64,
+    /// By the node's monotonic clock.
+    last: Mutex<Duration>,
+}
+
+impl CutCounts {
+    pub(crate) fn new(now: Duration) -> Self {
+        Self {
+            took: Histogram::doubling(1_000_000, 17),
+            failed: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            samples: AtomicU64::new(0),
+            objects: AtomicU64::new(0),
+            last: Mutex::new(now),
+        }
+    }
+
+    pub(crate) fn done(&self, took: Duration, now: Duration) {
+        self.took.took(took);
+        *lock(&self.last) = now;
+    }
+
+    pub(crate) fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn wrote(&self, bytes: u64, samples: u64, objects: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.samples.fetch_add(samples, Ordering::Relaxed);
+        self.objects.fetch_add(objects as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn last(&self) -> Duration {
+        *lock(&self.last)
+    }
+
+    pub(crate) fn now(&self) -> Cuts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Cuts {
+            took: self.took.now(),
+            failed: read(&self.failed),
+            bytes: read(&self.bytes),
+            samples: read(&self.samples),
+            objects: read(&self.objects),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! How a server is run: what it tells of itself, how it starts and stops, what it says to clients that err.
+
+#![allow(clippy::unwrap_used)]
+
+mod exposition;
+mod metrics;
+mod server;

@@ -1,0 +1,143 @@
+//! `/metrics` is well-formed, and its numbers are those of what happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use athanor_server::request;
+
+use crate::exposition::{Family, read};
+use crate::server::Server;
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+type Page = BTreeMap<String, Family>;
+
+fn page(server: &Server, open_metrics: bool) -> Page {
+    let accept =
+        if open_metrics { "application/openmetrics-text;version=1.0.0,text/plain;q=0.5" } else { "*/*" };
+    let answer = server.get("/metrics", &[("accept", accept)]);
+    let kind = if open_metrics { "application/openmetrics-text" } else { "text/plain; version=0.0.4" };
+    assert!(answer.header("content-type").starts_with(kind), "{:?}", answer.headers);
+    read(answer.text(), open_metrics)
+}
+
+/// The value of a sample, by its name and as much of its labels as is given; nothing if there is none.
+fn value(page: &Page, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    let family = page.values().find(|family| family.samples.iter().any(|(sample, ..)| sample == name))?;
+    let has = |have: &[(String, String)]| {
+        labels.iter().all(|(name, value)| have.iter().any(|(n, v)| n == name && v == value))
+    };
+    let found = family.samples.iter().filter(|(sample, have, _)| sample == name && has(have));
+    found.map(|(.., value)| *value).reduce(|left, right| left + right)
+}
+
+fn tenant(name: &str) -> (&str, &str) {
+    ("x-scope-orgid", name)
+}
+
+fn ingest(server: &Server, who: &str, query: &str, body: &str) -> u16 {
+    server.post(&format!("/ingest?format=folded&{query}"), &[tenant(who)], body.as_bytes()).status
+}
+
+/// What the test does to a server with tenants.
+fn work(server: &Server) {
+    let at = "name=shop.cpu&from=now-1m";
+    assert_eq!(ingest(server, "a", at, "main;f 3\n"), 200);
+    // Without a time, a repeat cannot be told; with one it can.
+    let push = |body: &str| server.post("/push.v1.PusherService/Push", &[tenant("a"), JSON], body.as_bytes());
+    assert_eq!(ingest(server, "a", "name=shop.cpu&from=now-1h20m", "main;f 3\n"), 400);
+    let long = format!(
+        r#"{{"series":[{{"labels":[{{"name":"{}","value":"x"}}],"samples":[{{"rawProfile":"AA=="}},{{"rawProfile":"AA=="}}]}}]}}"#,
+        "n".repeat(2000)
+    );
+    assert_eq!(push(&long).status, 400);
+    assert_eq!(
+        push(
+            r#"{"series":[{"labels":[{"name":"__name__","value":"cpu"}],"samples":[{"rawProfile":"AA=="}]}]}"#
+        )
+        .status,
+        400
+    );
+    assert_eq!(push("{").status, 400);
+    assert_eq!(push("{}").status, 400);
+    assert_eq!(server.post("/ingest?name=x", &[], b"a 1\n").status, 401);
+    let query = "process_cpu:cpu:nanoseconds:cpu:nanoseconds%7B%7D";
+    let render = format!("/pyroscope/render?query={query}&from=now-1h&until=now");
+    assert_eq!(server.get(&render, &[tenant("a")]).status, 200);
+    server.runtime.block_on(request(server.folder.path(), "/cut")).unwrap();
+    assert_eq!(server.get(&render, &[tenant("a")]).status, 200);
+    assert_eq!(server.get(&render, &[tenant("a")]).status, 200);
+    assert_eq!(server.get("/nowhere", &[]).status, 404);
+}
+
+#[test]
+fn what_happened_is_counted() {
+    let server = Server::start(|config| config.multitenancy_enabled = true);
+    work(&server);
+    let page = page(&server, false);
+    let is = |name: &str, labels: &[(&str, &str)], expected: f64| {
+        assert_eq!(value(&page, name, labels), Some(expected), "{name}{labels:?}");
+    };
+    let a = ("tenant", "a");
+    is("athanor_received_profiles_total", &[a], 5.0);
+    is("athanor_stored_profiles_total", &[a], 1.0);
+    is("athanor_received_samples_total", &[a], 1.0);
+    for (reason, profiles) in
+        [("not_in_ingestion_window", 1.0), ("label_name_too_long", 2.0), ("malformed_profile", 1.0)]
+    {
+        is("athanor_discarded_profiles_total", &[a, ("reason", reason)], profiles);
+    }
+    is("athanor_discarded_bytes_total", &[a, ("reason", "label_name_too_long")], 2.0);
+    is("athanor_discarded_requests_total", &[a, ("reason", "invalid")], 2.0);
+    is("athanor_http_requests_total", &[("route", "/ingest"), ("code", "200")], 1.0);
+    is("athanor_http_requests_total", &[("route", "/ingest"), ("code", "401")], 1.0);
+    is("athanor_http_requests_total", &[("route", "none"), ("code", "404")], 1.0);
+    is("athanor_http_request_seconds_count", &[("route", "/pyroscope/render")], 3.0);
+    is("athanor_http_requests_underway", &[("route", "/metrics")], 1.0);
+    is("athanor_cut_seconds_count", &[("shard", "1")], 1.0);
+    is("athanor_cut_objects_total", &[("shard", "1")], 10.0);
+    is("athanor_cut_failures_total", &[("shard", "1")], 0.0);
+    is("athanor_shard_window_ids", &[("shard", "1")], 1.0);
+    is("athanor_shard_unregistered_bytes", &[("shard", "1")], 0.0);
+    is("athanor_catalog_blocks", &[], 1.0);
+    is("athanor_log_failed", &[], 0.0);
+    is("athanor_ready", &[], 1.0);
+    let some = [
+        "athanor_log_fsync_seconds_count",
+        "athanor_log_commit_bytes_count",
+        "athanor_log_appended_bytes_total",
+        "athanor_catalog_bytes",
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "process_cpu_seconds_total",
+        "athanor_received_compressed_bytes_total",
+        "athanor_received_decompressed_bytes_total",
+        "athanor_cut_bytes_total",
+        "athanor_cache_misses_total",
+        "athanor_cache_hits_total",
+    ];
+    for name in some {
+        assert!(value(&page, name, &[]).is_some_and(|value| value > 0.0), "{name}");
+    }
+    for activity in ["walk", "prepare", "apply", "log", "cut", "query", "rest"] {
+        let spent = value(&page, "athanor_cpu_seconds_total", &[("activity", activity)]);
+        assert!(spent.is_some_and(|spent| spent > 0.0), "{activity}");
+    }
+    server.runtime.block_on(server.node.stop());
+}
+
+#[test]
+fn both_formats_are_well_formed_and_say_the_same() {
+    let server = Server::start(|config| config.multitenancy_enabled = true);
+    work(&server);
+    let (old, new) = (page(&server, false), page(&server, true));
+    let names = |page: &Page| -> BTreeSet<String> {
+        page.keys().map(|name| name.trim_end_matches("_total").to_owned()).collect()
+    };
+    assert_eq!(names(&old), names(&new));
+    assert!(old.len() > 60, "{}", old.len());
+    for (name, family) in &new {
+        let ours = name.starts_with("athanor_") || name.starts_with("process_");
+        assert!(ours && !family.help.ends_with('.'), "{name}");
+    }
+    server.runtime.block_on(server.node.stop());
+}

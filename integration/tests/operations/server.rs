@@ -1,0 +1,111 @@
+//! A server in this process, and a client that writes its own HTTP.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::{ByteSize, Overrides};
+use athanor_server::{Config, Node, System};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// So long a test waits for what should come at once.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server of its own folder and port.
+pub struct Server {
+    pub node: Node,
+    pub runtime: Runtime,
+    pub folder: TempDir,
+    pub address: SocketAddr,
+}
+
+/// An answer.
+pub struct Answer {
+    pub status: u16,
+    /// By name in lower case.
+    pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+impl Server {
+    /// Starts one; `change` says what is not as by default.
+    pub fn start(change: impl FnOnce(&mut Config)) -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut config =
+            Config { listen: "127.0.0.1:0".to_owned(), data: folder.path().to_owned(), ..Config::default() };
+        config.log.reserve = ByteSize::bytes(0);
+        config.ingester.shards = 1;
+        change(&mut config);
+        let runtime = Runtime::new().unwrap();
+        let overrides = Overrides::new(config.limits.clone());
+        let system = System::local(&config).unwrap();
+        let node = runtime.block_on(Node::start(&config, system, overrides, Arc::from(""))).unwrap();
+        let address = node.address();
+        Self { node, runtime, folder, address }
+    }
+
+    pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        send(self.address, &format!("GET {path}"), headers, b"")
+    }
+
+    pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        send(self.address, &format!("POST {path}"), headers, body)
+    }
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", String::as_str)
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// Reads what a server wrote until it closed the connection.
+    pub fn read(bytes: &[u8]) -> Self {
+        let end =
+            bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head ends with an empty line");
+        let head = std::str::from_utf8(&bytes[..end]).unwrap();
+        let mut lines = head.split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers: BTreeMap<String, String> = lines
+            .map(|line| line.split_once(':').unwrap())
+            .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
+            .collect();
+        let body = &bytes[end + 4..];
+        let chunked = headers.get("transfer-encoding").is_some_and(|value| value == "chunked");
+        Self { status, headers, body: if chunked { joined(body) } else { body.to_vec() } }
+    }
+}
+
+/// One request on a connection of its own.
+pub fn send(address: SocketAddr, request: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut head = format!("{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    if !body.is_empty() || request.starts_with("POST") {
+        head.push_str(&format!("content-length: {}\r\n", body.len()));
+    }
+    headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
+    stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    Answer::read(&answer)
+}
+
+/// The chunks of a body, put together.
+fn joined(mut body: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {
+        let size = usize::from_str_radix(std::str::from_utf8(&body[..end]).unwrap(), 16).unwrap();
+        let from = end + 2;
+        whole.extend_from_slice(&body[from..from + size]);
+        body = &body[from + size + 2..];
+    }
+    whole
+}

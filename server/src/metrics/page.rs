@@ -1,0 +1,135 @@
+//! A page of metrics in the text formats of Prometheus: OpenMetrics, and the older one for who asks for nothing else.
+
+use std::fmt::Write;
+
+use athanor_chassis::histogram::Spread;
+
+/// Values that are counted as whole numbers and shown in seconds.
+pub(super) const NANOSECOND: f64 = 1e-9;
+/// Values that are shown as they are.
+pub(super) const ONE: f64 = 1.0;
+
+/// Families, one after the other.
+pub(super) struct Page {
+    text: String,
+    open_metrics: bool,
+}
+
+/// Labels as they stand between the brackets.
+pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for (name, value) in pairs {
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let comma = if text.is_empty() { "" } else { "," };
+        // Writing to a string does not fail.
+        let _ = write!(text, "{comma}{name}=\"{value}\"");
+    }
+    text
+}
+
+/// The one value of a family without labels.
+pub(super) fn alone(value: f64) -> [(String, f64); 1] {
+    [(String::new(), value)]
+}
+
+impl Page {
+    pub(super) fn new(open_metrics: bool) -> Self {
+        Self { text: String::with_capacity(32 << 10), open_metrics }
+    }
+
+    pub(super) fn finish(mut self) -> String {
+        if self.open_metrics {
+            self.text.push_str("# EOF\n");
+        }
+        self.text
+    }
+
+    /// A number that only grows; its name ends in `_total`.
+    pub(super) fn counter(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (String, f64)>,
+    ) {
+        // OpenMetrics names the family without what its samples' names end in.
+        let family = if self.open_metrics { name.trim_end_matches("_total") } else { name };
+        self.family(family, help, "counter");
+        samples.into_iter().for_each(|(labels, value)| self.sample(name, &labels, value));
+    }
+
+    /// A number that goes up and down.
+    pub(super) fn gauge(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (String, f64)>) {
+        self.family(name, help, "gauge");
+        samples.into_iter().for_each(|(labels, value)| self.sample(name, &labels, value));
+    }
+
+    /// How values are spread; `scale` is what one of them is shown as.
+    pub(super) fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        scale: f64,
+        samples: impl IntoIterator<Item = (String, Spread)>,
+    ) {
+        self.family(name, help, "histogram");
+        for (labels, spread) in samples {
+            let comma = if labels.is_empty() { "" } else { "," };
+            let mut count = 0;
+            for &(end, more) in &spread.buckets {
+                count += more;
+                // Without the dust of multiplying: 0.0001, not 0.00009999999999999999.
+                let end =
+                    if end == u64::MAX { f64::INFINITY } else { (end as f64 * scale * 1e9).round() / 1e9 };
+                let of = format!("{labels}{comma}le=\"{}\"", shown(end));
+                self.sample(&format!("{name}_bucket"), &of, count as f64);
+            }
+            self.sample(&format!("{name}_sum"), &labels, spread.sum as f64 * scale);
+            self.sample(&format!("{name}_count"), &labels, count as f64);
+        }
+    }
+
+    fn family(&mut self, name: &str, help: &str, kind: &str) {
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: f64) {
+        let value = shown(value);
+        let _ = match labels {
+            "" => writeln!(self.text, "{name} {value}"),
+            _ => writeln!(self.text, "{name}{{{labels}}} {value}"),
+        };
+    }
+}
+
+fn shown(value: f64) -> String {
+    if value == f64::INFINITY { "+Inf".to_owned() } else { value.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::Histogram;
+
+    use super::*;
+
+    fn page(open_metrics: bool) -> String {
+        let histogram = Histogram::doubling(100_000, 2);
+        [50_000, 100_001, 5_000_000].iter().for_each(|&value| histogram.count(value));
+        let mut page = Page::new(open_metrics);
+        page.counter("a_total", "Things", [(labels(&[("kind", "x\"y\\\n"), ("b", "")]), 2.0)]);
+        page.gauge("b_bytes", "Size", alone(20_799_488.0));
+        page.histogram("c_seconds", "Times", NANOSECOND, [(labels(&[("d", "e")]), histogram.now())]);
+        page.finish()
+    }
+
+    #[test]
+    fn families_are_written_as_prometheus_reads_them() {
+        let expected = "# HELP a_total Things\n# TYPE a_total counter\na_total{kind=\"x\\\"y\\\\\\n\",b=\"\"} 2\n\
+            # HELP b_bytes Size\n# TYPE b_bytes gauge\nb_bytes 20799488\n\
+            # HELP c_seconds Times\n# TYPE c_seconds histogram\nc_seconds_bucket{d=\"e\",le=\"0.0001\"} 1\n\
+            c_seconds_bucket{d=\"e\",le=\"0.0002\"} 2\nc_seconds_bucket{d=\"e\",le=\"+Inf\"} 3\n\
+            c_seconds_sum{d=\"e\"} 0.005150001\nc_seconds_count{d=\"e\"} 3\n";
+        assert_eq!(page(false), expected);
+        let open = expected.replace("# HELP a_total", "# HELP a").replace("# TYPE a_total", "# TYPE a");
+        assert_eq!(page(true), format!("{open}# EOF\n"));
+    }
+}

@@ -1,0 +1,368 @@
+//! Everything that is told, gathered when somebody asks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::activity::{Activity, process_time};
+use athanor_chassis::histogram::Spread;
+use athanor_chassis::process::Usage;
+use athanor_chassis::{Clock, Compute, Gate, Tasks, TenantId, Timestamp};
+use athanor_consensus::Replicated;
+use athanor_consensus::log::{Damage, Health, Hurt, Log, Usage as LogUsage};
+use athanor_distributor::{Distributor, Refusals, TenantCounts};
+use athanor_ingester::{Cuts, Ingester, ShardStats};
+use athanor_metastore::{Facts, Size};
+
+use super::page::{NANOSECOND, ONE, Page, alone, labels};
+use super::routes::{Counted, Routes};
+use crate::cache::{CacheStats, Parts};
+use crate::janitor::{Done, DoneNow};
+
+/// Tenants that are not counted by name; no tenant can be called so.
+const OTHERS: &str = "<others>";
+
+/// Where the numbers are.
+pub struct Scrape {
+    /// Requests.
+    pub routes: Routes,
+    /// Time.
+    pub clock: Clock,
+    /// When this process began to work.
+    pub started: Timestamp,
+    /// Open for requests?
+    pub gate: Gate,
+    /// Profiles by tenant.
+    pub distributor: Distributor,
+    /// Shards.
+    pub ingester: Arc<Ingester>,
+    /// The log.
+    pub log: Log,
+    /// What of it was lost, as the start found it.
+    pub damage: Vec<Damage>,
+    /// Blocks.
+    pub facts: Replicated<Facts>,
+    /// Blocks that were read.
+    pub parts: Arc<Parts>,
+    /// What was removed.
+    pub janitor: Arc<Done>,
+    /// Threads.
+    pub compute: Compute,
+    /// Tasks.
+    pub tasks: Tasks,
+}
+
+/// The numbers of one moment.
+struct Numbers {
+    routes: Vec<Counted>,
+    started: Timestamp,
+    uptime: Duration,
+    ready: bool,
+    usage: Usage,
+    tenants: Vec<(Option<TenantId>, TenantCounts)>,
+    shards: Vec<ShardStats>,
+    log: (LogUsage, Health),
+    failed: bool,
+    damage: Vec<Damage>,
+    catalog: Size,
+    cache: CacheStats,
+    janitor: DoneNow,
+    compute: (usize, usize),
+    tasks: usize,
+}
+
+impl Scrape {
+    /// All of it as text: OpenMetrics if that is asked for, else the older format.
+    pub fn text(&self, open_metrics: bool) -> String {
+        let mut page = Page::new(open_metrics);
+        self.now().write(&mut page);
+        page.finish()
+    }
+
+    fn now(&self) -> Numbers {
+        Numbers {
+            routes: self.routes.now(),
+            started: self.started,
+            uptime: self.clock.wall().since(self.started),
+            ready: self.gate.enter().is_ok(),
+            usage: Usage::now(),
+            tenants: self.distributor.counts().now(),
+            shards: self.ingester.stats(&self.clock),
+            log: (self.log.usage(), self.log.health()),
+            failed: self.log.failed().is_some(),
+            damage: self.damage.clone(),
+            catalog: self.facts.with(Facts::size),
+            cache: self.parts.stats(),
+            janitor: self.janitor.now(),
+            compute: (self.compute.width(), self.compute.busy()),
+            tasks: self.tasks.running(),
+        }
+    }
+}
+
+impl Numbers {
+    fn write(&self, page: &mut Page) {
+        self.process(page);
+        self.requests(page);
+        self.profiles(page);
+        self.refusals(page);
+        self.log(page);
+        self.damage(page);
+        self.shards(page);
+        self.cuts(page);
+        self.blocks(page);
+    }
+
+    fn process(&self, page: &mut Page) {
+        let Usage { resident_bytes, peak_bytes, virtual_bytes, threads, open_files, max_files } = self.usage;
+        let cpu = process_time();
+        let mut gauge = |name, help, value| page.gauge(name, help, alone(value));
+        gauge("process_resident_memory_bytes", "Memory in use", resident_bytes as f64);
+        gauge("process_resident_memory_peak_bytes", "Most memory that was ever in use", peak_bytes as f64);
+        gauge("process_virtual_memory_bytes", "Address space", virtual_bytes as f64);
+        gauge("process_threads", "Threads", threads as f64);
+        gauge("process_open_fds", "Open files and sockets", open_files as f64);
+        gauge("process_max_fds", "How many files and sockets may be open", max_files as f64);
+        let started = self.started.nanos() as f64 * NANOSECOND;
+        gauge("process_start_time_seconds", "When it began, in Unix time", started);
+        gauge("athanor_uptime_seconds", "How long it has run", self.uptime.as_secs_f64());
+        gauge("athanor_ready", "1 while requests are welcome, else 0", f64::from(u8::from(self.ready)));
+        gauge("athanor_compute_threads", "Threads for computing", self.compute.0 as f64);
+        gauge("athanor_compute_jobs", "Jobs that compute, or wait to", self.compute.1 as f64);
+        gauge("athanor_tasks", "Running tasks; each connection is one", self.tasks as f64);
+        let version = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
+        page.gauge("athanor_build_info", "Always 1; the labels say what runs", [(version, ONE)]);
+        page.counter("process_cpu_seconds_total", "Processor time of this process", alone(cpu.as_secs_f64()));
+        let spent = Activity::ALL.map(|activity| (activity.name(), activity.spent()));
+        let told = spent.iter().map(|(_, time)| *time).sum();
+        let all = spent.into_iter().chain([("rest", cpu.saturating_sub(told))]);
+        page.counter(
+            "athanor_cpu_seconds_total",
+            "Processor time by what it went into, all of process_cpu_seconds_total; rest is serving connections, small \
+             bodies, writing to the bucket and whatever else",
+            all.map(|(name, time)| (labels(&[("activity", name)]), time.as_secs_f64())),
+        );
+    }
+
+    fn requests(&self, page: &mut Page) {
+        let route = |counted: &Counted| labels(&[("route", counted.route)]);
+        let codes = self.routes.iter().flat_map(|counted| {
+            let of = |code: &u16| labels(&[("route", counted.route), ("code", &code.to_string())]);
+            counted.codes.iter().map(move |(code, count)| (of(code), *count as f64))
+        });
+        page.counter(
+            "athanor_http_requests_total",
+            "Requests by HTTP status; a refusal over gRPC has the status that it would have over HTTP, 499 is a client \
+             that left",
+            codes,
+        );
+        let asked = || self.routes.iter().filter(|counted| counted.underway > 0 || !counted.codes.is_empty());
+        page.histogram(
+            "athanor_http_request_seconds",
+            "Time to answer, or until the client left",
+            NANOSECOND,
+            asked().map(|counted| (route(counted), counted.took.clone())),
+        );
+        page.gauge(
+            "athanor_http_requests_underway",
+            "Requests that are being answered",
+            asked().map(|counted| (route(counted), counted.underway as f64)),
+        );
+        page.counter(
+            "athanor_partial_answers_total",
+            "Answers that lacked something, and said so",
+            asked().map(|counted| (route(counted), counted.partial as f64)),
+        );
+    }
+
+    fn profiles(&self, page: &mut Page) {
+        let mut counter = |name, help, count: fn(&TenantCounts) -> u64| {
+            let of = |tenant: &Option<TenantId>| labels(&[("tenant", named(tenant))]);
+            page.counter(
+                name,
+                help,
+                self.tenants.iter().map(|(tenant, counts)| (of(tenant), count(counts) as f64)),
+            );
+        };
+        counter("athanor_received_profiles_total", "Profiles that were sent", |counts| counts.profiles);
+        counter("athanor_received_compressed_bytes_total", "Their bytes as they were sent", |counts| {
+            counts.bytes
+        });
+        counter(
+            "athanor_received_decompressed_bytes_total",
+            "Bytes of profiles that were taken, decompressed",
+            |counts| counts.raw_bytes,
+        );
+        counter("athanor_received_samples_total", "Samples of profiles that were taken", |counts| {
+            counts.samples
+        });
+        counter("athanor_stored_profiles_total", "Profiles that were stored", |counts| counts.new);
+        counter(
+            "athanor_repeated_profiles_total",
+            "Profiles that had been stored before, and count once",
+            |counts| counts.repeats,
+        );
+        counter("athanor_empty_profiles_total", "Profiles with nothing in them to store", |counts| {
+            counts.empty
+        });
+        let dropped = self.tenants.iter().flat_map(|(tenant, counts)| {
+            let of = |what| labels(&[("tenant", named(tenant)), ("what", what)]);
+            counts.dropped.each().map(|(what, count)| (of(what), count as f64))
+        });
+        page.counter(
+            "athanor_dropped_total",
+            "Parts that were left out of stored profiles: what dangles, is negative, too deep or too long",
+            dropped,
+        );
+    }
+
+    fn refusals(&self, page: &mut Page) {
+        let mut counter = |name, help, count: fn(&Refusals) -> u64| {
+            let all = self.tenants.iter().flat_map(|(tenant, counts)| {
+                let of = move |reason| labels(&[("tenant", named(tenant)), ("reason", reason)]);
+                counts.refused.iter().map(move |(reason, refused)| (of(reason), count(refused) as f64))
+            });
+            page.counter(name, help, all);
+        };
+        counter("athanor_discarded_profiles_total", "Profiles that were refused", |refused| refused.profiles);
+        counter("athanor_discarded_bytes_total", "Their bytes as they were sent", |refused| refused.bytes);
+        counter(
+            "athanor_discarded_requests_total",
+            "Requests that were refused before profiles in them were counted",
+            |refused| refused.requests,
+        );
+    }
+
+    fn log(&self, page: &mut Page) {
+        let (usage, health) = &self.log;
+        let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
+        gauge("athanor_log_segments", "Files of the log in use", usage.segments as u64);
+        gauge("athanor_log_bytes", "Size of these files", usage.segments as u64 * health.segment);
+        gauge("athanor_log_live_bytes", "Bytes in them that are needed", usage.live);
+        gauge("athanor_log_waiting_bytes", "Bytes that wait to be written", usage.waiting);
+        let failed = self.failed.into();
+        gauge("athanor_log_failed", "1 if the disk failed, so that nothing is taken until a restart", failed);
+        let free = health.free.map(|free| (String::new(), free as f64));
+        page.gauge("athanor_log_disk_free_bytes", "Free space of the log's disk", free);
+        page.counter(
+            "athanor_log_appended_bytes_total",
+            "Bytes written to the log",
+            alone(usage.written as f64),
+        );
+        let mut histogram = |name, help, scale, spread: &Spread| {
+            page.histogram(name, help, scale, [(String::new(), spread.clone())])
+        };
+        histogram("athanor_log_fsync_seconds", "Time of each sync of the log", NANOSECOND, &health.syncs);
+        let help = "Payload that one sync made durable";
+        histogram("athanor_log_commit_bytes", help, ONE, &health.commit_bytes);
+        let help = "Batches that one sync made durable";
+        histogram("athanor_log_commit_batches", help, ONE, &health.commit_batches);
+    }
+
+    /// Acknowledged ranges that are gone (E7), each counted with every group that it hurts.
+    fn damage(&self, page: &mut Page) {
+        let mut groups: BTreeMap<String, [u64; 3]> = BTreeMap::new();
+        for Damage { at, hurt } in &self.damage {
+            let hurt = match hurt {
+                Hurt::All => vec![("all".to_owned(), 0)],
+                Hurt::Groups(all) => all.iter().map(|(group, _, lost)| (group.to_string(), *lost)).collect(),
+            };
+            for (group, entries) in hurt {
+                let [ranges, bytes, lost] = groups.entry(group).or_default();
+                (*ranges, *bytes, *lost) = (*ranges + 1, *bytes + (at.end - at.start), *lost + entries);
+            }
+        }
+        let mut gauge = |name, help, which: usize| {
+            let of =
+                |(group, numbers): (&String, &[u64; 3])| (labels(&[("group", group)]), numbers[which] as f64);
+            page.gauge(name, help, groups.iter().map(of));
+        };
+        gauge(
+            "athanor_log_damaged_ranges",
+            "Ranges of the log that were acknowledged and that the start found damaged, with each group that they hurt: \
+             0 is the catalogue, n a shard, all where nobody knows whom",
+            0,
+        );
+        gauge("athanor_log_damaged_bytes", "Bytes of these ranges", 1);
+        gauge("athanor_log_lost_entries", "Entries in them, where that is known", 2);
+    }
+
+    fn shards(&self, page: &mut Page) {
+        let mut gauge = |name, help, value: fn(&ShardStats) -> f64| {
+            page.gauge(name, help, self.shards.iter().map(|shard| (of_shard(shard), value(shard))));
+        };
+        gauge("athanor_shard_unregistered_bytes", "Memory of profiles that are in no block yet", |shard| {
+            shard.heads.bytes as f64
+        });
+        gauge("athanor_shard_unregistered_seconds", "Age of the oldest head with such profiles", |shard| {
+            shard.oldest.as_secs_f64()
+        });
+        gauge("athanor_shard_head_bytes", "Memory of profiles in the head that grows", |shard| {
+            shard.head_bytes as f64
+        });
+        gauge(
+            "athanor_shard_profiles",
+            "Records that are in no block yet, one for each type of a profile",
+            |shard| shard.heads.profiles as f64,
+        );
+        gauge("athanor_shard_series", "Series of these records", |shard| shard.heads.series as f64);
+        gauge("athanor_shard_waiting_bytes", "Bytes of uploads that wait for their commit", |shard| {
+            shard.waiting_bytes as f64
+        });
+        gauge("athanor_shard_window_ids", "Ids of recent records, by which repeats are known", |shard| {
+            shard.window_ids as f64
+        });
+        let help = "Entries that were acknowledged, are in no block and cannot be read";
+        gauge("athanor_shard_lost_entries", help, |shard| shard.lost_entries as f64);
+        let help = "How long ago the last cut was done, or the process began";
+        gauge("athanor_cut_age_seconds", help, |shard| shard.since_cut.as_secs_f64());
+    }
+
+    fn cuts(&self, page: &mut Page) {
+        let took = self.shards.iter().map(|shard| (of_shard(shard), shard.cuts.took.clone()));
+        page.histogram("athanor_cut_seconds", "Time of each cut, from a head to its block", NANOSECOND, took);
+        let mut counter = |name, help, count: fn(&Cuts) -> u64| {
+            page.counter(
+                name,
+                help,
+                self.shards.iter().map(|shard| (of_shard(shard), count(&shard.cuts) as f64)),
+            );
+        };
+        counter("athanor_cut_failures_total", "Cuts that failed and are tried again", |cuts| cuts.failed);
+        counter("athanor_cut_bytes_total", "Bytes of blocks that were written", |cuts| cuts.bytes);
+        counter("athanor_cut_samples_total", "Samples in these blocks", |cuts| cuts.samples);
+        counter("athanor_cut_objects_total", "Objects that were written for them", |cuts| cuts.objects);
+    }
+
+    fn blocks(&self, page: &mut Page) {
+        let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
+        let CacheStats { hits, misses, evicted, parts, bytes, limit } = self.cache;
+        gauge("athanor_catalog_blocks", "Blocks that are registered", self.catalog.blocks);
+        gauge("athanor_catalog_bytes", "Their bytes", self.catalog.bytes);
+        let help = "Blocks that were removed lately, or are about to be";
+        gauge("athanor_catalog_condemned_blocks", help, self.catalog.condemned);
+        gauge("athanor_cache_parts", "Parts of blocks in memory", parts);
+        gauge("athanor_cache_bytes", "Their memory", bytes);
+        gauge("athanor_cache_limit_bytes", "How much they may take", limit);
+        let mut counter = |name, help, value: u64| page.counter(name, help, alone(value as f64));
+        let DoneNow { condemned, deleted, failed } = self.janitor;
+        counter("athanor_janitor_condemned_blocks_total", "Blocks that were past their retention", condemned);
+        counter("athanor_janitor_deleted_blocks_total", "Blocks whose objects were removed", deleted);
+        counter(
+            "athanor_janitor_failures_total",
+            "Rounds of removing that failed and are tried again",
+            failed,
+        );
+        counter("athanor_cache_hits_total", "Parts of blocks that were in memory", hits);
+        counter("athanor_cache_misses_total", "Parts of blocks that were fetched", misses);
+        counter("athanor_cache_evictions_total", "Parts of blocks that made room for others", evicted);
+    }
+}
+
+fn named(tenant: &Option<TenantId>) -> &str {
+    tenant.as_ref().map_or(OTHERS, TenantId::as_str)
+}
+
+fn of_shard(shard: &ShardStats) -> String {
+    labels(&[("shard", &shard.shard.to_string())])
+}
