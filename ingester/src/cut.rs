@@ -138,7 +138,7 @@ impl Cutter {
                 }
                 Err(status) => {
                     failures += 1;
-                    self.deps.counts.failed();
+                    self.deps.counts.failed(&status);
                     tracing::warn!(shard = self.entry.id, failures, error = %status, "cut failed, it will be tried again");
                 }
             }

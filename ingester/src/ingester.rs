@@ -165,15 +165,22 @@ impl Ingester {
         self.shards.get(&shard).map_or(0, |open| open.shard.lost(watermark..u64::MAX))
     }
 
-    /// Cuts all heads and returns when their blocks are registered, or the time is up.
+    /// Cuts the heads of all shards and returns when their blocks are registered, or the time is up. One that cannot be
+    /// cut keeps no other from it.
     pub async fn cut(&self, clock: &Clock, patience: Duration) -> Result<(), Status> {
-        for open in self.shards.values() {
-            let cut = clock.within(patience, open.asked.cut()).await;
-            cut.map_err(|elapsed| {
-                Status::new(Code::Deadline, format!("shard {}: {elapsed}", open.entry.id))
-            })?;
-        }
-        Ok(())
+        let cut = |open: &'_ Open| {
+            let (asked, counts, shard) = (Arc::clone(&open.asked), Arc::clone(&open.counts), open.entry.id);
+            async move {
+                let cut = clock.within(patience, asked.cut()).await;
+                cut.map_err(|elapsed| match counts.failure() {
+                    Some(why) => format!("shard {shard}: {elapsed}: {why}"),
+                    None => format!("shard {shard}: {elapsed}"),
+                })
+            }
+        };
+        let cuts = futures::future::join_all(self.shards.values().map(cut)).await;
+        let failed: Vec<String> = cuts.into_iter().filter_map(Result::err).collect();
+        if failed.is_empty() { Ok(()) } else { Err(Status::new(Code::Deadline, failed.join("; "))) }
     }
 
     /// Ends the shards' groups. What was acknowledged is kept.

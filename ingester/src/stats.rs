@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_catalog::ShardId;
-use athanor_chassis::Histogram;
 use athanor_chassis::histogram::Spread;
+use athanor_chassis::{Histogram, Status};
 
 use crate::machine::lock;
 
@@ -69,6 +69,8 @@ pub(crate) struct CutCounts {
     objects: AtomicU64,
     /// By the node's monotonic clock.
     last: Mutex<Duration>,
+    /// Why the last one failed, until one is done.
+    failure: Mutex<Option<String>>,
 }
 
 impl CutCounts {
@@ -80,16 +82,23 @@ impl CutCounts {
             samples: AtomicU64::new(0),
             objects: AtomicU64::new(0),
             last: Mutex::new(now),
+            failure: Mutex::default(),
         }
     }
 
     pub(crate) fn done(&self, took: Duration, now: Duration) {
         self.took.took(took);
         *lock(&self.last) = now;
+        *lock(&self.failure) = None;
     }
 
-    pub(crate) fn failed(&self) {
+    pub(crate) fn failed(&self, why: &Status) {
         self.failed.fetch_add(1, Ordering::Relaxed);
+        *lock(&self.failure) = Some(why.to_string());
+    }
+
+    pub(crate) fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
     }
 
     pub(crate) fn wrote(&self, bytes: u64, samples: u64, objects: usize) {

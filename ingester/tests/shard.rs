@@ -28,6 +28,8 @@ use athanor_storage::{Config as Bucket, Store, StoreDeps};
 
 #[path = "shard/bounds.rs"]
 mod bounds;
+#[path = "shard/cuts.rs"]
+mod cuts;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -39,6 +41,8 @@ struct Facts {
     deaf: AtomicU32,
     /// Registrations that arrive, and whose answers do not.
     dumb: AtomicU32,
+    /// A shard whose registrations never arrive.
+    barred: AtomicU32,
 }
 
 fn spend(count: &AtomicU32) -> bool {
@@ -50,6 +54,10 @@ impl Catalog for Facts {
     async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
         let registers = matches!(command, Command::Register { .. });
         let failed = || Err(CatalogError::Unavailable(Status::new(Code::Unavailable, "told to fail")));
+        let is_barred = |shard| shard == self.barred.load(Ordering::Relaxed);
+        if matches!(&command, Command::Register { block, .. } if is_barred(block.shard)) {
+            return failed();
+        }
         if registers && spend(&self.deaf) {
             return failed();
         }

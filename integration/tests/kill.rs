@@ -51,6 +51,7 @@ impl Server {
             .args(["--set", "ingester.cut.max_age=100ms", "--set", "ingester.shards=2"])
             .args(["--set", "log.segment=1MiB", "--set", "log.reserve=0MiB", "--set", "log.spares=1"])
             .args(["--set", "multitenancy_enabled=true", "--set", "telemetry.level=warn"])
+            .args(["--set", "shutdown_delay=0s"])
             // The tests have variables of their own under the same prefix.
             .env_remove("ATHANOR_PYTHON")
             .env_remove("ATHANOR_SKIPS")

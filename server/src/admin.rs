@@ -18,7 +18,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::http::json_error;
+use crate::http::{json_error, patient};
 
 /// The socket's name in the data folder.
 pub const SOCKET: &str = "admin.sock";
@@ -35,15 +35,17 @@ pub fn serve(data: &Path, ingester: Arc<Ingester>, clock: Clock, tasks: &Tasks) 
         _ => {}
     }
     let socket = UnixListener::bind(&path)?;
-    let router = Router::new().route("/cut", post(move || cut(Arc::clone(&ingester), clock.clone())));
+    let router = {
+        let clock = clock.clone();
+        Router::new().route("/cut", post(move || cut(Arc::clone(&ingester), clock.clone())))
+    };
     let (token, inner) = (tasks.token(), tasks.clone());
     let listening = async move {
         loop {
-            let accepted = tokio::select! {
+            let (stream, _) = tokio::select! {
                 () = token.cancelled() => break,
-                accepted = socket.accept() => accepted,
+                accepted = patient(&clock, |context| socket.poll_accept(context)) => accepted,
             };
-            let Ok((stream, _)) = accepted else { break };
             let service = TowerToHyperService::new(router.clone());
             let connection =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);

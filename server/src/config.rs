@@ -20,6 +20,10 @@ pub struct Config {
     pub multitenancy_enabled: bool,
     /// Room for the bodies of all requests at once. Example: `512MiB`.
     pub request_bytes: ByteSize,
+    /// How long the server still answers after SIGTERM, while `/ready` says 503, so that load balancers look elsewhere.
+    /// Another signal ends this, and Ctrl-C does without. Example: `2s`.
+    #[serde(with = "duration_text")]
+    pub shutdown_delay: Duration,
     /// How long requests may take to finish when the server stops. Example: `10s`.
     #[serde(with = "duration_text")]
     pub drain: Duration,
@@ -62,6 +66,7 @@ impl Default for Config {
             data: PathBuf::from("athanor-data"),
             multitenancy_enabled: false,
             request_bytes: ByteSize::mib(512),
+            shutdown_delay: Duration::from_secs(2),
             drain: Duration::from_secs(10),
             retention: Duration::from_secs(31 * 24 * 3600),
             runtime_config: None,

@@ -24,6 +24,7 @@ mod janitor;
 mod metrics;
 mod myself;
 mod node;
+mod readiness;
 mod repair;
 mod shards;
 mod sources;

@@ -15,8 +15,8 @@ use std::time::Duration;
 use athanor_catalog::{Catalog, Wound};
 use athanor_chassis::compute::ComputeError;
 use athanor_chassis::disk::{DiskError, LocalDisk};
-use athanor_chassis::tasks::SpawnError;
-use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Disk, Gate, Overrides, Random, Status, Tasks};
+use athanor_chassis::tasks::{SpawnError, Task};
+use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Disk, Overrides, Random, Status, Tasks};
 use athanor_consensus::log::{self, Log, Pump};
 use athanor_consensus::{Replicated, replicated};
 use athanor_distributor::Distributor;
@@ -24,14 +24,17 @@ use athanor_ingester::Ingester;
 use athanor_metastore::{Facts, Metastore};
 use athanor_querier::Querier;
 use athanor_storage::{Store, StoreDeps};
+use axum::Router;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Parts;
 use crate::config::Config;
-use crate::http::{Door, Listener, ListenerError, Services, router};
+use crate::http::{Door, Lasting, Listener, ListenerError, Services, router, starting};
 use crate::identity::{self, IdentityError};
 use crate::janitor::{Done, Janitor};
 use crate::metrics::{Routes, Scrape};
+use crate::readiness::Readiness;
 use crate::repair::Repair;
 use crate::shards::Local;
 use crate::sources::Everywhere;
@@ -78,6 +81,7 @@ pub struct Roles {
     pub catalog: Arc<dyn Catalog>,
     /// What is told of all of them.
     pub scrape: Arc<Scrape>,
+    readiness: Arc<Readiness>,
     groups: Vec<Replicated<Facts>>,
     log: Log,
     tasks: Tasks,
@@ -88,10 +92,10 @@ pub struct Roles {
 pub struct Node {
     roles: Roles,
     address: SocketAddr,
-    gate: Gate,
+    /// Ends the listener, and whatever would not end by itself.
     stop: CancellationToken,
-    served: athanor_chassis::tasks::Task<()>,
-    drain: Duration,
+    served: Task<()>,
+    haste: Arc<Notify>,
 }
 
 /// Why a node does not start.
@@ -156,8 +160,18 @@ impl System {
 impl Roles {
     /// Opens the log and everything on it.
     pub async fn open(config: &Config, system: System, overrides: Overrides) -> Result<Self, StartError> {
+        let tasks = Tasks::new(system.clock.clone(), TASKS);
+        Self::open_on(config, system, overrides, tasks, Arc::default()).await
+    }
+
+    async fn open_on(
+        config: &Config,
+        system: System,
+        overrides: Overrides,
+        tasks: Tasks,
+        readiness: Arc<Readiness>,
+    ) -> Result<Self, StartError> {
         let System { clock, random, compute, log: log_disk, state, pump, store } = system;
-        let tasks = Tasks::new(clock.clone(), TASKS);
         let identity = identity::load(&*state, &random)?;
         let (split, settings) = (random.split(), config.log());
         let opening = move || Log::open(log_disk, &split, identity, &settings, pump);
@@ -215,7 +229,7 @@ impl Roles {
             routes: Routes::default(),
             started: clock.wall(),
             clock: clock.clone(),
-            gate: Gate::default(),
+            readiness: Arc::clone(&readiness),
             distributor: distributor.clone(),
             ingester: Arc::clone(&ingester),
             log: log.clone(),
@@ -226,17 +240,25 @@ impl Roles {
             compute,
             tasks: tasks.clone(),
         });
-        Ok(Self { distributor, querier, ingester, catalog, scrape, groups: vec![facts], log, tasks, clock })
-    }
-
-    fn health(&self) -> Health {
-        Health { ingester: Arc::clone(&self.ingester), groups: self.groups.clone() }
+        let health = Health { ingester: Arc::clone(&ingester), groups: vec![facts.clone()] };
+        readiness.serve(Box::new(move || health.check()));
+        let groups = vec![facts];
+        Ok(Self { distributor, querier, ingester, catalog, scrape, readiness, groups, log, tasks, clock })
     }
 
     /// Cuts what is in memory, and ends everything.
     pub async fn close(self) {
-        if let Err(status) = self.ingester.cut(&self.clock, LAST_CUT).await {
-            tracing::warn!(error = %status, "not all heads were cut; their profiles stay in the log");
+        self.close_unless(&Notify::new()).await;
+    }
+
+    /// As [`close`](Self::close), and leaves the cut where there is haste: what was acknowledged is in the log.
+    async fn close_unless(self, haste: &Notify) {
+        tokio::select! {
+            biased;
+            cut = self.ingester.cut(&self.clock, LAST_CUT) => if let Err(status) = cut {
+                tracing::warn!(error = %status, "not all heads were cut; their profiles stay in the log");
+            },
+            () = haste.notified() => tracing::warn!("the last cut was left; profiles stay in the log"),
         }
         let ended = self.tasks.shutdown(TASKS_END).await;
         if !ended.unfinished.is_empty() {
@@ -341,18 +363,24 @@ impl Node {
         let listener = Listener::bind(&config.listen).await?;
         let address = listener.address();
         let (clock, compute) = (system.clock.clone(), system.compute.clone());
-        let roles = Roles::open(config, system, overrides).await?;
+        let (tasks, readiness) = (Tasks::new(clock.clone(), TASKS), Arc::<Readiness>::default());
+        let (stop, haste) = (CancellationToken::new(), Arc::new(Notify::new()));
+        let (begin, begun) = watch::channel(None);
+        let served = {
+            let first = starting(Arc::clone(&readiness), clock.clone(), begun.clone());
+            let lasting = Lasting { tasks: tasks.clone(), clock: clock.clone(), patience: config.drain };
+            let (stop, haste) = (stop.clone(), Arc::clone(&haste));
+            tasks.spawn("listener", serve(listener, first, begun, lasting, stop, haste))?
+        };
+        let opened = Roles::open_on(config, system, overrides, tasks, Arc::clone(&readiness)).await;
+        let roles = opened.inspect_err(|_| stop.cancel())?;
         let door = Door::new(config.multitenancy_enabled, config.request_bytes, clock.clone(), compute);
-        let gate = roles.scrape.gate.clone();
-        let (watched, health) = (gate.clone(), roles.health());
         let services = Services {
             distributor: roles.distributor.clone(),
             querier: roles.querier.clone(),
             scrape: Arc::clone(&roles.scrape),
-            ready: Arc::new(move || {
-                watched.enter().map(drop).map_err(|closed| Status::of(&closed))?;
-                health.check()
-            }),
+            readiness,
+            stop: stop.clone(),
             settings,
         };
         let opened =
@@ -360,12 +388,9 @@ impl Node {
         if let Err(error) = opened {
             tracing::warn!(%error, "there is no administration socket");
         }
-        let stop = CancellationToken::new();
-        let serving =
-            listener.serve(router(door, services), roles.tasks.clone(), clock, stop.clone(), config.drain);
-        let served = roles.tasks.spawn("listener", serving)?;
+        begin.send_replace(Some(router(door, services)));
         tracing::info!(%address, data = %config.data.display(), "serving");
-        Ok(Self { roles, address, gate, stop, served, drain: config.drain })
+        Ok(Self { roles, address, stop, served, haste })
     }
 
     /// Where it listens.
@@ -378,18 +403,69 @@ impl Node {
         &self.roles
     }
 
+    /// Waking those who wait for it ends the step that [`Node::stop_after`] is at.
+    pub fn haste(&self) -> Arc<Notify> {
+        Arc::clone(&self.haste)
+    }
+
     /// Stops politely: says that it is not ready, lets requests finish, cuts, and ends.
     pub async fn stop(self) {
+        self.stop_after(Duration::ZERO).await;
+    }
+
+    /// As [`Node::stop`], and answers for a while after having said that it is not ready.
+    pub async fn stop_after(self, delay: Duration) {
+        self.roles.readiness.stop();
+        if !delay.is_zero() {
+            tracing::info!(
+                ?delay,
+                "stopping: not ready any more, and still answering; another signal ends this"
+            );
+            tokio::select! {
+                () = self.roles.clock.sleep(delay) => {}
+                () = self.haste.notified() => {}
+            }
+        }
         tracing::info!("stopping");
         self.stop.cancel();
-        let drained = self.roles.clock.within(self.drain, self.gate.drain()).await;
-        if drained.is_err() {
-            tracing::warn!("requests were still under way at the end of the drain");
-        }
         if let Err(error) = self.served.await {
             tracing::warn!(%error, "the listener did not end well");
         }
-        self.roles.close().await;
+        self.roles.close_unless(&self.haste).await;
         tracing::info!("stopped");
+    }
+}
+
+/// Serves `first` until there is a router, and that one then.
+async fn serve(
+    listener: Listener,
+    first: Router,
+    mut begun: watch::Receiver<Option<Router>>,
+    lasting: Lasting,
+    stop: CancellationToken,
+    haste: Arc<Notify>,
+) {
+    let begins = CancellationToken::new();
+    let router = {
+        let early = listener.accept(&first, &lasting, &begins);
+        let begin = async {
+            let router = tokio::select! {
+                biased;
+                () = stop.cancelled() => None,
+                begun = begun.wait_for(Option::is_some) => begun.ok().and_then(|router| router.clone()),
+            };
+            begins.cancel();
+            router
+        };
+        let (early, router) = tokio::join!(early, begin);
+        // Who came early is answered to the end, and comes again for more.
+        let ended = lasting.tasks.spawn("early connections", early.shutdown());
+        if let Err(error) = ended {
+            tracing::warn!(%error, "early connections were cut off");
+        }
+        router
+    };
+    if let Some(router) = router {
+        listener.serve(router, &lasting, stop, &haste).await;
     }
 }

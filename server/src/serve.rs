@@ -84,14 +84,19 @@ async fn serve(loaded: Loaded<Config>) -> Result<(), Status> {
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
         return Err(Status::new(Code::Unavailable, "signals cannot be received"));
     };
-    let node = Node::start(&config, system, overrides.clone(), settings)
-        .await
-        .map_err(|error| Status::of(&error))?;
+    let node = tokio::select! {
+        started = Node::start(&config, system, overrides.clone(), settings) => {
+            started.map_err(|error| Status::of(&error))?
+        }
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
     eprintln!("athanor serves at http://{}", node.address());
-    loop {
+    let delay = loop {
         tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break config.shutdown_delay,
+            // A person at a terminal, and no load balancer, waits for the end.
+            _ = interrupt.recv() => break Duration::ZERO,
             () = clock.sleep(RELOAD) => {}
         }
         if let Some(path) = &config.runtime_config
@@ -99,9 +104,16 @@ async fn serve(loaded: Loaded<Config>) -> Result<(), Status> {
         {
             tracing::warn!(error = %status, "the limits stay as they were");
         }
+    };
+    let haste = node.haste();
+    let mut stopping = std::pin::pin!(node.stop_after(delay));
+    loop {
+        tokio::select! {
+            () = &mut stopping => return Ok(()),
+            _ = terminate.recv() => haste.notify_waiters(),
+            _ = interrupt.recv() => haste.notify_waiters(),
+        }
     }
-    node.stop().await;
-    Ok(())
 }
 
 fn reload(overrides: &Overrides, path: &Path) -> Result<(), Status> {

@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod exposition;
+mod health;
 mod metrics;
 mod server;
+mod stop;

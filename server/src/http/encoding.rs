@@ -1,10 +1,14 @@
 //! The ways to write one call: Connect, gRPC and gRPC-Web, each with protobuf or JSON.
 
+use std::convert::Infallible;
+
 use athanor_chassis::{Code, Status};
 use axum::body::Body;
-use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream::{Stream, StreamExt, unfold};
+use http_body_util::StreamBody;
 use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,6 +22,9 @@ use super::weight::Admits;
 pub const ACCEPTED: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
 application/grpc-web+json, application/grpc-web+proto, application/json, application/json; charset=utf-8, \
 application/proto";
+/// And for calls with many answers.
+pub const STREAMS: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
+application/grpc-web+json, application/grpc-web+proto";
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_MESSAGE: &str = "grpc-message";
 const GRPC_ENCODING: &str = "grpc-encoding";
@@ -59,6 +66,11 @@ impl Encoding {
             _ => return None,
         };
         Some(Self { frame, json, content_type })
+    }
+
+    /// As [`Encoding::of`], of a call with many answers.
+    pub fn of_stream(headers: &HeaderMap) -> Option<Self> {
+        Self::of(headers).filter(|encoding| encoding.frame != Frame::Connect)
     }
 
     /// Refuses versions of the protocol that are not known.
@@ -116,13 +128,7 @@ impl Encoding {
         headers: &HeaderMap,
         message: M,
     ) -> Result<Response<Body>, Status> {
-        let bytes: Bytes = if self.json {
-            serde_json::to_vec(&message)
-                .map_err(|error| Status::new(Code::Internal, error.to_string()))?
-                .into()
-        } else {
-            message.encode_to_vec().into()
-        };
+        let bytes = self.written(&message)?;
         let mut response = Response::new(Body::empty());
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         match self.frame {
@@ -147,21 +153,74 @@ impl Encoding {
         Ok(response)
     }
 
+    /// Writes answers as they come. An error is the last one.
+    pub fn streamed<M: Message + Serialize>(
+        self,
+        messages: impl Stream<Item = Result<M, Status>> + Send + 'static,
+    ) -> Response<Body> {
+        let frames = unfold((Box::pin(messages), false), move |(mut messages, over)| async move {
+            if over {
+                return None;
+            }
+            let next =
+                messages.next().await.map(|message| message.and_then(|message| self.written(&message)));
+            let (frame, over) = match next {
+                Some(Ok(bytes)) => (http_body::Frame::data(framed(0, &bytes, BytesMut::new())), false),
+                Some(Err(status)) => (self.last(Some(&status)), true),
+                None => (self.last(None), true),
+            };
+            Some((Ok::<_, Infallible>(frame), (messages, over)))
+        });
+        let mut response = Response::new(Body::new(StreamBody::new(frames)));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        response
+    }
+
+    /// What ends many answers.
+    fn last(self, status: Option<&Status>) -> http_body::Frame<Bytes> {
+        let trailers = match status {
+            Some(status) => refusal(status),
+            None => HeaderMap::from_iter([(HeaderName::from_static(GRPC_STATUS), OK)]),
+        };
+        if self.frame == Frame::Grpc {
+            return http_body::Frame::trailers(trailers);
+        }
+        let mut text = Vec::new();
+        for (name, value) in &trailers {
+            text.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        http_body::Frame::data(framed(0x80, &text, BytesMut::new()))
+    }
+
+    fn written<M: Message + Serialize>(self, message: &M) -> Result<Bytes, Status> {
+        if !self.json {
+            return Ok(message.encode_to_vec().into());
+        }
+        let text = serde_json::to_vec(message);
+        text.map(Bytes::from).map_err(|error| Status::new(Code::Internal, error.to_string()))
+    }
+
     /// Writes an error.
     pub fn error(self, status: &Status) -> Response<Body> {
         if self.frame == Frame::Connect {
             return json_error(status);
         }
         let mut response = Response::new(Body::empty());
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
-        headers.insert(GRPC_STATUS, HeaderValue::from(status.code.grpc()));
-        if let Ok(message) = HeaderValue::try_from(percent_encoded(&status.message)) {
-            headers.insert(GRPC_MESSAGE, message);
-        }
+        *response.headers_mut() = refusal(status);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         response.extensions_mut().insert(Refused(status.code));
         response
     }
+}
+
+/// A refusal as gRPC writes it.
+fn refusal(status: &Status) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(GRPC_STATUS, HeaderValue::from(status.code.grpc()));
+    if let Ok(message) = HeaderValue::try_from(percent_encoded(&status.message)) {
+        headers.insert(GRPC_MESSAGE, message);
+    }
+    headers
 }
 
 /// Goes with the answer of a refusal whose HTTP status says nothing of it.

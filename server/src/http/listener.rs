@@ -1,7 +1,9 @@
 //! The port: accepts connections, serves each as HTTP/1.1 or HTTP/2, and drains politely.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use athanor_chassis::code::{Code, Coded};
@@ -12,6 +14,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// A client has so long to send the head of a request.
@@ -26,6 +29,16 @@ pub struct Listener {
     address: SocketAddr,
 }
 
+/// What connections take from their process.
+pub struct Lasting {
+    /// Each connection is one.
+    pub tasks: Tasks,
+    /// Time.
+    pub clock: Clock,
+    /// How long requests may take to finish when the server stops.
+    pub patience: Duration,
+}
+
 /// A port that cannot be had.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {wanted}: {source}; --listen chooses another address")]
@@ -37,6 +50,19 @@ pub struct ListenerError {
 impl Coded for ListenerError {
     fn code(&self) -> Code {
         Code::Unavailable
+    }
+}
+
+/// The next connection, however often the system refuses one.
+pub async fn patient<C>(clock: &Clock, mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<C>>) -> C {
+    loop {
+        match poll_fn(&mut accept).await {
+            Ok(connection) => return connection,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection, will try again");
+                clock.sleep(BREATHER).await;
+            }
+        }
     }
 }
 
@@ -54,32 +80,37 @@ impl Listener {
         self.address
     }
 
-    /// Serves until `stop`, then lets those finish who have begun, for at most `patience`.
-    pub async fn serve(
-        self,
-        router: Router,
-        tasks: Tasks,
-        clock: Clock,
-        stop: CancellationToken,
-        patience: Duration,
-    ) {
+    /// Serves until `stop`, then listens no more and lets those finish who have begun: until all have, for at most
+    /// `patience`, or until there is haste.
+    pub async fn serve(self, router: Router, lasting: &Lasting, stop: CancellationToken, haste: &Notify) {
+        let connections = self.accept(&router, lasting, &stop).await;
+        drop(self.socket);
+        let finished = tokio::select! {
+            biased;
+            () = connections.shutdown() => true,
+            () = haste.notified() => false,
+            () = lasting.clock.sleep(lasting.patience) => false,
+        };
+        if !finished {
+            tracing::warn!("connections were cut off at the end of the drain");
+        }
+    }
+
+    /// Accepts connections until `stop`, and gives them.
+    pub async fn accept(
+        &self,
+        router: &Router,
+        lasting: &Lasting,
+        stop: &CancellationToken,
+    ) -> GracefulShutdown {
         let connections = GracefulShutdown::new();
         loop {
-            let accepted = tokio::select! {
-                () = stop.cancelled() => break,
-                accepted = self.socket.accept() => accepted,
+            let (stream, _) = tokio::select! {
+                biased;
+                () = stop.cancelled() => return connections,
+                accepted = patient(&lasting.clock, |context| self.socket.poll_accept(context)) => accepted,
             };
-            match accepted {
-                Ok((stream, _)) => self.connect(stream, &router, &tasks, &connections),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    clock.sleep(BREATHER).await;
-                }
-            }
-        }
-        drop(self.socket);
-        if clock.within(patience, connections.shutdown()).await.is_err() {
-            tracing::warn!("connections were cut off at the end of the drain");
+            self.connect(stream, router, &lasting.tasks, &connections);
         }
     }
 
@@ -100,5 +131,33 @@ impl Listener {
         if let Err(error) = served {
             tracing::warn!(%error, "connection refused");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::Timestamp;
+    use futures::future::poll_immediate;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_the_system_refuses_is_not_the_last() {
+        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let mut refusals = 2;
+        let accept = |_: &mut Context<'_>| {
+            refusals -= 1;
+            Poll::Ready(if refusals < 0 {
+                Ok("a connection")
+            } else {
+                Err(io::Error::other("no files left"))
+            })
+        };
+        let mut accepted = std::pin::pin!(patient(&clock, accept));
+        for _ in 0..2 {
+            assert!(poll_immediate(&mut accepted).await.is_none());
+            hand.advance(BREATHER);
+        }
+        assert_eq!(accepted.await, "a connection");
     }
 }

@@ -4,21 +4,25 @@ use std::sync::Arc;
 
 use athanor_chassis::Status;
 use axum::body::Body;
-use axum::http::Request;
 use axum::http::header::ACCEPT;
+use axum::http::{Request, Response};
 
 use super::encoding::json_error;
 use super::plain::Answering;
 use super::routes::{Hall, text};
+use crate::readiness::Readiness;
 
-/// `GET /ready`: whether requests are welcome.
+/// `GET /ready`: whether requests are welcome, or why not.
 pub fn ready(hall: Arc<Hall>, _: Request<Body>) -> Answering {
-    Box::pin(async move {
-        match (hall.services.ready)() {
-            Ok(()) => text("text/plain", "ready"),
-            Err(status) => json_error(&status),
-        }
-    })
+    Box::pin(async move { readiness(&hall.services.readiness) })
+}
+
+/// As [`ready`], where there is nothing else yet.
+pub fn readiness(readiness: &Readiness) -> Response<Body> {
+    match readiness.now() {
+        Ok(()) => text("text/plain; charset=utf-8", "ready\n"),
+        Err(status) => json_error(&status),
+    }
 }
 
 /// `GET /metrics`, for Prometheus.

@@ -3,11 +3,10 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use athanor_chassis::{Code, Status, TenantId};
+use athanor_chassis::{Status, TenantId};
 use athanor_distributor::Distributor;
 use athanor_proto::debuginfo::v1alpha1::{ShouldInitiateUploadRequest, ShouldInitiateUploadResponse};
-use athanor_proto::grpc::health::v1::health_check_response::ServingStatus;
-use athanor_proto::grpc::health::v1::{HealthCheckRequest, HealthCheckResponse};
+use athanor_proto::grpc::health::v1::HealthCheckRequest;
 use athanor_proto::push::v1::{PushRequest, PushResponse};
 use athanor_querier::{Querier, Reader};
 use axum::Router;
@@ -17,11 +16,14 @@ use axum::routing::{MethodRouter, any, get, post};
 use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::encoding::Refused;
 use super::weight::Admits;
-use super::{Door, caller, operations, pages, plain, unary};
+use super::{Door, caller, health, operations, pages, plain, unary};
 use crate::metrics::{Scrape, Underway};
+use crate::readiness::Readiness;
 
 /// What answers.
 #[derive(Clone)]
@@ -33,7 +35,9 @@ pub struct Services {
     /// What is told of the process.
     pub scrape: Arc<Scrape>,
     /// Whether requests are welcome: what a load balancer asks.
-    pub ready: Arc<dyn Fn() -> Result<(), Status> + Send + Sync>,
+    pub readiness: Arc<Readiness>,
+    /// Ends what would not end by itself.
+    pub stop: CancellationToken,
     /// The settings in force, secrets masked.
     pub settings: Arc<str>,
 }
@@ -42,11 +46,13 @@ pub struct Services {
 pub(super) struct Hall {
     pub(super) door: Door,
     pub(super) services: Services,
+    /// Room for those who watch.
+    pub(super) watchers: Arc<Semaphore>,
 }
 
 /// All routes.
 pub fn router(door: Door, services: Services) -> Router {
-    let hall = Arc::new(Hall { door, services });
+    let hall = Arc::new(Hall { door, services, watchers: Arc::new(Semaphore::new(health::WATCHERS)) });
     let router = Router::new();
     let router = calls(router, &hall);
     let router = plain_routes(router, &hall);
@@ -106,36 +112,25 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         router,
         hall,
         "/debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload",
-        (sender, |_, _| Admits::QUERY),
+        (writer, |_, _| Admits::QUERY),
         |_, _, _: ShouldInitiateUploadRequest| async {
             let reason = "this server does not take debug information yet".to_owned();
             Ok(ShouldInitiateUploadResponse { should_initiate_upload: false, reason })
         },
     );
+    let watch = {
+        let hall = Arc::clone(hall);
+        any(move |request: Request<Body>| health::watch(hall, request))
+    };
+    let path = "/grpc.health.v1.Health/Watch";
+    let router = router.route(path, counted(hall, path, watch));
     call(
         router,
         hall,
         "/grpc.health.v1.Health/Check",
         (anyone, |_, _| Admits::QUERY),
-        |hall, (), request: HealthCheckRequest| async move { health(&hall, &request.service) },
+        |hall, (), request: HealthCheckRequest| async move { health::check(&hall, &request.service) },
     )
-}
-
-const SERVICES: [&str; 5] = [
-    "",
-    "push.v1.PusherService",
-    "querier.v1.QuerierService",
-    "debuginfo.v1alpha1.DebuginfoService",
-    "grpc.health.v1.Health",
-];
-
-fn health(hall: &Hall, service: &str) -> Result<HealthCheckResponse, Status> {
-    if !SERVICES.contains(&service) {
-        return Err(Status::new(Code::NotFound, format!("there is no service {service:?}")));
-    }
-    let ready = (hall.services.ready)().is_ok();
-    let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-    Ok(HealthCheckResponse { status: status.into() })
 }
 
 /// Who sends profiles.
@@ -151,8 +146,12 @@ impl unary::Caller for Sender {
     }
 }
 
+fn writer(hall: &Hall, headers: &HeaderMap) -> Result<TenantId, Status> {
+    caller::writer(headers, hall.door.multitenancy)
+}
+
 fn sender(hall: &Hall, headers: &HeaderMap) -> Result<Sender, Status> {
-    let tenant = caller::writer(headers, hall.door.multitenancy)?;
+    let tenant = writer(hall, headers)?;
     Ok(Sender { tenant, distributor: hall.services.distributor.clone() })
 }
 

@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::time::Duration;
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{Code, Status, TenantId};
 use athanor_querier::Reader;
 use axum::body::Body;
 use axum::http::header::{ALLOW, HeaderName};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use prost::Message;
 use serde::Serialize;
@@ -34,6 +35,7 @@ pub trait Caller: Clone {
 }
 
 impl Caller for () {}
+impl Caller for TenantId {}
 impl Caller for Reader {
     fn missing(&self) -> Option<String> {
         Reader::missing(self)
@@ -55,12 +57,9 @@ where
     F: FnOnce(C, I) -> Fut,
     Fut: Future<Output = Result<O, Status>>,
 {
-    if request.method() != Method::POST {
-        return refused(StatusCode::METHOD_NOT_ALLOWED, ALLOW, "POST");
-    }
-    let (parts, body) = request.into_parts();
-    let Some(encoding) = Encoding::of(&parts.headers) else {
-        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, ACCEPT_POST, ACCEPTED);
+    let (encoding, parts, body) = match entered(request, Encoding::of, ACCEPTED) {
+        Ok(entered) => entered,
+        Err(refused) => return *refused,
     };
     let headers = &parts.headers;
     let answered = async {
@@ -92,6 +91,22 @@ where
     response
 }
 
+/// A call whose method and content type are those of calls; `accepted` is told to whoever sends another one.
+pub fn entered(
+    request: Request<Body>,
+    encoding: fn(&HeaderMap) -> Option<Encoding>,
+    accepted: &'static str,
+) -> Result<(Encoding, Parts, Body), Box<Response<Body>>> {
+    if request.method() != Method::POST {
+        return Err(Box::new(refused(StatusCode::METHOD_NOT_ALLOWED, ALLOW, "POST")));
+    }
+    let (parts, body) = request.into_parts();
+    match encoding(&parts.headers) {
+        Some(encoding) => Ok((encoding, parts, body)),
+        None => Err(Box::new(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, ACCEPT_POST, accepted))),
+    }
+}
+
 /// Says in a header what an answer lacks.
 pub fn mark(response: &mut Response<Body>, missing: Option<String>) {
     // Words of ours are plain ASCII.
@@ -109,7 +124,7 @@ fn refused(status: StatusCode, header: HeaderName, value: &'static str) -> Respo
 }
 
 /// How long the client waits.
-fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+pub fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let (name, wait) = match (text("connect-timeout-ms"), text("grpc-timeout")) {
         (Some(text), _) => ("connect-timeout-ms", milliseconds(text)),

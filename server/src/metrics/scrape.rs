@@ -7,7 +7,7 @@ use std::time::Duration;
 use athanor_chassis::activity::{Activity, process_time};
 use athanor_chassis::histogram::Spread;
 use athanor_chassis::process::Usage;
-use athanor_chassis::{Clock, Compute, Gate, Tasks, TenantId, Timestamp};
+use athanor_chassis::{Clock, Compute, Tasks, TenantId, Timestamp};
 use athanor_consensus::Replicated;
 use athanor_consensus::log::{Damage, Health, Hurt, Log, Usage as LogUsage};
 use athanor_distributor::{Distributor, Refusals, TenantCounts};
@@ -18,6 +18,7 @@ use super::page::{NANOSECOND, ONE, Page, alone, labels};
 use super::routes::{Counted, Routes};
 use crate::cache::{CacheStats, Parts};
 use crate::janitor::{Done, DoneNow};
+use crate::readiness::Readiness;
 
 /// Tenants that are not counted by name; no tenant can be called so.
 const OTHERS: &str = "<others>";
@@ -30,8 +31,8 @@ pub struct Scrape {
     pub clock: Clock,
     /// When this process began to work.
     pub started: Timestamp,
-    /// Open for requests?
-    pub gate: Gate,
+    /// Whether requests are welcome.
+    pub readiness: Arc<Readiness>,
     /// Profiles by tenant.
     pub distributor: Distributor,
     /// Shards.
@@ -84,7 +85,7 @@ impl Scrape {
             routes: self.routes.now(),
             started: self.started,
             uptime: self.clock.wall().since(self.started),
-            ready: self.gate.enter().is_ok(),
+            ready: self.readiness.now().is_ok(),
             usage: Usage::now(),
             tenants: self.distributor.counts().now(),
             shards: self.ingester.stats(&self.clock),

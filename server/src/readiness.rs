@@ -1,0 +1,112 @@
+//! Whether requests are welcome, and if not, why: what load balancers ask.
+//!
+//! ```text
+//!  starting ─► serving ─► stopping
+//!                └─ unless a log has failed
+//! ```
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Code, Status};
+use tokio::sync::watch;
+
+/// How often somebody who watches has it looked at whether all works.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long who comes too early is asked to wait.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Where a process is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Starting,
+    Serving,
+    Stopping,
+}
+
+/// Says why what serves cannot do its work, if it cannot.
+pub type Check = Box<dyn Fn() -> Result<(), Status> + Send + Sync>;
+
+/// Whether requests are welcome.
+#[derive(Default)]
+pub struct Readiness {
+    phase: watch::Sender<Phase>,
+    check: OnceLock<Check>,
+}
+
+impl Readiness {
+    /// Requests are welcome from now on, as long as the check says so.
+    pub fn serve(&self, check: Check) {
+        // There is one start.
+        let _ = self.check.set(check);
+        self.phase.send_replace(Phase::Serving);
+    }
+
+    /// No more requests are welcome.
+    pub fn stop(&self) {
+        self.phase.send_replace(Phase::Stopping);
+    }
+
+    /// Whether requests are welcome, or why not.
+    pub fn now(&self) -> Result<(), Status> {
+        let phase = *self.phase.borrow();
+        match phase {
+            Phase::Starting => {
+                let message = "starting: the log and the catalogue are being read; ask again";
+                Err(Status::new(Code::Unavailable, message).after(SOON))
+            }
+            Phase::Serving => self.check.get().map_or(Ok(()), |check| check()),
+            Phase::Stopping => {
+                Err(Status::new(Code::Unavailable, "stopping: it takes no new requests; ask another node"))
+            }
+        }
+    }
+
+    /// Tells of changes after this call.
+    pub fn changes(&self) -> Changes {
+        Changes(self.phase.subscribe())
+    }
+}
+
+/// Tells when it may have changed.
+pub struct Changes(watch::Receiver<Phase>);
+
+impl Changes {
+    /// Waits until it may have changed.
+    pub async fn next(&mut self, clock: &Clock) {
+        tokio::select! {
+            changed = self.0.changed() => if changed.is_err() {
+                // Nobody can change it any more.
+                clock.sleep(LOOK).await;
+            },
+            () = clock.sleep(LOOK) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn it_says_why_requests_are_not_welcome() {
+        let readiness = Readiness::default();
+        let why = |readiness: &Readiness| readiness.now().map_err(|status| status.message);
+        assert!(why(&readiness).unwrap_err().starts_with("starting"));
+        let broken = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&broken);
+        readiness.serve(Box::new(move || match seen.load(Ordering::Relaxed) {
+            true => Err(Status::new(Code::Unavailable, "the disk is gone")),
+            false => Ok(()),
+        }));
+        assert_eq!(why(&readiness), Ok(()));
+        broken.store(true, Ordering::Relaxed);
+        assert_eq!(why(&readiness), Err("the disk is gone".to_owned()));
+        readiness.stop();
+        assert!(why(&readiness).unwrap_err().starts_with("stopping"));
+    }
+}
