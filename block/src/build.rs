@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use athanor_profile::hash::Hash;
+use athanor_profile::hash::{Hash, list_memory};
 use athanor_profile::identity::{Upload, record_id};
 use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits};
 use athanor_profile::{Dictionary, Labels, ValueType};
@@ -171,7 +171,7 @@ type Splits = Vec<(Labels, Vec<(u32, u32)>)>;
 impl Part {
     /// About how many bytes it takes. Series are few and short beside what they hold.
     fn memory(&self) -> usize {
-        let rows = size_of_val(&*self.rows) + size_of_val(&*self.profiles);
+        let rows = list_memory(&self.rows) + list_memory(&self.profiles);
         rows + self.dictionary.memory() + self.requests.memory()
     }
 

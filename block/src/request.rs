@@ -1,7 +1,7 @@
 //! Which request a sample belongs to: ids of its span and its trace, as clients send them in labels.
 
 use athanor_profile::Dictionary;
-use athanor_profile::hash::{self, HashedMap};
+use athanor_profile::hash::{HashedMap, list_memory};
 
 /// Ids of a span and a trace; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,9 +70,9 @@ impl Requests {
     pub(crate) fn all(&self) -> &[Request] {
         &self.all
     }
-    /// About how many bytes it takes.
+    /// Bytes that it has taken.
     pub(crate) fn memory(&self) -> usize {
-        self.all.len() * (size_of::<Request>() + hash::INDEXED)
+        list_memory(&self.all) + self.places.allocation_size()
     }
     /// Forgets all and keeps the memory.
     pub(crate) fn clear(&mut self) {

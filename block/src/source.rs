@@ -55,11 +55,7 @@ impl PartSource {
     /// About how much memory the tables that were decoded so far take.
     pub fn bytes(&self) -> usize {
         let Inner { series, profiles, profile_totals, names, frames, shape, .. } = &*self.0;
-        let of_series = |series: &Series| {
-            let text: usize = series.labels().iter().map(|(name, value)| name.len() + value.len()).sum();
-            size_of::<Series>() + series.labels().len() * 2 * size_of::<String>() + text
-        };
-        let series = series.known().map_or(0, |all| all.iter().map(of_series).sum());
+        let series = series.known().map_or(0, |all| all.iter().map(Series::memory).sum());
         let profiles = profiles.known().map_or(0, |all| size_of_val(&**all));
         let totals = profile_totals.known().map_or(0, |all| size_of_val(&**all));
         let names = names.known().map_or(0, |names| names.dictionary.memory() + names.stacks.len() * 4);

@@ -179,7 +179,7 @@ pub struct Health {
 pub enum LogError {
     /// Too little space is left on the disk.
     #[error(
-        "the disk has {free} free, and {reserve} of it are kept in reserve; free some space, or cut and purge"
+        "the disk has {free} free, and {reserve} of it are kept in reserve (log.reserve); free some space, or cut and purge"
     )]
     Full {
         /// Free now.

@@ -149,11 +149,16 @@ impl Cutter {
     fn is_due(&self) -> bool {
         let head = self.shard.heads().current();
         let age = self.deps.clock.monotonic().saturating_sub(head.born());
-        !head.is_empty() && (age >= self.config.max_age || head.bytes() as u64 >= self.config.max_bytes.get())
+        !head.is_empty() && age >= self.config.max_age || self.is_large()
+    }
+
+    /// Names alone may make a head large: then it is let go of, if no profile is in it.
+    fn is_large(&self) -> bool {
+        self.shard.heads().current().bytes() as u64 >= self.config.max_bytes.get()
     }
 
     async fn round(&mut self, freeze: bool) -> Result<(), Status> {
-        if freeze && !self.shard.heads().current().is_empty() {
+        if freeze && !self.shard.heads().current().is_empty() || self.is_large() {
             self.shard.freeze().await?;
         }
         for head in self.shard.heads().frozen() {

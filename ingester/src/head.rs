@@ -26,6 +26,8 @@ use crate::sums::Sums;
 const PIECE: usize = 1 << 20;
 /// A tree of this part of all stacks is drawn once for all; of fewer, only what they need is drawn.
 const MANY: usize = 4;
+/// What it takes to find a series.
+const SERIES_OVERHEAD: usize = 32;
 /// What a profile takes beside its rows.
 const OVERHEAD: usize = size_of::<ProfileRow>() + size_of::<Place>();
 
@@ -40,7 +42,10 @@ pub struct Head {
     to: AtomicU64,
     /// When it began, by the node's monotonic clock.
     born: Duration,
+    /// Bytes of profiles and their rows.
     bytes: AtomicUsize,
+    /// Bytes of names and series.
+    names: AtomicUsize,
     tenants: RwLock<BTreeMap<TenantId, Arc<RwLock<Rows>>>>,
 }
 
@@ -53,6 +58,9 @@ pub struct Rows {
     said: Mark,
     series: Vec<Series>,
     series_ids: HashMap<Series, u32>,
+    series_bytes: usize,
+    /// Those of series that the log has said.
+    series_bytes_said: usize,
     series_said: usize,
     profiles: Vec<ProfileRow>,
     places: Vec<Place>,
@@ -87,6 +95,7 @@ impl Head {
             to: AtomicU64::new(from),
             born,
             bytes: AtomicUsize::new(0),
+            names: AtomicUsize::new(0),
             tenants: RwLock::default(),
         }
     }
@@ -102,9 +111,13 @@ impl Head {
     pub fn born(&self) -> Duration {
         self.born
     }
-    /// About how much memory its profiles take.
+    /// About how much memory it takes, names included.
     pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed) + self.names.load(Ordering::Relaxed)
+    }
+    /// Counts names that a tenant's rows have learnt since they took so much memory.
+    pub(crate) fn learnt(&self, rows: &Rows, before: usize) {
+        self.names.fetch_add(rows.memory().saturating_sub(before), Ordering::Relaxed);
     }
     /// Which generation it holds.
     pub(crate) fn generation(&self) -> u64 {
@@ -121,14 +134,19 @@ impl Head {
     }
     /// Whether it holds no profile.
     pub fn is_empty(&self) -> bool {
-        self.bytes() == 0
+        self.bytes.load(Ordering::Relaxed) == 0
     }
     /// A tenant's rows, made if there are none.
     pub fn rows(&self, tenant: &TenantId) -> Arc<RwLock<Rows>> {
         if let Some(rows) = read(&self.tenants).get(tenant) {
             return Arc::clone(rows);
         }
-        Arc::clone(write(&self.tenants).entry(tenant.clone()).or_default())
+        let make = || {
+            let rows = Rows::default();
+            self.learnt(&rows, 0);
+            Arc::new(RwLock::new(rows))
+        };
+        Arc::clone(write(&self.tenants).entry(tenant.clone()).or_insert_with(make))
     }
     /// What there is of a tenant now.
     pub fn view(&self, tenant: &TenantId) -> Option<View> {
@@ -159,6 +177,7 @@ impl Head {
     pub(crate) fn learn(&self, part: &TenantPart, tenant: &TenantId) -> Result<(), PackedError> {
         let rows = self.rows(tenant);
         let mut rows = write(&rows);
+        let before = rows.memory();
         growth::read(&mut rows.dictionary, &mut Unpacker::new(&part.names))?;
         if rows.series.len() != part.known_series as usize {
             return Err(PackedError { at: 0, why: "series that come after others, which are not here" });
@@ -167,6 +186,7 @@ impl Head {
             rows.series_id(series.clone());
         });
         rows.mark_said();
+        self.learnt(&rows, before);
         Ok(())
     }
     /// Shows the records of an upload that are no repeats.
@@ -191,9 +211,14 @@ impl Rows {
     /// The id of a series, made if it is new.
     pub fn series_id(&mut self, series: Series) -> u32 {
         *self.series_ids.entry(series).or_insert_with_key(|series| {
+            self.series_bytes += series.memory() + size_of::<Series>() + SERIES_OVERHEAD;
             self.series.push(series.clone());
             self.series.len() as u32 - 1
         })
+    }
+    /// About how much memory names and series take.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Rows>() + self.dictionary.memory() + self.series_bytes
     }
     /// What the log has not said yet of a tenant.
     pub(crate) fn unsaid(&self, tenant: String) -> TenantPart {
@@ -202,10 +227,15 @@ impl Rows {
         let series = self.series[self.series_said..].to_vec();
         TenantPart { tenant, names, known_series: self.series_said as u32, series }
     }
+    /// The most bytes that the log has not said yet.
+    pub(crate) fn unsaid_bytes(&self) -> usize {
+        growth::bound(&self.dictionary, self.said) + self.series_bytes - self.series_bytes_said
+    }
     /// The log says all of it now.
     pub(crate) fn mark_said(&mut self) {
         self.said = Mark::of(&self.dictionary);
         self.series_said = self.series.len();
+        self.series_bytes_said = self.series_bytes;
     }
     fn keep(&mut self, packed: &[u8]) -> Place {
         if self.pieces.last().is_none_or(|piece| piece.len() + packed.len() > piece.capacity()) {

@@ -21,6 +21,7 @@ use crate::heads::{Heads, Moved};
 use crate::machine::{Machine, Proposed};
 use crate::shard::{Shard, ShardDeps, Stored};
 use crate::stats::{CutCounts, ShardStats};
+use crate::walking::Walkers;
 
 /// Uncompressed bytes of profiles that are proposed together, about, where the log takes so much.
 const BATCH: usize = 32 << 20;
@@ -35,7 +36,9 @@ pub struct Config {
     pub shards: u32,
     /// Bytes of uploads that may wait for one shard. Example: `64MiB`.
     pub waiting: ByteSize,
-    /// Bytes of one shard's profiles that may be in no block yet. Example: `1GiB`.
+    /// Bytes that profiles may take, decoded, while they wait for all shards together. Example: `256MiB`.
+    pub decoded: ByteSize,
+    /// Bytes of one shard's profiles that may be in no block yet, names included. Example: `1GiB`.
     pub unregistered: ByteSize,
 }
 
@@ -45,6 +48,7 @@ impl Default for Config {
             cut: CutConfig::default(),
             shards: 4,
             waiting: ByteSize::mib(64),
+            decoded: ByteSize::mib(256),
             unregistered: ByteSize::mib(1024),
         }
     }
@@ -121,12 +125,13 @@ impl Ingester {
     /// Opens the shards that the catalogue knows, or the first ones; reads their logs and begins to work.
     pub async fn open(config: &Config, deps: Deps) -> Result<Self, OpenError> {
         let mut ingester = Self { shards: BTreeMap::new(), by_slot: Vec::new() };
+        let walkers = Arc::new(Walkers::new(deps.compute.clone(), config.decoded));
         for entry in known(config, &deps).await? {
             // A slot's latest shard takes what comes.
             let place = entry.slot as usize;
             ingester.by_slot.resize(ingester.by_slot.len().max(place + 1), entry.id);
             ingester.by_slot[place] = entry.id;
-            let open = open(config, &deps, entry).await?;
+            let open = open(config, &deps, &walkers, entry).await?;
             ingester.shards.insert(open.entry.id, open);
         }
         Ok(ingester)
@@ -249,7 +254,12 @@ async fn known(config: &Config, deps: &Deps) -> Result<Vec<ShardEntry>, OpenErro
     Ok(known)
 }
 
-async fn open(config: &Config, deps: &Deps, mut entry: ShardEntry) -> Result<Open, OpenError> {
+async fn open(
+    config: &Config,
+    deps: &Deps,
+    walkers: &Arc<Walkers>,
+    mut entry: ShardEntry,
+) -> Result<Open, OpenError> {
     let heads = Arc::new(Heads::new(entry.watermark, deps.clock.monotonic()));
     let proposed = Arc::new(Proposed::default());
     let machine = Machine::new(Arc::clone(&heads), Arc::clone(&proposed), deps.clock.clone());
@@ -264,6 +274,7 @@ async fn open(config: &Config, deps: &Deps, mut entry: ShardEntry) -> Result<Ope
         clock: deps.clock.clone(),
         random: deps.random.clone(),
         compute: deps.compute.clone(),
+        walkers: Arc::clone(walkers),
         // Rows and names take less than pprof does; what is said of each record is allowed for by half.
         batch: usize::try_from(deps.consensus.log.largest() / 2).unwrap_or(BATCH).min(BATCH),
         waiting: config.waiting,

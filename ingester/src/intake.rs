@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use athanor_chassis::{Code, Limits, Status, TenantId, Timestamp};
-use athanor_profile::hash::Hash;
+use athanor_chassis::{ByteSize, Code, Limits, Status, TenantId, Timestamp};
+use athanor_profile::hash::{Hash, list_memory};
 use athanor_profile::identity::{Upload as Identity, record_id};
 use athanor_profile::normalise::{LabelLimits, promote, taken_at};
 use athanor_profile::pprof::{self, Decoded, Walk};
@@ -21,6 +21,8 @@ use crate::rows::{self, Row};
 
 /// The most records that one upload makes: some hundred bytes each, so that no batch grows beyond what it was sent.
 const MOST_RECORDS: usize = 20_000;
+/// The most bytes of labels and types that the series of one upload have: a text may be in each of them.
+const MOST_TEXT: usize = 16 << 20;
 /// Labels of samples that name one request, not a series. `profile_id` is what older clients call a span.
 const SPAN: [&str; 2] = ["span_id", "profile_id"];
 const TRACE: &str = "trace_id";
@@ -32,6 +34,8 @@ pub struct Intake {
     upload: Upload,
     time: i64,
     identity: Hash,
+    /// Which of the equal uploads of its request it is (E2).
+    number: u64,
     taken: Taken,
     rows: Vec<Row>,
 }
@@ -71,8 +75,7 @@ impl Intake {
         drawn: u128,
     ) -> Result<(), Status> {
         self.upload = upload;
-        let raw =
-            self.walk.read(&self.upload.pprof, &bounds(limits)).map_err(|error| refused(&error, limits))?;
+        let raw = self.walk.read(&self.upload.pprof, &bounds(limits)).map_err(|error| refused(&error))?;
         let decoded = self.walk.decoded();
         let samples = (decoded.samples.len() + decoded.dropped.samples) as u64;
         self.taken = Taken { raw_bytes: raw as u64, samples, dropped: decoded.dropped.into() };
@@ -101,12 +104,23 @@ impl Intake {
         self.taken.raw_bytes as usize
     }
 
+    /// Bytes that it has taken.
+    pub fn memory(&self) -> usize {
+        self.walk.memory() + list_memory(&self.rows)
+    }
+
+    /// Tells it apart from equal uploads of its request (E2).
+    pub fn count(&mut self, equals: &mut Equals) {
+        let n = equals.entry(self.identity).or_default();
+        self.number = *n;
+        *n += 1;
+    }
+
     /// Takes the rows into a head's names and adds its records to `batch`.
     pub fn place(
         &mut self,
         rows: &mut Rows,
         limits: &Limits,
-        equals: &mut Equals,
         batch: &mut Batch,
     ) -> Result<(Vec<Record>, Taken), Status> {
         let (splits, negative) = self.split(&label_limits(limits))?;
@@ -118,20 +132,23 @@ impl Intake {
             );
             return Err(Status::new(Code::Invalid, message).because("series_limit"));
         }
-        self.walk.look_up(&mut rows.dictionary).map_err(|error| refused(&error, limits))?;
-        let n = equals.entry(self.identity).or_default();
-        *n += 1;
-        let records = self.records(rows, &splits, *n - 1, batch);
+        self.check_texts(&splits)?;
+        self.walk.look_up(&mut rows.dictionary).map_err(|error| refused(&error))?;
+        let records = self.records(rows, &splits, batch);
         Ok((records, self.taken))
     }
 
-    /// Lets go of the upload, so that only memory for the next one is held.
-    pub fn forget(&mut self) {
-        self.walk.forget();
+    /// Lets go of the upload, so that only memory for the next one is held; of that, too, if it is more than `most`.
+    pub fn forget(&mut self, most: usize) {
         self.upload = Upload::default();
+        self.walk.forget(most);
+        if list_memory(&self.rows) > most {
+            self.rows = Vec::new();
+        }
     }
 
-    fn records(&mut self, rows: &mut Rows, splits: &[Split], n: u64, batch: &mut Batch) -> Vec<Record> {
+    fn records(&mut self, rows: &mut Rows, splits: &[Split], batch: &mut Batch) -> Vec<Record> {
+        let n = self.number;
         let mut records = Vec::new();
         let of_type = equals(&self.walk.decoded().header.types);
         for split in splits {
@@ -176,6 +193,23 @@ impl Intake {
             rows::pack(&self.rows, &mut batch.rows);
         }
         (start, self.rows.len() as u32)
+    }
+
+    fn check_texts(&self, splits: &[Split]) -> Result<(), Status> {
+        let header = &self.walk.decoded().header;
+        let of_type = |of: &ValueType| of.kind.len() + of.unit.len();
+        let period = header.period_type.as_ref().map_or(0, of_type);
+        let types: usize = header.types.iter().map(|of| of_type(of) + period).sum();
+        let texts = |split: &Split| split.labels.text_bytes() * header.types.len() + types;
+        let bytes: usize = splits.iter().map(texts).sum();
+        if bytes <= MOST_TEXT {
+            return Ok(());
+        }
+        let (bytes, limit) = (ByteSize::bytes(bytes as u64), ByteSize::bytes(MOST_TEXT as u64));
+        let message = format!(
+            "the profile would make series with {bytes} of labels and types, the limit is {limit}: shorten the text labels of its samples"
+        );
+        Err(Status::new(Code::Invalid, message).because("series_limit"))
     }
 
     /// Groups the rows by the labels that make series of them. Rows with a negative value are left out and counted,
@@ -284,25 +318,21 @@ fn bounds(limits: &Limits) -> pprof::Limits {
     }
 }
 
-fn refused(error: &pprof::DecodeError, limits: &Limits) -> Status {
-    let named = match error {
-        pprof::DecodeError::OverLimit { limit, .. } => {
-            let named = [
-                (limits.max_profile_size_bytes.as_usize(), "limits.max_profile_size_bytes"),
-                (limits.max_profile_stacktrace_samples as usize, "limits.max_profile_stacktrace_samples"),
-                (
-                    limits.max_profile_stacktrace_sample_labels as usize,
-                    "limits.max_profile_stacktrace_sample_labels",
-                ),
-            ];
-            named
-                .into_iter()
-                .find(|(value, _)| value == limit)
-                .map_or(String::new(), |(_, name)| format!(" ({name})"))
-        }
-        _ => String::new(),
+fn refused(error: &pprof::DecodeError) -> Status {
+    let pprof::DecodeError::OverLimit { what, .. } = error else {
+        return Status::new(Code::Invalid, error.to_string()).because(error.reason());
     };
-    Status::new(Code::Invalid, format!("{error}{named}")).because(error.reason())
+    let way_out = match *what {
+        "bytes" => " (limits.max_profile_size_bytes): profile for a shorter time",
+        "samples" => " (limits.max_profile_stacktrace_samples): profile for a shorter time",
+        "labels" => " (limits.max_profile_stacktrace_sample_labels): send fewer labels on a sample",
+        "frames" => ", whatever limits.max_profile_stacktrace_depth cuts: have the profiler cut deep stacks",
+        "sample types" | "values of a sample" => {
+            ", which no setting changes: send the types as several profiles"
+        }
+        _ => ", which no setting changes: profile for a shorter time",
+    };
+    Status::new(Code::Invalid, format!("{error}{way_out}")).because(error.reason())
 }
 
 fn check_types(decoded: &Decoded) -> Result<(), Status> {

@@ -25,6 +25,7 @@ mod shard;
 mod stats;
 mod sums;
 mod waiting;
+mod walking;
 mod window;
 
 pub use cut::{Asked, CutConfig, spans};

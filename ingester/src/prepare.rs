@@ -13,13 +13,16 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::entry::{Admitted, Batch, Record, TenantPart};
 use crate::head::{Head, write};
-use crate::intake::{Equals, Intake};
+use crate::intake::Intake;
 use crate::machine::{Applied, lock};
 use crate::waiting::{Answered, Placed, Placing, Waiting};
+use crate::walking::Walkers;
 use crate::window::Window;
 
 /// The most uploads that are proposed together.
 const MOST: usize = 4096;
+/// What an entry says of a record beside its rows, at most.
+const RECORD: usize = 72;
 /// Added to the age limits: how long ids are remembered beyond them (E11).
 const MARGIN: Duration = Duration::from_secs(15 * 60);
 /// How long ids are remembered where profiles may have any age (E11).
@@ -43,8 +46,8 @@ pub(crate) struct Content {
     pub(crate) tenant: TenantId,
     pub(crate) limits: Arc<Limits>,
     pub(crate) uploads: Vec<Result<Intake, Status>>,
-    /// Of those that wait for the shard.
-    pub(crate) room: OwnedSemaphorePermit,
+    /// For what was walked; none where nothing was.
+    pub(crate) room: Option<OwnedSemaphorePermit>,
 }
 
 /// What the proposer does next.
@@ -59,6 +62,15 @@ pub(crate) struct Prepared {
     pub(crate) waiting: Vec<Waiting>,
 }
 
+/// What came of some requests.
+struct Made {
+    entry: Option<NewEntry>,
+    /// What becomes of the first ones.
+    placings: Vec<Placing>,
+    /// Those that are for another entry.
+    left: Vec<Content>,
+}
+
 /// An entry that is to be proposed.
 pub(crate) struct NewEntry {
     pub(crate) bytes: Bytes,
@@ -71,7 +83,6 @@ pub struct Preparer {
     jobs: mpsc::Receiver<Job>,
     steps: mpsc::Sender<Step>,
     compute: Compute,
-    batch: usize,
     begin: Begin,
     /// None while a batch is prepared, and after one that panicked.
     state: Option<Box<Preparing>>,
@@ -80,6 +91,9 @@ pub struct Preparer {
 /// What preparing begins with.
 #[derive(Clone)]
 pub(crate) struct Begin {
+    pub(crate) walkers: Arc<Walkers>,
+    /// About how many bytes of profiles, and of what an entry says of them, go together.
+    pub(crate) batch: usize,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
     pub(crate) window: Arc<Mutex<Window>>,
@@ -104,10 +118,9 @@ impl Preparer {
         jobs: mpsc::Receiver<Job>,
         steps: mpsc::Sender<Step>,
         compute: Compute,
-        batch: usize,
         begin: Begin,
     ) -> Self {
-        Self { jobs, steps, compute, batch, state: Some(begin.preparing()), begin }
+        Self { jobs, steps, compute, state: Some(begin.preparing()), begin }
     }
 
     /// Runs until the shard is dropped. Whoever waits when this is dropped is told that the shard is stopping.
@@ -121,11 +134,15 @@ impl Preparer {
                 }
                 Job::Append(request) => {
                     let mut requests = vec![request];
-                    next = gather(&mut self.jobs, &mut requests, self.batch);
-                    match self.prepare(requests).await {
-                        Some(prepared) => self.steps.send(Step::Batch(prepared)).await.is_ok(),
-                        None => true,
+                    next = gather(&mut self.jobs, &mut requests, self.begin.batch);
+                    let mut sent = true;
+                    while sent && !requests.is_empty() {
+                        let prepared = self.prepare(&mut requests).await;
+                        if let Some(prepared) = prepared {
+                            sent = self.steps.send(Step::Batch(prepared)).await.is_ok();
+                        }
                     }
+                    sent
                 }
             };
             if !sent {
@@ -137,26 +154,35 @@ impl Preparer {
         }
     }
 
-    async fn prepare(&mut self, requests: Vec<Request>) -> Option<Box<Prepared>> {
+    /// Makes a batch of the first of the requests, as many as it takes.
+    async fn prepare(&mut self, requests: &mut Vec<Request>) -> Option<Box<Prepared>> {
         let mut state = self.state.take().unwrap_or_else(|| self.begin.preparing());
         // The answers stay here: whatever happens there, everybody is told.
         let (contents, answers): (Vec<Content>, Vec<_>) =
-            requests.into_iter().map(|request| (request.content, request.answer)).unzip();
+            requests.drain(..).map(|request| (request.content, (request.raw_bytes, request.answer))).unzip();
         let counts: Vec<usize> = contents.iter().map(|content| content.uploads.len()).collect();
         let worked = self.compute.run_as(Activity::Prepare, move || {
             let prepared = state.prepare(contents);
             (state, prepared)
         });
         match worked.await {
-            Ok((state, (entry, placings))) => {
+            Ok((state, Made { entry, placings, left })) => {
                 self.state = Some(state);
-                let waiting = placings.into_iter().zip(answers);
-                let waiting = waiting.map(|(placing, answer)| Waiting { placing, answer }).collect();
+                let mut answers = answers.into_iter();
+                let waiting = placings.into_iter().zip(&mut answers);
+                let waiting: Vec<Waiting> =
+                    waiting.map(|(placing, (_, answer))| Waiting { placing, answer }).collect();
+                let left = left.into_iter().zip(answers);
+                requests.extend(left.map(|(content, (raw_bytes, answer))| Request {
+                    content,
+                    raw_bytes,
+                    answer,
+                }));
                 match entry {
                     Some(entry) => Some(Box::new(Prepared { entry, waiting })),
                     None => {
                         // Nothing to store, and nothing that a log need know.
-                        waiting.into_iter().for_each(|waiting: Waiting| waiting.answer(&Ok(Applied::Done)));
+                        waiting.into_iter().for_each(|waiting| waiting.answer(&Ok(Applied::Done)));
                         None
                     }
                 }
@@ -167,9 +193,9 @@ impl Preparer {
                 tracing::error!(%error, "a batch was not prepared, and is refused");
                 let status =
                     Status::new(Code::Internal, format!("nothing of this batch was stored: {error}"));
-                for (answer, count) in answers.into_iter().zip(counts) {
+                for ((_, answer), count) in answers.into_iter().zip(counts) {
                     // Whoever asked may have left.
-                    let _ = answer.send((vec![Err(status.clone()); count], Vec::new()));
+                    let _ = answer.send(vec![Err(status.clone()); count]);
                 }
                 None
             }
@@ -223,8 +249,8 @@ impl Preparing {
         Arc::clone(&self.head)
     }
 
-    /// Makes an entry of requests, if there is something to store, and says what becomes of each.
-    fn prepare(&mut self, contents: Vec<Content>) -> (Option<NewEntry>, Vec<Placing>) {
+    /// Makes an entry of the first requests, if there is something to store, and says what becomes of each.
+    fn prepare(&mut self, contents: Vec<Content>) -> Made {
         let failures = *lock(&self.begin.failures);
         if failures != self.seen_failures {
             // What was said last did not reach the log.
@@ -234,7 +260,12 @@ impl Preparing {
         let mut batch = Batch::default();
         let mut places: HashMap<TenantId, u32> = HashMap::new();
         let mut placings = Vec::with_capacity(contents.len());
-        for content in contents {
+        // What the entry will say, at most.
+        let mut said = 0;
+        let mut left = contents.into_iter();
+        while said <= self.begin.batch
+            && let Some(content) = left.next()
+        {
             let Content { tenant, limits, uploads, room: _room } = content;
             batch.window = batch.window.max(remembered(&limits));
             let place = *places.entry(tenant.clone()).or_insert_with(|| {
@@ -243,14 +274,13 @@ impl Preparing {
             });
             let rows = self.head.rows(&tenant);
             let mut rows = write(&rows);
-            let mut equals = Equals::default();
-            let mut spare = Vec::new();
+            let before = (rows.memory(), rows.unsaid_bytes(), batch.rows.len());
             let placed = uploads.into_iter().map(|intake| {
                 let mut intake = intake?;
-                let placed = intake.place(&mut rows, &limits, &mut equals, &mut batch);
-                intake.forget();
-                spare.push(intake);
+                let placed = intake.place(&mut rows, &limits, &mut batch);
+                self.begin.walkers.give(intake);
                 let (records, taken) = placed?;
+                said += records.len() * RECORD;
                 if let Some(stored) = self.stored(&records) {
                     batch.rows.truncate(records[0].rows.start);
                     return Ok((Placed::Before(stored), taken));
@@ -258,11 +288,16 @@ impl Preparing {
                 batch.uploads.push(Admitted { tenant: place, records });
                 Ok((Placed::In(batch.uploads.len() - 1), taken))
             });
-            let uploads = placed.collect();
-            placings.push(Placing { uploads, spare });
+            placings.push(placed.collect());
+            self.head.learnt(&rows, before.0);
+            said += rows.unsaid_bytes() - before.1 + batch.rows.len() - before.2;
         }
         let some = batch.uploads.iter().any(|upload| !upload.records.is_empty());
-        (some.then(|| self.finish(batch)), placings)
+        if !some && self.fresh {
+            // Names that no profile has, in a head that nobody looks after yet.
+            self.renew();
+        }
+        Made { entry: some.then(|| self.finish(batch)), placings, left: left.collect() }
     }
 
     /// How many records there are, if there are some and each is stored already.
@@ -308,18 +343,17 @@ fn remembered(limits: &Limits) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use athanor_chassis::Timestamp;
+    use athanor_chassis::{ByteSize, Timestamp};
     use athanor_profile::pprof::encode;
     use athanor_profile::upload::Upload;
     use athanor_profile::{Labels, Profile, ValueType};
-    use tokio::sync::Semaphore;
 
     use super::*;
 
-    fn request(value: i64) -> (Request, oneshot::Receiver<Answered>) {
+    fn request(name: &str, value: i64) -> (Request, oneshot::Receiver<Answered>) {
         let mut profile = Profile::default();
         profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
-        let stack = profile.dictionary.named_stack(["main"].into_iter());
+        let stack = profile.dictionary.named_stack([name].into_iter());
         profile.samples.push(stack, 0, &[value]);
         let (tenant, limits) = (TenantId::anonymous(), Arc::new(Limits::default()));
         let labels = Labels::new([("service_name".to_owned(), "shop".to_owned())]);
@@ -327,34 +361,76 @@ mod tests {
         let upload = Upload { sent: labels.clone(), labels, client_id: None, time_nanos: 0, pprof };
         let mut intake = Intake::default();
         intake.read(&tenant, upload, &limits, Timestamp::from_seconds(1_700_000_000), 7).unwrap();
-        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (answer, answered) = oneshot::channel();
-        let content = Content { tenant, limits, uploads: vec![Ok(intake)], room };
+        let content = Content { tenant, limits, uploads: vec![Ok(intake)], room: None };
         (Request { content, raw_bytes: 0, answer }, answered)
+    }
+
+    fn begin(clock: Clock, batch: usize) -> Begin {
+        let walkers = Arc::new(Walkers::new(Compute::inline(), ByteSize::mib(1)));
+        let (window, failures) = (Arc::default(), Arc::default());
+        Begin { walkers, batch, clock, random: Random::seeded(1), window, failures }
+    }
+
+    #[test]
+    fn a_batch_ends_where_its_names_are_many() {
+        let (clock, _) = Clock::manual(Timestamp::EPOCH);
+        let mut state = begin(clock, 4096).preparing();
+        let contents = (0..20).map(|value| request(&"f".repeat(1000 + value), value as i64 + 1).0.content);
+        let mut left: Vec<Content> = contents.collect();
+        let mut sizes = Vec::new();
+        while !left.is_empty() {
+            let made = state.prepare(left);
+            sizes.push(made.placings.len());
+            assert!(made.entry.unwrap().bytes.len() < 2 * 4096);
+            left = made.left;
+        }
+        assert_eq!(sizes, [4; 5]);
+    }
+
+    #[test]
+    fn names_that_no_profile_has_are_not_kept() {
+        let (clock, _) = Clock::manual(Timestamp::EPOCH);
+        let mut state = begin(clock, 4096).preparing();
+        for value in [0, 1, 0] {
+            let made = state.prepare(vec![request("main", value).0.content]);
+            assert_eq!(made.entry.is_some(), value > 0);
+        }
+        let bytes = state.head.bytes();
+        for name in 0..100 {
+            state.prepare(vec![request(&name.to_string(), 0).0.content]);
+        }
+        // The head is known by now, so what it learns counts in it.
+        assert!(state.head.bytes() > bytes);
+        let mut fresh = begin(Clock::manual(Timestamp::EPOCH).0, 4096).preparing();
+        let empty = fresh.head.bytes();
+        for name in 0..100 {
+            fresh.prepare(vec![request(&name.to_string(), 0).0.content]);
+        }
+        assert_eq!(fresh.head.bytes(), empty);
     }
 
     #[tokio::test]
     async fn a_batch_that_panics_is_refused_and_the_next_one_builds_on_nothing_of_it() {
         let (clock, hand) = Clock::manual(Timestamp::EPOCH);
-        let begin =
-            Begin { clock, random: Random::seeded(1), window: Arc::default(), failures: Arc::default() };
+        let begin = begin(clock, 1 << 20);
         let ((_jobs, jobs), (steps, _steps)) = (mpsc::channel(1), mpsc::channel(1));
-        let mut preparer = Preparer::new(jobs, steps, Compute::inline(), 1 << 20, begin);
-        let first = preparer.prepare(vec![request(1).0]).await.unwrap().entry.batch;
+        let mut preparer = Preparer::new(jobs, steps, Compute::inline(), begin);
+        let first = preparer.prepare(&mut vec![request("main", 1).0]).await.unwrap().entry.batch;
         assert!(first.is_fresh());
-        let second = preparer.prepare(vec![request(2).0]).await.unwrap().entry.batch;
+        let second = preparer.prepare(&mut vec![request("main", 2).0]).await.unwrap().entry.batch;
         assert_eq!((second.is_fresh(), second.tenants[0].known_series), (false, 1));
         // Time passes beyond what a stamp holds: adding to it panics.
         preparer.state.as_mut().unwrap().stamp = u64::MAX;
         hand.advance(Duration::from_nanos(1));
-        let ((one, one_told), (other, other_told)) = (request(3), request(4));
-        assert!(preparer.prepare(vec![one, other]).await.is_none());
+        let ((one, one_told), (other, other_told)) = (request("main", 3), request("main", 4));
+        assert!(preparer.prepare(&mut vec![one, other]).await.is_none());
         for told in [one_told, other_told] {
-            let (answers, _) = told.await.unwrap();
-            let codes: Vec<Code> = answers.into_iter().map(|answer| answer.unwrap_err().code).collect();
+            let codes: Vec<Code> =
+                told.await.unwrap().into_iter().map(|answer| answer.unwrap_err().code).collect();
             assert_eq!(codes, [Code::Internal]);
         }
-        let after = preparer.prepare(vec![request(5).0]).await.unwrap().entry.batch;
+        let after = preparer.prepare(&mut vec![request("main", 5).0]).await.unwrap().entry.batch;
         assert_eq!((after.is_fresh(), after.tenants[0].known_series), (true, 0));
         assert_ne!(after.token >> 32, first.token >> 32);
     }

@@ -1,14 +1,21 @@
 //! Proposing entries, one at a time.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use athanor_chassis::{Code, Status};
 use athanor_consensus::Replicated;
+use athanor_consensus::log::LogError;
+use athanor_consensus::replicated::ProposeError;
 use tokio::sync::mpsc;
 
 use crate::heads::Heads;
 use crate::machine::{Machine, Proposed, lock};
 use crate::prepare::{NewEntry, Prepared, Step};
+
+/// How long clients are told to wait while the log is full, and while it is busy.
+const FULL: Duration = Duration::from_secs(10);
+const BUSY: Duration = Duration::from_secs(1);
 
 /// Proposes batches, one at a time.
 pub struct Proposer {
@@ -58,12 +65,35 @@ impl Proposer {
             Err(Status::new(Code::Unavailable, "an earlier write to this shard failed; send it again"))
         } else {
             self.proposed.put(batch, head);
-            self.log.propose(bytes).await.map(|(_, applied)| applied).map_err(|error| Status::of(&error))
+            let proposed = self.log.propose(bytes).await;
+            proposed.map(|(_, applied)| applied).map_err(|error| refused(&error, waiting.len()))
         };
         if applied.is_err() && !self.poisoned {
             self.poisoned = true;
             *lock(&self.failures) += 1;
         }
         waiting.into_iter().for_each(|waiting| waiting.answer(&applied));
+    }
+}
+
+/// What those are told whose batch the log did not take.
+fn refused(error: &ProposeError, requests: usize) -> Status {
+    let status = Status::of(error);
+    match error {
+        ProposeError::Refused(LogError::Full { .. }) => status.after(FULL),
+        ProposeError::Refused(LogError::Busy { .. }) => status.after(BUSY),
+        // Nobody is to blame for the company: alone, each is told what is true of it.
+        ProposeError::TooLarge { .. } if requests > 1 => Status::new(
+            Code::Unavailable,
+            "the profiles of several requests do not fit together; send them again",
+        )
+        .after(BUSY),
+        ProposeError::TooLarge { size, limit } => {
+            let message = format!(
+                "profiles of the request take {size} of the log at once, the limit is {limit} (half of log.segment): send smaller profiles"
+            );
+            Status::new(Code::TooLarge, message)
+        }
+        _ => status,
     }
 }

@@ -12,18 +12,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use athanor_catalog::ShardId;
-use athanor_chassis::{Activity, ByteSize, Clock, Code, Compute, Overrides, Random, Status, TenantId};
+use athanor_chassis::{
+    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId, Timestamp,
+};
 use athanor_consensus::Replicated;
 use athanor_profile::upload::Upload;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::heads::Heads;
-use crate::intake::Intake;
+use crate::intake::{Equals, Intake};
 use crate::machine::{Machine, Proposed, lock};
 use crate::prepare::{Begin, Content, Job, Preparer, Request};
 use crate::propose::Proposer;
 use crate::stats::{Cuts, HeadSize, ShardStats};
 use crate::waiting::Answered;
+use crate::walking::Walkers;
 
 pub use crate::waiting::Stored;
 
@@ -31,11 +34,11 @@ pub use crate::waiting::Stored;
 const QUEUE: usize = 4096;
 /// What a client is told to wait when the queue is full.
 const BUSY: Duration = Duration::from_secs(1);
-/// Walks whose memory is kept for the next uploads.
-const SPARE: usize = 16;
+/// A request goes to batches in pieces of this part of one, about: its last profile may say much more than it weighs.
+const PIECES: usize = 4;
 
 /// What shards share.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ShardDeps {
     /// Limits of tenants.
     pub overrides: Overrides,
@@ -43,8 +46,10 @@ pub struct ShardDeps {
     pub clock: Clock,
     /// Chance.
     pub random: Random,
-    /// Threads for walking profiles.
+    /// Threads for preparing batches.
     pub compute: Compute,
+    /// Walks profiles, for all shards.
+    pub walkers: Arc<Walkers>,
     /// Uncompressed bytes of profiles that are proposed together, about.
     pub batch: usize,
     /// Bytes of uploads that may wait for a shard.
@@ -59,7 +64,6 @@ pub struct Shard {
     queue: mpsc::Sender<Job>,
     room: Arc<Semaphore>,
     kibibytes: usize,
-    spare: Mutex<Vec<Intake>>,
     heads: Arc<Heads>,
     log: Replicated<Machine>,
 }
@@ -84,19 +88,18 @@ impl Shard {
         let (to_proposer, steps) = mpsc::channel(1);
         let failures = Arc::new(Mutex::new(0));
         let begin = Begin {
+            walkers: Arc::clone(&deps.walkers),
+            batch: deps.batch,
             clock: deps.clock.clone(),
             random: deps.random.split(),
             window: log.with(Machine::window),
             failures: Arc::clone(&failures),
         };
-        let preparer = Preparer::new(jobs, to_proposer, deps.compute.clone(), deps.batch, begin);
+        let preparer = Preparer::new(jobs, to_proposer, deps.compute.clone(), begin);
         let proposer = Proposer::new(steps, log.clone(), proposed, Arc::clone(&heads), failures);
         let kibibytes = (deps.waiting.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
         let room = Arc::new(Semaphore::new(kibibytes));
-        (
-            Self { deps, queue, room, kibibytes, spare: Mutex::default(), heads, log },
-            Works { preparer, proposer },
-        )
+        (Self { deps, queue, room, kibibytes, heads, log }, Works { preparer, proposer })
     }
 
     /// The shard's rows.
@@ -146,32 +149,24 @@ impl Shard {
 
     /// Stores the uploads of one request: when this returns they are durable and visible.
     pub async fn append(&self, tenant: &TenantId, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>> {
-        let count = uploads.len();
-        match self.enqueue(tenant, uploads).await {
-            Ok(answer) => match answer.await {
-                Ok((answers, spare)) => {
-                    let mut kept = lock(&self.spare);
-                    kept.extend(spare);
-                    kept.truncate(SPARE);
-                    answers
-                }
-                Err(_) => vec![Err(stopping()); count],
-            },
-            Err(status) => vec![Err(status); count],
+        let _room = match self.admit(&uploads) {
+            Ok(room) => room,
+            Err(status) => return vec![Err(status); uploads.len()],
+        };
+        let mut sending = Sending::new(self, tenant);
+        for upload in uploads {
+            sending.add(upload).await;
         }
+        sending.answers().await
     }
 
-    async fn enqueue(
-        &self,
-        tenant: &TenantId,
-        uploads: Vec<Upload>,
-    ) -> Result<oneshot::Receiver<Answered>, Status> {
+    fn admit(&self, uploads: &[Upload]) -> Result<OwnedSemaphorePermit, Status> {
         let sent: usize = uploads.iter().map(|upload| upload.pprof.len()).sum();
         // A request that is larger than all the room waits alone.
         let kibibytes = u32::try_from(sent.div_ceil(1024).min(self.kibibytes)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).try_acquire_many_owned(kibibytes).map_err(|_| {
             let message = format!(
-                "{} of profiles wait for this shard already; send them again later",
+                "{} of profiles wait for this shard already, which is the limit (ingester.waiting); send them again later",
                 self.deps.waiting
             );
             Status::new(Code::Exhausted, message).because("shard_queue_full").after(BUSY)
@@ -183,26 +178,7 @@ impl Shard {
             );
             return Err(Status::new(Code::Exhausted, message).because("unregistered_limit").after(BUSY));
         }
-        let limits = self.deps.overrides.of(tenant);
-        let now = self.deps.clock.wall();
-        let mut read = Vec::with_capacity(uploads.len());
-        let mut raw_bytes = 0;
-        for upload in uploads {
-            let spare = lock(&self.spare).pop();
-            let mut intake = spare.unwrap_or_default();
-            let (tenant, limits, drawn) = (tenant.clone(), Arc::clone(&limits), self.deps.random.id128());
-            let walked = self.deps.compute.run_as(Activity::Walk, move || {
-                intake.read(&tenant, upload, &limits, now, drawn).map(|()| intake)
-            });
-            let walked = walked.await.map_err(|error| Status::of(&error)).flatten();
-            raw_bytes += walked.as_ref().map_or(0, |intake| intake.raw_bytes());
-            read.push(walked);
-        }
-        let (answer, answered) = oneshot::channel();
-        let content = Content { tenant: tenant.clone(), limits, uploads: read, room };
-        let request = Request { content, raw_bytes, answer };
-        self.queue.send(Job::Append(request)).await.map_err(|_| stopping())?;
-        Ok(answered)
+        Ok(room)
     }
 
     /// Freezes the head: when this returns, all that was acknowledged before is in frozen heads.
@@ -210,6 +186,100 @@ impl Shard {
         let (done, frozen) = oneshot::channel();
         self.queue.send(Job::Freeze(done)).await.map_err(|_| stopping())?;
         frozen.await.map_err(|_| stopping())
+    }
+}
+
+/// One request, on its way in pieces.
+struct Sending<'s> {
+    shard: &'s Shard,
+    tenant: &'s TenantId,
+    limits: Arc<Limits>,
+    now: Timestamp,
+    equals: Equals,
+    /// What was walked and not sent.
+    piece: Vec<Result<Intake, Status>>,
+    raw_bytes: usize,
+    room: Option<OwnedSemaphorePermit>,
+    /// How many uploads each piece had that was sent, and their answers.
+    sent: Vec<(usize, oneshot::Receiver<Answered>)>,
+}
+
+impl<'s> Sending<'s> {
+    fn new(shard: &'s Shard, tenant: &'s TenantId) -> Self {
+        Self {
+            shard,
+            tenant,
+            limits: shard.deps.overrides.of(tenant),
+            now: shard.deps.clock.wall(),
+            equals: Equals::default(),
+            piece: Vec::new(),
+            raw_bytes: 0,
+            room: None,
+            sent: Vec::new(),
+        }
+    }
+
+    /// Walks an upload. Nothing that was walked waits here for a turn or for room.
+    async fn add(&mut self, upload: Upload) {
+        let walkers = &*self.shard.deps.walkers;
+        let turn = match walkers.turn_now() {
+            Some(turn) => turn,
+            None => {
+                self.send().await;
+                walkers.turn().await
+            }
+        };
+        let (tenant, limits, now) = (self.tenant.clone(), Arc::clone(&self.limits), self.now);
+        let drawn = self.shard.deps.random.id128();
+        let read = move |intake: &mut Intake| intake.read(&tenant, upload, &limits, now, drawn);
+        let walked = walkers.walk(&turn, read).await;
+        let walked = match walked {
+            Ok(mut intake) => {
+                let room = match walkers.room_now(&intake) {
+                    Some(room) => room,
+                    None => {
+                        self.send().await;
+                        walkers.room(&intake).await
+                    }
+                };
+                match &mut self.room {
+                    Some(all) => all.merge(room),
+                    None => self.room = Some(room),
+                }
+                intake.count(&mut self.equals);
+                self.raw_bytes += intake.raw_bytes();
+                Ok(intake)
+            }
+            Err(status) => Err(status),
+        };
+        self.piece.push(walked);
+        if self.raw_bytes >= self.shard.deps.batch / PIECES {
+            self.send().await;
+        }
+    }
+
+    /// Sends what was walked.
+    async fn send(&mut self) {
+        if self.piece.is_empty() {
+            return;
+        }
+        let (answer, answered) = oneshot::channel();
+        let uploads = std::mem::take(&mut self.piece);
+        self.sent.push((uploads.len(), answered));
+        let (tenant, limits, room) = (self.tenant.clone(), Arc::clone(&self.limits), self.room.take());
+        let content = Content { tenant, limits, uploads, room };
+        let request = Request { content, raw_bytes: std::mem::take(&mut self.raw_bytes), answer };
+        // If nobody takes it, nobody answers either.
+        let _ = self.shard.queue.send(Job::Append(request)).await;
+    }
+
+    async fn answers(mut self) -> Vec<Result<Stored, Status>> {
+        self.send().await;
+        let mut all = Vec::new();
+        for (count, answered) in self.sent {
+            all.extend(answered.await.unwrap_or_else(|_| vec![Err(stopping()); count]));
+        }
+        all
     }
 }
 

@@ -4,7 +4,7 @@ use athanor_chassis::{Code, Status};
 use athanor_profile::upload::Dropped;
 use tokio::sync::oneshot;
 
-use crate::intake::{Intake, Taken};
+use crate::intake::Taken;
 use crate::machine::Applied;
 
 /// What became of an upload.
@@ -22,16 +22,11 @@ pub struct Stored {
     pub samples: u64,
 }
 
-/// The answers, and the memory of the walks.
-pub type Answered = (Vec<Result<Stored, Status>>, Vec<Intake>);
+/// The answers.
+pub type Answered = Vec<Result<Stored, Status>>;
 
-/// What becomes of a request.
-pub struct Placing {
-    /// For each upload where it is, or why it is nowhere.
-    pub uploads: Vec<Result<(Placed, Taken), Status>>,
-    /// Memory of its walks.
-    pub spare: Vec<Intake>,
-}
+/// What becomes of a request: for each upload where it is, or why it is nowhere.
+pub type Placing = Vec<Result<(Placed, Taken), Status>>;
 
 /// A request that waits for its batch.
 pub struct Waiting {
@@ -52,8 +47,7 @@ pub enum Placed {
 impl Waiting {
     /// Tells what applying the batch did.
     pub fn answer(self, applied: &Result<Applied, Status>) {
-        let Placing { uploads, spare } = self.placing;
-        let answers = uploads.into_iter().map(|upload| {
+        let answers = self.placing.into_iter().map(|upload| {
             let (placed, taken) = upload?;
             let Taken { raw_bytes, samples, dropped } = taken;
             let mut stored = Stored { raw_bytes, samples, dropped, ..Stored::default() };
@@ -75,6 +69,6 @@ impl Waiting {
             }
         });
         // Whoever asked may have left; what is stored stays stored.
-        let _ = self.answer.send((answers.collect(), spare));
+        let _ = self.answer.send(answers.collect());
     }
 }

@@ -90,6 +90,8 @@ struct Remains {
     slots: u32,
     /// What the log keeps free of its disk.
     reserve: ByteSize,
+    /// Room for what was walked.
+    decoded: ByteSize,
 }
 
 /// A node of one shard.
@@ -124,13 +126,24 @@ impl World {
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let store = Store::open(&bucket, deps).unwrap();
         let (log_disk, state_disk, catalog) = (MemoryDisk::new(), MemoryDisk::new(), Arc::default());
-        let (slots, reserve) = (1, ByteSize::bytes(0));
-        Self::boot(Remains { log_disk, state_disk, catalog, store, random, clock, limits, slots, reserve })
-            .await
+        let (slots, reserve, decoded) = (1, ByteSize::bytes(0), Config::default().decoded);
+        Self::boot(Remains {
+            log_disk,
+            state_disk,
+            catalog,
+            store,
+            random,
+            clock,
+            limits,
+            slots,
+            reserve,
+            decoded,
+        })
+        .await
     }
 
     async fn boot(remains: Remains) -> Self {
-        let Remains { log_disk, state_disk, catalog, store, random, clock, limits, slots, reserve } =
+        let Remains { log_disk, state_disk, catalog, store, random, clock, limits, slots, reserve, decoded } =
             &remains;
         let tasks = Tasks::new(clock.clone(), 1000);
         let (segment, reserve) = (ByteSize::kib(256), *reserve);
@@ -160,7 +173,7 @@ impl World {
             cluster: 1,
         };
         let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
-        let config = Config { cut: never, shards: *slots, ..Config::default() };
+        let config = Config { cut: never, shards: *slots, decoded: *decoded, ..Config::default() };
         let ingester = Ingester::open(&config, deps).await.unwrap();
         Self { ingester, tasks, log, remains }
     }
@@ -551,6 +564,7 @@ fn a_full_disk_takes_what_frees_it() {
             (Code::Exhausted, true),
             "{refused:?}"
         );
+        assert!(refused.retry_after.is_some(), "{refused:?}");
         world.cut().await;
         assert_eq!(world.blocks().await, 1);
         let world = world.crash(2).await;

@@ -92,6 +92,21 @@ pub fn write(dictionary: &Dictionary, since: Mark, out: &mut Vec<u8>) {
     }
 }
 
+/// The most bytes that [`write`] appends. Cheap: it may be asked after every profile.
+pub fn bound(dictionary: &Dictionary, since: Mark) -> usize {
+    let (now, symbols) = (Mark::of(dictionary), &dictionary.symbols);
+    let [strings, functions, mappings, locations, nodes, stacks] = {
+        let (mut new, old) = (now.counts(), since.counts());
+        new.iter_mut().zip(old).for_each(|(new, old)| *new -= old);
+        new
+    };
+    // Numbers of 32 bits take five bytes, those of 64 bits ten.
+    let texts = symbols.strings.bytes_from(since.strings) + strings * 5;
+    let names = functions * 25 + mappings * 41 + locations * 20 + symbols.lines_from(since.locations) * 25;
+    let counts = 12 * 10;
+    texts + names + nodes * 10 + stacks * 5 + counts
+}
+
 fn write_location(dictionary: &Dictionary, location: u32, out: &mut Vec<u8>) {
     let symbols = &dictionary.symbols;
     let entry = &symbols.locations()[location as usize];
@@ -218,6 +233,8 @@ mod tests {
             decoder.decode(&raw, &Limits::default(), &mut writer, &mut decoded).unwrap();
             let mut out = Vec::new();
             write(&writer, mark, &mut out);
+            let most = bound(&writer, mark);
+            assert!(out.len() <= most && most < 20 * out.len(), "{} {most}", out.len());
             mark = Mark::of(&writer);
             let mut unpacker = Unpacker::new(&out);
             read(&mut reader, &mut unpacker).unwrap();

@@ -28,8 +28,10 @@ pub fn list(hashes: &[Hash]) -> Hash {
 /// A map whose keys are already hashes: hashing them again would be waste.
 pub type HashedMap<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<Spread>>;
 
-/// About how many bytes it takes to find an entry of 32-bit id by its hash: the hash in a list and in a map.
-pub const INDEXED: usize = 2 * size_of::<Hash>() + 16;
+/// Bytes that a list has taken.
+pub fn list_memory<T>(list: &Vec<T>) -> usize {
+    list.capacity() * size_of::<T>()
+}
 
 /// The hasher of [`HashedMap`]: folds the key's words with one multiplication each.
 #[derive(Default, Clone, Copy)]

@@ -1,13 +1,14 @@
 //! Labels: of series (sorted text pairs) and of samples (pprof's text or number with a unit).
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::hash::{self, Hash, HashedMap};
+use crate::hash::{self, Hash, HashedMap, list_memory};
 use crate::symbols::Strings;
 
-/// The labels of a series: sorted by name, each name once.
+/// The labels of a series: sorted by name, each name once. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Labels(Vec<(String, String)>);
+pub struct Labels(Arc<Vec<(String, String)>>);
 
 impl Labels {
     /// Sorts; of equal names the last one stays; empty values are dropped.
@@ -25,16 +26,24 @@ impl Labels {
     }
     /// Sets a value; an empty one removes the label.
     pub fn set(&mut self, name: &str, value: &str) {
-        match (self.0.binary_search_by(|pair| pair.0.as_str().cmp(name)), value.is_empty()) {
-            (Ok(at), false) => value.clone_into(&mut self.0[at].1),
-            (Ok(at), true) => drop(self.0.remove(at)),
-            (Err(at), false) => self.0.insert(at, (name.to_owned(), value.to_owned())),
-            (Err(_), true) => {}
+        let place = self.0.binary_search_by(|pair| pair.0.as_str().cmp(name));
+        if place.is_err() && value.is_empty() {
+            return;
+        }
+        let pairs = Arc::make_mut(&mut self.0);
+        match place {
+            Ok(at) if value.is_empty() => drop(pairs.remove(at)),
+            Ok(at) => value.clone_into(&mut pairs[at].1),
+            Err(at) => pairs.insert(at, (name.to_owned(), value.to_owned())),
         }
     }
     /// Name and value, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+    /// Bytes of all names and values.
+    pub fn text_bytes(&self) -> usize {
+        self.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
     /// How many labels.
     pub fn len(&self) -> usize {
@@ -138,9 +147,10 @@ pub fn sample_label_hash(key: Hash, text: Hash, number: i64, unit: Hash) -> Hash
 }
 
 impl LabelSets {
-    /// About how many bytes it takes.
+    /// Bytes that it has taken.
     pub(crate) fn memory(&self) -> usize {
-        size_of_val(&*self.labels) + self.ends.len() * (size_of::<usize>() + hash::INDEXED)
+        let sets = list_memory(&self.labels) + list_memory(&self.ends);
+        sets + list_memory(&self.hashes) + self.ids.allocation_size()
     }
     /// The id of a set, in any order, added if new.
     pub fn intern(&mut self, strings: &Strings, labels: &[SampleLabel]) -> u32 {

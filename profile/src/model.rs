@@ -1,6 +1,6 @@
 //! The profile itself: a header, samples as rows of dense ids, and the dictionary that the ids point into.
 
-use crate::hash::{self, Hash, HashedMap};
+use crate::hash::{self, Hash, HashedMap, list_memory};
 use crate::labels::{LabelSets, SampleLabel};
 use crate::stacks::Stacks;
 use crate::symbols::Symbols;
@@ -70,6 +70,10 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// Bytes that they have taken.
+    pub fn memory(&self) -> usize {
+        list_memory(&self.stacks) + list_memory(&self.labels) + list_memory(&self.values)
+    }
     /// How many rows.
     pub fn len(&self) -> usize {
         self.stacks.len()
@@ -110,7 +114,7 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// About how many bytes it takes. Cheap: it may be asked after every profile.
+    /// How many bytes it has taken. Cheap: it may be asked after every profile.
     pub fn memory(&self) -> usize {
         self.symbols.memory() + self.stacks.memory() + self.label_sets.memory()
     }

@@ -39,6 +39,13 @@ impl Series {
             period: self.period_type.clone(),
         }
     }
+    /// About how many bytes it takes.
+    pub fn memory(&self) -> usize {
+        let text = |of: &ValueType| of.kind.len() + of.unit.len();
+        let texts = self.service.len() + text(&self.value_type) + text(&self.period_type);
+        let labels = self.labels.text_bytes() + self.labels.len() * 2 * size_of::<String>();
+        size_of::<Series>() + texts + labels
+    }
     /// The service, empty if no label names it.
     pub fn service(&self) -> &str {
         &self.service

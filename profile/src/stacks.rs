@@ -3,7 +3,7 @@
 //! Nodes point to their parents, so a stack is its leaf; a common root path is stored once. Only paths
 //! that were seen as a whole stack have a stack id.
 
-use crate::hash::{self, Hash, HashedMap};
+use crate::hash::{self, Hash, HashedMap, list_memory};
 use crate::symbols::{NONE, Symbols};
 
 /// One frame of the tree.
@@ -26,11 +26,11 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// About how many bytes it takes.
+    /// Bytes that it has taken.
     pub(crate) fn memory(&self) -> usize {
-        // A node is also the value of a map, under its caller and location.
-        let nodes = self.nodes.len() * (size_of::<Node>() + 2 * size_of::<u64>());
-        nodes + self.leaves.len() * (size_of::<u32>() + hash::INDEXED)
+        let nodes = list_memory(&self.nodes) + self.children.allocation_size();
+        let leaves = list_memory(&self.leaves) + list_memory(&self.hashes) + self.ids.allocation_size();
+        nodes + leaves
     }
     /// The hash of a stack whose locations have these hashes, leaf first.
     pub fn hash_of(locations: &[Hash]) -> Hash {

@@ -3,7 +3,7 @@
 //! Every entry is found by its content hash, which covers the entries it refers to by *their* hashes. So
 //! two dictionaries that never met give equal things equal hashes, and merging them is a look-up.
 
-use crate::hash::{self, Hash, HashedMap};
+use crate::hash::{self, Hash, HashedMap, list_memory};
 
 /// "No such entry": the mapping of a location that has none, the parent of a root frame.
 pub const NONE: u32 = u32::MAX;
@@ -122,6 +122,14 @@ impl Strings {
     pub fn bytes(&self) -> usize {
         self.arena.len()
     }
+    /// Bytes of text of an id and all after it.
+    pub(crate) fn bytes_from(&self, id: usize) -> usize {
+        self.arena.len() - id.checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+    fn memory(&self) -> usize {
+        let texts = list_memory(&self.arena) + list_memory(&self.ends);
+        texts + list_memory(&self.hashes) + self.ids.allocation_size()
+    }
 }
 
 /// Entries of one kind with their content hashes.
@@ -140,7 +148,7 @@ impl<T> Default for Table<T> {
 
 impl<T> Table<T> {
     fn memory(&self) -> usize {
-        size_of_val(&*self.entries) + self.entries.len() * hash::INDEXED
+        list_memory(&self.entries) + list_memory(&self.hashes) + self.ids.allocation_size()
     }
     fn intern(&mut self, hash: Hash, entry: impl FnOnce() -> T) -> u32 {
         *self.ids.entry(hash).or_insert_with(|| {
@@ -224,11 +232,10 @@ impl LocationHasher {
 }
 
 impl Symbols {
-    /// About how many bytes it takes.
+    /// Bytes that it has taken.
     pub(crate) fn memory(&self) -> usize {
-        let strings = self.strings.bytes() + self.strings.len() * (size_of::<usize>() + hash::INDEXED);
         let tables = self.functions.memory() + self.mappings.memory() + self.locations.memory();
-        strings + tables + size_of_val(&*self.lines)
+        self.strings.memory() + tables + list_memory(&self.lines)
     }
     /// The id of a function, added if new.
     pub fn function(&mut self, function: Function) -> u32 {
@@ -298,6 +305,10 @@ impl Symbols {
     /// The content hash of a location.
     pub fn location_hash(&self, location: u32) -> Hash {
         self.locations.hashes[location as usize]
+    }
+    /// How many lines a location and all after it have.
+    pub(crate) fn lines_from(&self, location: usize) -> usize {
+        self.locations.entries.get(location).map_or(0, |first| self.lines.len() - first.first_line as usize)
     }
     /// The lines of a location, innermost first.
     pub fn lines(&self, location: u32) -> &[Line] {

@@ -24,3 +24,68 @@ fn what_is_left_out_is_counted() {
         assert_eq!(world.total().await, 13);
     });
 }
+
+/// A profile of two megabytes.
+fn large(number: usize) -> Upload {
+    let mut profile = profile(now(), &[("main", number as i64 + 1)]);
+    profile.header.comments = vec!["x".repeat(2 << 20)];
+    upload(&profile)
+}
+
+#[test]
+fn what_takes_more_room_than_there_is_goes_in_pieces() {
+    simulate(async {
+        let mut world = World::new().await;
+        world.remains.decoded = ByteSize::mib(5);
+        let world = world.crash(1).await;
+        let requests = (0..4).map(|request| {
+            let uploads = (0..6).map(|number| large(request * 6 + number)).collect();
+            world.push("acme", uploads)
+        });
+        let answers = futures::future::join_all(requests).await;
+        assert!(answers.into_iter().flatten().all(|answer| answer.unwrap().new == 1));
+        assert_eq!(world.total().await, (1..=24).sum::<i64>());
+        // Equal ones are told apart though they are in different pieces, and known again.
+        let equal = large(99);
+        for new in [1, 0] {
+            let answers = world.push("acme", vec![equal.clone(); 5]).await;
+            assert!(answers.into_iter().all(|answer| answer.unwrap().new == new));
+        }
+        assert_eq!(world.total().await, (1..=24).sum::<i64>() + 500);
+    });
+}
+
+#[test]
+fn a_text_that_would_be_in_many_series_is_refused() {
+    simulate(async {
+        let world = World::new().await;
+        let mut wide = profile(now(), &[]);
+        for number in 0..10_000 {
+            labelled(&mut wide, "main", &[("n", &number.to_string()), ("text", &"x".repeat(2000))], 1);
+        }
+        let refused = world.push("acme", vec![upload(&wide)]).await.remove(0).unwrap_err();
+        assert!(refused.code == Code::Invalid && refused.message.contains("of labels"), "{refused:?}");
+        assert_eq!(world.total().await, 0);
+    });
+}
+
+#[test]
+fn names_count_in_a_head() {
+    simulate(async {
+        let world = World::new().await;
+        let held = || world.ingester.unregistered_bytes();
+        // Five names of 20 kB, with a value each.
+        let long = |first: u8, value| {
+            let names: Vec<String> =
+                (first..first + 5).map(|number| char::from(number).to_string().repeat(20_000)).collect();
+            let rows: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), value)).collect();
+            upload(&profile(now(), &rows))
+        };
+        let before = held();
+        assert_eq!(world.push_one(&long(b'a', 1)).await, 1);
+        let after = held();
+        assert!(after > before + 100_000, "{before} {after}");
+        assert_eq!(world.push_one(&long(b'p', 0)).await, 0);
+        assert!(held() > after + 50_000, "though no profile has them");
+    });
+}

@@ -7,7 +7,7 @@ use super::ids::Ids;
 use super::samples::{Known, Row, Walked};
 use super::wire::{Cursor, Value};
 use super::{DecodeError, Limits, within};
-use crate::hash::{self, Hash};
+use crate::hash::{self, Hash, list_memory};
 use crate::identity::Content;
 use crate::model::{Dictionary, Header, Samples, ValueType};
 use crate::symbols::{LocationHasher, NONE, Strings, function_hash, mapping_hash};
@@ -100,6 +100,19 @@ impl RawHeader {
 }
 
 impl Decoder {
+    /// Bytes that it has taken. What is as large as one sample or the header is left out.
+    pub(super) fn memory(&self) -> usize {
+        let strings = list_memory(&self.strings) + list_memory(&self.string_hashes);
+        let functions = list_memory(&self.functions) + list_memory(&self.function_hashes);
+        let mappings = list_memory(&self.mappings) + list_memory(&self.mapping_hashes);
+        let locations = list_memory(&self.locations) + list_memory(&self.location_hashes);
+        let lines = list_memory(&self.lines) + list_memory(&self.resolved);
+        let samples = list_memory(&self.samples) + list_memory(&self.walked);
+        let ids = self.function_ids.memory() + self.mapping_ids.memory() + self.location_ids.memory();
+        let known = self.known_stacks.memory() + self.known_labels.memory();
+        strings + functions + mappings + locations + lines + samples + ids + known
+    }
+
     /// Walks one uncompressed profile. Rows refer to `dictionary`, which may already hold other profiles.
     pub fn decode(
         &mut self,

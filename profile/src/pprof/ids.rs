@@ -1,6 +1,7 @@
 //! From the ids that a file gives its entries to their places.
 
 use super::DecodeError;
+use crate::hash::list_memory;
 
 const ABSENT: u32 = u32::MAX;
 
@@ -80,6 +81,11 @@ impl Ids {
             Some(pair) => Err(DecodeError::IdTwice { what, id: pair[0].0 }),
             None => Ok(()),
         }
+    }
+
+    /// Bytes that it has taken.
+    pub(super) fn memory(&self) -> usize {
+        list_memory(&self.table) + list_memory(&self.sorted)
     }
 
     /// The place of an id.

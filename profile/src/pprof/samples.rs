@@ -42,6 +42,10 @@ impl Known {
         self.entries.clear();
         (self.asked, self.found) = (0, 0);
     }
+    /// Bytes that it has taken.
+    pub(super) fn memory(&self) -> usize {
+        self.entries.allocation_size()
+    }
     /// Remembering costs as much as a walk of some twenty frames, so a file that repeats little goes without.
     fn is_worth_it(&self) -> bool {
         self.asked < 256 || self.found > self.asked / 8

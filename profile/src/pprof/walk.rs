@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::decode::{Decoded, Decoder};
 use super::inflate::{Inflater, is_compressed};
 use super::{DecodeError, Limits};
+use crate::hash::list_memory;
 use crate::model::Dictionary;
 use crate::normalise::go_names;
 
@@ -61,9 +62,18 @@ impl Walk {
     pub fn labels(&self) -> &Dictionary {
         &self.labels
     }
-    /// Lets go of the profile, so that only memory for the next one is held.
-    pub fn forget(&mut self) {
+    /// Bytes that it has taken, those of the profile as it was sent among them.
+    pub fn memory(&self) -> usize {
+        let plain = self.inflater.memory() + self.changed.as_ref().map_or(0, list_memory);
+        let read = self.decoder.memory() + self.decoded.samples.memory() + self.labels.memory();
+        self.sent.len() + plain + read
+    }
+    /// Lets go of the profile, so that only memory for the next one is held; of that, too, if it is more than `most`.
+    pub fn forget(&mut self, most: usize) {
         self.sent = Bytes::new();
         self.changed = None;
+        if self.memory() > most {
+            *self = Walk::default();
+        }
     }
 }
