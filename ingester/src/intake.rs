@@ -80,6 +80,7 @@ impl Intake {
         let samples = (decoded.samples.len() + decoded.dropped.samples) as u64;
         self.taken = Taken { raw_bytes: raw as u64, samples, dropped: decoded.dropped.into() };
         check_types(decoded)?;
+        check_sums(decoded)?;
         let header = &decoded.header;
         let client_id = self.upload.client_id.as_deref().filter(|id| !is_nil(id));
         let sent = taken_at(header.time_nanos, self.upload.time_nanos);
@@ -344,6 +345,25 @@ fn check_types(decoded: &Decoded) -> Result<(), Status> {
         .because("malformed_profile")),
         None => Ok(()),
     }
+}
+
+/// The values of a type add up to a number that every client can show, or the profile is refused: one that does not
+/// would spoil each answer that it is in.
+fn check_sums(decoded: &Decoded) -> Result<(), Status> {
+    let types = &decoded.header.types;
+    for (place, value_type) in types.iter().enumerate() {
+        let values = decoded.samples.values.iter().skip(place).step_by(types.len());
+        let sum: i128 = values.map(|&value| i128::from(value.max(0))).sum();
+        if sum > i128::from(i64::MAX) {
+            let message = format!(
+                "the values of sample type {:?} add up to {sum}, the limit is {}; send smaller values in a larger unit",
+                value_type.kind,
+                i64::MAX
+            );
+            return Err(Status::new(Code::Invalid, message));
+        }
+    }
+    Ok(())
 }
 
 fn check_time(time: i64, now: Timestamp, limits: &Limits) -> Result<(), Status> {

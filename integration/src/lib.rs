@@ -3,6 +3,7 @@
 //! ```text
 //!  layers       no crate depends upwards
 //!  go_pprof     tables, merges and rows are those of `go tool pprof`
+//!  regexp       regular expressions match what they match in Go
 //!  golden       answers are those that another server of the same wire gave
 //!  clients      SDKs as they are shipped: what they send is taken and found
 //!  damage       what damage of the log took is told with every answer

@@ -57,8 +57,10 @@ impl Querier {
             let text = self.compute(move || dot::write(&tree, &unit, nodes)).await?;
             return Ok(Rendered { content_type: "text/plain; charset=utf-8", body: text.into_bytes() });
         }
-        let group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
+        let mut group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
         check::labels(&group_by)?;
+        // The answer has a name of one label for each group.
+        group_by.truncate(1);
         let step = timeline::step(side.start, side.end);
         let asked = PointsAsked {
             selection: side.selection.clone(),

@@ -19,6 +19,7 @@
 mod ask;
 mod merged;
 mod partial;
+mod pattern;
 mod query;
 mod run;
 mod selector;

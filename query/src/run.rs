@@ -225,10 +225,15 @@ fn points(picked: &Picked, points: &Points, source: &dyn Source) -> Result<Point
         let row = &picked.profiles[place as usize];
         let Some(point) = points.place(row.time) else { continue };
         let Some(labels) = &picked.labels[row.series as usize] else { continue };
+        let sum = sums.get(&place).copied().unwrap_or_default();
+        // Where nothing passed the call site there is no point; but a mean is one of all profiles.
+        if sum == 0 && !points.call_site.is_empty() && !points.mean {
+            continue;
+        }
         let group =
             if points.group_by.is_empty() { Labels::default() } else { only(labels, &points.group_by) };
         let cell = series.entry(group).or_default().entry(point).or_default();
-        cell.sum = cell.sum.wrapping_add(sums.get(&place).copied().unwrap_or_default());
+        cell.sum = cell.sum.wrapping_add(sum);
         if points.mean {
             cell.moments.insert((row.time, row.duration, row.period));
         }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use athanor_profile::Labels;
 use regex::{Regex, RegexBuilder};
 
+use crate::pattern::translate;
 use crate::syntax::{self, MAX_MATCHERS, MAX_REGEXES, Operator, SelectorError};
 
 /// Most bytes of a compiled regular expression.
@@ -89,7 +90,9 @@ impl Matcher {
 
 /// The whole value must match, and a dot matches a line's end too, as in Prometheus.
 fn compile(pattern: &str, at: usize) -> Result<Regex, SelectorError> {
-    let refused = |error: regex::Error| {
+    let refused = |why: String| SelectorError::Regex { at, pattern: pattern.into(), why };
+    let translated = translate(pattern).map_err(refused)?;
+    let failed = |error: regex::Error| {
         let why = match error {
             regex::Error::CompiledTooBig(limit) => {
                 format!("it compiles to more than {limit} bytes; make it simpler")
@@ -99,18 +102,14 @@ fn compile(pattern: &str, at: usize) -> Result<Regex, SelectorError> {
                 other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
             }
         };
-        SelectorError::Regex { at, pattern: pattern.into(), why }
+        refused(why)
     };
-    // Alone first: so that no parenthesis in it closes ours.
-    let build = |pattern: &str| {
-        RegexBuilder::new(pattern)
-            .size_limit(MAX_REGEX)
-            .dfa_size_limit(MAX_REGEX)
-            .nest_limit(MAX_NESTING)
-            .build()
-    };
-    build(pattern).map_err(refused)?;
-    build(&format!("^(?s:{pattern})$")).map_err(refused)
+    RegexBuilder::new(&format!("^(?s:{translated})$"))
+        .size_limit(MAX_REGEX)
+        .dfa_size_limit(MAX_REGEX)
+        .nest_limit(MAX_NESTING)
+        .build()
+        .map_err(failed)
 }
 
 impl FromStr for Selector {
@@ -182,7 +181,7 @@ mod tests {
     fn bad_and_huge_patterns_are_refused_with_their_place() {
         let refused = |text: &str| text.parse::<Selector>().unwrap_err().to_string();
         assert!(refused(r#"{a=~"("}"#).starts_with("regular expression \"(\" at character 5: "));
-        assert!(refused(r#"{a=~")|("}"#).contains("at character 5"));
+        assert!(refused(r#"{a=~")|("}"#).contains("at character 5: a ) closes no group"));
         assert!(refused(r#"{a=~"(?:.{1000}){1000}"}"#).contains("make it simpler"));
         assert!(refused(&format!("{{a=~\"{}x{}\"}}", "(".repeat(200), ")".repeat(200))).contains("nest"));
     }

@@ -8,7 +8,9 @@
 //! A request that failed for now is repeated, and halves of a refused batch are sent again: a server counts a
 //! profile once, however often it comes.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet};
+use std::future;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -49,12 +51,17 @@ struct Piece {
     file: PathBuf,
     series: RawProfileSeries,
     bytes: usize,
+    /// Hash of the plain profile.
+    content: hash::Hash,
 }
 
 /// What became of some files.
 #[derive(Default)]
 struct Outcome {
     stored: usize,
+    /// Files that hold what another one holds, which is sent once: in one request they would be several profiles, in
+    /// several requests one.
+    equal: usize,
     /// Bytes of the profiles that are stored.
     bytes: usize,
     refused: Vec<(PathBuf, Status)>,
@@ -97,13 +104,21 @@ async fn push(args: &Push, client: &Client, bar: &ProgressBar) -> Result<Outcome
     };
     let labels = labels(args);
     let pieces = stream::iter(&args.files).map(|file| sender.prepared(file, &labels, args.name.as_deref()));
-    let pieces = pin!(pieces.buffered(width.get()));
+    let (mut seen, equal) = (HashSet::new(), Cell::new(0));
+    let pieces = pieces.buffered(width.get()).filter(|piece| {
+        let is_new = piece.as_ref().map_or(true, |piece| piece.bytes == 0 || seen.insert(piece.content));
+        equal.set(equal.get() + usize::from(!is_new));
+        bar.inc(u64::from(!is_new));
+        future::ready(is_new)
+    });
+    let pieces = pin!(pieces);
     let batches = batches(pieces);
     let mut outcomes = pin!(batches.map(|batch| sender.send_parts(batch)).buffer_unordered(AT_ONCE));
     let mut all = Outcome::default();
     while let Some(outcome) = outcomes.next().await {
         all.add(outcome);
     }
+    all.equal = equal.get();
     Ok(all)
 }
 
@@ -142,7 +157,7 @@ fn prepare(
     let bytes = raw_profile.len();
     let samples = vec![RawSample { raw_profile, id }];
     let series = RawProfileSeries { labels, samples, ..RawProfileSeries::default() };
-    Ok(Piece { file: file.to_owned(), series, bytes })
+    Ok(Piece { file: file.to_owned(), series, bytes, content: hash::bytes(&raw) })
 }
 
 /// Pieces for one request, and the files that cannot be sent.
@@ -188,7 +203,7 @@ impl Sender<'_> {
         metric: Option<&str>,
     ) -> Result<Piece, (PathBuf, Status)> {
         if self.stopped.load(Ordering::Relaxed) {
-            return Ok(Piece { file: file.to_owned(), series: RawProfileSeries::default(), bytes: 0 });
+            return Ok(Piece { file: file.to_owned(), series: RawProfileSeries::default(), bytes: 0, content: 0 });
         }
         let (path, labels, metric) = (file.to_owned(), labels.clone(), metric.map(str::to_owned));
         let done = self.compute.run(move || prepare(&path, labels, metric)).await;
@@ -268,7 +283,7 @@ fn report(args: &Push, client: &Client, mut outcome: Outcome, output: &Output) -
     // Batches end in any order.
     outcome.refused.sort_by(|a, b| a.0.cmp(&b.0));
     outcome.unsent.sort();
-    let Outcome { stored, bytes, refused, unsent, stopped } = outcome;
+    let Outcome { stored, equal, bytes, refused, unsent, stopped } = outcome;
     let (count, address) = (args.files.len(), client.address());
     let name = |file: &Path| file.display().to_string();
     if output.json {
@@ -276,13 +291,17 @@ fn report(args: &Push, client: &Client, mut outcome: Outcome, output: &Output) -
             json!({ "file": name(file), "code": status.code.name(), "message": status.message })
         });
         output.json(&json!({
-            "url": address, "service": args.service, "files": count, "stored": stored, "bytes": bytes,
+            "url": address, "service": args.service, "files": count, "stored": stored, "equal": equal, "bytes": bytes,
             "refused": refused.collect::<Vec<_>>(), "unsent": unsent.iter().map(|file| name(file)).collect::<Vec<_>>(),
         }))?;
     } else if stored > 0 {
         let service = &args.service;
+        let once = match equal {
+            0 => String::new(),
+            some => format!("; {some} hold what another holds, which was sent once"),
+        };
         output.text(&format!(
-            "{address}: {stored} of {count} profiles stored for {service}, {bytes} bytes\n"
+            "{address}: {stored} of {count} profiles stored for {service}, {bytes} bytes{once}\n"
         ))?;
     }
     let unsent_note = match unsent.len() {
@@ -316,7 +335,7 @@ mod tests {
     use super::*;
 
     fn piece(bytes: usize) -> Result<Piece, (PathBuf, Status)> {
-        Ok(Piece { file: format!("{bytes}").into(), series: RawProfileSeries::default(), bytes })
+        Ok(Piece { file: format!("{bytes}").into(), series: RawProfileSeries::default(), bytes, content: 0 })
     }
 
     #[tokio::test]

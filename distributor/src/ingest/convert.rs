@@ -137,8 +137,11 @@ fn folded(request: &Request, body: &[u8], counted: bool, bounds: &Bounds) -> Res
 /// The labels of the series. `app_name`: where the client names the service, the application's name stays too.
 fn labels(request: &Request, metric: &str, app: &str, app_name: bool) -> Vec<(String, String)> {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    let mut labels = vec![pair("__name__", metric), pair("pyroscope_spy", &request.spy)];
     let own = &request.name.labels;
+    let mut labels = vec![pair("__name__", metric)];
+    if !own.contains_key("pyroscope_spy") {
+        labels.push(pair("pyroscope_spy", &request.spy));
+    }
     let taken = own.iter().filter(|(name, _)| !name.starts_with("__") || name.as_str() == "__session_id__");
     labels.extend(taken.map(|(name, value)| pair(name, value)));
     if !own.contains_key("service_name") {

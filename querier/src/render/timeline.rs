@@ -55,8 +55,7 @@ impl Timeline {
     }
 }
 
-/// A timeline for each value of the first label; series without it come under `*`. Of several series with one
-/// value, the values are added.
+/// A timeline for each value of the label by which the series are grouped; the series without it comes under `*`.
 pub(super) fn groups(
     series: &PointSeries,
     group_by: &[String],

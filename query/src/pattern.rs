@@ -1,0 +1,475 @@
+//! Regular expressions as Prometheus has them, written as the `regex` crate has them.
+//!
+//! Both mean nearly the same by nearly the same text, and where they do not, a selector would silently pick other
+//! series: within `[...]` the crate intersects and nests, its `\w`, `\d` and `\s` are those of Unicode, it refuses `\Q` and a `{`
+//! that counts nothing. So a pattern is read here by the other's rules, and every piece is written in a way that has one
+//! meaning.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// The most that something may be asked to repeat.
+const MOST_REPEATS: u32 = 1000;
+
+/// The pattern for the `regex` crate; or why it is none.
+pub fn translate(pattern: &str) -> Result<String, String> {
+    let mut translation =
+        Translation { rest: pattern.chars().peekable(), out: String::new(), open: 0, last: Last::Nothing };
+    while let Some(next) = translation.rest.next() {
+        translation.piece(next)?;
+    }
+    match translation.open {
+        0 => Ok(translation.out),
+        _ => Err("a group is not closed: ) is missing".into()),
+    }
+}
+
+struct Translation<'a> {
+    rest: Peekable<Chars<'a>>,
+    out: String,
+    /// Groups that are not closed yet.
+    open: usize,
+    last: Last,
+}
+
+/// What stands before, and so may be repeated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Nothing,
+    One,
+    Repeated,
+}
+
+/// Something within `[...]` or an escape: one character, or what stands for several.
+enum Member {
+    One(char),
+    Several(String),
+}
+
+impl Translation<'_> {
+    fn piece(&mut self, next: char) -> Result<(), String> {
+        match next {
+            '\\' => return self.escape(),
+            '[' => self.class()?,
+            '(' => return self.group(),
+            ')' if self.open == 0 => return Err("a ) closes no group".into()),
+            ')' => {
+                self.open -= 1;
+                self.out.push(')');
+            }
+            '|' => {
+                self.out.push('|');
+                self.last = Last::Nothing;
+                return Ok(());
+            }
+            '*' | '+' | '?' => return self.repeat(&next.to_string()),
+            '{' => match self.count() {
+                Some(count) => return self.repeat(&count?),
+                None => self.literal('{'),
+            },
+            '^' | '$' | '.' => self.out.push(next),
+            _ => self.literal(next),
+        }
+        self.last = Last::One;
+        Ok(())
+    }
+
+    fn literal(&mut self, character: char) {
+        self.out.push_str(&regex::escape(character.encode_utf8(&mut [0; 4])));
+    }
+
+    fn take(&mut self, expected: char) -> bool {
+        self.rest.next_if_eq(&expected).is_some()
+    }
+
+    fn repeat(&mut self, operator: &str) -> Result<(), String> {
+        match self.last {
+            Last::Nothing => return Err(format!("nothing stands before {operator} that it could repeat")),
+            Last::Repeated => return Err(format!("{operator} repeats a repetition; put that into a group")),
+            Last::One => {}
+        }
+        self.out.push_str(operator);
+        if self.take('?') {
+            self.out.push('?');
+        }
+        self.last = Last::Repeated;
+        Ok(())
+    }
+
+    /// What stands after a `{`, if it is a count; else the brace is one.
+    fn count(&mut self) -> Option<Result<String, String>> {
+        let mut ahead = self.rest.clone();
+        let least = number(&mut ahead)?;
+        let most = match ahead.next_if_eq(&',') {
+            None => Some(least),
+            Some(_) if ahead.peek() == Some(&'}') => None,
+            Some(_) => Some(number(&mut ahead)?),
+        };
+        ahead.next_if_eq(&'}')?;
+        self.rest = ahead;
+        if least.max(most.unwrap_or(0)) > MOST_REPEATS {
+            return Some(Err(format!("something is repeated more than {MOST_REPEATS} times, the limit")));
+        }
+        Some(match most {
+            Some(most) if most < least => Err(format!("{{{least},{most}}} runs backwards")),
+            Some(most) => Ok(format!("{{{least},{most}}}")),
+            None => Ok(format!("{{{least},}}")),
+        })
+    }
+
+    /// No group is asked for, so that all are written without a number.
+    fn group(&mut self) -> Result<(), String> {
+        if !self.take('?') {
+            self.begin("(?:");
+            return Ok(());
+        }
+        let mut ahead = self.rest.clone();
+        ahead.next_if_eq(&'P');
+        if ahead.next_if_eq(&'<').is_some() {
+            self.rest = ahead;
+            return self.name();
+        }
+        self.flags()
+    }
+
+    fn name(&mut self) -> Result<(), String> {
+        let mut name = String::new();
+        while let Some(next) = self.rest.next_if(|next| *next != '>') {
+            name.push(next);
+        }
+        let is_name = !name.is_empty() && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
+        if !self.take('>') || !is_name {
+            return Err(format!("{name:?} is no name of a group"));
+        }
+        self.begin("(?:");
+        Ok(())
+    }
+
+    fn begin(&mut self, group: &str) {
+        self.out.push_str(group);
+        self.open += 1;
+        self.last = Last::Nothing;
+    }
+
+    fn flags(&mut self) -> Result<(), String> {
+        let mut flags = String::new();
+        while let Some(flag) = self.rest.next_if(|next| matches!(next, 'i' | 'm' | 's' | 'U' | '-')) {
+            flags.push(flag);
+        }
+        let is_group = self.rest.peek() == Some(&':');
+        let (on, off) = flags.split_once('-').unwrap_or((&flags, ""));
+        if !(is_group || self.rest.peek() == Some(&')')) || off.contains('-') || flags.ends_with('-') {
+            return Err("after (? there may be :, a name as in P<name>, or flags of i, m, s and U".into());
+        }
+        self.rest.next();
+        // A flag may be there twice, and is off if it is off anywhere.
+        let one = |flag: &char, of: &str| of.contains(*flag);
+        let off: String = "imsU".chars().filter(|flag| one(flag, off)).collect();
+        let on: String = "imsU".chars().filter(|flag| one(flag, on) && !one(flag, &off)).collect();
+        let minus = if off.is_empty() { "" } else { "-" };
+        self.last = Last::Nothing;
+        match is_group {
+            true => self.begin(&format!("(?{on}{minus}{off}:")),
+            // Without a flag the crate takes none of it.
+            false if on.is_empty() && off.is_empty() => {}
+            false => self.out.push_str(&format!("(?{on}{minus}{off})")),
+        }
+        Ok(())
+    }
+
+    fn escape(&mut self) -> Result<(), String> {
+        match self.rest.next() {
+            Some('Q') => return self.quoted(),
+            Some(place @ ('A' | 'z')) => self.out.extend(['\\', place]),
+            Some(boundary @ ('b' | 'B')) => self.out.push_str(&format!("(?-u:\\{boundary})")),
+            Some(other) => match self.escaped(other)? {
+                Member::One(character) => self.literal(character),
+                Member::Several(class) => self.out.push_str(&format!("[{class}]")),
+            },
+            None => return Err("a \\ stands at the end".into()),
+        }
+        self.last = Last::One;
+        Ok(())
+    }
+
+    /// What stands between `\Q` and `\E` means itself.
+    fn quoted(&mut self) -> Result<(), String> {
+        while let Some(next) = self.rest.next() {
+            if next == '\\' && self.take('E') {
+                return Ok(());
+            }
+            self.literal(next);
+            self.last = Last::One;
+        }
+        Err("\\Q is not closed: \\E is missing".into())
+    }
+
+    /// What an escape stands for, as it does outside of `[...]` and within.
+    fn escaped(&mut self, letter: char) -> Result<Member, String> {
+        let class = |class: &str| Ok(Member::Several(class.to_owned()));
+        match letter {
+            'd' => class("0-9"),
+            'D' => class("[^0-9]"),
+            's' => class("\\t\\n\\x0c\\r "),
+            'S' => class("[^\\t\\n\\x0c\\r ]"),
+            'w' => class("0-9A-Za-z_"),
+            'W' => class("[^0-9A-Za-z_]"),
+            'p' | 'P' => self.property(letter == 'P').map(Member::Several),
+            'a' => Ok(Member::One('\x07')),
+            'f' => Ok(Member::One('\x0c')),
+            't' => Ok(Member::One('\t')),
+            'n' => Ok(Member::One('\n')),
+            'r' => Ok(Member::One('\r')),
+            'v' => Ok(Member::One('\x0b')),
+            'x' => self.hexadecimal().map(Member::One),
+            '0'..='7' => self.octal(letter).map(Member::One),
+            mark if mark.is_ascii() && !mark.is_ascii_alphanumeric() => Ok(Member::One(mark)),
+            other => Err(format!("\\{other} means nothing")),
+        }
+    }
+
+    fn property(&mut self, mut negated: bool) -> Result<String, String> {
+        let mut name = String::new();
+        match self.rest.next() {
+            Some('{') => {
+                negated ^= self.take('^');
+                while let Some(next) = self.rest.next_if(|next| *next != '}') {
+                    name.push(next);
+                }
+                if !self.take('}') {
+                    return Err("\\p{ is not closed: } is missing".into());
+                }
+            }
+            Some(letter) => name.push(letter),
+            None => return Err("\\p names no property".into()),
+        }
+        if name.is_empty() || !name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_') {
+            return Err(format!("{name:?} is no property of characters"));
+        }
+        Ok(format!("\\{}{{{name}}}", if negated { 'P' } else { 'p' }))
+    }
+
+    fn hexadecimal(&mut self) -> Result<char, String> {
+        let wrong = || {
+            "\\x is followed by two digits, or by some in braces, which are a character's number".to_owned()
+        };
+        let mut digits = String::new();
+        if self.take('{') {
+            while let Some(digit) = self.rest.next_if(char::is_ascii_hexdigit) {
+                digits.push(digit);
+            }
+            if !self.take('}') {
+                return Err(wrong());
+            }
+        } else {
+            for _ in 0..2 {
+                digits.extend(self.rest.next_if(char::is_ascii_hexdigit));
+            }
+            if digits.len() != 2 {
+                return Err(wrong());
+            }
+        }
+        u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32).ok_or_else(wrong)
+    }
+
+    fn octal(&mut self, first: char) -> Result<char, String> {
+        let mut number = u32::from(first) - u32::from('0');
+        let mut digits = 1;
+        while digits < 3 {
+            let Some(digit) = self.rest.next_if(|next| matches!(next, '0'..='7')) else { break };
+            number = number * 8 + u32::from(digit) - u32::from('0');
+            digits += 1;
+        }
+        match char::from_u32(number) {
+            Some(character) if digits > 1 || first == '0' => Ok(character),
+            _ => Err(format!("\\{first} would refer to a group, which is not possible")),
+        }
+    }
+
+    /// What follows a `[`.
+    fn class(&mut self) -> Result<(), String> {
+        self.out.push('[');
+        if self.take('^') {
+            self.out.push('^');
+        }
+        let mut is_first = true;
+        while is_first || self.rest.peek() != Some(&']') {
+            is_first = false;
+            match self.member()? {
+                Member::Several(class) => self.out.push_str(&class),
+                Member::One(from) => {
+                    let mut ahead = self.rest.clone();
+                    let is_range = ahead.next() == Some('-') && ahead.next().is_some_and(|next| next != ']');
+                    let mut to = from;
+                    if is_range {
+                        self.rest.next();
+                        to = match self.end()? {
+                            to if to < from => {
+                                return Err(format!("the range {from:?} to {to:?} runs backwards"));
+                            }
+                            to => to,
+                        };
+                    }
+                    self.range(from, to);
+                }
+            }
+        }
+        self.rest.next();
+        self.out.push(']');
+        Ok(())
+    }
+
+    fn range(&mut self, from: char, to: char) {
+        let number = u32::from;
+        match from == to {
+            true => self.out.push_str(&format!("\\x{{{:x}}}", number(from))),
+            false => self.out.push_str(&format!("\\x{{{:x}}}-\\x{{{:x}}}", number(from), number(to))),
+        }
+    }
+
+    /// The character that a range ends with.
+    fn end(&mut self) -> Result<char, String> {
+        match self.rest.next() {
+            Some('\\') => match self.rest.next().map(|letter| self.escaped(letter)).transpose()? {
+                Some(Member::One(character)) => Ok(character),
+                _ => Err("a range ends with no character".into()),
+            },
+            Some(character) => Ok(character),
+            None => Err("a [ is not closed: ] is missing".into()),
+        }
+    }
+
+    fn member(&mut self) -> Result<Member, String> {
+        let unclosed = || "a [ is not closed: ] is missing".to_owned();
+        match self.rest.next().ok_or_else(unclosed)? {
+            '\\' => {
+                let letter = self.rest.next().ok_or_else(unclosed)?;
+                self.escaped(letter)
+            }
+            '[' => self.named(),
+            character => Ok(Member::One(character)),
+        }
+    }
+
+    /// A class such as `[:alpha:]`; without its end the bracket means itself.
+    fn named(&mut self) -> Result<Member, String> {
+        let mut ahead = self.rest.clone();
+        if ahead.next_if_eq(&':').is_none() {
+            return Ok(Member::One('['));
+        }
+        let mut name = String::new();
+        while let Some(next) = ahead.next() {
+            if next == ':' && ahead.next_if_eq(&']').is_some() {
+                const NAMES: [&str; 14] = [
+                    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
+                    "space", "upper", "word", "xdigit",
+                ];
+                if !NAMES.contains(&name.trim_start_matches('^')) {
+                    return Err(format!("[:{name}:] is no class of characters"));
+                }
+                self.rest = ahead;
+                return Ok(Member::Several(format!("[:{name}:]")));
+            }
+            name.push(next);
+        }
+        Ok(Member::One('['))
+    }
+}
+
+/// A number without zeros in front.
+fn number(rest: &mut Peekable<Chars<'_>>) -> Option<u32> {
+    let first = rest.next_if(char::is_ascii_digit)?;
+    let mut number = first.to_digit(10)?;
+    while let Some(digit) = rest.next_if(char::is_ascii_digit) {
+        if first == '0' {
+            return None;
+        }
+        number = number.saturating_mul(10).saturating_add(digit.to_digit(10)?);
+    }
+    Some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use regex::Regex;
+
+    use super::*;
+
+    /// Which of the values a pattern matches as a whole; none where it is refused.
+    fn matched<'a>(pattern: &str, values: &[&'a str]) -> Option<Vec<&'a str>> {
+        let regex =
+            Regex::new(&format!("^(?s:{})$", translate(pattern).ok()?)).expect("what is written is sound");
+        Some(values.iter().filter(|value| regex.is_match(value)).copied().collect())
+    }
+
+    #[test]
+    fn each_piece_means_what_it_means_to_prometheus() {
+        let values = ["a", "b", "&", "-", "[", "é", "_", "1", "١", "x{,5}", "xx", "a\nb", "K", "^", "]"];
+        let cases: &[(&str, &[&str])] = &[
+            ("[a&&b]", &["a", "b", "&"]),
+            ("[[a]", &["a", "["]),
+            ("[^[]", &["a", "b", "&", "-", "é", "_", "1", "١", "K", "^", "]"]),
+            ("[]a]", &["a", "]"]),
+            ("[a\\-]", &["a", "-"]),
+            ("[a-]", &["a", "-"]),
+            ("[[:alpha:]_]", &["a", "b", "_", "K"]),
+            ("[[:^alpha:]]", &["&", "-", "[", "é", "_", "1", "١", "^", "]"]),
+            ("\\w", &["a", "b", "_", "1", "K"]),
+            ("[\\W]", &["&", "-", "[", "é", "١", "^", "]"]),
+            ("\\d", &["1"]),
+            ("\\pN", &["1", "١"]),
+            ("\\p{^L}", &["&", "-", "[", "_", "1", "١", "^", "]"]),
+            ("\\Qx{,5}\\E", &["x{,5}"]),
+            ("x{,5}", &["x{,5}"]),
+            ("x{2}", &["xx"]),
+            ("a.b", &["a\nb"]),
+            ("(?-s:a.b)", &[]),
+            ("(?i)A|k", &["a", "K"]),
+            ("(?P<one>a)|(?<two>b)", &["a", "b"]),
+            ("\\x61|\\x{62}|\\137", &["a", "b", "_"]),
+            ("\\_|\\&", &["&", "_"]),
+            ("\\ba\\b", &["a"]),
+        ];
+        for (pattern, expected) in cases {
+            assert_eq!(matched(pattern, &values).as_deref(), Some(*expected), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_prometheus_refuses_is_refused() {
+        for pattern in [
+            "a**",
+            "a*+",
+            "a{2}{3}",
+            "*",
+            "(*a)",
+            "a|*",
+            "(?x)a",
+            "(?u)a",
+            "(?i",
+            "(?i-)a",
+            "(",
+            ")",
+            "[",
+            "[a",
+            "[z-a]",
+            "[[:alfa:]]",
+            "[a-\\d]",
+            "\\",
+            "\\1",
+            "\\E",
+            "\\u0041",
+            "\\xg",
+            "\\x{110000}",
+            "\\p{",
+            "\\p{a b}",
+            "a{1001}",
+            "a{3,2}",
+            "(?P<>a)",
+            "(?=a)",
+            "\\Z",
+        ] {
+            assert!(translate(pattern).is_err(), "{pattern} became {:?}", translate(pattern));
+        }
+    }
+}
