@@ -203,7 +203,12 @@ impl Sender<'_> {
         metric: Option<&str>,
     ) -> Result<Piece, (PathBuf, Status)> {
         if self.stopped.load(Ordering::Relaxed) {
-            return Ok(Piece { file: file.to_owned(), series: RawProfileSeries::default(), bytes: 0, content: 0 });
+            return Ok(Piece {
+                file: file.to_owned(),
+                series: RawProfileSeries::default(),
+                bytes: 0,
+                content: 0,
+            });
         }
         let (path, labels, metric) = (file.to_owned(), labels.clone(), metric.map(str::to_owned));
         let done = self.compute.run(move || prepare(&path, labels, metric)).await;
