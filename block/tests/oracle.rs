@@ -192,8 +192,9 @@ fn the_names_that_are_held_count_in_the_budget() {
     }
     let folder = MemoryFolder::default();
     builder.finish(&folder).unwrap();
-    // Four megabytes of names, each in a run of one; the rest is what they are found by.
-    assert!((4..=6).contains(&runs.len()), "{} runs", runs.len());
+    // Four megabytes of names. A run of one megabyte holds half of it at least: lists grow by doubling, and count as
+    // large as they are.
+    assert!((4..=8).contains(&runs.len()), "{} runs", runs.len());
     assert_eq!(read(&open(&folder)), read(&open(&build(&inputs, 1 << 30))));
 }
 
