@@ -2,6 +2,7 @@
 //!
 //! This works on Parquet's own column readers and writers. No row is ever made into an object.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -266,6 +267,21 @@ impl TableReader {
         }
         let rows = self.reader.metadata().row_group(group).num_rows();
         usize::try_from(rows).map_err(|_| BlockError::corrupt(self.file, "a negative number of rows"))
+    }
+    /// The bytes of consecutive row groups, and how many they are decompressed.
+    pub(crate) fn extent(&self, groups: Run) -> Result<(Range<u64>, u64), BlockError> {
+        let (mut all, mut plain) = (0..0, 0u64);
+        for group in groups.range() {
+            self.rows(group)?;
+            let group = self.reader.metadata().row_group(group);
+            for column in group.columns() {
+                let (start, length) = guarded(self.file, || Ok(column.byte_range()))?;
+                let end = start.saturating_add(length);
+                all = if all.is_empty() { start..end } else { all.start.min(start)..all.end.max(end) };
+                plain = plain.saturating_add(column.uncompressed_size().max(0) as u64);
+            }
+        }
+        Ok((all, plain))
     }
     /// A reader of one column of one row group.
     pub(crate) fn reader(&self, group: usize, column: usize) -> Result<ColumnReader, BlockError> {

@@ -67,14 +67,16 @@ impl Part<'_> {
             firsts.push(first);
             ends.push(functions.len() as u32);
         }
-        let names = self.block.table(FUNCTIONS)?.run::<ByteArrayType>(self.groups(FUNCTIONS), 1)?;
-        if names.len() != self.meta.functions.1 as usize {
-            return Err(BlockError::corrupt(FUNCTIONS, "it has not as many rows as meta.json says"));
+        let table = self.block.table(FUNCTIONS)?;
+        let (mut all, mut name_ends) = (String::new(), Vec::new());
+        for group in self.groups(FUNCTIONS).range() {
+            for name in &table.column::<ByteArrayType>(group, 1)? {
+                all.push_str(text(FUNCTIONS, name)?);
+                name_ends.push(all.len());
+            }
         }
-        let (mut all, mut name_ends) = (String::new(), Vec::with_capacity(names.len()));
-        for name in &names {
-            all.push_str(text(FUNCTIONS, name)?);
-            name_ends.push(all.len());
+        if name_ends.len() != self.meta.functions.1 as usize {
+            return Err(BlockError::corrupt(FUNCTIONS, "it has not as many rows as meta.json says"));
         }
         let addresses = if all_have { Addresses::default() } else { self.addresses(&firsts)? };
         Ok(Frames { parents, locations, ends, functions, name_ends, text: all, addresses })

@@ -79,6 +79,10 @@ impl Block {
     pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         self.meta.tenants.iter().map(|meta| Part { block: self, meta })
     }
+    /// Where a tenant's rows lie in a file, and how many bytes they are decompressed. Only the footer is read.
+    pub fn extent(&self, tenant: &str, file: &'static str) -> Result<(Range<u64>, u64), BlockError> {
+        self.table(file)?.extent(self.part(tenant)?.groups(file))
+    }
     fn verified(&self, file: &'static str) -> Result<Verified, BlockError> {
         Verified::open(&self.folder, file, self.meta.file(file)?)
     }

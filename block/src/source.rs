@@ -52,15 +52,11 @@ impl PartSource {
         })))
     }
 
-    /// About how much memory the tables that were decoded so far take.
+    /// About how much memory the tables that were decoded so far take. Cheap: it may be asked after every question.
     pub fn bytes(&self) -> usize {
         let Inner { series, profiles, profile_totals, names, frames, shape, .. } = &*self.0;
-        let series = series.known().map_or(0, |all| all.iter().map(Series::memory).sum());
-        let profiles = profiles.known().map_or(0, |all| size_of_val(&**all));
-        let totals = profile_totals.known().map_or(0, |all| size_of_val(&**all));
-        let names = names.known().map_or(0, |names| names.dictionary.memory() + names.stacks.len() * 4);
-        let drawn = frames.known().map_or(0, Frames::bytes) + shape.known().map_or(0, Shape::bytes);
-        series + profiles + totals + names + drawn
+        let tables = series.bytes() + profiles.bytes() + profile_totals.bytes();
+        tables + names.bytes() + frames.bytes() + shape.bytes()
     }
 
     fn part(&self) -> Part<'_> {
@@ -68,7 +64,7 @@ impl PartSource {
     }
 
     fn known_profiles(&self) -> Result<&Arc<[ProfileRow]>, SourceError> {
-        self.0.profiles.get(|| Ok(self.part().profiles()?.into()))
+        self.0.profiles.get(|| Ok(self.part().profiles()?.into()), |all| size_of_val(&**all))
     }
 
     /// Whether each series is picked as a whole or not at all, and if so, which are.
@@ -87,14 +83,16 @@ impl PartSource {
 
 impl Source for PartSource {
     fn series(&self) -> Result<Arc<[Series]>, SourceError> {
-        self.0.series.get(|| Ok(self.part().series()?.into())).cloned()
+        let bytes = |all: &Arc<[Series]>| all.iter().map(Series::memory).sum();
+        self.0.series.get(|| Ok(self.part().series()?.into()), bytes).cloned()
     }
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
         self.known_profiles().cloned()
     }
     fn profile_totals(&self) -> Option<Arc<[i64]>> {
         // Without them rows are read, and that tells what is wrong.
-        self.0.profile_totals.get(|| Ok(self.part().profile_totals()?.into())).ok().cloned()
+        let totals = || Ok(self.part().profile_totals()?.into());
+        self.0.profile_totals.get(totals, |all| size_of_val(&**all)).ok().cloned()
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
         let profiles = self.known_profiles()?;
@@ -125,7 +123,8 @@ impl Source for PartSource {
         Ok(())
     }
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
-        let names = self.0.names.get(|| self.part().names())?;
+        let bytes = |names: &Names| names.dictionary.memory() + names.stacks.len() * size_of::<u32>();
+        let names = self.0.names.get(|| self.part().names(), bytes)?;
         read(&names.dictionary, &names.stacks);
         Ok(())
     }
@@ -133,14 +132,15 @@ impl Source for PartSource {
         let other = || SourceError::Damaged("totals are of other stacks than names".into());
         let stacks = totals.iter().filter(|total| **total != 0).count();
         if self.0.shape.known().is_some() || stacks > totals.len() / MANY {
-            let shape = self.0.shape.get(|| {
+            let drawn = || {
                 let part = self.part();
                 let frames = part.frames()?;
                 Ok(frames.shape(frames.len().min(part.meta.stacks as usize)))
-            })?;
+            };
+            let shape = self.0.shape.get(drawn, Shape::bytes)?;
             return if totals.len() > shape.stacks() { Err(other()) } else { Ok(shape.tree(totals)) };
         }
-        let frames = self.0.frames.get(|| self.part().frames())?;
+        let frames = self.0.frames.get(|| self.part().frames(), Frames::bytes)?;
         if totals.len() > frames.len() { Err(other()) } else { Ok(frames.tree(totals)) }
     }
 }
@@ -161,9 +161,9 @@ fn ranges(profiles: &[ProfileRow], picked: &[u32]) -> Result<Vec<Range<u64>>, So
     }))
 }
 
-/// Made when first asked for. What failed is tried again.
+/// Made when first asked for, with the number of its bytes. What failed is tried again.
 struct Lazy<T> {
-    value: OnceLock<T>,
+    value: OnceLock<(T, usize)>,
     making: Mutex<()>,
 }
 
@@ -175,9 +175,16 @@ impl<T> Default for Lazy<T> {
 
 impl<T> Lazy<T> {
     fn known(&self) -> Option<&T> {
-        self.value.get()
+        self.value.get().map(|(value, _)| value)
     }
-    fn get(&self, make: impl FnOnce() -> Result<T, BlockError>) -> Result<&T, SourceError> {
+    fn bytes(&self) -> usize {
+        self.value.get().map_or(0, |(_, bytes)| *bytes)
+    }
+    fn get(
+        &self,
+        make: impl FnOnce() -> Result<T, BlockError>,
+        bytes: impl FnOnce(&T) -> usize,
+    ) -> Result<&T, SourceError> {
         if let Some(known) = self.known() {
             return Ok(known);
         }
@@ -187,7 +194,8 @@ impl<T> Lazy<T> {
             Some(known) => Ok(known),
             None => {
                 let made = make()?;
-                Ok(self.value.get_or_init(|| made))
+                let bytes = bytes(&made);
+                Ok(&self.value.get_or_init(|| (made, bytes)).0)
             }
         }
     }

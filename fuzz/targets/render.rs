@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_querier::{Deps, Plan, Querier, Reader, Rendered, Sources, parse_parameters};
-use athanor_query::TimeRange;
+use athanor_querier::{Config, Deps, Plan, Querier, Reader, Rendered, Sources, Times, parse_parameters};
+use athanor_query::Ask;
 use libfuzzer_sys::fuzz_target;
 
 /// Nothing was ever stored: what is looked at is the asking.
@@ -18,18 +18,23 @@ struct Nothing;
 
 #[async_trait]
 impl Sources for Nothing {
-    async fn plan(&self, _: &TenantId, _: TimeRange) -> Result<Plan, Status> {
+    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
         Ok(Plan::default())
+    }
+
+    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+        Ok(Times::default())
     }
 }
 
 static QUERIER: LazyLock<Querier> = LazyLock::new(|| {
-    Querier::new(Deps {
+    let deps = Deps {
         sources: Arc::new(Nothing),
         overrides: Overrides::new(Limits::default()),
         clock: Clock::manual(Timestamp::from_seconds(1_800_000_000)).0,
         compute: Compute::inline(),
-    })
+    };
+    Querier::new(Config::default(), deps)
 });
 
 /// Runs what waits for nobody.

@@ -63,6 +63,8 @@ pub struct Rows {
     series_bytes_said: usize,
     series_said: usize,
     profiles: Vec<ProfileRow>,
+    /// The first and the last time of a profile.
+    times: Option<(i64, i64)>,
     places: Vec<Place>,
     pieces: Vec<Vec<u8>>,
     /// What trees of all stacks look like, of the dictionary as it was.
@@ -198,6 +200,8 @@ impl Head {
             let packed = &batch.rows[record.rows.clone()];
             let place = rows.keep(packed);
             rows.places.push(place);
+            let (first, last) = rows.times.unwrap_or((record.time, record.time));
+            rows.times = Some((first.min(record.time), last.max(record.time)));
             let (series, time, id, duration) = (record.series, record.time, record.id, record.duration);
             let (period, samples) = (record.period, record.samples);
             rows.profiles.push(ProfileRow { series, time, id, duration, period, samples });
@@ -261,6 +265,13 @@ impl Rows {
     fn packed(&self, profile: u32) -> &[u8] {
         let Place { piece, offset, length } = self.places[profile as usize];
         &self.pieces[piece as usize][offset as usize..][..length as usize]
+    }
+}
+
+impl View {
+    /// The first and the last time of a profile.
+    pub fn times(&self) -> Option<(i64, i64)> {
+        read(&self.rows).times
     }
 }
 

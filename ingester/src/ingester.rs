@@ -36,6 +36,9 @@ pub struct Config {
     pub shards: u32,
     /// Bytes of uploads that may wait for one shard. Example: `64MiB`.
     pub waiting: ByteSize,
+    /// How many ids of recent records one shard remembers, about 40 bytes each; beyond that it asks to be sent less.
+    /// Example: `100000000`.
+    pub ids: u64,
     /// Bytes that profiles may take, decoded, while they wait for all shards together. Example: `256MiB`.
     pub decoded: ByteSize,
     /// Bytes of one shard's profiles that may be in no block yet, names included. Example: `1GiB`.
@@ -48,6 +51,7 @@ impl Default for Config {
             cut: CutConfig::default(),
             shards: 4,
             waiting: ByteSize::mib(64),
+            ids: 100_000_000,
             decoded: ByteSize::mib(256),
             unregistered: ByteSize::mib(1024),
         }
@@ -278,6 +282,7 @@ async fn open(
         // Rows and names take less than pprof does; what is said of each record is allowed for by half.
         batch: usize::try_from(deps.consensus.log.largest() / 2).unwrap_or(BATCH).min(BATCH),
         waiting: config.waiting,
+        ids: config.ids,
         unregistered: config.unregistered,
     };
     let (shard, works) = Shard::new(shard_deps, heads, proposed, log);

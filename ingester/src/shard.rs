@@ -27,11 +27,14 @@ use crate::propose::Proposer;
 use crate::stats::{Cuts, HeadSize, ShardStats};
 use crate::waiting::Answered;
 use crate::walking::Walkers;
+use crate::window::Window;
 
 pub use crate::waiting::Stored;
 
 /// Requests that wait for a shard.
 const QUEUE: usize = 4096;
+/// What a client is told to wait until older ids are forgotten.
+const FORGETTING: Duration = Duration::from_secs(30);
 /// What a client is told to wait when the queue is full.
 const BUSY: Duration = Duration::from_secs(1);
 /// A request goes to batches in pieces of this part of one, about: its last profile may say much more than it weighs.
@@ -54,6 +57,8 @@ pub struct ShardDeps {
     pub batch: usize,
     /// Bytes of uploads that may wait for a shard.
     pub waiting: ByteSize,
+    /// How many ids may be remembered.
+    pub ids: u64,
     /// Bytes of a shard's profiles that may be in no block yet.
     pub unregistered: ByteSize,
 }
@@ -65,6 +70,7 @@ pub struct Shard {
     room: Arc<Semaphore>,
     kibibytes: usize,
     heads: Arc<Heads>,
+    window: Arc<Mutex<Window>>,
     log: Replicated<Machine>,
 }
 
@@ -87,19 +93,20 @@ impl Shard {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let (to_proposer, steps) = mpsc::channel(1);
         let failures = Arc::new(Mutex::new(0));
+        let window = log.with(Machine::window);
         let begin = Begin {
             walkers: Arc::clone(&deps.walkers),
             batch: deps.batch,
             clock: deps.clock.clone(),
             random: deps.random.split(),
-            window: log.with(Machine::window),
+            window: Arc::clone(&window),
             failures: Arc::clone(&failures),
         };
         let preparer = Preparer::new(jobs, to_proposer, deps.compute.clone(), begin);
         let proposer = Proposer::new(steps, log.clone(), proposed, Arc::clone(&heads), failures);
         let kibibytes = (deps.waiting.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
         let room = Arc::new(Semaphore::new(kibibytes));
-        (Self { deps, queue, room, kibibytes, heads, log }, Works { preparer, proposer })
+        (Self { deps, queue, room, kibibytes, heads, window, log }, Works { preparer, proposer })
     }
 
     /// The shard's rows.
@@ -133,14 +140,13 @@ impl Shard {
                 (size.bytes + bytes, size.profiles + profiles, size.series + series);
         }
         let oldest = heads.iter().find(|head| !head.is_empty()).map_or(now, |head| head.born());
-        let window = self.log.with(Machine::window);
         ShardStats {
             shard,
             heads: size,
             head_bytes: heads.last().map_or(0, |head| head.bytes() as u64),
             oldest: now.saturating_sub(oldest),
             waiting_bytes: (self.kibibytes - self.room.available_permits()) as u64 * 1024,
-            window_ids: lock(&window).len() as u64,
+            window_ids: lock(&self.window).len() as u64,
             lost_entries: self.lost(0..u64::MAX),
             cuts: Cuts::default(),
             since_cut: Duration::ZERO,
@@ -177,6 +183,15 @@ impl Shard {
                 self.deps.unregistered
             );
             return Err(Status::new(Code::Exhausted, message).because("unregistered_limit").after(BUSY));
+        }
+        // E11: what is not remembered would count again.
+        let ids = lock(&self.window).len() as u64;
+        if ids >= self.deps.ids {
+            let message = format!(
+                "ids of {ids} recent records are remembered, the limit is {} (ingester.ids); send them again later",
+                self.deps.ids
+            );
+            return Err(Status::new(Code::Exhausted, message).because("ids_limit").after(FORGETTING));
         }
         Ok(room)
     }

@@ -90,8 +90,9 @@ struct Remains {
     slots: u32,
     /// What the log keeps free of its disk.
     reserve: ByteSize,
-    /// Room for what was walked.
+    /// Room for what was walked, and how many ids are remembered.
     decoded: ByteSize,
+    ids: u64,
 }
 
 /// A node of one shard.
@@ -126,7 +127,8 @@ impl World {
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let store = Store::open(&bucket, deps).unwrap();
         let (log_disk, state_disk, catalog) = (MemoryDisk::new(), MemoryDisk::new(), Arc::default());
-        let (slots, reserve, decoded) = (1, ByteSize::bytes(0), Config::default().decoded);
+        let (slots, reserve) = (1, ByteSize::bytes(0));
+        let Config { decoded, ids, .. } = Config::default();
         Self::boot(Remains {
             log_disk,
             state_disk,
@@ -138,13 +140,25 @@ impl World {
             slots,
             reserve,
             decoded,
+            ids,
         })
         .await
     }
 
     async fn boot(remains: Remains) -> Self {
-        let Remains { log_disk, state_disk, catalog, store, random, clock, limits, slots, reserve, decoded } =
-            &remains;
+        let Remains {
+            log_disk,
+            state_disk,
+            catalog,
+            store,
+            random,
+            clock,
+            limits,
+            slots,
+            reserve,
+            decoded,
+            ids,
+        } = &remains;
         let tasks = Tasks::new(clock.clone(), 1000);
         let (segment, reserve) = (ByteSize::kib(256), *reserve);
         let config = LogConfig { segment, spares: 1, reserve, ..LogConfig::default() };
@@ -173,7 +187,7 @@ impl World {
             cluster: 1,
         };
         let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
-        let config = Config { cut: never, shards: *slots, decoded: *decoded, ..Config::default() };
+        let config = Config { cut: never, shards: *slots, decoded: *decoded, ids: *ids, ..Config::default() };
         let ingester = Ingester::open(&config, deps).await.unwrap();
         Self { ingester, tasks, log, remains }
     }

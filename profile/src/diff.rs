@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::flamegraph::{WireNames, levels, starts};
 use crate::symbols::NONE;
 use crate::table::{Weights, weigh};
-use crate::tree::{Drafts, Tree, nth_heaviest};
+use crate::tree::{Drafts, Tree, least_shown};
 
 /// A function in the context of its callers, on both sides. A side that lacks it counts as 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl DiffTree {
 
     /// Cuts both sides down alike: to the `max_nodes` heaviest nodes by both sides' values together, and those as
     /// heavy as the last of them. So no function looks new or gone because it was cut off on one side only.
-    pub fn truncate(&mut self, max_nodes: usize) {
+    pub fn truncate(&mut self, max_nodes: usize, most: usize) {
         let own = |node: &DiffNode| node.own[0].unsigned_abs().saturating_add(node.own[1].unsigned_abs());
         let mut weights: Vec<u64> = self.nodes.iter().map(own).collect();
         for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
@@ -108,7 +108,7 @@ impl DiffTree {
         }
         let named = self.nodes.iter().zip(&weights).skip(1).filter(|(node, _)| !node.other);
         let mut of_named: Vec<u64> = named.map(|(_, &weight)| weight).collect();
-        let least = nth_heaviest(&mut of_named, max_nodes);
+        let least = least_shown(&mut of_named, max_nodes, most);
         let mut sides = [Drafts::default(), Drafts::default()];
         // Where each node went on either side, and whether that is a remainder.
         let mut places: Vec<([u32; 2], bool)> = vec![([0, 0], false)];
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn both_sides_are_cut_alike() {
         let mut diff = DiffTree::of(&tree(&[("a;x", 9), ("b", 1)]), &tree(&[("a;y", 1), ("b", 8)]));
-        diff.truncate(3);
+        diff.truncate(3, 9);
         let shown: Vec<(&str, [i64; 2], bool)> =
             diff.nodes().iter().map(|node| (&*node.name, node.total, node.other)).collect();
         assert_eq!(
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn sides_meet_by_name_path() {
         let mut cut = tree(&[("a;other", 3), ("a;x", 1)]);
-        cut.truncate(2);
+        cut.truncate(2, 9);
         let diff = DiffTree::of(&cut, &tree(&[("a;other", 4), ("b", 1)]));
         let found: Vec<(&str, [i64; 2], bool)> =
             diff.nodes().iter().map(|node| (&*node.name, node.total, node.other)).collect();

@@ -27,6 +27,17 @@ pub fn escaped(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
+/// Letters of a name that are drawn.
+const LONGEST: usize = 1000;
+
+/// A name as it is drawn: a very long one would be there thousands of times, so an ellipsis stands for its end.
+pub fn shortened(name: &str) -> Cow<'_, str> {
+    match name.char_indices().nth(LONGEST) {
+        None => name.into(),
+        Some((end, _)) => format!("{}…", &name[..end]).into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

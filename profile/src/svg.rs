@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use crate::layout::{bars, name, value};
-use crate::printable::printable;
+use crate::printable::{printable, shortened};
 use crate::symbols::NONE;
 use crate::tree::Tree;
 
@@ -83,6 +83,7 @@ pub fn write(tree: &Tree, unit: &str, title: &str) -> String {
         let (x, width) = (bars[at].start * WIDTH, (bars[at].end - bars[at].start) * WIDTH);
         let y = TOP + bars[at].level * ROW;
         let name = name(tree, at);
+        let name = shortened(&name);
         let fill = if node.other || node.parent == NONE { "#bbb".into() } else { warm(&name) };
         let (full, cut) = (escape(&name), escape(&fit(&name, width)));
         let _ = writeln!(

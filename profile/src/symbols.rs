@@ -67,7 +67,7 @@ pub struct Location {
 /// Strings in one arena, interned.
 #[derive(Clone, Debug)]
 pub struct Strings {
-    arena: Vec<u8>,
+    arena: String,
     ends: Vec<usize>,
     hashes: Vec<Hash>,
     ids: HashedMap<Hash, u32>,
@@ -76,7 +76,7 @@ pub struct Strings {
 impl Default for Strings {
     fn default() -> Self {
         let mut strings =
-            Strings { arena: Vec::new(), ends: Vec::new(), hashes: Vec::new(), ids: HashedMap::default() };
+            Strings { arena: String::new(), ends: Vec::new(), hashes: Vec::new(), ids: HashedMap::default() };
         strings.intern("");
         strings
     }
@@ -90,7 +90,7 @@ impl Strings {
     /// As [`intern`](Self::intern), for a caller who knows the hash.
     pub fn intern_hashed(&mut self, hash: Hash, text: &str) -> u32 {
         *self.ids.entry(hash).or_insert_with(|| {
-            self.arena.extend_from_slice(text.as_bytes());
+            self.arena.push_str(text);
             self.ends.push(self.arena.len());
             self.hashes.push(hash);
             self.ends.len() as u32 - 1
@@ -100,11 +100,15 @@ impl Strings {
     pub fn get(&self, id: u32) -> &str {
         let id = id as usize;
         let start = if id == 0 { 0 } else { self.ends[id - 1] };
-        std::str::from_utf8(&self.arena[start..self.ends[id]]).expect("only whole strings were added")
+        &self.arena[start..self.ends[id]]
     }
     /// The id of `text`, if it is known.
     pub fn find(&self, text: &str) -> Option<u32> {
         self.ids.get(&hash::bytes(text.as_bytes())).copied()
+    }
+    /// The id of a text that is known by its hash.
+    pub fn find_hashed(&self, hash: Hash) -> Option<u32> {
+        self.ids.get(&hash).copied()
     }
     /// The content hash of an id.
     pub fn hash(&self, id: u32) -> Hash {
@@ -127,7 +131,7 @@ impl Strings {
         self.arena.len() - id.checked_sub(1).map_or(0, |before| self.ends[before])
     }
     fn memory(&self) -> usize {
-        let texts = list_memory(&self.arena) + list_memory(&self.ends);
+        let texts = self.arena.capacity() + list_memory(&self.ends);
         texts + list_memory(&self.hashes) + self.ids.allocation_size()
     }
 }

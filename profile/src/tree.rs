@@ -145,11 +145,20 @@ impl Tree {
         }
     }
 
+    /// About how much memory it takes.
+    pub fn bytes(&self) -> usize {
+        let texts: usize = self.names.iter().map(|name| name.len() + size_of::<[usize; 4]>()).sum();
+        texts + size_of_val(&self.nodes[..])
+    }
+
     /// As [`truncate`](Self::truncate), but nodes as heavy as the last one that stays do stay, so that the
     /// result does not depend on names.
-    pub fn truncate_with_ties(&mut self, max_nodes: usize) {
+    /// Unless those are so many that more than `most` would stay: then none of them does.
+    pub fn truncate_with_ties(&mut self, max_nodes: usize, most: usize) {
         let weights = self.weights();
-        let least = least_weight(self.nodes.iter().zip(&weights).skip(1), max_nodes);
+        let named = self.nodes.iter().zip(&weights).skip(1).filter(|(node, _)| !node.other);
+        let mut of_named: Vec<u64> = named.map(|(_, &weight)| weight).collect();
+        let least = least_shown(&mut of_named, max_nodes, most);
         let mut keep: Vec<bool> =
             self.nodes.iter().zip(weights).map(|(node, weight)| weight >= least && !node.other).collect();
         keep[0] = true;
@@ -181,14 +190,16 @@ impl Tree {
     }
 }
 
-/// The weight of the `max_nodes`-th heaviest node; remainders do not count.
-fn least_weight<'a>(nodes: impl Iterator<Item = (&'a Node, &'a u64)>, max_nodes: usize) -> u64 {
-    let mut weights: Vec<u64> = nodes.filter(|(node, _)| !node.other).map(|(_, &weight)| weight).collect();
-    nth_heaviest(&mut weights, max_nodes)
+/// The least weight that is shown if `count` of these are: what is as heavy as the last of them is shown, too, unless
+/// there would then be more than `most`.
+pub fn least_shown(weights: &mut [u64], count: usize, most: usize) -> u64 {
+    let least = nth_heaviest(weights, count);
+    let shown = weights.iter().filter(|&&weight| weight >= least).count();
+    if shown > most.max(count) { least.saturating_add(1) } else { least }
 }
 
-/// The `count`-th of the heaviest weights: what is as heavy stays.
-pub fn nth_heaviest(weights: &mut [u64], count: usize) -> u64 {
+/// The `count`-th of the heaviest weights.
+fn nth_heaviest(weights: &mut [u64], count: usize) -> u64 {
     match count {
         0 => u64::MAX,
         _ if count > weights.len() => 0,

@@ -62,16 +62,26 @@ pub(crate) fn selection(type_id: &str, text: &str, start: i64, end: i64) -> Resu
     Ok(Selection { profile_type, selector: selector(text)?, time: range(start, end)? })
 }
 
+/// How many nodes to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    /// As many, and those as heavy as the last of them.
+    pub(crate) asked: usize,
+    /// Unless these would be so many.
+    pub(crate) most: usize,
+}
+
 /// How many nodes to show; the default if none is asked for.
-pub(crate) fn max_nodes(asked: Option<i64>, limits: &Limits) -> Result<usize, Status> {
+pub(crate) fn max_nodes(asked: Option<i64>, limits: &Limits) -> Result<Nodes, Status> {
     let most = limits.max_flamegraph_nodes_max;
+    let nodes = |asked| Ok(Nodes { asked, most: most as usize });
     match asked.unwrap_or_default() {
-        0 => Ok(limits.max_flamegraph_nodes_default.min(most) as usize),
+        0 => nodes(limits.max_flamegraph_nodes_default.min(most) as usize),
         asked if asked < 0 => Err(invalid(format!("max nodes is {asked}; set a positive number or none"))),
-        asked if asked > i64::from(most) => {
-            Err(invalid(format!("max nodes is {asked}, the limit is {most}; ask for fewer")))
-        }
-        asked => Ok(asked as usize),
+        asked if asked > i64::from(most) => Err(invalid(format!(
+            "max nodes is {asked}, the limit is {most} (limits.max_flamegraph_nodes_max); ask for fewer"
+        ))),
+        asked => nodes(asked as usize),
     }
 }
 
@@ -154,7 +164,7 @@ mod tests {
         assert!([0.0, -1.0, 0.0001, f64::NAN, f64::NEG_INFINITY].iter().all(|&bad| step(bad).is_err()));
         assert_eq!(step(f64::INFINITY).unwrap(), i64::MAX);
         let limits = Limits::default();
-        let nodes = |asked| max_nodes(asked, &limits).ok();
+        let nodes = |asked| max_nodes(asked, &limits).ok().map(|nodes| nodes.asked);
         assert_eq!([nodes(None), nodes(Some(0)), nodes(Some(7))], [Some(8192), Some(8192), Some(7)]);
         assert_eq!([nodes(Some(-1)), nodes(Some(1_048_577))], [None, None]);
         assert!(hex_ids("spans", &["00000000000000a1".into()], 16).is_ok());

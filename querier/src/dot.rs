@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
+use athanor_profile::printable::shortened;
 use athanor_profile::table::Table;
 use athanor_profile::tree::Tree;
 use athanor_profile::units::human;
@@ -31,7 +32,7 @@ pub(crate) fn write(tree: &Tree, unit: &str, max_nodes: usize) -> String {
             (0, cum) => format!("0 of {}", share(cum)),
             (flat, cum) => format!("{}\\nof {}", share(flat), share(cum)),
         };
-        let (name, cum) = (escape(&row.name), human(row.cum, unit));
+        let (name, cum) = (escape(&shortened(&row.name)), human(row.cum, unit));
         let _ = writeln!(
             text,
             "N{number} [label=\"{name}\\n{value}\" id=\"node{number}\" shape=box tooltip=\"{name} ({cum})\"]"
@@ -103,5 +104,8 @@ mod tests {
         let calls = calls(&tree, &hidden);
         assert!(!calls[&(1, 2)].is_direct && calls[&(1, 2)].value == 3 && calls.len() == 1);
         assert!(write(&Tree::default(), "count", 9).is_empty());
+        dictionary.named_stack(["f".repeat(60_000).as_str()].into_iter());
+        let text = write(&Tree::from_totals(&dictionary, &[3, 1, 9]), "count", 4);
+        assert!(text.contains("fff…\\n9 ") && text.len() < 4_000, "{}", text.len());
     }
 }

@@ -1,56 +1,89 @@
 //! The querier: answers what dashboards and command lines ask.
 //!
 //! ```text
-//!  wire request ─► check ─► Ask ─► Sources::plan ─► run on each source, on compute threads ─► merge
+//!  wire request ─► check ─► Ask ─► Sources::plan ─► fetch ─► run on each source, on compute threads ─► merge
 //!                                                                                              │
 //!  wire answer  ◄─ flame graph, tree, DOT, pprof, points, lists ◄─ cut to max_nodes, once ◄────┘
 //! ```
 //!
 //! A request is refused before anything is read, or it is answered exactly: partial answers are merged by id and
 //! name, and only the whole is cut down to what was asked for. Several tenants are read as one by asking the
-//! sources of each. What is not answered yet is refused in `later`, and nowhere else.
+//! sources of each. Answers take room until they are sent, and there is only so much. What is not answered yet is refused in `later`, and nowhere else.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Status, TenantId};
 use athanor_profile::Source;
-use athanor_query::{Ask, AskError, Partial, TimeRange, run};
-use futures::future::BoxFuture;
-use futures::{StreamExt, TryStreamExt};
+use athanor_query::{Ask, Partial};
 
 mod check;
 mod dot;
+mod gather;
 mod later;
 mod lists;
 mod merge;
 mod points;
 mod reader;
 mod render;
+mod room;
 
 pub use reader::{MAX_TENANTS, Reader, TenantsError};
 pub use render::{Rendered, parse_parameters};
+pub use room::Config;
+
+use gather::mixed_up;
+use room::Room;
 
 /// How long a question may take.
 const MAX_TIME: Duration = Duration::from_secs(5 * 60);
 
-/// What there is to read.
+/// What there is to read. Each profile is in exactly one of the sources.
 #[derive(Default)]
 pub struct Plan {
-    /// Each profile is in exactly one of them.
+    /// Those in memory.
     pub sources: Vec<Arc<dyn Source>>,
+    /// Those that are fetched when it is their turn.
+    pub stored: Vec<Box<dyn Stored>>,
     /// What should be there and is not, in words: the answer is partial.
+    pub missing: Vec<String>,
+}
+
+/// A source that is fetched when it is its turn.
+#[async_trait]
+pub trait Stored: Send {
+    /// Fetches what the question needs of it.
+    async fn open(self: Box<Self>) -> Result<Opened, Status>;
+}
+
+/// A source, and whatever must be held as long as it is read.
+pub struct Opened {
+    /// The source.
+    pub source: Arc<dyn Source>,
+    /// Room that it takes.
+    pub held: Box<dyn Send>,
+}
+
+/// Of which time profiles there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// The first and the last, Unix nanoseconds; none if there is no profile.
+    pub span: Option<(i64, i64)>,
+    /// What should be there and is not, in words.
     pub missing: Vec<String>,
 }
 
 /// Where a tenant's profiles lie at the moment.
 #[async_trait]
 pub trait Sources: Send + Sync {
-    /// Whatever may hold profiles of this time.
-    async fn plan(&self, tenant: &TenantId, range: TimeRange) -> Result<Plan, Status>;
+    /// Whatever may hold profiles that are asked about.
+    async fn plan(&self, tenant: &TenantId, ask: &Ask) -> Result<Plan, Status>;
+
+    /// Of which time there are profiles. No profile is read for that.
+    async fn times(&self, tenant: &TenantId) -> Result<Times, Status>;
 }
 
 /// What the querier needs.
@@ -70,49 +103,28 @@ pub struct Deps {
 #[derive(Clone)]
 pub struct Querier {
     deps: Deps,
+    room: Arc<Room>,
 }
 
 impl Querier {
     /// A querier over these sources.
-    pub fn new(deps: Deps) -> Self {
-        Querier { deps }
+    pub fn new(config: Config, deps: Deps) -> Self {
+        Querier { deps, room: Room::new(config) }
     }
 
     /// Asks all sources of all tenants, and merges their answers as they come.
     async fn ask(&self, reader: &Reader, ask: Ask) -> Result<Partial, Status> {
-        let answer = self.deps.clock.within(MAX_TIME, self.ask_all(reader, ask)).await;
+        let answer = self.deps.clock.within(MAX_TIME, self.gather(reader, ask)).await;
         answer.unwrap_or_else(|elapsed| {
             let message = format!("query {elapsed}; select fewer series or a shorter time");
             Err(Status::new(Code::Deadline, message))
         })
     }
 
-    async fn ask_all(&self, reader: &Reader, ask: Ask) -> Result<Partial, Status> {
-        let mut sources = Vec::new();
-        for tenant in reader.tenants() {
-            let plan = self.deps.sources.plan(tenant, ask.selection.time).await?;
-            sources.extend(plan.sources);
-            reader.miss(plan.missing);
-        }
-        let ask = Arc::new(ask);
-        let merged = Arc::new(Mutex::new(None));
-        // One more job than there are threads: none waits for the next one to be handed in.
-        let width = self.deps.compute.width() + 1;
-        let jobs =
-            sources.into_iter().map(|source| -> BoxFuture<'static, Result<Result<(), AskError>, Status>> {
-                let (ask, merged, compute) =
-                    (Arc::clone(&ask), Arc::clone(&merged), self.deps.compute.clone());
-                let job = move || answer_into(&merged, &ask, source.as_ref());
-                Box::pin(async move {
-                    compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))
-                })
-            });
-        futures::stream::iter(jobs.collect::<Vec<_>>())
-            .buffer_unordered(width)
-            .try_for_each(|answered| async { answered.map_err(|error| Status::of(&error)) })
-            .await?;
-        let merged = merged.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(merged.unwrap_or_else(|| Partial::none(&ask.what)))
+    /// Takes room for what is made of an answer to be shown, until the reader has it.
+    fn make_room(&self, reader: &Reader, bytes: usize) -> Result<(), Status> {
+        reader.hold(self.room.take(bytes)?);
+        Ok(())
     }
 
     /// Runs what would hold up an I/O thread.
@@ -136,28 +148,4 @@ impl Querier {
         });
         strictest.unwrap_or_default()
     }
-}
-
-/// Adds the answer of one source. Whoever finds an answer there takes it and merges it into its own, so that no
-/// thread waits while another one merges.
-fn answer_into(merged: &Mutex<Option<Partial>>, ask: &Ask, source: &dyn Source) -> Result<(), AskError> {
-    let mut mine = run(ask, source)?;
-    loop {
-        let mut place = merged.lock().unwrap_or_else(PoisonError::into_inner);
-        match place.take() {
-            None => {
-                *place = Some(mine);
-                return Ok(());
-            }
-            Some(other) => {
-                drop(place);
-                mine = other.merge(mine, &ask.bounds)?;
-            }
-        }
-    }
-}
-
-/// An answer to another question than the one asked: a mistake in this program.
-fn mixed_up() -> Status {
-    Status::new(Code::Internal, "the answer is to another question than the one asked")
 }

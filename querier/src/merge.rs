@@ -11,7 +11,7 @@ use crate::{Querier, Reader, mixed_up};
 mod tree_bytes;
 mod wire;
 
-pub(crate) use wire::call_site_of;
+pub(crate) use wire::{BAR, call_site_of};
 
 impl Querier {
     /// The whole tree: nothing is cut off.

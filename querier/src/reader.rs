@@ -7,6 +7,8 @@ use athanor_chassis::TenantId;
 use athanor_chassis::code::{Code, Coded};
 use athanor_chassis::tenant::TenantError;
 
+use crate::room::Taken;
+
 /// Most tenants that one request reads.
 pub const MAX_TENANTS: usize = 64;
 
@@ -18,6 +20,8 @@ pub struct Reader {
     pub utf8_labels: bool,
     /// What its answers lack. Clones share it, so that whoever answers can tell.
     missing: Arc<Mutex<BTreeSet<String>>>,
+    /// Room that its answers take. The last clone gives it back, when the answer was written.
+    held: Arc<Mutex<Vec<Taken>>>,
 }
 
 /// Why a text names no tenants.
@@ -40,7 +44,7 @@ impl Coded for TenantsError {
 impl Reader {
     /// One tenant.
     pub fn of(tenant: TenantId) -> Self {
-        Reader { tenants: vec![tenant], utf8_labels: false, missing: Arc::default() }
+        Reader { tenants: vec![tenant], utf8_labels: false, missing: Arc::default(), held: Arc::default() }
     }
 
     /// Tenants as `a|b`; each counts once, and empty parts are passed over.
@@ -55,7 +59,7 @@ impl Reader {
             return Err(TenantsError::TooMany(parts.len()));
         }
         let tenants = parts.into_iter().map(str::parse).collect::<Result<_, TenantError>>()?;
-        Ok(Reader { tenants, utf8_labels: false, missing: Arc::default() })
+        Ok(Reader { tenants, utf8_labels: false, missing: Arc::default(), held: Arc::default() })
     }
 
     /// With what an `Accept` header says: `*/*; allow-utf8-labelnames=true`.
@@ -79,6 +83,10 @@ impl Reader {
 
     pub(crate) fn miss(&self, missing: Vec<String>) {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);
+    }
+
+    pub(crate) fn hold(&self, taken: Taken) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
     }
 
     pub(crate) fn tenants(&self) -> &[TenantId] {

@@ -8,6 +8,7 @@ use athanor_profile::series::METRIC_NAME;
 use athanor_query::Selection;
 
 use crate::check::{self, MILLI, invalid};
+use crate::merge::BAR;
 use crate::points::PointsAsked;
 use crate::{Querier, Reader, dot};
 
@@ -53,7 +54,7 @@ impl Querier {
         let unit = side.profile_type.value.unit.clone();
         if parameters.first("format") == Some("dot") {
             let tree = self.tree(reader, side.selection, Vec::new()).await?;
-            let nodes = if asked_nodes.unwrap_or_default() > 0 { max_nodes } else { DOT_NODES };
+            let nodes = if asked_nodes.unwrap_or_default() > 0 { max_nodes.asked } else { DOT_NODES };
             let text = self.compute(move || dot::write(&tree, &unit, nodes)).await?;
             return Ok(Rendered { content_type: "text/plain; charset=utf-8", body: text.into_bytes() });
         }
@@ -71,7 +72,7 @@ impl Querier {
             call_site: Vec::new(),
             mean: matches!(parameters.first("aggregation"), Some("avg" | "average")),
         };
-        let (mut tree, series) = futures::try_join!(
+        let (tree, series) = futures::try_join!(
             self.tree(reader, side.selection.clone(), Vec::new()),
             self.points(reader, asked)
         )?;
@@ -81,10 +82,12 @@ impl Querier {
             [(_, points)] => Timeline::new(side.start, side.end, step, points),
             _ => empty,
         };
+        let of_groups = if group_by.is_empty() { 0 } else { timeline.bytes() * series.len() };
+        let tree = self.cut(tree, max_nodes).await?;
+        self.make_room(reader, tree.nodes().len() * BAR + of_groups)?;
         let groups = (!group_by.is_empty()).then(|| timeline::groups(&series, &group_by, &side, step));
         let metadata = Metadata::of(&side.profile_type, Format::Single);
         self.compute(move || {
-            tree.truncate_with_ties(max_nodes);
             let bars = Bars::of(Flamegraph::of(&tree));
             json(&Flamebearer { timeline: Some(timeline), groups, ..Flamebearer::new(bars, metadata) })
         })
@@ -106,9 +109,10 @@ impl Querier {
             self.tree(reader, right.selection, Vec::new()),
         )?;
         let metadata = Metadata::of(&left.profile_type, Format::Double);
+        self.make_room(reader, (before.nodes().len() + after.nodes().len()) * BAR)?;
         self.compute(move || {
             let mut diff = DiffTree::of(&before, &after);
-            diff.truncate(max_nodes);
+            diff.truncate(max_nodes.asked, max_nodes.most);
             let graph = diff.flamegraph();
             let [left_ticks, right_ticks] = graph.ticks.map(|ticks| Some(ticks).filter(|&ticks| ticks != 0));
             let bars = Bars {

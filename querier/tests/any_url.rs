@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_querier::{Deps, Plan, Querier, Reader, Sources};
-use athanor_query::TimeRange;
+use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_query::Ask;
 use proptest::prelude::*;
 
 /// No profile anywhere.
@@ -12,9 +12,13 @@ struct Nothing;
 
 #[async_trait::async_trait]
 impl Sources for Nothing {
-    async fn plan(&self, _: &TenantId, range: TimeRange) -> Result<Plan, Status> {
-        assert!(range.from < range.to);
+    async fn plan(&self, _: &TenantId, ask: &Ask) -> Result<Plan, Status> {
+        assert!(ask.selection.time.from < ask.selection.time.to);
         Ok(Plan::default())
+    }
+
+    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+        Ok(Times::default())
     }
 }
 
@@ -37,7 +41,7 @@ proptest! {
         let (clock, _hand) = Clock::manual(Timestamp::from_seconds(1_772_445_600));
         let overrides = Overrides::new(Limits::default());
         let deps = Deps { sources: Arc::new(Nothing), overrides, clock, compute: Compute::inline() };
-        let (querier, reader) = (Querier::new(deps), Reader::of(TenantId::anonymous()));
+        let (querier, reader) = (Querier::new(Config::default(), deps), Reader::of(TenantId::anonymous()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let answers = runtime.block_on(async {
             [querier.render(&reader, &url).await, querier.render_diff(&reader, &url).await]

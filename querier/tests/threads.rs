@@ -2,13 +2,14 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
+use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
 use athanor_profile::source::{EachRows, MemorySource, ReadNames};
 use athanor_profile::{Labels, Profile, ProfileRow, Series, Source, SourceError, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
-use athanor_querier::{Deps, Plan, Querier, Reader, Sources};
-use athanor_query::TimeRange;
+use athanor_querier::{Config, Deps, Opened, Plan, Querier, Reader, Sources, Stored, Times};
+use athanor_query::Ask;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 
@@ -45,11 +46,50 @@ impl Source for Gone {
     }
 }
 
+/// Sources that are fetched, and how many of them are open: now, and at most.
+#[derive(Default)]
+struct Fetched {
+    open: AtomicUsize,
+    most: AtomicUsize,
+}
+
+struct Fetch(Arc<Fetched>);
+struct Held(Arc<Fetched>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[async_trait::async_trait]
+impl Stored for Fetch {
+    async fn open(self: Box<Self>) -> Result<Opened, Status> {
+        let open = self.0.open.fetch_add(1, Ordering::Relaxed) + 1;
+        self.0.most.fetch_max(open, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        Ok(Opened { source: source("a", 10), held: Box::new(Held(Arc::clone(&self.0))) })
+    }
+}
+
+#[async_trait::async_trait]
+impl Sources for Arc<Fetched> {
+    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
+        let fetch = || Box::new(Fetch(Arc::clone(self))) as Box<dyn Stored>;
+        let stored = (0..100).map(|_| fetch()).collect();
+        Ok(Plan { sources: vec![source("a", 1)], stored, ..Plan::default() })
+    }
+
+    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+        Ok(Times::default())
+    }
+}
+
 struct ByTenant;
 
 #[async_trait::async_trait]
 impl Sources for ByTenant {
-    async fn plan(&self, tenant: &TenantId, _: TimeRange) -> Result<Plan, Status> {
+    async fn plan(&self, tenant: &TenantId, _: &Ask) -> Result<Plan, Status> {
         let sources: Vec<Arc<dyn Source>> = match tenant.as_str() {
             "many" => (0..200).map(|n| source(["a", "b", "c"][n % 3], 1)).collect(),
             "one" => vec![source("a", 1_000)],
@@ -57,15 +97,23 @@ impl Sources for ByTenant {
             _ => Vec::new(),
         };
         let missing = if tenant.as_str() == "one" { vec!["half of it".to_owned()] } else { Vec::new() };
-        Ok(Plan { sources, missing })
+        Ok(Plan { sources, missing, ..Plan::default() })
+    }
+
+    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+        Ok(Times::default())
     }
 }
 
 async fn total(tenants: &str) -> Result<i64, Status> {
+    total_of(Config::default(), Arc::new(ByTenant), tenants).await
+}
+
+async fn total_of(config: Config, sources: Arc<dyn Sources>, tenants: &str) -> Result<i64, Status> {
     let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
     let compute = Compute::threads(NonZeroUsize::new(3).expect("3"), 4).expect("threads");
     let overrides = Overrides::new(Limits::default());
-    let querier = Querier::new(Deps { sources: Arc::new(ByTenant), overrides, clock, compute });
+    let querier = Querier::new(config, Deps { sources, overrides, clock, compute });
     let request = SelectMergeStacktracesRequest {
         profile_type_id: TYPE.to_owned(),
         label_selector: "{}".to_owned(),
@@ -86,6 +134,27 @@ async fn answers_of_all_sources_and_tenants_add_up() {
 }
 
 #[tokio::test]
+async fn what_is_fetched_is_open_a_few_at_a_time() {
+    let fetched = Arc::new(Fetched::default());
+    let sources = Arc::new(Arc::clone(&fetched));
+    assert_eq!(total_of(Config::default(), sources, "one").await, Ok(1_001));
+    let most = fetched.most.load(Ordering::Relaxed);
+    assert!((2..=16).contains(&most), "{most}");
+    assert_eq!(fetched.open.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_takes_too_much_is_refused() {
+    for (config, named) in [
+        (Config { answer: ByteSize::bytes(100), ..Config::default() }, "querier.answer)"),
+        (Config { answers: ByteSize::bytes(500), ..Config::default() }, "querier.answers)"),
+    ] {
+        let refused = total_of(config, Arc::new(ByTenant), "many").await.expect_err("it is larger");
+        assert!(refused.message.contains(named), "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn one_that_fails_fails_the_whole() {
     let refused = total("one|broken").await.expect_err("a source is gone");
     assert_eq!(refused.code, Code::Unavailable);
@@ -97,7 +166,8 @@ async fn what_is_missing_is_said() {
     let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
     let overrides = Overrides::new(Limits::default());
     let deps = Deps { sources: Arc::new(ByTenant), overrides, clock, compute: Compute::inline() };
-    let (querier, reader) = (Querier::new(deps), Reader::parse("many|one").expect("tenants"));
+    let (querier, reader) =
+        (Querier::new(Config::default(), deps), Reader::parse("many|one").expect("tenants"));
     assert_eq!(reader.missing(), None);
     querier
         .series(&reader, SeriesRequest { start: 1, end: 10, ..SeriesRequest::default() })

@@ -46,8 +46,33 @@ pub enum What {
     Profile(CallSite),
     /// Values over time.
     Points(Points),
-    /// How much there is.
-    Stats,
+}
+
+/// What of a source a question needs beside its series and profiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Sums by stack.
+    pub totals: bool,
+    /// The rows themselves.
+    pub rows: bool,
+    /// What stacks are called.
+    pub names: bool,
+}
+
+impl What {
+    /// What it needs.
+    pub fn needs(&self) -> Needs {
+        match self {
+            What::ProfileTypes | What::LabelNames | What::LabelValues(_) | What::Series(_) => {
+                Needs::default()
+            }
+            What::Tree(_) | What::Profile(_) => Needs { totals: true, rows: false, names: true },
+            What::Points(points) => {
+                let of_rows = !points.call_site.is_empty();
+                Needs { totals: false, rows: of_rows, names: of_rows }
+            }
+        }
+    }
 }
 
 /// The functions, root first, with which a stack must begin; none lets every stack pass.

@@ -4,7 +4,7 @@
 //!  {service_name="shop", zone!~"eu-.*"} ─► Selector ─┐
 //!  process_cpu:cpu:nanoseconds:cpu:nanoseconds       ├─► Selection ─┐
 //!  from..to ─► TimeRange ────────────────────────────┘              ├─► Ask
-//!  types, labels, tree, profile, points, stats ─► What ─────────────┘    │
+//!  types, labels, tree, profile, points ─► What ────────────────────┘    │
 //!                                                                        ▼
 //!  Source (block, head, memory) ──────────────────────────────► run ─► Partial ┐
 //!  Source ────────────────────────────────────────────────────► run ─► Partial ┴─► merge
@@ -25,8 +25,8 @@ mod run;
 mod selector;
 mod syntax;
 
-pub use ask::{Ask, AskError, Bounds, CallSite, Points, Selection, What};
-pub use partial::{Cell, Merged, Partial, Stats};
+pub use ask::{Ask, AskError, Bounds, CallSite, Needs, Points, Selection, What};
+pub use partial::{Cell, Merged, Partial};
 pub use query::{NoKind, Query, TimeRange, TypeFilter};
 pub use run::{run, series_labels};
 pub use selector::{Matcher, Selector};

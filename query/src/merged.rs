@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use athanor_profile::hash::{self, Hash};
 use athanor_profile::symbols::{Function, Line, NONE};
-use athanor_profile::tree::{OTHER, nth_heaviest};
+use athanor_profile::tree::{OTHER, least_shown};
 use athanor_profile::{Dictionary, Header, Profile, Samples};
 
 use crate::partial::Merged;
@@ -12,7 +12,7 @@ use crate::partial::Merged;
 impl Merged {
     /// Cuts stacks off below the `max_nodes` heaviest frames, and those as heavy as the last of them. What is cut
     /// off a stack becomes one frame called `other`. The sum stays.
-    pub fn truncate(&mut self, max_nodes: usize) {
+    pub fn truncate(&mut self, max_nodes: usize, most: usize) {
         let dictionary = &self.dictionary;
         let nodes = dictionary.stacks.nodes();
         let (frames, count) = frames(dictionary);
@@ -34,7 +34,7 @@ impl Merged {
         if of_used.len() <= max_nodes {
             return;
         }
-        let least = nth_heaviest(&mut of_used, max_nodes);
+        let least = least_shown(&mut of_used, max_nodes, most);
         let mut cut = Merged { profiles: self.profiles, ..Merged::default() };
         let other = other_location(&mut cut.dictionary);
         for (stack, &total) in (0..).zip(&self.totals).filter(|(_, total)| **total != 0) {
@@ -55,6 +55,19 @@ impl Merged {
             cut.add_own(stack, total);
         }
         *self = cut;
+    }
+
+    /// Frames of all stacks that have a total, each stack's counted for itself.
+    pub fn frames(&self) -> usize {
+        let stacks = &self.dictionary.stacks;
+        let mut depths: Vec<u32> = Vec::with_capacity(stacks.nodes().len());
+        for node in stacks.nodes() {
+            depths.push(depths.get(node.parent as usize).map_or(1, |depth| depth + 1));
+        }
+        let of_stack =
+            |stack: u32| depths.get(stacks.leaf(stack) as usize).map_or(0, |depth| *depth as usize);
+        let rows = (0..).zip(&self.totals).filter(|(_, total)| **total != 0);
+        rows.map(|(stack, _)| of_stack(stack)).sum()
     }
 
     /// A profile of one value: no zero rows, rows in the order of their content hashes.
@@ -110,9 +123,10 @@ mod tests {
         }
         let whole = Tree::from_totals(&merged.dictionary, &merged.totals);
         let same = |merged: &Merged| Tree::from_totals(&merged.dictionary, &merged.totals) == whole;
-        merged.truncate(6);
+        merged.truncate(6, 9);
         assert!(same(&merged), "there are six frames");
-        merged.truncate(2);
+        assert_eq!(merged.frames(), 3 + 2 + 3 + 1);
+        merged.truncate(2, 9);
         let cut = Tree::from_totals(&merged.dictionary, &merged.totals);
         let shown: Vec<(&str, i64, i64)> =
             cut.nodes().iter().map(|node| (cut.name(node), node.total, node.own)).collect();

@@ -10,6 +10,10 @@ use athanor_profile::{Dictionary, Labels, ProfileType};
 
 use crate::ask::{AskError, Bounds, What};
 
+/// What an entry of a sorted map takes beside its texts, and a moment of a point.
+const NODE: usize = 64;
+const MOMENT: usize = 32;
+
 /// The answer of some sources.
 #[derive(Clone, Debug)]
 pub enum Partial {
@@ -25,8 +29,6 @@ pub enum Partial {
     Profile(Box<Merged>),
     /// Values over time, by the values of the labels asked for.
     Points(BTreeMap<Labels, BTreeMap<u64, Cell>>),
-    /// How much there is.
-    Stats(Stats),
 }
 
 /// Totals by stack, with a dictionary of their own.
@@ -57,19 +59,6 @@ impl Cell {
     }
 }
 
-/// How much there is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Series.
-    pub series: u64,
-    /// Profiles: one for each type and each set of labels on samples.
-    pub profiles: u64,
-    /// Rows.
-    pub samples: u64,
-    /// When the first and the last of them were taken, Unix nanoseconds.
-    pub times: Option<(i64, i64)>,
-}
-
 impl Merged {
     /// Adds a total to a stack of another dictionary.
     pub(crate) fn add(&mut self, from: &Dictionary, stack: u32, total: i64) {
@@ -97,7 +86,6 @@ impl Partial {
             What::Tree(_) => Partial::Tree(Tree::default()),
             What::Profile(_) => Partial::Profile(Box::default()),
             What::Points(_) => Partial::Points(BTreeMap::new()),
-            What::Stats => Partial::Stats(Stats::default()),
         }
     }
 
@@ -117,11 +105,34 @@ impl Partial {
                 Partial::Profile(Box::new(merge_stacks(*left, &right)))
             }
             (Partial::Points(left), Partial::Points(right)) => Partial::Points(merge_points(left, right)),
-            (Partial::Stats(left), Partial::Stats(right)) => Partial::Stats(left.plus(right)),
             (left, _) => left,
         };
         merged.within(bounds)?;
         Ok(merged)
+    }
+
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        let text = |text: &String| size_of::<String>() + text.len();
+        let of_type = |of: &ProfileType| {
+            let ProfileType { name, value, period } = of;
+            [name, &value.kind, &value.unit, &period.kind, &period.unit].into_iter().map(text).sum::<usize>()
+        };
+        let of_labels = |of: &Labels| NODE + of.len() * 2 * size_of::<String>() + of.text_bytes();
+        let of_cell = |cell: &Cell| NODE + cell.moments.len() * MOMENT;
+        match self {
+            Partial::ProfileTypes(types) => types.iter().map(of_type).sum(),
+            Partial::Texts(texts) => texts.iter().map(text).sum(),
+            Partial::Series(series) => series.iter().map(of_labels).sum(),
+            Partial::Tree(tree) => tree.bytes(),
+            Partial::Profile(merged) => merged.dictionary.memory() + merged.totals.len() * size_of::<i64>(),
+            Partial::Points(series) => {
+                let of_series = |(labels, cells): (&Labels, &BTreeMap<u64, Cell>)| {
+                    of_labels(labels) + cells.values().map(of_cell).sum::<usize>()
+                };
+                series.iter().map(of_series).sum()
+            }
+        }
     }
 
     /// Whether it is no larger than it may be.
@@ -136,7 +147,6 @@ impl Partial {
                 let cells = series.values().flat_map(BTreeMap::values);
                 ("points", cells.map(|cell| cell.moments.len().max(1)).sum(), bounds.points)
             }
-            Partial::Stats(_) => return Ok(()),
         };
         if seen > limit { Err(AskError::TooLarge { what, limit }) } else { Ok(()) }
     }
@@ -171,19 +181,4 @@ fn merge_points(mut left: PointSeries, right: PointSeries) -> PointSeries {
         }
     }
     left
-}
-
-impl Stats {
-    fn plus(self, other: Stats) -> Stats {
-        let times = match (self.times, other.times) {
-            (Some(left), Some(right)) => Some((left.0.min(right.0), left.1.max(right.1))),
-            (left, right) => left.or(right),
-        };
-        Stats {
-            series: self.series.saturating_add(other.series),
-            profiles: self.profiles.saturating_add(other.profiles),
-            samples: self.samples.saturating_add(other.samples),
-            times,
-        }
-    }
 }

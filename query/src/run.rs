@@ -8,7 +8,7 @@ use athanor_profile::tree::Tree;
 use athanor_profile::{Dictionary, Labels, ProfileRow, Series, Source, SourceError};
 
 use crate::ask::{Ask, AskError, CallSite, Points, Selection, What};
-use crate::partial::{Merged, Partial, Stats};
+use crate::partial::{Merged, Partial};
 
 /// The labels by which a series is selected and shown: its own and those that say what it measures.
 pub fn series_labels(series: &Series) -> Labels {
@@ -102,7 +102,6 @@ pub fn run(ask: &Ask, source: &dyn Source) -> Result<Partial, AskError> {
         What::Tree(call_site) => Partial::Tree(tree(&picked, call_site, source)?),
         What::Profile(call_site) => Partial::Profile(Box::new(profile(&picked, call_site, source)?)),
         What::Points(points) => Partial::Points(self::points(&picked, points, source)?),
-        What::Stats => Partial::Stats(stats(&picked)),
     };
     answer.within(&ask.bounds)?;
     Ok(answer)
@@ -115,16 +114,6 @@ fn only(labels: &Labels, names: &[String]) -> Labels {
     }
     let found = names.iter().filter_map(|name| labels.get(name).map(|value| (name, value)));
     Labels::new(found.map(|(name, value)| (name.clone(), value.to_owned())))
-}
-
-fn stats(picked: &Picked) -> Stats {
-    let times = || picked.rows().map(|row| row.time);
-    Stats {
-        series: picked.seen().count() as u64,
-        profiles: picked.places.len() as u64,
-        samples: picked.rows().map(|row| u64::from(row.samples)).sum(),
-        times: times().min().zip(times().max()),
-    }
 }
 
 const OTHER_STACKS: AskError = AskError::Damaged("names are of other stacks than totals");

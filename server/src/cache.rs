@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use athanor_block::PartSource;
 use athanor_catalog::BlockId;
 use athanor_chassis::{ByteSize, TenantId};
+
+use crate::blocks::Part;
 
 /// Parts by block and tenant, within a bound of memory. The one that was asked for longest ago goes first.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ pub struct Parts {
 
 #[derive(Default)]
 struct Kept {
-    parts: BTreeMap<(BlockId, TenantId), (u64, PartSource)>,
+    parts: BTreeMap<(BlockId, TenantId), (u64, Part)>,
     clock: u64,
     hits: u64,
     misses: u64,
@@ -53,7 +54,7 @@ impl Parts {
     }
 
     /// A part that was read before.
-    pub fn get(&self, block: BlockId, tenant: &TenantId) -> Option<PartSource> {
+    pub fn get(&self, block: BlockId, tenant: &TenantId) -> Option<Part> {
         let mut kept = self.lock();
         kept.clock += 1;
         let now = kept.clock;
@@ -73,14 +74,23 @@ impl Parts {
         CacheStats { hits, misses, evicted, parts: kept.parts.len() as u64, bytes, limit: self.limit.get() }
     }
 
-    /// Keeps a part. Those that grew since they were kept count as they are now.
-    pub fn put(&self, block: BlockId, tenant: TenantId, part: PartSource) {
+    /// Keeps a part.
+    pub fn put(&self, block: BlockId, tenant: TenantId, part: Part) {
         let mut kept = self.lock();
         kept.clock += 1;
         let now = kept.clock;
         kept.parts.insert((block, tenant), (now, part));
+        self.trim(&mut kept);
+    }
+
+    /// Counts parts as they are now: they grow while they are read.
+    pub fn settle(&self) {
+        self.trim(&mut self.lock());
+    }
+
+    fn trim(&self, kept: &mut Kept) {
         let mut bytes: u64 = kept.parts.values().map(|(_, part)| part.bytes() as u64).sum();
-        while bytes > self.limit.get() && kept.parts.len() > 1 {
+        while bytes > self.limit.get() && !kept.parts.is_empty() {
             let oldest = kept.parts.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
             let Some((_, part)) = oldest.and_then(|key| kept.parts.remove(&key)) else { break };
             bytes -= (part.bytes() as u64).min(bytes);

@@ -41,6 +41,8 @@ pub struct Config {
     pub distributor: athanor_distributor::Config,
     /// Keeping them.
     pub ingester: athanor_ingester::Config,
+    /// Answering queries.
+    pub querier: athanor_querier::Config,
     /// What each tenant may do.
     pub limits: Limits,
     /// What the server says of itself.
@@ -74,6 +76,7 @@ impl Default for Config {
             storage: athanor_storage::Config::default(),
             distributor: athanor_distributor::Config::default(),
             ingester: athanor_ingester::Config::default(),
+            querier: athanor_querier::Config::default(),
             limits: Limits::default(),
             // Raft tells every step at that level.
             telemetry: TelemetryConfig {

@@ -3,7 +3,7 @@
 //! ```text
 //!  node ─┬─ http       one port: Connect, gRPC, gRPC-Web, /ingest, /pyroscope/render, pages
 //!        ├─ shards     from the door to the shards
-//!        ├─ sources    heads and blocks, as one plan
+//!        ├─ sources    heads and blocks, as one plan; blocks, fetch and cache: what of them is in memory
 //!        ├─ janitor    what is too old goes
 //!        ├─ repair     what the catalogue lost to damage, and the bucket still knows
 //!        └─ metrics, myself   what it says of itself
@@ -15,8 +15,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admin;
+mod blocks;
 mod cache;
 mod config;
+mod fetch;
 pub mod http;
 mod identity;
 mod inventory;

@@ -28,6 +28,7 @@ use axum::Router;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::blocks::Blocks;
 use crate::cache::Parts;
 use crate::config::Config;
 use crate::http::{Door, Lasting, Listener, ListenerError, Services, router, starting};
@@ -43,6 +44,8 @@ use crate::sources::Everywhere;
 const TASKS: usize = 100_000;
 /// Jobs that may wait for a compute thread.
 const JOBS: usize = 4096;
+/// Memory for blocks while they are read.
+const READING: ByteSize = ByteSize::mib(1024);
 /// Memory for parts of blocks that were read.
 const PARTS: ByteSize = ByteSize::mib(256);
 /// How long the last cut may take when a node stops.
@@ -212,16 +215,15 @@ impl Roles {
         let sources = Everywhere {
             catalog: Arc::clone(&catalog),
             ingester: Arc::clone(&ingester),
-            store: store.clone(),
-            parts: Arc::clone(&parts),
-            compute: compute.clone(),
+            blocks: Arc::new(Blocks::new(store.clone(), Arc::clone(&parts), compute.clone(), READING)),
         };
-        let querier = Querier::new(athanor_querier::Deps {
+        let deps = athanor_querier::Deps {
             sources: Arc::new(sources),
             overrides,
             clock: clock.clone(),
             compute: compute.clone(),
-        });
+        };
+        let querier = Querier::new(config.querier.clone(), deps);
         let upkeep =
             Upkeep { catalog: Arc::clone(&catalog), store, clock: clock.clone(), cluster: identity.cluster };
         let done = upkeep.spawn(config, &tasks)?;

@@ -4,23 +4,17 @@
 //! a head and in a block at the moment. A head that has let go of what the listing does not know yet means that the
 //! listing is old: it is asked for again (E18).
 
-use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_block::{Block, Folder, PartSource};
-use athanor_catalog::{BlockEntry, BlockId, Catalog, Scar, Wound};
-use athanor_chassis::{Activity, Code, Compute, Status, TenantId};
-use athanor_ingester::Ingester;
+use athanor_catalog::{BlockEntry, Catalog, Scar, Wound};
+use athanor_chassis::{Code, Status, TenantId};
+use athanor_ingester::{Ingester, View};
 use athanor_profile::Source;
-use athanor_querier::{Plan, Sources};
-use athanor_query::TimeRange;
-use athanor_storage::Store;
-use athanor_storage::path::{FileName, Key, Owner};
-use bytes::Bytes;
+use athanor_querier::{Plan, Sources, Stored, Times};
+use athanor_query::Ask;
 
-use crate::cache::Parts;
+use crate::blocks::{Blocks, Wanted};
 
 /// How often a plan is made anew before the answer is that it cannot be made.
 const REPLANS: usize = 3;
@@ -32,60 +26,68 @@ pub struct Everywhere {
     /// Heads.
     pub ingester: Arc<Ingester>,
     /// Blocks.
-    pub store: Store,
-    /// Blocks that were read.
-    pub parts: Arc<Parts>,
-    /// Threads.
-    pub compute: Compute,
+    pub blocks: Arc<Blocks>,
+}
+
+/// Where a tenant's profiles of some time lie at a moment.
+struct Found {
+    views: Vec<View>,
+    blocks: Vec<BlockEntry>,
+    missing: Vec<String>,
 }
 
 #[async_trait]
 impl Sources for Everywhere {
-    async fn plan(&self, tenant: &TenantId, range: TimeRange) -> Result<Plan, Status> {
+    async fn plan(&self, tenant: &TenantId, ask: &Ask) -> Result<Plan, Status> {
+        let range = ask.selection.time;
         let last = if range.to == i64::MAX { i64::MAX } else { range.to.saturating_sub(1) };
+        let Found { views, blocks, missing } = self.find(tenant, range.from, last).await?;
+        let sources = views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>).collect();
+        let wanted = |block: &BlockEntry| {
+            let span = block.span(tenant, range.from, last);
+            let whole =
+                span.is_some_and(|span| range.contains(span.min_time) && range.contains(span.max_time));
+            let (blocks, tenant, needs) = (Arc::clone(&self.blocks), tenant.clone(), ask.what.needs());
+            Box::new(Wanted { blocks, block: block.id, tenant, needs, whole }) as Box<dyn Stored>
+        };
+        Ok(Plan { sources, stored: blocks.iter().map(wanted).collect(), missing })
+    }
+
+    async fn times(&self, tenant: &TenantId) -> Result<Times, Status> {
+        let Found { views, blocks, missing } = self.find(tenant, i64::MIN, i64::MAX).await?;
+        let of_blocks = blocks.iter().filter_map(|block| block.span(tenant, i64::MIN, i64::MAX));
+        let of_blocks = of_blocks.map(|span| (span.min_time, span.max_time));
+        let all = views.iter().filter_map(View::times).chain(of_blocks);
+        let span = all.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        Ok(Times { span, missing })
+    }
+}
+
+impl Everywhere {
+    async fn find(&self, tenant: &TenantId, from: i64, last: i64) -> Result<Found, Status> {
         let mut moved = None;
         for _ in 0..=REPLANS {
             let listing =
-                self.catalog.listing(tenant, range.from, last).await.map_err(|error| Status::of(&error))?;
-            let mut sources: Vec<Arc<dyn Source>> = Vec::new();
-            let mut lost = listing.lost;
+                self.catalog.listing(tenant, from, last).await.map_err(|error| Status::of(&error))?;
+            let (mut views, mut lost) = (Vec::new(), listing.lost);
             let heads = listing.shards.iter().try_for_each(|shard| {
-                let views = self.ingester.views(shard.id, shard.watermark, tenant)?;
-                sources.extend(views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>));
+                views.extend(self.ingester.views(shard.id, shard.watermark, tenant)?);
                 lost += self.ingester.lost(shard.id, shard.watermark);
                 Ok(())
             });
-            if let Err(error) = heads {
-                moved = Some(error);
-                continue;
+            match heads {
+                Ok(()) => {
+                    let missing = missing(lost, &listing.scars);
+                    return Ok(Found { views, blocks: listing.blocks, missing });
+                }
+                Err(error) => moved = Some(error),
             }
-            for block in &listing.blocks {
-                sources.push(Arc::new(self.part(block, tenant).await?));
-            }
-            return Ok(Plan { sources, missing: missing(lost, &listing.scars) });
         }
         let why = moved.map_or_else(String::new, |error: athanor_ingester::Moved| error.to_string());
         Err(Status::new(
             Code::Unavailable,
             format!("the plan was overtaken {REPLANS} times: {why}; ask again"),
         ))
-    }
-}
-
-impl Everywhere {
-    async fn part(&self, block: &BlockEntry, tenant: &TenantId) -> Result<PartSource, Status> {
-        if let Some(part) = self.parts.get(block.id, tenant) {
-            return Ok(part);
-        }
-        let folder = fetch(&self.store, block.id).await?;
-        let (compute, name) = (self.compute.clone(), tenant.to_string());
-        let opened = self.compute.run_as(Activity::Query, move || {
-            let block = Arc::new(Block::open(Arc::new(folder))?);
-            PartSource::new(block, &name, compute)
-        });
-        let part = opened.await.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))?;
-        self.parts.put(block.id, tenant.clone(), part.clone());
-        Ok(part)
     }
 }
 
@@ -113,34 +115,4 @@ fn missing(lost: u64, scars: &[Scar]) -> Vec<String> {
         }),
     ];
     said.into_iter().flatten().collect()
-}
-
-/// The files of a block, as they were fetched.
-struct Fetched(BTreeMap<&'static str, Bytes>);
-
-impl Folder for Fetched {
-    fn create(&self, name: &str) -> io::Result<Box<dyn io::Write + Send>> {
-        Err(io::Error::other(format!("{name}: what was fetched is only read")))
-    }
-    fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes> {
-        let bytes = self.0.get(name).ok_or(io::ErrorKind::NotFound)?;
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        let end = start.saturating_add(length);
-        if end > bytes.len() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes.slice(start..end)) }
-    }
-    fn length(&self, name: &str) -> io::Result<u64> {
-        Ok(self.0.get(name).ok_or(io::ErrorKind::NotFound)?.len() as u64)
-    }
-}
-
-/// Reads all files of a block.
-async fn fetch(store: &Store, block: BlockId) -> Result<Fetched, Status> {
-    let files = athanor_block::FILES.into_iter().chain([athanor_block::META]).map(|file| async move {
-        let name = FileName::new(file).map_err(|error| Status::new(Code::Internal, error.to_string()))?;
-        let key = Key::Block { owner: Owner::Shared, block: block.number(), file: name };
-        let bytes = store.get(&key).await.map_err(|error| Status::of(&error))?;
-        Ok::<_, Status>((file, bytes))
-    });
-    let files = futures::future::try_join_all(files).await?;
-    Ok(Fetched(files.into_iter().collect()))
 }

@@ -3,7 +3,8 @@
 use athanor_chassis::Limits;
 use athanor_profile::ValueType;
 use athanor_profile::pprof::{
-    DecodeError, Inflater, encode, number_functions, rename_functions, rename_types, sample_types,
+    DecodeError, Inflater, Limits as PprofLimits, encode, number_functions, rename_functions, rename_types,
+    sample_types,
 };
 use bytes::Bytes;
 
@@ -186,9 +187,10 @@ fn pprof(
         return Ok(Converted { door, labels, time_nanos, pprof: None });
     }
     let mut inflater = Inflater::default();
-    let raw = inflater.inflate(sent, bounds.text.bytes)?;
-    let repaired = repair(raw, &request.spy, config)?;
-    let types = sample_types(repaired.as_deref().unwrap_or(raw))?;
+    let limits = PprofLimits { bytes: bounds.text.bytes, ..PprofLimits::default() };
+    let raw = inflater.inflate(sent, limits.bytes)?;
+    let repaired = repair(raw, &limits, &request.spy, config)?;
+    let types = sample_types(repaired.as_deref().unwrap_or(raw), &limits)?;
     let labels = labels(request, config.metric(&types), &request.name.app, false);
     // Bytes that need no repair go on as they came, compressed and not copied.
     let pprof = Some(repaired.map_or_else(|| sent.clone(), Bytes::from));
@@ -196,15 +198,21 @@ fn pprof(
 }
 
 /// Repairs what some SDKs get wrong; nothing if there is nothing to repair.
-fn repair(raw: &[u8], spy: &str, config: &TypeConfig) -> Result<Option<Vec<u8>>, DecodeError> {
+fn repair(
+    raw: &[u8],
+    limits: &PprofLimits,
+    spy: &str,
+    config: &TypeConfig,
+) -> Result<Option<Vec<u8>>, DecodeError> {
     match spy {
         "pyspy" => {
-            rename_functions(raw, |name, file| (!file.starts_with('/')).then(|| with_file(name, file))?)
+            let named = |name: &str, file: &str| (!file.starts_with('/')).then(|| with_file(name, file))?;
+            rename_functions(raw, limits, named)
         }
-        "rbspy" | "scripting" => rename_functions(raw, with_file),
+        "rbspy" | "scripting" => rename_functions(raw, limits, with_file),
         _ if spy == "dotnetspy" || spy == "unknown" && config.names("inuse-space") => {
             let numbered = number_functions(raw)?;
-            let renamed = rename_types(numbered.as_deref().unwrap_or(raw), |name| {
+            let renamed = rename_types(numbered.as_deref().unwrap_or(raw), limits, |name| {
                 name.contains('-').then(|| name.replace('-', "_"))
             })?;
             Ok(renamed.or(numbered))

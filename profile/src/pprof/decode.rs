@@ -291,8 +291,12 @@ impl Decoder {
 
     /// The text of an index, as the dictionary knows it.
     pub(super) fn intern(&self, raw: &[u8], index: i64, strings: &mut Strings) -> Result<u32, DecodeError> {
-        let text = self.text(raw, index, "a name")?;
-        Ok(strings.intern_hashed(self.string_hashes[self.index(index, "a name")?], text))
+        // Many entries may have one long text: it is looked at once.
+        let hash = self.string_hashes[self.index(index, "a name")?];
+        match strings.find_hashed(hash) {
+            Some(id) => Ok(id),
+            None => Ok(strings.intern_hashed(hash, self.text(raw, index, "a name")?)),
+        }
     }
 
     fn header(&self, raw: &[u8], limits: &Limits) -> Result<Header, DecodeError> {

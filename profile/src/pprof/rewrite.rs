@@ -1,11 +1,14 @@
 //! Small changes to a profile's bytes, without decoding its samples: the entries of one table are read or
 //! replaced, everything else is copied as it stands.
 //!
-//! Nothing is checked here that the change does not need; whoever decodes the result refuses what is wrong.
+//! Nothing is checked here that the change does not need; whoever decodes the result refuses what is wrong. But a text
+//! may be in many entries: so there is a limit to what is looked at, and to what is added.
 
-use super::DecodeError;
+use std::cell::Cell;
+
 use super::entries::{RawFunction, function, value_type};
 use super::wire::{Cursor, Value, message, number};
+use super::{DecodeError, Limits, within};
 
 const TYPES: u64 = 1;
 const LOCATIONS: u64 = 4;
@@ -13,11 +16,12 @@ const FUNCTIONS: u64 = 5;
 const STRINGS: u64 = 6;
 
 /// The names of the sample types of an uncompressed profile.
-pub fn sample_types(raw: &[u8]) -> Result<Vec<&str>, DecodeError> {
-    let strings = Strings::read(raw)?;
+pub fn sample_types<'a>(raw: &'a [u8], limits: &Limits) -> Result<Vec<&'a str>, DecodeError> {
+    let strings = Strings::read(raw, limits)?;
     let mut types = Vec::new();
     fields(raw, |field, content| {
         if field == TYPES {
+            within("sample types", types.len() + 1, limits.types)?;
             types.push(strings.text(value_type(content)?.0, "a sample type")?);
         }
         Ok(())
@@ -28,15 +32,16 @@ pub fn sample_types(raw: &[u8]) -> Result<Vec<&str>, DecodeError> {
 /// The profile with other sample types: `rename` is given each name and may give a new one.
 pub fn rename_types(
     raw: &[u8],
+    limits: &Limits,
     rename: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<Vec<u8>>, DecodeError> {
-    let strings = Strings::read(raw)?;
-    let mut added = Added::after(&strings);
+    let strings = Strings::read(raw, limits)?;
+    let mut added = Added::after(&strings, limits);
     let changed = rewrite(raw, TYPES, |content| {
         let (kind, unit) = value_type(content)?;
         let Some(new) = rename(strings.text(kind, "a sample type")?) else { return Ok(None) };
         let mut entry = Vec::new();
-        number(&mut entry, 1, added.index(new));
+        number(&mut entry, 1, added.index(new)?);
         number(&mut entry, 2, unit as u64);
         Ok(Some(entry))
     })?;
@@ -46,16 +51,17 @@ pub fn rename_types(
 /// The profile with other function names: `rename` is given each name and file and may give a new name.
 pub fn rename_functions(
     raw: &[u8],
+    limits: &Limits,
     rename: impl Fn(&str, &str) -> Option<String>,
 ) -> Result<Option<Vec<u8>>, DecodeError> {
-    let strings = Strings::read(raw)?;
-    let mut added = Added::after(&strings);
+    let strings = Strings::read(raw, limits)?;
+    let mut added = Added::after(&strings, limits);
     let changed = rewrite(raw, FUNCTIONS, |content| {
         let entry = function(content)?;
         let name = strings.text(entry.name, "a function's name")?;
         let file = strings.text(entry.filename, "a function's file")?;
         let Some(new) = rename(name, file) else { return Ok(None) };
-        Ok(Some(function_entry(&RawFunction { name: added.index(new) as i64, ..entry })))
+        Ok(Some(function_entry(&RawFunction { name: added.index(new)? as i64, ..entry })))
     })?;
     Ok(added.appended_to(changed))
 }
@@ -93,11 +99,18 @@ pub fn rewrite_strings(
     rewrite(raw, STRINGS, |content| Ok(replace(content.rest())))
 }
 
+/// What may be looked at is so many times what a profile may have: its texts, as often as usual ones are in it.
+const LOOKS: usize = 16;
+
 /// The string table, by index.
-struct Strings<'a>(Vec<&'a [u8]>);
+struct Strings<'a> {
+    texts: Vec<&'a [u8]>,
+    looked: Cell<usize>,
+    limit: usize,
+}
 
 impl<'a> Strings<'a> {
-    fn read(raw: &'a [u8]) -> Result<Self, DecodeError> {
+    fn read(raw: &'a [u8], limits: &Limits) -> Result<Self, DecodeError> {
         let mut strings = Vec::new();
         fields(raw, |field, content| {
             if field == STRINGS {
@@ -105,35 +118,43 @@ impl<'a> Strings<'a> {
             }
             Ok(())
         })?;
-        Ok(Strings(strings))
+        Ok(Strings { texts: strings, looked: Cell::new(0), limit: limits.bytes.saturating_mul(LOOKS) })
     }
     fn text(&self, index: i64, what: &'static str) -> Result<&'a str, DecodeError> {
-        let place = usize::try_from(index).ok().filter(|&place| place < self.0.len());
-        let (table, length) = ("strings", self.0.len());
+        let place = usize::try_from(index).ok().filter(|&place| place < self.texts.len());
+        let (table, length) = ("strings", self.texts.len());
         let place = place.ok_or(DecodeError::OutOfRange { what, table, index, length })?;
-        std::str::from_utf8(self.0[place]).map_err(|_| DecodeError::NotUtf8 { index: place })
+        let text = self.texts[place];
+        self.looked.set(self.looked.get() + text.len());
+        within("bytes of names, each counted as often as it is used", self.looked.get(), self.limit)?;
+        std::str::from_utf8(text).map_err(|_| DecodeError::NotUtf8 { index: place })
     }
 }
 
 /// Texts that come after the string table as it was.
 struct Added {
     first: usize,
+    bytes: usize,
+    limit: usize,
     texts: Vec<String>,
     indexes: std::collections::BTreeMap<String, u64>,
 }
 
 impl Added {
-    fn after(strings: &Strings<'_>) -> Self {
-        Added { first: strings.0.len(), texts: Vec::new(), indexes: Default::default() }
+    fn after(strings: &Strings<'_>, limits: &Limits) -> Self {
+        let (first, limit) = (strings.texts.len(), limits.bytes);
+        Added { first, bytes: 0, limit, texts: Vec::new(), indexes: Default::default() }
     }
-    fn index(&mut self, text: String) -> u64 {
+    fn index(&mut self, text: String) -> Result<u64, DecodeError> {
         if let Some(&index) = self.indexes.get(&text) {
-            return index;
+            return Ok(index);
         }
+        self.bytes += text.len();
+        within("bytes", self.bytes, self.limit)?;
         let index = (self.first + self.texts.len()) as u64;
         self.texts.push(text.clone());
         self.indexes.insert(text, index);
-        index
+        Ok(index)
     }
     /// Nothing if no text was added: then nothing has changed.
     fn appended_to(self, mut raw: Vec<u8>) -> Option<Vec<u8>> {
@@ -214,15 +235,17 @@ mod tests {
         let mut profile = arbitrary(1);
         profile.header.types[0].kind = "alloc-size".into();
         let raw = encode(&profile);
-        assert_eq!(sample_types(&raw).unwrap()[0], "alloc-size");
+        assert_eq!(sample_types(&raw, &Limits::default()).unwrap()[0], "alloc-size");
         let renamed =
-            rename_types(&raw, |name| name.contains('-').then(|| name.replace('-', "_"))).unwrap().unwrap();
-        assert_eq!(sample_types(&renamed).unwrap()[0], "alloc_size");
+            rename_types(&raw, &Limits::default(), |name| name.contains('-').then(|| name.replace('-', "_")))
+                .unwrap()
+                .unwrap();
+        assert_eq!(sample_types(&renamed, &Limits::default()).unwrap()[0], "alloc_size");
         let (read, _) = decode(&renamed, &Limits::default()).unwrap();
         profile.header.types[0].kind = "alloc_size".into();
         assert_eq!(read.header, profile.header);
-        assert_eq!(rename_types(&raw, |_| None).unwrap(), None);
-        assert_eq!(sample_types(b""), Err(DecodeError::NoSampleType));
+        assert_eq!(rename_types(&raw, &Limits::default(), |_| None).unwrap(), None);
+        assert_eq!(sample_types(b"", &Limits::default()), Err(DecodeError::NoSampleType));
     }
 
     #[test]
@@ -242,13 +265,41 @@ mod tests {
         assert_eq!(encode(&decode(&repaired, &Limits::default()).unwrap().0), raw);
     }
 
+    #[test]
+    fn a_long_text_in_many_entries_is_refused() {
+        let mut profile = crate::Profile::default();
+        profile.header.types = vec![crate::ValueType::new("cpu-time", "nanoseconds")];
+        let symbols = &mut profile.dictionary.symbols;
+        let filename = symbols.strings.intern(&"f".repeat(10_000));
+        for name in 0..100 {
+            let name = symbols.strings.intern(&name.to_string());
+            let function = crate::symbols::Function { name, system_name: 0, filename, start_line: 0 };
+            let function = symbols.function(function);
+            let line = crate::symbols::Line { function, line: 0, column: 0 };
+            symbols.location(crate::symbols::NONE, 0, false, &[line]);
+        }
+        let all: Vec<u32> = (0..100).collect();
+        let stack = profile.dictionary.stacks.intern(&profile.dictionary.symbols, &all);
+        profile.samples.push(stack, 0, &[3]);
+        let raw = encode(&profile);
+        let refused = |bytes| {
+            let limits = Limits { bytes, ..Limits::default() };
+            rename_functions(&raw, &limits, |name, file| Some(format!("{file} {name}"))).err()
+        };
+        assert!(matches!(refused(50_000), Some(DecodeError::OverLimit { limit: 800_000, .. })), "looked at");
+        assert!(matches!(refused(900_000), Some(DecodeError::OverLimit { limit: 900_000, .. })), "added");
+        assert_eq!(refused(1_100_000), None);
+        let types = [&encode(&profile)[..], &[0x0a, 2, 8, 1].repeat(1000)].concat();
+        assert!(matches!(sample_types(&types, &Limits::default()), Err(DecodeError::OverLimit { .. })));
+    }
+
     proptest! {
         #[test]
         fn renaming_changes_nothing_else(seed: u64) {
             let profile = arbitrary(seed);
             let raw = encode(&profile);
             let (before, _) = decode(&raw, &Limits::default()).unwrap();
-            let renamed = rename_functions(&raw, |name, file| Some(format!("{file} {name}"))).unwrap();
+            let renamed = rename_functions(&raw, &Limits::default(), |name, file| Some(format!("{file} {name}"))).unwrap();
             let (after, _) = decode(renamed.as_ref().unwrap_or(&raw), &Limits::default()).unwrap();
             prop_assert_eq!(&before.header, &after.header);
             prop_assert_eq!(before.samples.values, after.samples.values);
@@ -262,9 +313,9 @@ mod tests {
 
         #[test]
         fn any_bytes_are_rewritten_or_refused(raw in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = sample_types(&raw);
+            let _ = sample_types(&raw, &Limits::default());
             let _ = number_functions(&raw);
-            let _ = rename_functions(&raw, |name, _| Some(format!("{name}x")));
+            let _ = rename_functions(&raw, &Limits::default(), |name, _| Some(format!("{name}x")));
             if let Ok(copy) = rewrite_strings(&raw, |_| None) {
                 prop_assert_eq!(copy, raw);
             }

@@ -73,10 +73,13 @@ fn what_is_below_a_call_site_keeps_its_callers() {
 #[test]
 fn ties_stay() {
     let mut cut = tree(&[("a;b", 4), ("a;c", 4), ("d", 2)]);
-    cut.truncate_with_ties(2);
+    cut.truncate_with_ties(2, 9);
     assert_eq!(shown(&cut), rows(&[("", 10, 0), ("other", 2, 2), ("a", 8, 0), ("b", 4, 4), ("c", 4, 4)]));
+    let mut many = tree(&[("a;b", 4), ("a;c", 4), ("d", 2)]);
+    many.truncate_with_ties(2, 2);
+    assert_eq!(shown(&many), rows(&[("", 10, 0), ("other", 2, 2), ("a", 8, 0), ("other", 8, 8)]));
     let mut nothing = tree(&[("a", 1)]);
-    nothing.truncate_with_ties(0);
+    nothing.truncate_with_ties(0, 9);
     assert_eq!(shown(&nothing), rows(&[("", 1, 0), ("other", 1, 1)]));
 }
 

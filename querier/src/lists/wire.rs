@@ -7,7 +7,7 @@ use athanor_proto::types::v1::{
     GetProfileStatsRequest, GetProfileStatsResponse, LabelNamesRequest, LabelNamesResponse, LabelPair,
     LabelValuesRequest, LabelValuesResponse, Labels as WireLabels, ProfileType,
 };
-use athanor_query::{Ask, Partial, Selection, TimeRange, What};
+use athanor_query::{Ask, Partial, Selection, What};
 
 use crate::check::{self, MILLI};
 use crate::{Querier, Reader, mixed_up};
@@ -105,12 +105,18 @@ impl Querier {
         reader: &Reader,
         _request: GetProfileStatsRequest,
     ) -> Result<GetProfileStatsResponse, Status> {
-        let selection = Selection { time: TimeRange::default(), ..Selection::default() };
-        let ask = Ask { selection, what: What::Stats, bounds: check::bounds() };
-        let Partial::Stats(stats) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        let (oldest, newest) = stats.times.unwrap_or_default();
+        let mut span: Option<(i64, i64)> = None;
+        for tenant in reader.tenants() {
+            let of_tenant = self.deps.sources.times(tenant).await?;
+            reader.miss(of_tenant.missing);
+            span = match (span, of_tenant.span) {
+                (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
+                (one, other) => one.or(other),
+            };
+        }
+        let (oldest, newest) = span.unwrap_or_default();
         Ok(GetProfileStatsResponse {
-            data_ingested: stats.times.is_some(),
+            data_ingested: span.is_some(),
             oldest_profile_time: oldest.div_euclid(MILLI),
             newest_profile_time: newest.div_euclid(MILLI),
         })

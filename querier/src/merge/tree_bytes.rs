@@ -5,6 +5,12 @@
 
 use athanor_profile::tree::Tree;
 
+/// About how many bytes a tree has.
+pub(super) fn length(tree: &Tree) -> usize {
+    // Three numbers of ten bytes at most.
+    tree.nodes().iter().map(|node| tree.name(node).len() + 30).sum()
+}
+
 /// The bytes of a tree; none if there is nothing in it.
 pub(super) fn encode(tree: &Tree) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -46,6 +52,7 @@ mod tests {
             dictionary.named_stack(path.split(';'));
         }
         let bytes = encode(&Tree::from_totals(&dictionary, &[300, 1]));
+        assert!(bytes.len() <= length(&Tree::from_totals(&dictionary, &[300, 1])));
         assert_eq!(bytes, b"\0\0\x02\x01c\x01\0\x01a\0\x01\x01b\xac\x02\0");
         assert!(encode(&Tree::default()).is_empty());
     }

@@ -16,7 +16,7 @@ use athanor_query::{CallSite, Merged, Selection};
 use prost::Message;
 
 use super::{header, tree_bytes};
-use crate::check::{self, invalid};
+use crate::check::{self, Nodes, invalid};
 use crate::dot;
 use crate::later::Later;
 use crate::{Querier, Reader};
@@ -42,11 +42,16 @@ pub(crate) fn call_site_of(selector: Option<StackTraceSelector>) -> Result<CallS
     check::call_site(call_site.into_iter().map(|location| location.name).collect())
 }
 
+/// What a node of a tree takes on the wire: four numbers, or seven, in memory and as text.
+pub(crate) const BAR: usize = 128;
+/// What a frame of a stack takes on the wire: an id in memory, and as bytes twice.
+const FRAME: usize = 16;
+
 /// A checked question for stacks.
 struct Stacks {
     selection: Selection,
     call_site: CallSite,
-    max_nodes: usize,
+    max_nodes: Nodes,
     /// Whether the number was asked for.
     is_cut: bool,
     end: i64,
@@ -85,17 +90,31 @@ impl Querier {
             return Ok(response);
         }
         let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
-        let mut tree = self.tree(reader, selection, call_site).await?;
-        self.compute(move || {
-            match format {
-                ProfileFormat::Dot => response.dot = dot::write(&tree, &unit, max_nodes),
-                ProfileFormat::Tree => {
-                    tree.truncate_with_ties(max_nodes);
-                    response.tree = tree_bytes::encode(&tree).into();
-                }
-                _ => response.flamegraph = Some(flame_graph(tree, max_nodes)),
+        let tree = self.tree(reader, selection, call_site).await?;
+        if format == ProfileFormat::Dot {
+            response.dot = self.compute(move || dot::write(&tree, &unit, max_nodes.asked)).await?;
+            return Ok(response);
+        }
+        let tree = self.cut(tree, max_nodes).await?;
+        match format {
+            ProfileFormat::Tree => {
+                // Each node says its name.
+                self.make_room(reader, tree_bytes::length(&tree))?;
+                response.tree = self.compute(move || tree_bytes::encode(&tree)).await?.into();
             }
-            response
+            _ => {
+                self.make_room(reader, tree.nodes().len() * BAR)?;
+                response.flamegraph = Some(self.compute(move || flame_graph(&tree)).await?);
+            }
+        }
+        Ok(response)
+    }
+
+    /// Cuts a tree down to what is shown.
+    pub(crate) async fn cut(&self, mut tree: Tree, max_nodes: Nodes) -> Result<Tree, Status> {
+        self.compute(move || {
+            tree.truncate_with_ties(max_nodes.asked, max_nodes.most);
+            tree
         })
         .await
     }
@@ -107,12 +126,8 @@ impl Querier {
         request: SelectMergeStacktracesRequest,
     ) -> Result<Tree, Status> {
         let Stacks { selection, call_site, max_nodes, .. } = self.stacks(reader, request)?;
-        let mut tree = self.tree(reader, selection, call_site).await?;
-        self.compute(move || {
-            tree.truncate_with_ties(max_nodes);
-            tree
-        })
-        .await
+        let tree = self.tree(reader, selection, call_site).await?;
+        self.cut(tree, max_nodes).await
     }
 
     /// Merged stacks of spans; of everything if none is named.
@@ -149,7 +164,9 @@ impl Querier {
         let selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
         check_ids(&[], &request.trace_id_selector, &request.profile_id_selector)?;
         let call_site = call_site_of(request.stack_trace_selector)?;
-        let cut = max_nodes.and_then(|nodes| usize::try_from(nodes).ok()).filter(|nodes| *nodes > 0);
+        let asked = max_nodes.and_then(|nodes| usize::try_from(nodes).ok()).filter(|nodes| *nodes > 0);
+        let most = self.limits(reader).max_flamegraph_nodes_max as usize;
+        let cut = asked.map(|asked| Nodes { asked, most });
         self.profile(reader, selection, call_site, cut, end).await
     }
 
@@ -158,13 +175,23 @@ impl Querier {
         reader: &Reader,
         selection: Selection,
         call_site: CallSite,
-        cut: Option<usize>,
+        cut: Option<Nodes>,
         end: i64,
     ) -> Result<Profile, Status> {
         let profile_type = selection.profile_type.clone().unwrap_or_default();
-        let merged = self.merged(reader, selection, call_site).await?;
+        let mut merged = self.merged(reader, selection, call_site).await?;
         let header = header(&profile_type, end.saturating_mul(check::MILLI));
-        self.compute(move || to_wire(merged, header, cut)).await?
+        let cut = move || {
+            if let Some(Nodes { asked, most }) = cut {
+                merged.truncate(asked, most);
+            }
+            let frames = merged.frames();
+            (merged, frames)
+        };
+        let (merged, frames) = self.compute(cut).await?;
+        // A stack names all its frames, though most share theirs.
+        self.make_room(reader, frames * FRAME)?;
+        self.compute(move || to_wire(merged, header)).await?
     }
 
     /// Two selections side by side, cut alike.
@@ -174,11 +201,13 @@ impl Querier {
             self.stacks(reader, request)
         };
         let (left, right) = (side(request.left, "left")?, side(request.right, "right")?);
-        let max_nodes = left.max_nodes.min(right.max_nodes);
+        let max_nodes =
+            if right.max_nodes.asked < left.max_nodes.asked { right.max_nodes } else { left.max_nodes };
         let (left, right) = futures::try_join!(
             self.tree(reader, left.selection, left.call_site),
             self.tree(reader, right.selection, right.call_site),
         )?;
+        self.make_room(reader, (left.nodes().len() + right.nodes().len()) * BAR)?;
         let flamegraph = self.compute(move || flame_graph_diff(&left, &right, max_nodes)).await?;
         Ok(DiffResponse { flamegraph: Some(flamegraph) })
     }
@@ -207,15 +236,14 @@ fn wire_levels(levels: Vec<Vec<i64>>) -> Vec<Level> {
     levels.into_iter().map(|values| Level { values }).collect()
 }
 
-fn flame_graph(mut tree: Tree, max_nodes: usize) -> FlameGraph {
-    tree.truncate_with_ties(max_nodes);
-    let Flamegraph { names, levels, total, max_self } = Flamegraph::of(&tree);
+fn flame_graph(tree: &Tree) -> FlameGraph {
+    let Flamegraph { names, levels, total, max_self } = Flamegraph::of(tree);
     FlameGraph { names, levels: wire_levels(levels), total, max_self }
 }
 
-fn flame_graph_diff(left: &Tree, right: &Tree, max_nodes: usize) -> FlameGraphDiff {
+fn flame_graph_diff(left: &Tree, right: &Tree, max_nodes: Nodes) -> FlameGraphDiff {
     let mut diff = DiffTree::of(left, right);
-    diff.truncate(max_nodes);
+    diff.truncate(max_nodes.asked, max_nodes.most);
     let graph = diff.flamegraph();
     FlameGraphDiff {
         names: graph.names,
@@ -228,16 +256,9 @@ fn flame_graph_diff(left: &Tree, right: &Tree, max_nodes: usize) -> FlameGraphDi
 }
 
 /// Without any stack there is nothing to say at all.
-fn to_wire(
-    mut merged: Merged,
-    header: athanor_profile::Header,
-    cut: Option<usize>,
-) -> Result<Profile, Status> {
+fn to_wire(merged: Merged, header: athanor_profile::Header) -> Result<Profile, Status> {
     if merged.totals.iter().all(|total| *total == 0) {
         return Ok(Profile::default());
-    }
-    if let Some(max_nodes) = cut {
-        merged.truncate(max_nodes);
     }
     let bytes = pprof::encode(&merged.into_profile(header));
     let unreadable = |error: prost::DecodeError| Status::new(Code::Internal, error.to_string());

@@ -53,6 +53,11 @@ impl Timeline {
         }
         Timeline { start_time: start.div_euclid(1_000), samples, duration_delta: step, watermarks: None }
     }
+
+    /// What it takes, in memory and as text.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Timeline>() + self.samples.len() * 2 * size_of::<u64>()
+    }
 }
 
 /// A timeline for each value of the label by which the series are grouped; the series without it comes under `*`.

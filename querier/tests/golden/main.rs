@@ -8,8 +8,8 @@ use std::sync::Arc;
 use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
 use athanor_profile::Source;
 use athanor_profile::source::MemorySource;
-use athanor_querier::{Deps, Plan, Querier, Reader, Sources};
-use athanor_query::TimeRange;
+use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_query::Ask;
 use serde_json::{Value, json};
 
 mod answers;
@@ -37,8 +37,16 @@ struct Uploads(Vec<Arc<dyn Source>>);
 
 #[async_trait::async_trait]
 impl Sources for Uploads {
-    async fn plan(&self, _tenant: &TenantId, _range: TimeRange) -> Result<Plan, Status> {
+    async fn plan(&self, _tenant: &TenantId, _ask: &Ask) -> Result<Plan, Status> {
         Ok(Plan { sources: self.0.clone(), ..Plan::default() })
+    }
+
+    async fn times(&self, _tenant: &TenantId) -> Result<Times, Status> {
+        let profiles = self.0.iter().map(|source| source.profiles().expect("memory does not fail"));
+        let times: Vec<i64> =
+            profiles.flat_map(|all| all.iter().map(|row| row.time).collect::<Vec<_>>()).collect();
+        let span = times.iter().min().copied().zip(times.iter().max().copied());
+        Ok(Times { span, ..Times::default() })
     }
 }
 
@@ -62,7 +70,8 @@ fn querier(scenario: &Value, base: i64) -> Querier {
     }
     let (clock, _hand) = Clock::manual(Timestamp::from_nanos(base * 1_000_000));
     let overrides = Overrides::new(Limits::default());
-    Querier::new(Deps { sources: Arc::new(Uploads(sources)), overrides, clock, compute: Compute::inline() })
+    let deps = Deps { sources: Arc::new(Uploads(sources)), overrides, clock, compute: Compute::inline() };
+    Querier::new(Config::default(), deps)
 }
 
 /// Milliseconds of the scenario's base: all recorded scenarios begin on a whole hour of 2026.
