@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn sides_meet_by_name_path() {
         let mut cut = tree(&[("a;other", 3), ("a;x", 1)]);
-        cut.truncate(2, 9);
+        cut.truncate(2);
         let diff = DiffTree::of(&cut, &tree(&[("a;other", 4), ("b", 1)]));
         let found: Vec<(&str, [i64; 2], bool)> =
             diff.nodes().iter().map(|node| (&*node.name, node.total, node.other)).collect();
