@@ -258,13 +258,7 @@ impl State {
             },
             Command::Raise { shard, to, at } => Answer::Changed(self.raise(shard, to, at)),
             Command::Close { shard, from, to } => Answer::Changed(usize::from(self.close(shard, from, to))),
-            Command::Mark { wound, at } => {
-                let new = !self.scars.iter().any(|scar| scar.wound == wound);
-                if new {
-                    self.scars.push(Scar { since: at, wound });
-                }
-                Answer::Changed(usize::from(new))
-            }
+            Command::Mark { wound, at } => Answer::Changed(usize::from(self.mark(wound, at))),
             Command::Heal { before } => {
                 let scars = self.scars.len();
                 self.scars.retain(|scar| scar.since >= before);
@@ -357,6 +351,22 @@ impl State {
         }
         self.blocks.insert(id, block);
         Ok(watermark)
+    }
+
+    fn mark(&mut self, wound: Wound, at: Timestamp) -> bool {
+        let covers = |known: &Wound| match (known, &wound) {
+            (Wound::Ids { shard, to }, Wound::Ids { shard: of, to: upto }) => shard == of && to >= upto,
+            (known, wound) => known == wound,
+        };
+        if self.scars.iter().any(|scar| covers(&scar.wound)) {
+            return false;
+        }
+        // Of each shard one, or what is damaged more and more would be told more and more.
+        if let Wound::Ids { shard: of, .. } = wound {
+            self.scars.retain(|scar| !matches!(scar.wound, Wound::Ids { shard, .. } if shard == of));
+        }
+        self.scars.push(Scar { since: at, wound });
+        true
     }
 
     /// Takes a range out of the gap that has all of it; false if none has.

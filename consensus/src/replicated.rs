@@ -49,13 +49,14 @@ pub trait StateMachine: Send + Sync + 'static {
     fn forget(&mut self, index: u64);
 }
 
-/// A state machine as bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A state machine as bytes, to be made while others go on with it.
 pub struct Snapshot {
     /// The last entry that it holds.
     pub index: u64,
-    /// Opaque.
-    pub bytes: Vec<u8>,
+    /// Gives the bytes; opaque. What it needs of the machine it holds already.
+    pub write: Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>,
+    /// Called when the bytes are durable: what only earlier snapshots needed may go.
+    pub kept: Box<dyn FnOnce() + Send>,
 }
 
 /// What groups run on.
@@ -206,6 +207,19 @@ pub enum OpenError {
 
 /// How long a single voter may take to lead: it asks nobody.
 const ALONE: Duration = Duration::from_secs(30);
+
+impl Snapshot {
+    /// Of bytes that need nothing beside them.
+    pub fn of(index: u64, bytes: Vec<u8>) -> Self {
+        Self { index, write: Box::new(move || Ok(bytes)), kept: Box::new(|| ()) }
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("index", &self.index).finish_non_exhaustive()
+    }
+}
 
 impl Default for Timing {
     fn default() -> Self {

@@ -20,6 +20,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::entry::Entry;
 use crate::head::Head;
+use crate::ingester::tell_forgotten;
 use crate::shard::Shard;
 use crate::stats::CutCounts;
 
@@ -158,6 +159,9 @@ impl Cutter {
     }
 
     async fn round(&mut self, freeze: bool) -> Result<(), Status> {
+        let (catalog, now) = (&*self.deps.catalog, self.deps.clock.wall());
+        let told = tell_forgotten(catalog, self.entry.id, self.shard.log(), now).await;
+        told.map_err(|error| Status::of(&error))?;
         if freeze && !self.shard.heads().current().is_empty() || self.is_large() {
             self.shard.freeze().await?;
         }

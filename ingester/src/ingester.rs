@@ -7,8 +7,11 @@ use std::time::Duration;
 use athanor_catalog::{
     Catalog, CatalogError, MAX_SLOTS, ShardEntry, ShardId, Wound, shard_id, slot_and_epoch,
 };
+use athanor_chassis::disk::DiskError;
 use athanor_chassis::tasks::{SpawnError, Task};
-use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Overrides, Random, Status, Tasks, TenantId};
+use athanor_chassis::{
+    ByteSize, Clock, Code, Coded, Compute, Overrides, Random, Status, Tasks, TenantId, Timestamp,
+};
 use athanor_consensus::Replicated;
 use athanor_consensus::replicated::{Deps as Consensus, OpenError as LogError};
 use athanor_profile::upload::Upload;
@@ -22,6 +25,7 @@ use crate::machine::{Machine, Proposed};
 use crate::shard::{Shard, ShardDeps, Stored};
 use crate::stats::{CutCounts, ShardStats};
 use crate::walking::Walkers;
+use crate::window::{Shelf, Window};
 
 /// Uncompressed bytes of profiles that are proposed together, about, where the log takes so much.
 const BATCH: usize = 32 << 20;
@@ -36,13 +40,14 @@ pub struct Config {
     pub shards: u32,
     /// Bytes of uploads that may wait for one shard. Example: `64MiB`.
     pub waiting: ByteSize,
-    /// How many ids of recent records one shard remembers, about 40 bytes each; beyond that it asks to be sent less.
-    /// Example: `100000000`.
-    pub ids: u64,
     /// Bytes that profiles may take, decoded, while they wait for all shards together. Example: `256MiB`.
     pub decoded: ByteSize,
     /// Bytes of one shard's profiles that may be in no block yet, names included. Example: `1GiB`.
     pub unregistered: ByteSize,
+    /// How many ids one shard remembers, by which repeats are known; about two bytes of memory each. Example: `100000000`.
+    pub ids: u64,
+    /// How many of them it keeps in memory after a cut, rather than in a file; about 27 bytes each. Example: `65536`.
+    pub recent_ids: u32,
 }
 
 impl Default for Config {
@@ -51,9 +56,10 @@ impl Default for Config {
             cut: CutConfig::default(),
             shards: 4,
             waiting: ByteSize::mib(64),
-            ids: 100_000_000,
             decoded: ByteSize::mib(256),
             unregistered: ByteSize::mib(1024),
+            ids: 100_000_000,
+            recent_ids: 1 << 16,
         }
     }
 }
@@ -110,6 +116,9 @@ pub enum OpenError {
         /// Why.
         source: LogError,
     },
+    /// The folder of its ids cannot be read.
+    #[error("the ids of recent profiles cannot be read")]
+    Ids(#[from] DiskError),
     /// The process is ending.
     #[error(transparent)]
     Ending(#[from] SpawnError),
@@ -120,6 +129,7 @@ impl Coded for OpenError {
         match self {
             Self::Catalog(error) => error.code(),
             Self::Log { source, .. } => source.code(),
+            Self::Ids(error) => error.code(),
             Self::Ending(error) => error.code(),
         }
     }
@@ -172,6 +182,11 @@ impl Ingester {
     /// How many entries of a shard's log after a watermark were acknowledged and lost to damage (E7).
     pub fn lost(&self, shard: ShardId, watermark: u64) -> u64 {
         self.shards.get(&shard).map_or(0, |open| open.shard.lost(watermark..u64::MAX))
+    }
+
+    /// Whether ids of a shard were lost to damage, and the catalogue does not say so yet.
+    pub fn forgets(&self, shard: ShardId) -> bool {
+        self.shards.get(&shard).is_some_and(|open| open.shard.log().with(Machine::forgot).is_some())
     }
 
     /// Cuts the heads of all shards and returns when their blocks are registered, or the time is up. One that cannot be
@@ -266,8 +281,10 @@ async fn open(
 ) -> Result<Open, OpenError> {
     let heads = Arc::new(Heads::new(entry.watermark, deps.clock.monotonic()));
     let proposed = Arc::new(Proposed::default());
-    let machine = Machine::new(Arc::clone(&heads), Arc::clone(&proposed), deps.clock.clone());
     let shard = entry.id;
+    let shelf = Shelf::open(Arc::clone(&deps.consensus.disk), shard, config.recent_ids as usize)?;
+    let window = Window::new(shelf);
+    let machine = Machine::new(Arc::clone(&heads), Arc::clone(&proposed), deps.clock.clone(), window);
     let members = BTreeSet::from([deps.consensus.node]);
     let log = Replicated::open(&deps.consensus, shard, members, machine)
         .await
@@ -282,8 +299,8 @@ async fn open(
         // Rows and names take less than pprof does; what is said of each record is allowed for by half.
         batch: usize::try_from(deps.consensus.log.largest() / 2).unwrap_or(BATCH).min(BATCH),
         waiting: config.waiting,
-        ids: config.ids,
         unregistered: config.unregistered,
+        ids: config.ids,
     };
     let (shard, works) = Shard::new(shard_deps, heads, proposed, log);
     let shard = Arc::new(shard);
@@ -321,19 +338,29 @@ async fn open(
     Ok(Open { shard, entry, asked, works: [prepares, proposes, cuts], counts })
 }
 
+/// Has answers say that ids of a shard were lost, if they were.
+pub(crate) async fn tell_forgotten(
+    catalog: &dyn Catalog,
+    shard: ShardId,
+    log: &Replicated<Machine>,
+    now: Timestamp,
+) -> Result<(), CatalogError> {
+    let Some(to) = log.with(Machine::forgot) else { return Ok(()) };
+    tracing::error!(
+        shard,
+        to,
+        "ids of records up to this entry were lost to damage of the disk: what is repeated of them counts again"
+    );
+    catalog.mark(Wound::Ids { shard, to }, now).await?;
+    log.with(Machine::told);
+    Ok(())
+}
+
 /// Tells the catalogue what the shard's log knows better: what was registered, and what damage took.
 async fn settle(deps: &Deps, entry: &mut ShardEntry, log: &Replicated<Machine>) -> Result<(), OpenError> {
     let now = deps.clock.wall();
     let (shard, cut) = (entry.id, log.with(Machine::cut));
-    if let Some(to) = log.with(Machine::forgot) {
-        tracing::error!(
-            shard,
-            to,
-            "the shard's snapshot was damaged: the ids of its records up to this entry are lost, and what is repeated of them counts again"
-        );
-        deps.catalog.mark(Wound::Ids { shard, to }, now).await?;
-        log.with(Machine::told);
-    }
+    tell_forgotten(&*deps.catalog, shard, log, now).await?;
     if cut > entry.watermark {
         tracing::error!(
             shard,

@@ -17,7 +17,7 @@ use crate::heads::Heads;
 use crate::window::Window;
 
 /// The version of a snapshot's bytes.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// The state of one shard.
 #[derive(Debug)]
@@ -62,20 +62,22 @@ impl Proposed {
 
 impl Machine {
     /// An empty shard.
-    pub fn new(heads: Arc<Heads>, proposed: Arc<Proposed>, clock: Clock) -> Self {
-        let (window, forgot) = Default::default();
+    pub fn new(heads: Arc<Heads>, proposed: Arc<Proposed>, clock: Clock, window: Window) -> Self {
+        let (window, forgot) = (Arc::new(Mutex::new(window)), Mutex::default());
         Self { heads, proposed, clock, window, cut: 0, unreadable: Vec::new(), forgot }
     }
     /// Everything up to here lies in registered blocks, as far as the log says.
     pub fn cut(&self) -> u64 {
         self.cut
     }
-    /// The ids of records up to this entry were lost with a snapshot.
+    /// Ids of records up to this entry were lost with a snapshot, or with files that it names.
     pub fn forgot(&self) -> Option<u64> {
-        *lock(&self.forgot)
+        let damaged = lock(&self.window).damaged() > 0;
+        lock(&self.forgot).or(damaged.then_some(self.cut))
     }
     /// It is known elsewhere that ids were lost: snapshots need not say it any more.
     pub fn told(&self) {
+        lock(&self.window).told();
         lock(&self.forgot).take();
     }
     /// The ids of recent records, to be asked while entries are applied. Nobody takes another lock while holding it.
@@ -162,37 +164,40 @@ impl StateMachine for Machine {
 
     /// Labelled with the last cut: what comes after it is in no block, so the log must keep it (E9).
     fn snapshot(&self) -> Snapshot {
-        let mut bytes = Vec::new();
-        put(&mut bytes, VERSION);
-        lock(&self.window).write(self.cut, &mut bytes);
-        // Here the state of series will stand: the last values of cumulative profiles.
-        put(&mut bytes, 0);
-        put(&mut bytes, self.forgot().unwrap_or_default());
-        Snapshot { index: self.cut, bytes }
+        let (captured, forgot) = (Window::capture(&self.window, self.cut), self.forgot());
+        let write = move || {
+            let mut bytes = Vec::new();
+            put(&mut bytes, VERSION);
+            bytes.append(&mut captured.write().map_err(|error| error.to_string())?);
+            // Here the state of series will stand: the last values of cumulative profiles.
+            put(&mut bytes, 0);
+            put(&mut bytes, forgot.unwrap_or_default());
+            Ok(bytes)
+        };
+        let window = Arc::clone(&self.window);
+        Snapshot { index: self.cut, write: Box::new(write), kept: Box::new(move || Window::clean(&window)) }
     }
 
     fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String> {
         let mut unpacker = Unpacker::new(bytes);
-        let read = |unpacker: &mut Unpacker<'_>| -> Result<(Window, u64), PackedError> {
-            let version = unpacker.number()?;
-            if !(1..=VERSION).contains(&version) {
+        let read = |unpacker: &mut Unpacker<'_>| -> Result<u64, PackedError> {
+            if unpacker.number()? != VERSION {
                 return Err(unpacker.wrong("a version that this one does not know"));
             }
-            let window = Window::read(unpacker)?;
+            lock(&self.window).restore(index, unpacker)?;
             for _ in 0..unpacker.count()? {
                 unpacker.bytes()?;
             }
-            Ok((window, if version > 1 { unpacker.number()? } else { 0 }))
+            unpacker.number()
         };
-        let (window, forgot) = read(&mut unpacker).map_err(|error| error.to_string())?;
-        *lock(&self.window) = window;
+        let forgot = read(&mut unpacker).map_err(|error| error.to_string())?;
         *lock(&self.forgot) = (forgot > 0).then_some(forgot);
         (self.cut, self.unreadable) = (index, Vec::new());
         Ok(())
     }
 
     fn forget(&mut self, index: u64) {
-        *lock(&self.window) = Window::default();
+        lock(&self.window).forget();
         // Where the log begins with its first entry, it says all ids again.
         *lock(&self.forgot) = (index > 0).then_some(index);
         (self.cut, self.unreadable) = (index, Vec::new());

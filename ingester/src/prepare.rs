@@ -15,6 +15,7 @@ use crate::entry::{Admitted, Batch, Record, TenantPart};
 use crate::head::{Head, write};
 use crate::intake::Intake;
 use crate::machine::{Applied, lock};
+use crate::shard::BUSY;
 use crate::waiting::{Answered, Placed, Placing, Waiting};
 use crate::walking::Walkers;
 use crate::window::Window;
@@ -97,6 +98,8 @@ pub(crate) struct Begin {
     pub(crate) clock: Clock,
     pub(crate) random: Random,
     pub(crate) window: Arc<Mutex<Window>>,
+    /// How many ids the window takes.
+    pub(crate) ids: u64,
     /// How many proposals failed.
     pub(crate) failures: Arc<Mutex<u64>>,
 }
@@ -257,6 +260,7 @@ impl Preparing {
             self.seen_failures = failures;
             self.renew();
         }
+        let full = self.full();
         let mut batch = Batch::default();
         let mut places: HashMap<TenantId, u32> = HashMap::new();
         let mut placings = Vec::with_capacity(contents.len());
@@ -285,6 +289,10 @@ impl Preparing {
                     batch.rows.truncate(records[0].rows.start);
                     return Ok((Placed::Before(stored), taken));
                 }
+                if let (Some(full), Some(first)) = (&full, records.first()) {
+                    batch.rows.truncate(first.rows.start);
+                    return Err(full.clone());
+                }
                 batch.uploads.push(Admitted { tenant: place, records });
                 Ok((Placed::In(batch.uploads.len() - 1), taken))
             });
@@ -300,10 +308,28 @@ impl Preparing {
         Made { entry: some.then(|| self.finish(batch)), placings, left: left.collect() }
     }
 
+    /// Why no new id is taken, if the window holds too many (E11). Those count that are young enough by the time that
+    /// has passed here, so that whoever waits is let in, though nothing was logged meanwhile.
+    fn full(&self) -> Option<Status> {
+        let (ids, limit) = (lock(&self.begin.window).len_at(self.stamp_now()), self.begin.ids);
+        (ids >= limit).then(|| {
+            let message = format!(
+                "this shard remembers the ids of {ids} profiles, by which it knows repeats; the limit is {limit} (ingester.ids): send again when the oldest are forgotten, which takes about as long as profiles may be late (limits.reject_older_than), or raise the limit, at two bytes of memory for each id"
+            );
+            Status::new(Code::Exhausted, message).after(BUSY)
+        })
+    }
+
+    /// The last stamp and the time since.
+    fn stamp_now(&self) -> u64 {
+        let since = self.begin.clock.monotonic().saturating_sub(self.stamped);
+        self.stamp + u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// How many records there are, if there are some and each is stored already.
     fn stored(&self, records: &[Record]) -> Option<u32> {
         // Not the machine's own lock: whoever applies holds it, and may wait for the rows that are held here.
-        let window = lock(&self.begin.window);
+        let mut window = lock(&self.begin.window);
         let known = records.iter().all(|record| window.shows(record.id));
         (!records.is_empty() && known).then_some(records.len() as u32)
     }
@@ -316,9 +342,8 @@ impl Preparing {
             *part = rows.unsaid(std::mem::take(&mut part.tenant));
             rows.mark_said();
         }
-        let now = self.begin.clock.monotonic();
-        self.stamp += u64::try_from(now.saturating_sub(self.stamped).as_nanos()).unwrap_or(u64::MAX);
-        self.stamped = now;
+        self.stamp = self.stamp_now();
+        self.stamped = self.begin.clock.monotonic();
         self.batches += 1;
         batch.token = self.boot | self.batches;
         batch.stamp = self.stamp;
@@ -343,12 +368,14 @@ fn remembered(limits: &Limits) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use athanor_chassis::disk::MemoryDisk;
     use athanor_chassis::{ByteSize, Timestamp};
     use athanor_profile::pprof::encode;
     use athanor_profile::upload::Upload;
     use athanor_profile::{Labels, Profile, ValueType};
 
     use super::*;
+    use crate::window::Shelf;
 
     fn request(name: &str, value: i64) -> (Request, oneshot::Receiver<Answered>) {
         let mut profile = Profile::default();
@@ -368,8 +395,9 @@ mod tests {
 
     fn begin(clock: Clock, batch: usize) -> Begin {
         let walkers = Arc::new(Walkers::new(Compute::inline(), ByteSize::mib(1)));
-        let (window, failures) = (Arc::default(), Arc::default());
-        Begin { walkers, batch, clock, random: Random::seeded(1), window, failures }
+        let shelf = Shelf::open(Arc::new(MemoryDisk::new()), 1, 100).unwrap();
+        let (window, failures) = (Arc::new(Mutex::new(Window::new(shelf))), Arc::default());
+        Begin { walkers, batch, clock, random: Random::seeded(1), window, ids: 100, failures }
     }
 
     #[test]

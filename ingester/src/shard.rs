@@ -33,10 +33,8 @@ pub use crate::waiting::Stored;
 
 /// Requests that wait for a shard.
 const QUEUE: usize = 4096;
-/// What a client is told to wait until older ids are forgotten.
-const FORGETTING: Duration = Duration::from_secs(30);
-/// What a client is told to wait when the queue is full.
-const BUSY: Duration = Duration::from_secs(1);
+/// What a client is told to wait when there is no room.
+pub(crate) const BUSY: Duration = Duration::from_secs(1);
 /// A request goes to batches in pieces of this part of one, about: its last profile may say much more than it weighs.
 const PIECES: usize = 4;
 
@@ -57,10 +55,10 @@ pub struct ShardDeps {
     pub batch: usize,
     /// Bytes of uploads that may wait for a shard.
     pub waiting: ByteSize,
-    /// How many ids may be remembered.
-    pub ids: u64,
     /// Bytes of a shard's profiles that may be in no block yet.
     pub unregistered: ByteSize,
+    /// Ids that a shard remembers.
+    pub ids: u64,
 }
 
 /// One shard, as its callers see it.
@@ -100,6 +98,7 @@ impl Shard {
             clock: deps.clock.clone(),
             random: deps.random.split(),
             window: Arc::clone(&window),
+            ids: deps.ids,
             failures: Arc::clone(&failures),
         };
         let preparer = Preparer::new(jobs, to_proposer, deps.compute.clone(), begin);
@@ -183,15 +182,6 @@ impl Shard {
                 self.deps.unregistered
             );
             return Err(Status::new(Code::Exhausted, message).because("unregistered_limit").after(BUSY));
-        }
-        // E11: what is not remembered would count again.
-        let ids = lock(&self.window).len() as u64;
-        if ids >= self.deps.ids {
-            let message = format!(
-                "ids of {ids} recent records are remembered, the limit is {} (ingester.ids); send them again later",
-                self.deps.ids
-            );
-            return Err(Status::new(Code::Exhausted, message).because("ids_limit").after(FORGETTING));
         }
         Ok(room)
     }

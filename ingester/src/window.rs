@@ -1,82 +1,209 @@
 //! The ids of recent records: what makes a repeat known (E10, E11).
 //!
+//! ```text
+//!  recent ids, in memory ──a cut──► a sorted file ──► merged with those before it
+//!                                   filter in memory: less than two bytes an id
+//! ```
 //! Time here is the log's own: each entry carries a *stamp*, the one before it and what the leader's monotonic clock
 //! saw since. So all members forget the same ids at the same entry, whatever their clocks say, and a failover can
-//! only make the window longer.
+//! only make the window longer. How old an id is follows from the entry that brought it, to about a second, wherever it
+//! lies: so when ids go to files, and how these are merged, changes no verdict, and a log that is read again says the
+//! same.
+//!
+//! A file holds ids of entries up to a cut only. A snapshot labelled with that cut names the files, and says itself
+//! which ids are in none. Files that the newest snapshot does not name are removed.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+mod filter;
+mod recent;
+mod run;
 
-use athanor_profile::hash::{Hash, Spread};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use athanor_chassis::Disk;
+use athanor_chassis::disk::DiskError;
+use athanor_profile::hash::Hash;
 use athanor_profile::packed::{PackedError, Unpacker, put};
 
+use crate::machine::lock;
+use recent::{Arrival, Recent};
+use run::{Name, Pages, Record, Run, Writing};
+
+/// Nanoseconds of a stamp are told apart down to these bits: about a second.
+const AGE_BITS: u32 = 30;
+/// Files are not merged into larger ones: merging takes a filter more, and old ids go with their whole file.
+const MERGED: u64 = 16 << 20;
+/// Ids that are let go of at once: whoever applies waits so long.
+const STEP: usize = 1 << 14;
+
 /// The ids of recent records.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Window {
-    /// By id, the index of the entry that brought it.
-    ids: HashMap<Hash, u64, BuildHasherDefault<Spread>>,
-    /// In the order of arrival: stamp, index, id.
-    order: VecDeque<(u64, u64, Hash)>,
-    /// Forgotten by an entry that may be read again after a restart, from a snapshot before it: that entry's index,
-    /// and what it forgot. Without them a repeat between the two would look new then.
-    forgotten: VecDeque<(u64, (u64, u64, Hash))>,
-    stamp: u64,
+    shelf: Arc<Shelf>,
+    recent: Recent,
+    /// Files, oldest first.
+    runs: Vec<Arc<Run>>,
+    /// After each entry that a snapshot may yet be labelled with; at least one.
+    moments: VecDeque<Moment>,
     /// What entries up to this index brought can be seen.
     shown: u64,
-    /// The longest that any batch wants ids remembered, as it grew: index, span. Ids of all tenants lie here, so the
-    /// longest holds for all, whosever batch moves on.
-    spans: Vec<(u64, u64)>,
+    /// Pages and files that cannot be read: ids in them are not known any more.
+    damaged: u64,
+    /// Grows when everything is replaced.
+    version: u64,
 }
 
+/// The log's time after an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Moment {
+    index: u64,
+    stamp: u64,
+    /// The longest that any batch wanted ids remembered. Ids of all tenants lie here, so the longest holds for all,
+    /// whosever batch moves on.
+    span: u64,
+    /// Ids with stamps before this are not known any more, and never again, though the span may grow.
+    horizon: u64,
+}
+
+/// Where the files of one window lie.
+pub struct Shelf {
+    disk: Arc<dyn Disk>,
+    /// Of the names of its files.
+    prefix: String,
+    /// So many ids go to a file; fewer stay in memory and in snapshots.
+    batch: usize,
+    next: AtomicU64,
+}
+
+/// What of a window a snapshot holds.
+pub struct Captured {
+    window: Arc<Mutex<Window>>,
+    shelf: Arc<Shelf>,
+    version: u64,
+    to: u64,
+    moment: Moment,
+    /// Those that go to a file now.
+    records: Vec<Record>,
+    /// Or else those that stay where they are, as they are written.
+    inline: Vec<u8>,
+}
+
+fn age(stamp: u64) -> u32 {
+    u32::try_from(stamp >> AGE_BITS).unwrap_or(u32::MAX)
+}
+
+// === impl Moment ===
+
+impl Moment {
+    /// The one after an entry that comes later.
+    fn to(self, index: u64, stamp: u64, span: u64) -> Self {
+        let (stamp, span) = (self.stamp.max(stamp), self.span.max(span));
+        Self { index, stamp, span, horizon: self.horizon.max(stamp.saturating_sub(span)) }
+    }
+    /// The age of the oldest id that is known.
+    fn oldest(&self) -> u32 {
+        age(self.horizon)
+    }
+}
+
+// === impl Window ===
+
 impl Window {
+    /// An empty one.
+    pub fn new(shelf: Shelf) -> Self {
+        Self::on(Arc::new(shelf))
+    }
+    fn on(shelf: Arc<Shelf>) -> Self {
+        Self {
+            shelf,
+            recent: Recent::default(),
+            runs: Vec::new(),
+            moments: [Moment::default()].into(),
+            shown: 0,
+            damaged: 0,
+            version: 0,
+        }
+    }
+    fn now(&self) -> Moment {
+        self.moments.back().copied().unwrap_or_default()
+    }
+    /// The time after an entry.
+    fn at(&self, index: u64) -> Moment {
+        let after = self.moments.partition_point(|moment| moment.index <= index);
+        self.moments.get(after.saturating_sub(1)).copied().unwrap_or_default()
+    }
     /// The stamp of the last entry, nanoseconds.
     pub fn stamp(&self) -> u64 {
-        self.stamp
+        self.now().stamp
     }
-    /// How many ids are held.
-    pub fn len(&self) -> usize {
-        self.order.len()
+    /// How many ids are held at a stamp, old ones beside younger ones, too.
+    pub fn len_at(&self, stamp: u64) -> u64 {
+        let oldest = self.now().to(u64::MAX, stamp, 0).oldest();
+        let runs = self.runs.iter().filter(|run| run.newest >= oldest);
+        self.recent.len() as u64 + runs.map(|run| run.records).sum::<u64>()
+    }
+    /// How much of what it held cannot be read any more.
+    pub fn damaged(&self) -> u64 {
+        self.damaged
+    }
+    /// Somebody was told of all that cannot be read.
+    pub fn told(&mut self) {
+        self.damaged = 0;
     }
     /// Whether an id is known.
-    pub fn knows(&self, id: Hash) -> bool {
-        self.ids.contains_key(&id)
+    pub fn knows(&mut self, id: Hash) -> bool {
+        let oldest = self.now().oldest();
+        self.recent.find(id).is_some_and(|arrival| age(arrival.stamp) >= oldest) || self.is_filed(id, oldest)
     }
-    /// Whether what an id belongs to can be seen already.
-    pub fn shows(&self, id: Hash) -> bool {
-        self.ids.get(&id).is_some_and(|&index| index <= self.shown)
+    /// Whether what an id belongs to is known and can be seen already.
+    pub fn shows(&mut self, id: Hash) -> bool {
+        let oldest = self.now().oldest();
+        match self.recent.find(id) {
+            Some(arrival) if age(arrival.stamp) >= oldest => arrival.index <= self.shown,
+            // What is in files was cut.
+            _ => self.is_filed(id, oldest),
+        }
+    }
+    fn is_filed(&mut self, id: Hash, oldest: u32) -> bool {
+        for run in self.runs.iter().rev().filter(|run| run.newest >= oldest) {
+            match run.find(&*self.shelf.disk, id) {
+                Ok(found) if found.is_some_and(|age| age >= oldest) => return true,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::error!(%error, "ids cannot be read: a repeat of them counts again");
+                    self.damaged += 1;
+                }
+            }
+        }
+        false
     }
     /// What the entry at `index` brought can be seen from now on.
     pub fn show(&mut self, index: u64) {
         self.shown = self.shown.max(index);
     }
-    /// Moves to the stamp of the entry at `index` and forgets what is older than the longest span before it.
+    /// Moves to the stamp of the entry at `index`. What is older than the longest span before it is not known any more.
     pub fn advance(&mut self, index: u64, stamp: u64, span: u64) {
-        self.stamp = self.stamp.max(stamp);
-        if span > self.span(u64::MAX) {
-            self.spans.push((index, span));
-        }
-        let oldest = self.stamp.saturating_sub(self.span(u64::MAX));
-        while self.order.front().is_some_and(|&(stamp, ..)| stamp < oldest) {
-            if let Some(old) = self.order.pop_front() {
-                self.ids.remove(&old.2);
-                self.forgotten.push_back((index, old));
-            }
-        }
+        self.moments.push_back(self.now().to(index, stamp, span));
     }
-    /// How long ids were remembered after the entry at an index.
-    fn span(&self, index: u64) -> u64 {
-        self.spans.iter().rev().find(|(since, _)| *since <= index).map_or(0, |(_, span)| *span)
-    }
-    /// No snapshot will be labelled before this index any more.
+    /// No snapshot will be labelled before this index any more: what was too old then is let go of.
     pub fn settle(&mut self, cut: u64) {
-        let settled = self.forgotten.partition_point(|&(index, _)| index <= cut);
-        self.forgotten.drain(..settled);
+        let moment = self.at(cut);
+        while self.moments.front().is_some_and(|first| *first != moment) {
+            self.moments.pop_front();
+        }
+        let is_old = |first: Arrival| first.index <= cut && age(first.stamp) < moment.oldest();
+        while self.recent.oldest().is_some_and(is_old) {
+            self.recent.pop();
+        }
     }
     /// Takes an id in; false if it was there: a repeat.
     pub fn admit(&mut self, index: u64, id: Hash) -> bool {
-        let new = self.ids.try_insert_new(id, index);
+        let new = !self.knows(id);
         if new {
-            self.order.push_back((self.stamp, index, id));
+            self.recent.push(index, self.stamp(), id);
         }
         new
     }
@@ -84,118 +211,269 @@ impl Window {
     pub fn admit_all(&mut self, index: u64, uploads: &[Vec<Hash>]) -> Vec<Vec<bool>> {
         uploads.iter().map(|ids| ids.iter().map(|&id| self.admit(index, id)).collect()).collect()
     }
-    /// The ids that were known after the entry at an index, with their ages, for a snapshot labelled with it (E9).
-    pub fn write(&self, to: u64, out: &mut Vec<u8>) {
-        let forgotten = self.forgotten.iter().filter(|&&(by, _)| by > to).map(|(_, old)| old);
-        let known = || forgotten.clone().chain(&self.order).take_while(|&&(_, index, _)| index <= to);
-        put(out, known().last().map_or(0, |&(stamp, ..)| stamp));
-        put(out, self.span(to));
-        put(out, known().count() as u64);
-        let mut before = 0;
-        for &(stamp, index, id) in known() {
-            put(out, stamp - before);
-            put(out, index);
-            out.extend_from_slice(&id.to_le_bytes());
-            before = stamp;
-        }
+    /// Forgets everything.
+    pub fn forget(&mut self) {
+        *self = Self { version: self.version + 1, ..Self::on(Arc::clone(&self.shelf)) };
     }
-    /// What [`write`](Self::write) wrote.
-    pub fn read(unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
-        let (stamp, span) = (unpacker.number()?, unpacker.number()?);
-        let mut window = Self { stamp, spans: vec![(0, span)], ..Self::default() };
-        let mut stamp = 0u64;
+    /// Becomes what a snapshot labelled with an index says. A file that is gone or damaged is counted as such.
+    pub fn restore(&mut self, to: u64, unpacker: &mut Unpacker<'_>) -> Result<(), PackedError> {
+        let mut read = Self { version: self.version + 1, ..Self::on(Arc::clone(&self.shelf)) };
+        let (stamp, span, horizon) = (unpacker.number()?, unpacker.number()?, unpacker.number()?);
+        (read.moments, read.shown) = ([Moment { index: to, stamp, span, horizon }].into(), to);
+        let (mut stamp, mut index) = (0u64, 0u64);
         for _ in 0..unpacker.count()? {
-            let wrong = unpacker.wrong("a stamp over 64 bits");
+            let wrong = unpacker.wrong("a number over 64 bits");
             stamp = stamp.checked_add(unpacker.number()?).ok_or(wrong)?;
-            let index = unpacker.number()?;
-            let mut id = [0; 16];
-            id.copy_from_slice(unpacker.take(16)?);
-            let id = Hash::from_le_bytes(id);
-            window.ids.insert(id, index);
-            window.show(index);
-            window.order.push_back((stamp, index, id));
-        }
-        Ok(window)
-    }
-}
-
-trait TryInsertNew {
-    fn try_insert_new(&mut self, id: Hash, index: u64) -> bool;
-}
-
-impl TryInsertNew for HashMap<Hash, u64, BuildHasherDefault<Spread>> {
-    fn try_insert_new(&mut self, id: Hash, index: u64) -> bool {
-        match self.entry(id) {
-            std::collections::hash_map::Entry::Occupied(_) => false,
-            std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(index);
-                true
+            index = index.checked_add(unpacker.number()?).ok_or(wrong)?;
+            for _ in 0..unpacker.count()? {
+                let mut id = [0; 16];
+                id.copy_from_slice(unpacker.take(16)?);
+                read.recent.push(index, stamp, Hash::from_le_bytes(id));
             }
         }
+        for _ in 0..unpacker.count()? {
+            let number = unpacker.number()?;
+            let mut sum = [0; 8];
+            sum.copy_from_slice(unpacker.take(8)?);
+            let name = Name { number, sum: u64::from_le_bytes(sum) };
+            match Run::open(&*read.shelf.disk, read.shelf.file(number), name) {
+                Ok(run) => read.runs.push(Arc::new(run)),
+                Err(error) => {
+                    tracing::error!(%error, "a file of ids cannot be read: a repeat of them counts again");
+                    read.damaged += 1;
+                }
+            }
+        }
+        *self = read;
+        Ok(())
+    }
+    /// What a snapshot labelled with an entry holds (E9): the ids that were known after it.
+    pub fn capture(window: &Arc<Mutex<Self>>, to: u64) -> Captured {
+        let this = lock(window);
+        let mut captured = Captured {
+            window: Arc::clone(window),
+            shelf: Arc::clone(&this.shelf),
+            version: this.version,
+            to,
+            moment: this.at(to),
+            records: Vec::new(),
+            inline: Vec::new(),
+        };
+        let count = this.recent.count(to);
+        let arrivals = this.recent.arrivals().take_while(|(arrival, _)| arrival.index <= to);
+        if count >= this.shelf.batch.max(1) {
+            captured.records.reserve_exact(count);
+            for (arrival, ids) in arrivals {
+                captured.records.extend(ids.map(|id| run::record(id, age(arrival.stamp))));
+            }
+            put(&mut captured.inline, 0);
+            return captured;
+        }
+        let (mut stamp, mut index, mut entries, mut bytes) = (0, 0, 0, Vec::new());
+        for (arrival, ids) in arrivals {
+            put(&mut bytes, arrival.stamp - stamp);
+            put(&mut bytes, arrival.index - index);
+            let ids: Vec<Hash> = ids.collect();
+            put(&mut bytes, ids.len() as u64);
+            ids.iter().for_each(|id| bytes.extend_from_slice(&id.to_le_bytes()));
+            (stamp, index, entries) = (arrival.stamp, arrival.index, entries + 1);
+        }
+        put(&mut captured.inline, entries);
+        captured.inline.append(&mut bytes);
+        captured
+    }
+    /// A snapshot of the window as it is now is durable: files that it does not name go.
+    pub fn clean(window: &Mutex<Self>) {
+        let (shelf, named) = {
+            let this = lock(window);
+            let named: Vec<String> = this.runs.iter().map(|run| this.shelf.file(run.name.number)).collect();
+            (Arc::clone(&this.shelf), named)
+        };
+        shelf.clean(&named);
+    }
+}
+
+// === impl Captured ===
+
+/// Why a window was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The disk failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// It is another window by now.
+    #[error("the window of ids was replaced while it was written")]
+    Replaced,
+}
+
+impl Captured {
+    /// Puts what is to go to a file there, merges files, and gives the bytes for the snapshot. Nobody who applies or
+    /// asks waits for the disk.
+    pub fn write(self) -> Result<Vec<u8>, WriteError> {
+        let Self { window, shelf, version, to, moment, records, inline } = self;
+        let oldest = moment.oldest();
+        let held = || {
+            let held = lock(&window);
+            if held.version == version { Ok(held) } else { Err(WriteError::Replaced) }
+        };
+        if !records.is_empty() {
+            let run = shelf.file_away(records)?;
+            held()?.runs.push(Arc::new(run));
+            // From here on they are there twice, which says the same.
+            while held()?.let_go(to) {}
+        }
+        loop {
+            let picked = held()?.pick(oldest);
+            if picked.len() < 2 {
+                break;
+            }
+            match shelf.merge(&picked, oldest) {
+                Ok((merged, damaged)) => held()?.swap(picked.len(), merged, damaged),
+                Err(error) => {
+                    tracing::warn!(%error, "files of ids were not merged, it will be tried again");
+                    break;
+                }
+            }
+        }
+        let mut out = Vec::new();
+        [moment.stamp, moment.span, moment.horizon].into_iter().for_each(|number| put(&mut out, number));
+        out.extend_from_slice(&inline);
+        let window = held()?;
+        put(&mut out, window.runs.len() as u64);
+        for run in &window.runs {
+            put(&mut out, run.name.number);
+            out.extend_from_slice(&run.name.sum.to_le_bytes());
+        }
+        Ok(out)
+    }
+}
+
+impl Window {
+    /// Lets go of some ids of entries up to an index; false if there are none.
+    fn let_go(&mut self, to: u64) -> bool {
+        for _ in 0..STEP {
+            if self.recent.oldest().is_none_or(|first| first.index > to) {
+                self.recent.shrink();
+                return false;
+            }
+            self.recent.pop();
+        }
+        true
+    }
+    /// Drops files of which all is too old, and names the youngest ones that are to become one: no file is larger than
+    /// all younger ones together, so there are few.
+    fn pick(&mut self, oldest: u32) -> Vec<Arc<Run>> {
+        self.runs.retain(|run| run.newest >= oldest);
+        let Some((last, older)) = self.runs.split_last() else { return Vec::new() };
+        let (mut records, mut count) = (last.records, 1);
+        for run in older.iter().rev() {
+            if run.records > records || run.records + records > MERGED {
+                break;
+            }
+            (records, count) = (records + run.records, count + 1);
+        }
+        self.runs[self.runs.len() - count..].to_vec()
+    }
+    /// Puts a file in place of the youngest ones.
+    fn swap(&mut self, count: usize, merged: Run, damaged: u64) {
+        self.runs.truncate(self.runs.len() - count);
+        self.runs.push(Arc::new(merged));
+        self.damaged += damaged;
+    }
+}
+
+// === impl Shelf ===
+
+impl Shelf {
+    /// The files of a shard's ids on a disk.
+    pub fn open(disk: Arc<dyn Disk>, shard: u32, batch: usize) -> Result<Self, DiskError> {
+        let mut shelf = Self { disk, prefix: format!("ids-{shard}-"), batch, next: AtomicU64::new(0) };
+        let last = shelf.files()?.iter().filter_map(|name| shelf.number(name)).max();
+        shelf.next = AtomicU64::new(last.map_or(0, |last| last + 1));
+        Ok(shelf)
+    }
+    fn file(&self, number: u64) -> String {
+        format!("{}{number}", self.prefix)
+    }
+    fn number(&self, name: &str) -> Option<u64> {
+        name.strip_prefix(&self.prefix)?.parse().ok()
+    }
+    fn files(&self) -> Result<Vec<String>, DiskError> {
+        Ok(self.disk.list()?.into_iter().filter(|name| self.number(name).is_some()).collect())
+    }
+    /// Writes records that come in any order.
+    fn file_away(&self, mut records: Vec<Record>) -> Result<Run, DiskError> {
+        records.sort_unstable();
+        let count = records.len() as u64;
+        let mut records = records.into_iter().peekable();
+        self.write(count, || {
+            loop {
+                let Some(record) = records.next() else { return Ok(None) };
+                // The latest arrival of an id comes last.
+                if records.peek().is_none_or(|next| run::id(next) != run::id(&record)) {
+                    return Ok(Some(record));
+                }
+            }
+        })
+    }
+    /// Makes one file of several, without what is too old. Says how many pages could not be read.
+    fn merge(&self, runs: &[Arc<Run>], oldest: u32) -> Result<(Run, u64), DiskError> {
+        let mut pages: Vec<Pages<'_>> =
+            runs.iter().map(|run| Pages::new(&*self.disk, Arc::clone(run))).collect();
+        let mut heap = BinaryHeap::new();
+        for (place, pages) in pages.iter_mut().enumerate() {
+            heap.extend(pages.next()?.map(|record| Reverse((record, place))));
+        }
+        let most = runs.iter().map(|run| run.records).sum();
+        let merged = self.write(most, || {
+            loop {
+                let Some(Reverse((record, place))) = heap.pop() else { return Ok(None) };
+                heap.extend(pages[place].next()?.map(|record| Reverse((record, place))));
+                let later = heap.peek().is_some_and(|Reverse((next, _))| run::id(next) == run::id(&record));
+                if !later && run::age(&record) >= oldest {
+                    return Ok(Some(record));
+                }
+            }
+        })?;
+        Ok((merged, pages.iter().map(|pages| pages.damaged).sum()))
+    }
+    fn write(
+        &self,
+        most: u64,
+        mut next: impl FnMut() -> Result<Option<Record>, DiskError>,
+    ) -> Result<Run, DiskError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let file = self.file(number);
+        let mut written = Writing::begin(&*self.disk, file.clone(), number, most);
+        let run = loop {
+            match (written, next()) {
+                (Ok(mut writing), Ok(Some(record))) => written = writing.push(&record).map(|()| writing),
+                (Ok(writing), Ok(None)) => break writing.finish(),
+                (Err(error), _) | (_, Err(error)) => break Err(error),
+            }
+        };
+        if run.is_err() {
+            // A full disk is not to be filled with beginnings. What stays is removed with the next snapshot.
+            let _ = self.disk.remove(&file);
+        }
+        run
+    }
+    fn clean(&self, named: &[String]) {
+        let remove = |files: Vec<String>| -> Result<(), DiskError> {
+            let mut unnamed = files.into_iter().filter(|file| !named.contains(file));
+            unnamed.try_for_each(|file| self.disk.remove(&file))
+        };
+        if let Err(error) = self.files().and_then(remove) {
+            tracing::warn!(%error, "files of ids that nobody needs stay for now");
+        }
+    }
+}
+
+impl fmt::Debug for Shelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shelf").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_repeat_is_known_until_its_stamp_is_old() {
-        let mut window = Window::default();
-        window.advance(1, 100, 50);
-        assert!(window.admit(1, 7) && !window.admit(2, 7) && !window.shows(7));
-        window.show(1);
-        assert!(window.shows(7) && !window.shows(8));
-        window.advance(3, 150, 50);
-        assert!(window.knows(7) && !window.admit(3, 7));
-        window.advance(4, 151, 50);
-        assert!(!window.knows(7) && window.admit(4, 7));
-        window.advance(5, 10, 50);
-        assert_eq!(window.stamp(), 151, "stamps never go back");
-        window.advance(6, 152, 200);
-        window.advance(7, 250, 50);
-        assert!(window.knows(7), "the longest span holds for all");
-    }
-
-    #[test]
-    fn a_snapshot_holds_the_ids_up_to_its_label() {
-        let mut window = Window::default();
-        for index in 1..=5 {
-            window.advance(index, index * 10, 1000);
-            window.admit(index, Hash::from(index));
-        }
-        let mut out = Vec::new();
-        window.write(3, &mut out);
-        let read = Window::read(&mut Unpacker::new(&out)).unwrap();
-        assert_eq!((read.len(), read.stamp(), read.shows(3), read.knows(4)), (3, 30, true, false));
-        for cut in 0..out.len() {
-            assert!(Window::read(&mut Unpacker::new(&out[..cut])).is_err());
-        }
-    }
-
-    #[test]
-    fn a_snapshot_knows_what_later_entries_forgot() {
-        let mut window = Window::default();
-        window.advance(1, 10, 50);
-        window.admit(1, 7);
-        // Entry 2 was told of a repeat, entry 3 came too late for that.
-        window.advance(2, 60, 50);
-        assert!(!window.admit(2, 7));
-        window.advance(3, 61, 50);
-        assert!(!window.knows(7));
-        let snapshot = |window: &Window| {
-            let mut out = Vec::new();
-            window.write(1, &mut out);
-            Window::read(&mut Unpacker::new(&out)).unwrap()
-        };
-        let mut again = snapshot(&window);
-        again.advance(2, 60, 50);
-        assert!(!again.admit(2, 7), "read again, entry 2 says the same");
-        again.advance(3, 61, 50);
-        assert!(!again.knows(7));
-        window.settle(2);
-        assert!(snapshot(&window).knows(7));
-        window.settle(3);
-        assert_eq!(snapshot(&window).len(), 0);
-    }
-}
+mod tests;

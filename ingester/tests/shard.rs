@@ -90,8 +90,9 @@ struct Remains {
     slots: u32,
     /// What the log keeps free of its disk.
     reserve: ByteSize,
-    /// Room for what was walked, and how many ids are remembered.
+    /// Room for what was walked.
     decoded: ByteSize,
+    /// Ids that the shard remembers.
     ids: u64,
 }
 
@@ -127,8 +128,8 @@ impl World {
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let store = Store::open(&bucket, deps).unwrap();
         let (log_disk, state_disk, catalog) = (MemoryDisk::new(), MemoryDisk::new(), Arc::default());
-        let (slots, reserve) = (1, ByteSize::bytes(0));
-        let Config { decoded, ids, .. } = Config::default();
+        let (slots, reserve, ids) = (1, ByteSize::bytes(0), 1000);
+        let decoded = Config::default().decoded;
         Self::boot(Remains {
             log_disk,
             state_disk,
@@ -187,7 +188,15 @@ impl World {
             cluster: 1,
         };
         let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
-        let config = Config { cut: never, shards: *slots, decoded: *decoded, ids: *ids, ..Config::default() };
+        // Every cut puts its ids into a file.
+        let config = Config {
+            cut: never,
+            shards: *slots,
+            decoded: *decoded,
+            recent_ids: 1,
+            ids: *ids,
+            ..Config::default()
+        };
         let ingester = Ingester::open(&config, deps).await.unwrap();
         Self { ingester, tasks, log, remains }
     }
@@ -583,6 +592,36 @@ fn a_full_disk_takes_what_frees_it() {
         assert_eq!(world.blocks().await, 1);
         let world = world.crash(2).await;
         assert_eq!(world.total().await, 11, "it starts, and what was acknowledged is there");
+    });
+}
+
+#[test]
+fn a_shard_that_remembers_enough_takes_repeats_and_waits_until_the_oldest_are_forgotten() {
+    simulate(async {
+        let mut world = World::new().await;
+        world.remains.ids = 5;
+        world = world.crash(1).await;
+        let uploads: Vec<Upload> = (0..5).map(|number| simple(now() + number, 10)).collect();
+        for upload in &uploads {
+            assert_eq!(world.push_one(upload).await, 1);
+        }
+        for crash in 2..4 {
+            let mixed = vec![simple(now(), 77), uploads[2].clone()];
+            let mut answers = world.push("acme", mixed).await;
+            assert_eq!(answers.remove(1).unwrap().repeats, 1);
+            let refused = answers.remove(0).unwrap_err();
+            assert_eq!((refused.code, refused.retry_after.is_some()), (Code::Exhausted, true));
+            assert!(
+                refused.message.contains("the ids of 5 profiles") && refused.message.contains("ingester.ids")
+            );
+            world.cut().await;
+            world = world.crash(crash).await;
+        }
+        // As long as profiles may be late or early, and a quarter of an hour.
+        world.remains.clock.sleep(Duration::from_secs(90 * 60)).await;
+        assert_eq!(world.push_one(&simple(now(), 10)).await, 1);
+        world.cut().await;
+        assert_eq!((world.push_one(&simple(now(), 20)).await, world.total().await), (1, 5 * 11 + 11 + 21));
     });
 }
 

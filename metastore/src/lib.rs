@@ -69,7 +69,7 @@ impl StateMachine for Facts {
     }
 
     fn snapshot(&self) -> Snapshot {
-        Snapshot { index: self.applied, bytes: self.state.encode() }
+        Snapshot::of(self.applied, self.state.encode())
     }
 
     fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_catalog::{BlockEntry, Catalog, Scar, Wound};
-use athanor_chassis::{Code, Status, TenantId};
+use athanor_chassis::{Code, Status, TenantId, Timestamp};
 use athanor_ingester::{Ingester, View};
 use athanor_profile::Source;
 use athanor_querier::{Plan, Sources, Stored, Times};
@@ -69,15 +69,19 @@ impl Everywhere {
         for _ in 0..=REPLANS {
             let listing =
                 self.catalog.listing(tenant, from, last).await.map_err(|error| Status::of(&error))?;
-            let (mut views, mut lost) = (Vec::new(), listing.lost);
+            let (mut views, mut lost, mut scars) = (Vec::new(), listing.lost, listing.scars);
             let heads = listing.shards.iter().try_for_each(|shard| {
                 views.extend(self.ingester.views(shard.id, shard.watermark, tenant)?);
                 lost += self.ingester.lost(shard.id, shard.watermark);
+                if self.ingester.forgets(shard.id) {
+                    let wound = Wound::Ids { shard: shard.id, to: shard.watermark };
+                    scars.push(Scar { since: Timestamp::EPOCH, wound });
+                }
                 Ok(())
             });
             match heads {
                 Ok(()) => {
-                    let missing = missing(lost, &listing.scars);
+                    let missing = missing(lost, &scars);
                     return Ok(Found { views, blocks: listing.blocks, missing });
                 }
                 Err(error) => moved = Some(error),

@@ -133,9 +133,10 @@ fn damage_is_remembered_once_and_until_it_is_forgotten() {
     let mut state = opened();
     let at = |seconds| Timestamp::from_seconds(seconds);
     let mark = |state: &mut State, wound, seconds| state.apply(Command::Mark { wound, at: at(seconds) });
-    let ids = || Wound::Ids { shard: 1, to: 7 };
-    assert_eq!(mark(&mut state, ids(), 5), Answer::Changed(1));
-    assert_eq!(mark(&mut state, ids(), 6), Answer::Changed(0));
+    let ids = |to| Wound::Ids { shard: 1, to };
+    assert_eq!(mark(&mut state, ids(6), 4), Answer::Changed(1));
+    assert_eq!(mark(&mut state, ids(7), 5), Answer::Changed(1), "in its place");
+    assert_eq!(mark(&mut state, ids(7), 6), Answer::Changed(0));
     assert_eq!(mark(&mut state, Wound::Unknown { from: 2, to: 9 }, 8), Answer::Changed(1));
     assert_eq!(state.apply(Command::Heal { before: at(5) }), Answer::Changed(0));
     assert_eq!(state.apply(Command::Heal { before: at(6) }), Answer::Changed(1));

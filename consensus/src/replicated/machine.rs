@@ -238,7 +238,7 @@ impl<S: StateMachine> Shared<S> {
 
     /// Asks the machine for a snapshot and keeps it, unless there is one as new. Says where it was cut, if at all.
     fn prepare(&self) -> Result<Option<u64>, StorageError> {
-        let (meta, data) = {
+        let (meta, snapshot) = {
             let state = self.read();
             let snapshot = state.machine.snapshot();
             let (index, known) = (snapshot.index, state.snapshot.as_ref().and_then(|meta| meta.last_log_id));
@@ -261,9 +261,14 @@ impl<S: StateMachine> Shared<S> {
                 last_membership: membership.cloned().unwrap_or_default(),
                 snapshot_id: format!("{}-{index}-{}", self.group, state.files),
             };
-            (meta, Bytes::from(snapshot.bytes))
+            (meta, snapshot)
         };
+        let written = (snapshot.write)().map_err(|reason| {
+            StorageIOError::write_snapshot(Some(meta.signature()), openraft::AnyError::error(reason))
+        });
+        let data = Bytes::from(written?);
         self.keep(&meta, &data)?;
+        (snapshot.kept)();
         self.write().ready = Some((meta.clone(), data));
         Ok(meta.last_log_id.map(|id| id.index))
     }

@@ -35,7 +35,7 @@ impl StateMachine for Numbers {
     fn snapshot(&self) -> Snapshot {
         let held = self.kept.iter().filter(|(index, _)| *index <= self.cut);
         let bytes = held.flat_map(|(index, number)| [*index, *number]).flat_map(u64::to_le_bytes).collect();
-        Snapshot { index: self.cut, bytes }
+        Snapshot::of(self.cut, bytes)
     }
 
     fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String> {

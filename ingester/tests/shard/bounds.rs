@@ -89,17 +89,3 @@ fn names_count_in_a_head() {
         assert!(held() > after + 50_000, "though no profile has them");
     });
 }
-
-#[test]
-fn a_shard_remembers_so_many_ids() {
-    simulate(async {
-        let mut world = World::new().await;
-        world.remains.ids = 2;
-        let world = world.crash(1).await;
-        for value in 0..2 {
-            assert_eq!(world.push_one(&simple(now(), 10 + value)).await, 1);
-        }
-        let refused = world.push("acme", vec![simple(now(), 20)]).await.remove(0).unwrap_err();
-        assert!(refused.code == Code::Exhausted && refused.message.contains("ingester.ids"), "{refused:?}");
-    });
-}

@@ -89,6 +89,7 @@ pub fn run(seed: u64, told: Option<File>) -> Result<Story, Breach> {
 fn config(random: &Random, retention: Duration) -> Config {
     let mut config = Config { retention, ..Config::default() };
     config.ingester.shards = 1 + random.below(2) as u32;
+    config.ingester.recent_ids = [1, 4, 1 << 16][random.below(3) as usize];
     config.ingester.cut.max_age = Duration::from_secs(5 + random.below(60));
     config.log.segment = ByteSize::kib(64 << random.below(2));
     config.log.spares = random.below(2) as u32;

@@ -1,0 +1,294 @@
+//! A sorted file of ids. It is written once and never changed.
+//!
+//! ```text
+//! pages    4096 bytes each: 204 records (id and age), then zeros, then a checksum
+//! fences   8 bytes a page: how its first id begins
+//! filter   15 bits an id
+//! tail     counts, ages, and a checksum over all but the pages
+//! ```
+//! In memory are fences and filter, less than two bytes an id. Who looks for an id that is not here reads no page, but
+//! for one of a thousand.
+
+use std::sync::Arc;
+
+use athanor_chassis::Disk;
+use athanor_chassis::disk::DiskError;
+use athanor_profile::hash::{self, Hash};
+
+use super::filter::Filter;
+
+const PAGE: usize = 4096;
+const RECORD: usize = 20;
+/// Of a page; its last bytes are the checksum.
+const RECORDS: usize = (PAGE - 8) / RECORD;
+const TAIL: usize = 64;
+const MAGIC: u64 = u64::from_le_bytes(*b"athids\x01\n");
+/// Pages that are written, or read in a row, at once.
+const AT_ONCE: usize = 64;
+
+/// An id, so that it sorts as its bytes do, and how old it is.
+pub type Record = [u8; RECORD];
+
+/// Which file a run is: what a snapshot says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The number in its name.
+    pub number: u64,
+    /// The checksum at its end.
+    pub sum: u64,
+}
+
+/// A file of ids.
+#[derive(Debug)]
+pub struct Run {
+    /// Which it is.
+    pub name: Name,
+    /// How many it holds.
+    pub records: u64,
+    /// The youngest age in it.
+    pub newest: u32,
+    file: String,
+    fences: Vec<u64>,
+    filter: Filter,
+}
+
+/// Why a run does not say what it held.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Its bytes are not those that were written.
+    #[error("{file} is damaged")]
+    Damaged {
+        /// The file.
+        file: String,
+    },
+    /// The disk failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// A run that is being written. Records come in order, each id once.
+pub struct Writing<'d> {
+    disk: &'d dyn Disk,
+    file: String,
+    number: u64,
+    records: u64,
+    newest: u32,
+    fences: Vec<u64>,
+    filter: Filter,
+    /// Whole pages, and the last one as far as it is.
+    pending: Vec<u8>,
+    written: u64,
+}
+
+/// The records of a run, in order.
+pub struct Pages<'d> {
+    disk: &'d dyn Disk,
+    run: Arc<Run>,
+    next: u64,
+    /// Records that were read, and which of them comes next.
+    read: Vec<Record>,
+    place: usize,
+    /// Pages that were passed over.
+    pub damaged: u64,
+}
+
+/// The record of an id.
+pub fn record(id: Hash, age: u32) -> Record {
+    let mut record = [0; RECORD];
+    record[..16].copy_from_slice(&id.to_be_bytes());
+    record[16..].copy_from_slice(&age.to_be_bytes());
+    record
+}
+
+/// The id of a record.
+pub fn id(record: &Record) -> Hash {
+    record[..16].iter().fold(0, |id, &byte| id << 8 | Hash::from(byte))
+}
+
+/// The age in a record.
+pub fn age(record: &Record) -> u32 {
+    record[16..].iter().fold(0, |age, &byte| age << 8 | u32::from(byte))
+}
+
+fn fence(id: Hash) -> u64 {
+    (id >> 64) as u64
+}
+
+/// Of a page's records: they count only where they were written.
+fn checksum(page: &[u8], number: u64, place: u64) -> [u8; 8] {
+    (hash::tagged(number.rotate_left(32) ^ place, page) as u64).to_le_bytes()
+}
+
+impl Run {
+    /// Opens the file that a snapshot names.
+    pub fn open(disk: &dyn Disk, file: String, name: Name) -> Result<Self, RunError> {
+        let length = disk.len(&file)?;
+        let damaged = || RunError::Damaged { file: file.clone() };
+        let tail_at = length.checked_sub(TAIL as u64).ok_or_else(damaged)?;
+        let tail = bytes(disk, &file, tail_at, TAIL as u64)?;
+        let word = |place: usize| word(&tail, place);
+        let [magic, number, records, pages, filter, newest] = std::array::from_fn(word);
+        let rest = pages.checked_mul(8).and_then(|fences| fences.checked_add(filter.checked_mul(8)?));
+        let begin = pages.checked_mul(PAGE as u64);
+        let fits = rest.zip(begin).is_some_and(|(rest, begin)| begin.checked_add(rest) == Some(tail_at));
+        let full = pages == records.div_ceil(RECORDS as u64);
+        let sound = (magic, number, word(7)) == (MAGIC, name.number, name.sum) && fits && full;
+        let Some((rest, begin)) = rest.zip(begin).filter(|_| sound) else { return Err(damaged()) };
+        let index = bytes(disk, &file, begin, rest)?;
+        if sum(&index, &tail) != name.sum {
+            return Err(damaged());
+        }
+        let (fences, filter) = index.split_at(pages as usize * 8);
+        let fences = fences.chunks(8).map(|bytes| self::word(bytes, 0)).collect();
+        let (filter, newest) = (Filter::from_bytes(filter), newest as u32);
+        Ok(Self { name, records, newest, file, fences, filter })
+    }
+
+    /// The age of an id; none if it is not here.
+    pub fn find(&self, disk: &dyn Disk, wanted: Hash) -> Result<Option<u32>, RunError> {
+        if !self.filter.may_hold(wanted) {
+            return Ok(None);
+        }
+        let after = self.fences.partition_point(|&begin| begin <= fence(wanted));
+        for place in (0..after).rev() {
+            let page = bytes(disk, &self.file, (place * PAGE) as u64, PAGE as u64)?;
+            let records = self.check(&page, place as u64)?;
+            if let Ok(found) = records.binary_search_by_key(&wanted, id) {
+                return Ok(Some(age(&records[found])));
+            }
+            // Ids that begin alike may begin in the page before.
+            if self.fences[place] < fence(wanted) {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes in memory.
+    #[cfg(test)]
+    pub fn size(&self) -> usize {
+        self.filter.size() + self.fences.len() * 8
+    }
+
+    /// The records of a page, if it is what it was.
+    fn check<'p>(&self, page: &'p [u8], place: u64) -> Result<&'p [Record], RunError> {
+        if page.len() < PAGE || checksum(&page[..PAGE - 8], self.name.number, place) != page[PAGE - 8..PAGE] {
+            return Err(RunError::Damaged { file: self.file.clone() });
+        }
+        let records = (self.records - place * RECORDS as u64).min(RECORDS as u64) as usize;
+        Ok(page[..records * RECORD].as_chunks().0)
+    }
+}
+
+/// So many bytes of a file, or fewer at its end.
+fn bytes(disk: &dyn Disk, file: &str, at: u64, length: u64) -> Result<Vec<u8>, DiskError> {
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    let read = disk.read_at(file, at, &mut bytes)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+fn word(bytes: &[u8], place: usize) -> u64 {
+    let bytes = bytes.get(place * 8..place * 8 + 8).unwrap_or_default();
+    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+fn sum(index: &[u8], tail: &[u8]) -> u64 {
+    hash::tagged(hash::bytes(index) as u64, &tail[..TAIL - 8]) as u64
+}
+
+impl<'d> Writing<'d> {
+    /// Begins a file for at most so many ids.
+    pub fn begin(disk: &'d dyn Disk, file: String, number: u64, most: u64) -> Result<Self, DiskError> {
+        disk.create_new(&file)?;
+        let (fences, filter) =
+            (Vec::with_capacity(most.div_ceil(RECORDS as u64) as usize), Filter::new(most));
+        let (pending, written) = (Vec::with_capacity(AT_ONCE * PAGE), 0);
+        Ok(Self { disk, file, number, records: 0, newest: 0, fences, filter, pending, written })
+    }
+
+    /// The next record.
+    pub fn push(&mut self, record: &Record) -> Result<(), DiskError> {
+        if self.records.is_multiple_of(RECORDS as u64) {
+            self.end_page();
+            if self.pending.len() == AT_ONCE * PAGE {
+                self.flush()?;
+            }
+            self.fences.push(fence(id(record)));
+        }
+        self.pending.extend_from_slice(record);
+        self.filter.put(id(record));
+        self.records += 1;
+        self.newest = self.newest.max(age(record));
+        Ok(())
+    }
+
+    fn end_page(&mut self) {
+        if self.pending.len().is_multiple_of(PAGE) {
+            return;
+        }
+        let begin = self.pending.len() / PAGE * PAGE;
+        self.pending.resize(begin + PAGE - 8, 0);
+        let place = self.fences.len() as u64 - 1;
+        let sum = checksum(&self.pending[begin..], self.number, place);
+        self.pending.extend_from_slice(&sum);
+    }
+
+    fn flush(&mut self) -> Result<(), DiskError> {
+        self.disk.write_at(&self.file, self.written, &[&self.pending])?;
+        self.written += self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Makes the file durable.
+    pub fn finish(mut self) -> Result<Run, DiskError> {
+        self.end_page();
+        self.flush()?;
+        let index: Vec<u8> =
+            self.fences.iter().flat_map(|fence| fence.to_le_bytes()).chain(self.filter.bytes()).collect();
+        let (pages, filter) = (self.fences.len() as u64, self.filter.size() as u64 / 8);
+        let words = [MAGIC, self.number, self.records, pages, filter, u64::from(self.newest), 0, 0];
+        let mut tail: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let sum = sum(&index, &tail);
+        tail[TAIL - 8..].copy_from_slice(&sum.to_le_bytes());
+        self.disk.write_at(&self.file, self.written, &[&index, &tail])?;
+        self.disk.sync(&self.file)?;
+        self.disk.sync_dir()?;
+        let Self { file, number, records, newest, fences, filter, .. } = self;
+        Ok(Run { name: Name { number, sum }, records, newest, file, fences, filter })
+    }
+}
+
+impl<'d> Pages<'d> {
+    /// Of a run.
+    pub fn new(disk: &'d dyn Disk, run: Arc<Run>) -> Self {
+        Self { disk, run, next: 0, read: Vec::new(), place: 0, damaged: 0 }
+    }
+
+    /// The next record.
+    pub fn next(&mut self) -> Result<Option<Record>, DiskError> {
+        loop {
+            if let Some(record) = self.read.get(self.place) {
+                self.place += 1;
+                return Ok(Some(*record));
+            }
+            let left = self.run.fences.len() as u64 - self.next;
+            if left == 0 {
+                return Ok(None);
+            }
+            let count = left.min(AT_ONCE as u64);
+            let pages = bytes(self.disk, &self.run.file, self.next * PAGE as u64, count * PAGE as u64)?;
+            self.read.clear();
+            self.place = 0;
+            for (offset, place) in (self.next..self.next + count).enumerate() {
+                let page = pages.get(offset * PAGE..(offset + 1) * PAGE).unwrap_or_default();
+                match self.run.check(page, place) {
+                    Ok(records) => self.read.extend_from_slice(records),
+                    Err(_) => self.damaged += 1,
+                }
+            }
+            self.next += count;
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! A window against a naive set: on disks that lose power, fill up and rot.
+
+use athanor_chassis::Random;
+use athanor_chassis::disk::MemoryDisk;
+use athanor_profile::hash;
+
+use super::*;
+
+/// What ages are counted in.
+const TICK: u64 = 1 << AGE_BITS;
+
+fn on(disk: &MemoryDisk, batch: usize) -> Arc<Mutex<Window>> {
+    Arc::new(Mutex::new(Window::new(Shelf::open(Arc::new(disk.clone()), 1, batch).unwrap())))
+}
+
+fn window() -> Window {
+    Window::new(Shelf::open(Arc::new(MemoryDisk::new()), 1, 100).unwrap())
+}
+
+fn id(number: u64) -> Hash {
+    hash::bytes(&number.to_le_bytes())
+}
+
+#[test]
+fn a_repeat_is_known_until_its_stamp_is_old() {
+    let mut window = window();
+    window.advance(1, 100 * TICK, 50 * TICK);
+    assert!(window.admit(1, 7) && !window.admit(2, 7) && !window.shows(7));
+    window.show(1);
+    assert!(window.shows(7) && !window.shows(8));
+    window.advance(3, 150 * TICK, 50 * TICK);
+    assert!(window.knows(7) && !window.admit(3, 7));
+    window.advance(4, 151 * TICK, 50 * TICK);
+    assert!(!window.knows(7) && window.admit(4, 7));
+    window.advance(5, 10 * TICK, 50 * TICK);
+    assert_eq!(window.stamp(), 151 * TICK, "stamps never go back");
+    window.advance(6, 152 * TICK, 200 * TICK);
+    window.advance(7, 250 * TICK, 50 * TICK);
+    assert!(window.knows(7), "the longest span holds for all");
+    window.advance(8, 360 * TICK, 50 * TICK);
+    window.advance(9, 361 * TICK, 500 * TICK);
+    assert!(!window.knows(7), "what was forgotten stays so");
+}
+
+#[test]
+fn a_snapshot_holds_the_ids_up_to_its_label() {
+    for batch in [1, 100] {
+        let disk = MemoryDisk::new();
+        let window = on(&disk, batch);
+        for index in 1..=5 {
+            lock(&window).advance(index, index * 10 * TICK, 1000 * TICK);
+            lock(&window).admit(index, id(index));
+        }
+        let bytes = Window::capture(&window, 3).write().unwrap();
+        let read = on(&disk, batch);
+        lock(&read).restore(3, &mut Unpacker::new(&bytes)).unwrap();
+        let mut read = lock(&read);
+        assert_eq!(
+            (read.len_at(0), read.stamp(), read.shows(id(3)), read.knows(id(4))),
+            (3, 30 * TICK, true, false)
+        );
+        for cut in 0..bytes.len() {
+            assert!(read.restore(3, &mut Unpacker::new(&bytes[..cut])).is_err());
+        }
+        assert!(read.knows(id(3)), "what cannot be read changes nothing");
+    }
+}
+
+/// What the log says.
+enum Said {
+    Ids { stamp: u64, span: u64, ids: Vec<Hash>, new: Vec<bool> },
+    Cut(u64),
+}
+
+/// All that ever was, and the verdicts that follow from it.
+#[derive(Default)]
+struct Naive {
+    arrivals: Vec<(Hash, u64)>,
+    stamp: u64,
+    span: u64,
+    horizon: u64,
+}
+
+impl Naive {
+    fn admit(&mut self, stamp: u64, span: u64, ids: &[Hash]) -> Vec<bool> {
+        (self.stamp, self.span) = (self.stamp.max(stamp), self.span.max(span));
+        self.horizon = self.horizon.max(self.stamp.saturating_sub(self.span));
+        let oldest = age(self.horizon);
+        let admit = |&id: &Hash| {
+            let new = !self.arrivals.iter().any(|(other, stamp)| *other == id && age(*stamp) >= oldest);
+            self.arrivals.extend(new.then_some((id, self.stamp)));
+            new
+        };
+        ids.iter().map(admit).collect()
+    }
+}
+
+struct World {
+    random: Random,
+    disk: MemoryDisk,
+    window: Arc<Mutex<Window>>,
+    batch: usize,
+    naive: Naive,
+    /// By index, from 1 on.
+    log: Vec<Said>,
+    cut: u64,
+    /// The newest snapshot that is durable.
+    snapshot: Option<(u64, Vec<u8>)>,
+    filed: u64,
+    merged: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let (random, disk) = (Random::seeded(seed), MemoryDisk::new());
+        let batch = 1 + random.below(20) as usize;
+        let window = on(&disk, batch);
+        let (naive, log, snapshot) = (Naive::default(), Vec::new(), None);
+        Self { random, disk, window, batch, naive, log, cut: 0, snapshot, filed: 0, merged: 0 }
+    }
+
+    fn entry(&mut self) {
+        let random = &self.random;
+        let stamp = self.naive.stamp + random.below(4 * TICK);
+        let span = [10, 10, 10, 40][random.below(4) as usize] * TICK;
+        let some = |_| id(random.below(40 + 4 * self.log.len() as u64));
+        let ids: Vec<Hash> = (0..random.below(12)).map(some).collect();
+        let new = self.naive.admit(stamp, span, &ids);
+        let said = Said::Ids { stamp, span, ids, new };
+        apply(&self.window, self.log.len() as u64 + 1, &said);
+        self.log.push(said);
+    }
+
+    /// A cut and its snapshot, while others go on. False if the power went.
+    fn cut(&mut self) -> bool {
+        let index = self.log.len() as u64;
+        self.cut += self.random.below(index - self.cut + 1);
+        let said = Said::Cut(self.cut);
+        apply(&self.window, index + 1, &said);
+        self.log.push(said);
+        let captured = Window::capture(&self.window, self.cut);
+        self.filed += u64::from(!captured.records.is_empty());
+        for _ in 0..self.random.below(3) {
+            self.entry();
+        }
+        match self.random.below(6) {
+            0 => self.disk.lose_power_after(self.random.below(8)),
+            1 => self.disk.set_capacity(Some(0)),
+            _ => {}
+        }
+        let files = lock(&self.window).runs.len();
+        let lives = self.write(captured, files);
+        self.disk.lose_power_after(u64::MAX);
+        lives
+    }
+
+    fn write(&mut self, captured: Captured, files: usize) -> bool {
+        let written = captured.write();
+        self.disk.set_capacity(None);
+        if self.disk.list().is_err() {
+            return false;
+        }
+        let Ok(bytes) = written else { return true };
+        self.merged += u64::from(lock(&self.window).runs.len() < files);
+        self.snapshot = Some((self.cut, bytes));
+        if self.random.below(4) > 0 {
+            Window::clean(&self.window);
+            let Ok(mut files) = self.disk.list() else { return false };
+            let window = lock(&self.window);
+            let mut named: Vec<String> =
+                window.runs.iter().map(|run| window.shelf.file(run.name.number)).collect();
+            files.sort();
+            named.sort();
+            assert_eq!(files, named);
+            assert!(window.runs.windows(2).all(|pair| pair[0].records >= pair[1].records));
+        }
+        true
+    }
+
+    /// The power goes, and the log is read again.
+    fn crash(&mut self) {
+        self.disk = self.disk.crash(self.random.next_u64());
+        self.window = on(&self.disk, self.batch);
+        let mut label = 0;
+        if let Some((to, bytes)) = &self.snapshot {
+            label = *to;
+            lock(&self.window).restore(*to, &mut Unpacker::new(bytes)).unwrap();
+        }
+        for (index, said) in (1..).zip(&self.log).filter(|(index, _)| *index > label) {
+            apply(&self.window, index, said);
+        }
+        assert_eq!(lock(&self.window).damaged(), 0);
+    }
+}
+
+fn apply(window: &Arc<Mutex<Window>>, index: u64, said: &Said) {
+    let mut window = lock(window);
+    match said {
+        Said::Ids { stamp, span, ids, new } => {
+            window.advance(index, *stamp, *span);
+            assert_eq!(&window.admit_all(index, std::slice::from_ref(ids))[0], new, "entry {index}");
+            window.show(index);
+            assert!(ids.iter().all(|id| window.shows(*id)));
+        }
+        Said::Cut(cut) => window.settle(*cut),
+    }
+}
+
+#[test]
+fn verdicts_are_those_of_a_naive_set_whatever_the_disk_does() {
+    let (mut filed, mut merged) = (0, 0);
+    for seed in 0..400 {
+        let mut world = World::new(seed);
+        for _ in 0..60 + world.random.below(60) {
+            let lives = match world.random.below(12) {
+                0..=7 => {
+                    world.entry();
+                    true
+                }
+                8..=10 => world.cut(),
+                _ => false,
+            };
+            if !lives {
+                world.crash();
+            }
+        }
+        (filed, merged) = (filed + world.filed, merged + world.merged);
+    }
+    assert!(filed > 1000 && merged > 300, "{filed} {merged}");
+}
+
+/// A window of which all ids lie in files, and its snapshot.
+fn filed(disk: &MemoryDisk, batches: u64, each: u64) -> (Arc<Mutex<Window>>, Vec<u8>) {
+    let window = on(disk, 1);
+    let mut bytes = Vec::new();
+    for index in 1..=batches {
+        lock(&window).advance(index, index * TICK, 1000 * TICK);
+        let ids = (index * each..(index + 1) * each).map(id).collect();
+        lock(&window).admit_all(index, &[ids]);
+        bytes = Window::capture(&window, index).write().unwrap();
+        Window::clean(&window);
+    }
+    (window, bytes)
+}
+
+#[test]
+fn an_id_in_a_file_takes_two_bytes_of_memory_and_no_reading_where_it_is_new() {
+    let disk = MemoryDisk::new();
+    let (window, _) = filed(&disk, 12, 10_000);
+    let mut window = lock(&window);
+    let size: usize = window.runs.iter().map(|run| run.size()).sum();
+    assert!(size < 2 * 120_000 && window.runs.len() < 6, "{size} bytes, {} files", window.runs.len());
+    assert_eq!((window.recent.len(), window.len_at(0)), (0, 120_000));
+    assert!((10_000..130_000).all(|number| window.knows(id(number))));
+    // A page that is read is found to be gone.
+    for name in disk.list().unwrap() {
+        disk.remove(&name).unwrap();
+    }
+    assert!((200_000..220_000).all(|number| !window.knows(id(number))));
+    assert!(window.damaged() < 200, "{} of 20000 were looked for in files", window.damaged());
+}
+
+#[test]
+fn damage_of_a_file_is_counted_and_hurts_only_what_it_held() {
+    let disk = MemoryDisk::new();
+    let (window, bytes) = filed(&disk, 1, 1000);
+    let name = disk.list().unwrap().remove(0);
+    assert!(disk.flip_bit(&name, 4096 + 100, 2));
+    let unknown = || {
+        let mut window = lock(&window);
+        let unknown = (1000..2000).filter(|&number| !window.knows(id(number))).count();
+        (unknown, window.damaged())
+    };
+    assert_eq!(unknown(), (204, 204));
+    lock(&window).told();
+    // What a merge cannot read is counted as well.
+    lock(&window).admit_all(2, &[(5000..6500).map(id).collect()]);
+    Window::capture(&window, 2).write().unwrap();
+    {
+        let window = lock(&window);
+        assert_eq!((window.runs.len(), window.damaged(), window.len_at(0)), (1, 1, 2296));
+    }
+    // Where counts and filters are damaged, nothing of the file is believed.
+    let length = disk.len(&name).unwrap();
+    for (at, lost) in [(length - 1, 1), (length - 70, 1), (length - 60, 1), (200, 0)] {
+        assert!(disk.flip_bit(&name, at, 0));
+        let read = on(&disk, 1);
+        lock(&read).restore(1, &mut Unpacker::new(&bytes)).unwrap();
+        assert_eq!(lock(&read).damaged(), lost, "{at} of {length}");
+        assert!(disk.flip_bit(&name, at, 0));
+    }
+    disk.remove(&name).unwrap();
+    lock(&window).restore(1, &mut Unpacker::new(&bytes)).unwrap();
+    assert_eq!(unknown(), (1000, 1));
+}
