@@ -139,13 +139,17 @@ impl Shard {
                 (size.bytes + bytes, size.profiles + profiles, size.series + series);
         }
         let oldest = heads.iter().find(|head| !head.is_empty()).map_or(now, |head| head.born());
+        let window_ids = {
+            let window = lock(&self.window);
+            window.len_at(window.stamp())
+        };
         ShardStats {
             shard,
             heads: size,
             head_bytes: heads.last().map_or(0, |head| head.bytes() as u64),
             oldest: now.saturating_sub(oldest),
             waiting_bytes: (self.kibibytes - self.room.available_permits()) as u64 * 1024,
-            window_ids: lock(&self.window).len() as u64,
+            window_ids,
             lost_entries: self.lost(0..u64::MAX),
             cuts: Cuts::default(),
             since_cut: Duration::ZERO,

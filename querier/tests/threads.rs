@@ -48,13 +48,14 @@ impl Source for Gone {
 
 /// Sources that are fetched, and how many of them are open: now, and at most.
 #[derive(Default)]
-struct Fetched {
+struct Counts {
     open: AtomicUsize,
     most: AtomicUsize,
 }
 
-struct Fetch(Arc<Fetched>);
-struct Held(Arc<Fetched>);
+struct Fetched(Arc<Counts>);
+struct Fetch(Arc<Counts>);
+struct Held(Arc<Counts>);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -73,9 +74,9 @@ impl Stored for Fetch {
 }
 
 #[async_trait::async_trait]
-impl Sources for Arc<Fetched> {
+impl Sources for Fetched {
     async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
-        let fetch = || Box::new(Fetch(Arc::clone(self))) as Box<dyn Stored>;
+        let fetch = || Box::new(Fetch(Arc::clone(&self.0))) as Box<dyn Stored>;
         let stored = (0..100).map(|_| fetch()).collect();
         Ok(Plan { sources: vec![source("a", 1)], stored, ..Plan::default() })
     }
@@ -135,12 +136,12 @@ async fn answers_of_all_sources_and_tenants_add_up() {
 
 #[tokio::test]
 async fn what_is_fetched_is_open_a_few_at_a_time() {
-    let fetched = Arc::new(Fetched::default());
-    let sources = Arc::new(Arc::clone(&fetched));
+    let counts = Arc::new(Counts::default());
+    let sources = Arc::new(Fetched(Arc::clone(&counts)));
     assert_eq!(total_of(Config::default(), sources, "one").await, Ok(1_001));
-    let most = fetched.most.load(Ordering::Relaxed);
+    let most = counts.most.load(Ordering::Relaxed);
     assert!((2..=16).contains(&most), "{most}");
-    assert_eq!(fetched.open.load(Ordering::Relaxed), 0);
+    assert_eq!(counts.open.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
