@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use std::time::Duration;
 
 use athanor_block::{EachRow, Held, HeldRow};
-use athanor_chassis::TenantId;
+use athanor_chassis::{Compute, TenantId};
 use athanor_profile::Dictionary;
 use athanor_profile::growth::{self, Mark};
 use athanor_profile::packed::{PackedError, Unpacker};
@@ -41,7 +41,8 @@ pub struct Head {
     /// The index of its last applied entry.
     to: AtomicU64,
     /// When it began, by the node's monotonic clock.
-    born: Duration,
+    /// By the node's monotonic clock, nanoseconds.
+    born: AtomicU64,
     /// Bytes of profiles and their rows.
     bytes: AtomicUsize,
     /// Bytes of names and series.
@@ -86,16 +87,17 @@ struct Place {
 pub struct View {
     rows: Arc<RwLock<Rows>>,
     profiles: usize,
+    compute: Compute,
 }
 
 impl Head {
     /// An empty one, after an index of the log.
-    pub fn new(from: u64, born: Duration) -> Self {
+    pub fn new(from: u64) -> Self {
         Self {
             generation: AtomicU64::new(0),
             from: AtomicU64::new(from),
             to: AtomicU64::new(from),
-            born,
+            born: AtomicU64::new(0),
             bytes: AtomicUsize::new(0),
             names: AtomicUsize::new(0),
             tenants: RwLock::default(),
@@ -109,9 +111,13 @@ impl Head {
     pub fn to(&self) -> u64 {
         self.to.load(Ordering::Acquire)
     }
-    /// When it began.
+    /// When its first profile came.
     pub fn born(&self) -> Duration {
-        self.born
+        Duration::from_nanos(self.born.load(Ordering::Relaxed))
+    }
+    /// Says when its first profile comes.
+    pub(crate) fn bear(&self, now: Duration) {
+        self.born.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
     /// About how much memory it takes, names included.
     pub fn bytes(&self) -> usize {
@@ -154,7 +160,7 @@ impl Head {
     pub fn view(&self, tenant: &TenantId) -> Option<View> {
         let rows = read(&self.tenants).get(tenant).map(Arc::clone)?;
         let profiles = read(&rows).profiles.len();
-        (profiles > 0).then_some(View { rows, profiles })
+        (profiles > 0).then_some(View { rows, profiles, compute: Compute::inline() })
     }
     /// What there is of every tenant now.
     pub fn views(&self) -> Vec<(TenantId, View)> {
@@ -269,6 +275,10 @@ impl Rows {
 }
 
 impl View {
+    /// Adds up on so many threads.
+    pub(crate) fn on(self, compute: &Compute) -> Self {
+        Self { compute: compute.clone(), ..self }
+    }
     /// The first and the last time of a profile.
     pub fn times(&self) -> Option<(i64, i64)> {
         read(&self.rows).times
@@ -302,14 +312,15 @@ impl Source for View {
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
         let rows = read(&self.rows);
-        let totals = rows.sums.totals(picked, rows.dictionary.stacks.len(), |profile, factor, totals| {
+        let stacks = rows.dictionary.stacks.len();
+        let totals = rows.sums.totals(picked, stacks, &self.compute, |profile, factor, totals| {
             rows::each(rows.packed(profile), |row| {
                 if let Some(total) = totals.get_mut(row.stack as usize) {
                     *total = total.wrapping_add(row.value.wrapping_mul(factor));
                 }
             })
         });
-        totals.map_err(|error| damaged(&error))
+        totals.map_err(|error| SourceError::Damaged(format!("rows in memory: {error}")))
     }
     fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
         let rows = read(&self.rows);

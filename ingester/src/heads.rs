@@ -36,8 +36,8 @@ pub struct Moved {
 
 impl Heads {
     /// One empty head after an index.
-    pub fn new(from: u64, now: Duration) -> Self {
-        let head = Arc::new(Head::new(from, now));
+    pub fn new(from: u64) -> Self {
+        let head = Arc::new(Head::new(from));
         Self { list: RwLock::new(vec![Kept { head, registered: None }]), dropped: AtomicU64::new(0) }
     }
     /// The head that grows.

@@ -23,7 +23,7 @@ use crate::head::View;
 use crate::heads::{Heads, Moved};
 use crate::machine::{Machine, Proposed};
 use crate::shard::{Shard, ShardDeps, Stored};
-use crate::stats::{CutCounts, ShardStats};
+use crate::stats::{CutCounts, ShardStats, Written};
 use crate::walking::Walkers;
 use crate::window::{Shelf, Window};
 
@@ -91,6 +91,7 @@ pub struct Deps {
 pub struct Ingester {
     shards: BTreeMap<ShardId, Open>,
     by_slot: Vec<ShardId>,
+    compute: Compute,
 }
 
 struct Open {
@@ -138,7 +139,8 @@ impl Coded for OpenError {
 impl Ingester {
     /// Opens the shards that the catalogue knows, or the first ones; reads their logs and begins to work.
     pub async fn open(config: &Config, deps: Deps) -> Result<Self, OpenError> {
-        let mut ingester = Self { shards: BTreeMap::new(), by_slot: Vec::new() };
+        let compute = deps.compute.clone();
+        let mut ingester = Self { shards: BTreeMap::new(), by_slot: Vec::new(), compute };
         let walkers = Arc::new(Walkers::new(deps.compute.clone(), config.decoded));
         for entry in known(config, &deps).await? {
             // A slot's latest shard takes what comes.
@@ -176,7 +178,7 @@ impl Ingester {
     pub fn views(&self, shard: ShardId, watermark: u64, tenant: &TenantId) -> Result<Vec<View>, Moved> {
         let Some(open) = self.shards.get(&shard) else { return Ok(Vec::new()) };
         let heads = open.shard.heads().after(watermark)?;
-        Ok(heads.iter().filter_map(|head| head.view(tenant)).collect())
+        Ok(heads.iter().filter_map(|head| Some(head.view(tenant)?.on(&self.compute))).collect())
     }
 
     /// How many entries of a shard's log after a watermark were acknowledged and lost to damage (E7).
@@ -191,7 +193,9 @@ impl Ingester {
 
     /// Cuts the heads of all shards and returns when their blocks are registered, or the time is up. One that cannot be
     /// cut keeps no other from it.
-    pub async fn cut(&self, clock: &Clock, patience: Duration) -> Result<(), Status> {
+    pub async fn cut(&self, clock: &Clock, patience: Duration) -> Result<Written, Status> {
+        let written = || self.shards.values().map(|open| open.counts.written());
+        let before: Vec<Written> = written().collect();
         let cut = |open: &'_ Open| {
             let (asked, counts, shard) = (Arc::clone(&open.asked), Arc::clone(&open.counts), open.entry.id);
             async move {
@@ -204,7 +208,14 @@ impl Ingester {
         };
         let cuts = futures::future::join_all(self.shards.values().map(cut)).await;
         let failed: Vec<String> = cuts.into_iter().filter_map(Result::err).collect();
-        if failed.is_empty() { Ok(()) } else { Err(Status::new(Code::Deadline, failed.join("; "))) }
+        if !failed.is_empty() {
+            return Err(Status::new(Code::Deadline, failed.join("; ")));
+        }
+        Ok(written().zip(before).fold(Written::default(), |all, (after, before)| Written {
+            blocks: all.blocks + after.blocks - before.blocks,
+            samples: all.samples + after.samples - before.samples,
+            bytes: all.bytes + after.bytes - before.bytes,
+        }))
     }
 
     /// Ends the shards' groups. What was acknowledged is kept.
@@ -279,7 +290,7 @@ async fn open(
     walkers: &Arc<Walkers>,
     mut entry: ShardEntry,
 ) -> Result<Open, OpenError> {
-    let heads = Arc::new(Heads::new(entry.watermark, deps.clock.monotonic()));
+    let heads = Arc::new(Heads::new(entry.watermark));
     let proposed = Arc::new(Proposed::default());
     let shard = entry.id;
     let shelf = Shelf::open(Arc::clone(&deps.consensus.disk), shard, config.recent_ids as usize)?;

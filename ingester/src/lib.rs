@@ -35,4 +35,4 @@ pub use heads::Moved;
 pub use ingester::{Config, Deps, Ingester, OpenError};
 pub use machine::{Applied, Machine};
 pub use shard::Stored;
-pub use stats::{Cuts, HeadSize, ShardStats};
+pub use stats::{Cuts, HeadSize, ShardStats, Written};

@@ -100,6 +100,9 @@ impl Machine {
         if batch.is_fresh() {
             target.begin_after(index - 1);
         }
+        if target.is_empty() {
+            target.bear(self.clock.monotonic());
+        }
         for (upload, new) in batch.uploads.iter().zip(&verdicts) {
             let tenant = tenant(&batch.tenants[upload.tenant as usize].tenant)?;
             target.show(&tenant, &batch, upload, new);
@@ -115,7 +118,7 @@ impl Machine {
             return Err(PackedError { at: 0, why: "a batch that is none" });
         };
         if batch.is_fresh() {
-            let head = Head::new(index - 1, self.clock.monotonic());
+            let head = Head::new(index - 1);
             head.holds(batch.generation);
             self.heads.begin(Arc::new(head));
         }

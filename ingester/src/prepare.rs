@@ -212,7 +212,7 @@ impl Begin {
         Box::new(Preparing {
             begin: self.clone(),
             // What was read from the log may have said more names than this process knows.
-            head: Arc::new(Head::new(0, now)),
+            head: Arc::new(Head::new(0)),
             fresh: true,
             boot: self.random.next_u64() << 32,
             batches: 0,
@@ -247,7 +247,7 @@ fn gather(jobs: &mut mpsc::Receiver<Job>, requests: &mut Vec<Request>, batch: us
 impl Preparing {
     /// Begins a new generation.
     fn renew(&mut self) -> Arc<Head> {
-        self.head = Arc::new(Head::new(0, self.begin.clock.monotonic()));
+        self.head = Arc::new(Head::new(0));
         self.fresh = true;
         Arc::clone(&self.head)
     }

@@ -59,6 +59,17 @@ pub struct Cuts {
     pub objects: u64,
 }
 
+/// What a cut wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Blocks.
+    pub blocks: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// The counters of a cutter.
 #[derive(Debug)]
 pub(crate) struct CutCounts {
@@ -105,6 +116,12 @@ impl CutCounts {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.samples.fetch_add(samples, Ordering::Relaxed);
         self.objects.fetch_add(objects as u64, Ordering::Relaxed);
+    }
+
+    /// All that was written until now.
+    pub(crate) fn written(&self) -> Written {
+        let Cuts { took, bytes, samples, .. } = self.now();
+        Written { blocks: took.buckets.iter().map(|(_, count)| count).sum(), samples, bytes }
     }
 
     pub(crate) fn last(&self) -> Duration {

@@ -6,16 +6,31 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use athanor_chassis::Compute;
+use athanor_chassis::compute::ComputeError;
 use athanor_profile::packed::PackedError;
 
 /// Sums that are kept. Each is a number for each stack, an eighth of what the stack takes itself at most.
 const KEPT: usize = 4;
 /// Adding up fewer profiles than this is not worth remembering.
 const FEW: usize = 64;
+/// What another thread is worth starting for: it takes about as long as adding up some profiles.
+const SHARE: usize = 256;
 
 /// The last sums of one tenant's rows.
 #[derive(Debug, Default)]
 pub struct Sums(Mutex<VecDeque<Arc<Sum>>>);
+
+/// Why there is no sum.
+#[derive(Debug, thiserror::Error)]
+pub enum SumError {
+    /// Rows are not as they were written.
+    #[error(transparent)]
+    Packed(#[from] PackedError),
+    /// A thread failed.
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
+}
 
 #[derive(Debug)]
 struct Sum {
@@ -31,8 +46,9 @@ impl Sums {
         &self,
         picked: &[u32],
         stacks: usize,
-        mut add: impl FnMut(u32, i64, &mut [i64]) -> Result<(), PackedError>,
-    ) -> Result<Vec<i64>, PackedError> {
+        compute: &Compute,
+        add: impl Fn(u32, i64, &mut [i64]) -> Result<(), PackedError> + Sync,
+    ) -> Result<Vec<i64>, SumError> {
         if picked.len() < FEW {
             let mut totals = vec![0; stacks];
             picked.iter().try_for_each(|&place| add(place, 1, &mut totals))?;
@@ -42,7 +58,16 @@ impl Sums {
         let (known, mut totals) =
             nearest.as_ref().map_or((&[][..], Vec::new()), |sum| (&sum.picked[..], sum.totals.clone()));
         totals.resize(stacks.max(totals.len()), 0);
-        differences(known, picked, |place, factor| add(place, factor, &mut totals))?;
+        let mut changes = Vec::new();
+        differences(known, picked, |place, factor| changes.push((place, factor)));
+        let share = changes.len().div_ceil(compute.width()).max(SHARE);
+        let added = compute.map(changes.chunks(share).collect(), |share| {
+            let mut sum = vec![0; stacks];
+            share.iter().try_for_each(|&(place, factor)| add(place, factor, &mut sum)).map(|()| sum)
+        })?;
+        for sum in added {
+            totals.iter_mut().zip(sum?).for_each(|(total, value)| *total = total.wrapping_add(value));
+        }
         self.keep(nearest, Sum { picked: picked.to_vec(), totals: totals.clone() });
         Ok(totals)
     }
@@ -52,11 +77,8 @@ impl Sums {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let way = |sum: &Arc<Sum>| {
             let mut count = 0;
-            let counted = differences(&sum.picked, picked, |_, _| {
-                count += 1;
-                Ok(())
-            });
-            counted.map_or(usize::MAX, |()| count)
+            differences(&sum.picked, picked, |_, _| count += 1);
+            count
         };
         let nearest = kept.into_iter().map(|sum| (way(&sum), sum)).min_by_key(|(way, _)| *way);
         nearest.filter(|(way, _)| *way < picked.len()).map(|(_, sum)| sum)
@@ -75,31 +97,30 @@ impl Sums {
 }
 
 /// Visits what is in only one of two ascending lists: with 1 what is only in the second, with -1 what only in the first.
-fn differences(
-    mut before: &[u32],
-    mut after: &[u32],
-    mut visit: impl FnMut(u32, i64) -> Result<(), PackedError>,
-) -> Result<(), PackedError> {
+fn differences(mut before: &[u32], mut after: &[u32], mut visit: impl FnMut(u32, i64)) {
     loop {
         match (before.split_first(), after.split_first()) {
             (Some((old, old_rest)), Some((new, new_rest))) if old == new => {
                 (before, after) = (old_rest, new_rest)
             }
             (Some((old, rest)), new) if new.is_none_or(|(new, _)| old < new) => {
-                visit(*old, -1)?;
+                visit(*old, -1);
                 before = rest;
             }
             (_, Some((new, rest))) => {
-                visit(*new, 1)?;
+                visit(*new, 1);
                 after = rest;
             }
-            (_, None) => return Ok(()),
+            (_, None) => return,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -108,17 +129,18 @@ mod tests {
         /// Whatever was asked before, the answer is that of adding everything up; and what was asked is added once.
         #[test]
         fn questions_in_any_order_are_answered_as_if_alone(
-            questions in prop::collection::vec((0u32..400, 0u32..400, 1u32..4), 1..12),
-            values in prop::collection::vec((0usize..50, any::<i64>()), 400),
+            questions in prop::collection::vec((0u32..1000, 0u32..1000, 1u32..4), 1..12),
+            values in prop::collection::vec((0usize..50, any::<i64>()), 1000),
         ) {
             let sums = Sums::default();
+            let compute = Compute::threads(NonZeroUsize::new(3).unwrap(), 1).unwrap();
             for (at, &(from, to, step)) in questions.iter().enumerate() {
                 let picked: Vec<u32> = (from..to).step_by(step as usize).collect();
                 // A dictionary that grows meanwhile.
                 let stacks = 50 + at;
-                let mut asked = 0;
-                let totals = sums.totals(&picked, stacks, |place, factor, totals| {
-                    asked += 1;
+                let asked = AtomicUsize::new(0);
+                let totals = sums.totals(&picked, stacks, &compute, |place, factor, totals| {
+                    asked.fetch_add(1, Ordering::Relaxed);
                     let (stack, value) = values[place as usize];
                     totals[stack] = totals[stack].wrapping_add(value.wrapping_mul(factor));
                     Ok(())
@@ -129,10 +151,10 @@ mod tests {
                     expected[stack] = expected[stack].wrapping_add(value);
                 }
                 prop_assert_eq!(totals.unwrap(), expected);
-                prop_assert!(asked <= picked.len());
+                prop_assert!(asked.into_inner() <= picked.len());
                 prop_assert!(sums.0.lock().unwrap().len() <= KEPT);
                 if picked.len() >= FEW {
-                    sums.totals(&picked, stacks, |_, _, _| panic!("it was added up just now")).unwrap();
+                    sums.totals(&picked, stacks, &compute, |_, _, _| panic!("it was added up just now")).unwrap();
                 }
             }
         }

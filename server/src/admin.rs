@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Code, Status, Tasks};
-use athanor_ingester::Ingester;
+use athanor_ingester::{Ingester, Written};
 use axum::Router;
 use axum::body::Body;
 use axum::http::Response;
 use axum::routing::post;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -62,7 +63,10 @@ pub fn serve(data: &Path, ingester: Arc<Ingester>, clock: Clock, tasks: &Tasks) 
 
 async fn cut(ingester: Arc<Ingester>, clock: Clock) -> Response<Body> {
     match ingester.cut(&clock, CUT).await {
-        Ok(()) => Response::new(Body::from("{}")),
+        Ok(Written { blocks, samples, bytes }) => {
+            let told = json!({ "blocks": blocks, "samples": samples, "bytes": bytes });
+            Response::new(Body::from(told.to_string()))
+        }
         Err(status) => json_error(&status),
     }
 }

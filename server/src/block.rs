@@ -136,8 +136,9 @@ fn verify(args: &Folders, output: &Output) -> Result<(), Status> {
 fn cat(args: &Cat, output: &Output) -> Result<(), Status> {
     let profile = input::block_profile(&args.folder, &args.picked)?;
     let value = input::value_of(&args.folder, &profile, &args.picked)?;
+    let samples = profile.samples.len();
     let bytes = convert::encode(profile, value, args.to, args.folder.display().to_string());
-    output.file(&args.out, &bytes)
+    output.result(&args.out, &bytes, samples)
 }
 
 fn merge(folders: &Folders, out: &Path, output: &Output) -> Result<(), Status> {

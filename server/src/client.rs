@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use athanor_chassis::clock::Elapsed;
 use athanor_chassis::config::Secret;
 use athanor_chassis::units::format_duration;
 use athanor_chassis::{Clock, Code, Random, Status};
@@ -158,13 +159,23 @@ impl Client {
             let response = request.send().await.map_err(|error| self.unreached(&error))?;
             self.answer(method, response).await
         };
-        match clock.within(*timeout, exchange).await {
-            Ok(answer) => answer,
-            Err(elapsed) => {
-                let message = format!("{}: {elapsed}; allow more with --timeout", self.address());
-                Err(Failed { status: Status::new(Code::Deadline, message), again: true })
+        clock.within(*timeout, exchange).await.map_err(|elapsed| self.late(&elapsed))?
+    }
+
+    /// Reads a page of text.
+    pub async fn page(&self, path: &str) -> Result<String, Status> {
+        let Shared { http, base, clock, timeout, .. } = &*self.shared;
+        let url = base.join(path).map_err(|error| self.strange(&error.to_string()))?;
+        let exchange = async {
+            let response = http.get(url).send().await.map_err(|error| self.unreached(&error))?;
+            match response.status().is_success() {
+                true => self.body(response, MAX_ANSWER).await,
+                false => Err(self.refused(path, response).await),
             }
-        }
+        };
+        let page = clock.within(*timeout, exchange).await.map_err(|elapsed| self.late(&elapsed));
+        let page = page.flatten().map_err(|failed| failed.status)?;
+        String::from_utf8(page.into()).map_err(|_| self.strange(&format!("{path} is not text in UTF-8")))
     }
 
     async fn answer(&self, method: &str, response: Response) -> Result<Bytes, Failed> {
@@ -241,6 +252,11 @@ impl Client {
             format!("{address}: the connection broke: {}", last_cause(error))
         };
         Failed { status: Status::new(Code::Unavailable, message), again: true }
+    }
+
+    fn late(&self, elapsed: &Elapsed) -> Failed {
+        let message = format!("{}: {elapsed}; allow more with --timeout", self.address());
+        Failed { status: Status::new(Code::Deadline, message), again: true }
     }
 
     fn strange(&self, why: &str) -> Status {

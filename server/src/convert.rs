@@ -6,7 +6,6 @@ use athanor_chassis::Status;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, dot, folded, pprof, prune, speedscope, svg};
 use libdeflater::{CompressionLvl, Compressor};
-use serde_json::json;
 
 use crate::args::{self, Format};
 use crate::output::Output;
@@ -57,12 +56,7 @@ pub fn write(
         Format::Svg | Format::Dot | Format::Folded => picture(profile, value, shape)?,
         Format::Pprof | Format::Speedscope => encode(profile, value, shape.format, title),
     };
-    output.file(out, &bytes)?;
-    if output.json && out.as_os_str() != "-" {
-        let out = out.display().to_string();
-        output.json(&json!({ "out": out, "bytes": bytes.len(), "samples": samples }))?;
-    }
-    Ok(())
+    output.result(out, &bytes, samples)
 }
 
 fn by_name(out: &Path) -> Option<Format> {

@@ -22,7 +22,10 @@ pub fn run(args: Dev, output: &Output) -> Result<(), Status> {
     match args.command {
         DevCommand::Generate { set, out, seed } => generate(set.profiles(), seed, &out, output),
         DevCommand::Load(args) => load::run(&args, output),
-        DevCommand::Example { out } => output.file(&out, &gzip(&pprof::encode(&example::checkout()))),
+        DevCommand::Example { out } => {
+            let example = example::checkout();
+            output.result(&out, &gzip(&pprof::encode(&example)), example.samples.len())
+        }
     }
 }
 

@@ -54,6 +54,8 @@ struct Pushed {
     refused: BTreeMap<String, usize>,
     /// Of the server's processes while pushing.
     usage: Option<Usage>,
+    /// What the server says it spent its processor time on meanwhile, seconds.
+    activities: BTreeMap<String, f64>,
 }
 
 /// What a process has used.
@@ -119,6 +121,7 @@ fn prepare(args: &Load, now: Timestamp) -> Result<Work, Status> {
 
 async fn push(args: &Load, client: &Client, work: &Work) -> Result<Pushed, Status> {
     let before = args.pid.map(usage).transpose()?;
+    let spent = activities(client).await;
     let bar = progress::files(work.requests.len(), "pushing");
     let (next, pushed) = (Cell::new(0), RefCell::new(Pushed::default()));
     let clock = client.clock();
@@ -151,6 +154,11 @@ async fn push(args: &Load, client: &Client, work: &Work) -> Result<Pushed, Statu
         clock.sleep(args.settle).await;
         let after = usage(pid)?;
         pushed.usage = Some(Usage { seconds: after.seconds - before.seconds, ..after });
+        let since = |(name, seconds): (String, f64)| {
+            let seconds = seconds - spent.get(&name).unwrap_or(&0.0);
+            (name, seconds)
+        };
+        pushed.activities = activities(client).await.into_iter().map(since).collect();
     }
     Ok(pushed)
 }
@@ -179,6 +187,17 @@ async fn merge(args: &Load, client: &Client, work: &Work) -> Result<Vec<Duration
         }
     }
     Ok(took)
+}
+
+/// What a server says it spent processor time on; nothing if it is none of ours.
+async fn activities(client: &Client) -> BTreeMap<String, f64> {
+    let page = client.page("metrics").await.unwrap_or_default();
+    let read = |line: &str| {
+        let (name, seconds) =
+            line.strip_prefix("athanor_cpu_seconds_total{activity=\"")?.split_once("\"} ")?;
+        Some((name.to_owned(), seconds.trim().parse().ok()?))
+    };
+    page.lines().filter_map(read).collect()
 }
 
 /// What a process has used since it began.
@@ -216,7 +235,7 @@ fn report(work: &Work, pushed: &Pushed, mut merges: Vec<Duration>, output: &Outp
             "ack_ms": quantiles(&pushed.acks), "refused": pushed.refused,
             "server": pushed.usage.map(|usage| json!({
                 "cpu_seconds": usage.seconds, "peak_bytes": usage.peak_bytes,
-                "megabytes_per_core_second": megabytes / usage.seconds,
+                "megabytes_per_core_second": megabytes / usage.seconds, "activities": pushed.activities,
             })),
             "first_merge_ms": first.map(millis), "merge_ms": quantiles(&merges),
         })
@@ -240,6 +259,12 @@ fn report(work: &Work, pushed: &Pushed, mut merges: Vec<Duration>, output: &Outp
                 megabytes / usage.seconds,
                 usage.peak_bytes as f64 / 1e6
             ));
+            let part =
+                |(name, seconds): (&String, &f64)| format!("{name} {:.0} %", seconds / usage.seconds * 100.0);
+            let parts: Vec<String> = pushed.activities.iter().map(part).collect();
+            if !parts.is_empty() {
+                text.push_str(&format!("of that: {}\n", parts.join(", ")));
+            }
         }
         if let Some(first) = first {
             text.push_str(&format!(

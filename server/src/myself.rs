@@ -11,6 +11,8 @@ use crate::http::Door;
 /// Samples a second.
 const FREQUENCY: i32 = 99;
 const LONGEST: u64 = 300;
+/// What a second one who asks is told to wait.
+const BUSY: Duration = Duration::from_secs(10);
 
 /// Samples all threads for a while, as the query `seconds=N` says (10 if it does not), and gives gzipped pprof.
 pub async fn profile(query: &str, door: &Door) -> Result<Vec<u8>, Status> {
@@ -24,8 +26,13 @@ pub async fn profile(query: &str, door: &Door) -> Result<Vec<u8>, Status> {
                 )
             },
         )?;
-    let failed = |error: ::pprof::Error| {
-        Status::new(Code::Unavailable, format!("this process cannot be sampled now: {error}"))
+    let failed = |error: ::pprof::Error| match error {
+        ::pprof::Error::Running => {
+            let message =
+                format!("somebody else samples this process, which takes up to {LONGEST} s; ask again");
+            Status::new(Code::Exhausted, message).after(BUSY)
+        }
+        error => Status::new(Code::Unavailable, format!("this process cannot be sampled now: {error}")),
     };
     let began = door.clock.wall();
     let guard = ::pprof::ProfilerGuardBuilder::default().frequency(FREQUENCY).build().map_err(failed)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use athanor_chassis::Status;
 pub use athanor_profile::printable::escaped as harmless;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::{Color, Shown};
 use crate::failure;
@@ -61,6 +61,16 @@ impl Output {
     /// Prints the document or the text, whichever is wanted.
     pub fn either(&self, value: impl FnOnce() -> Value, text: impl FnOnce() -> String) -> Result<(), Status> {
         if self.json { self.json(&value()) } else { self.text(&text()) }
+    }
+
+    /// Writes a result to a file, and tells in JSON what was written if that is wanted. A result on standard output is
+    /// alone there.
+    pub fn result(&self, path: &Path, bytes: &[u8], samples: usize) -> Result<(), Status> {
+        self.file(path, bytes)?;
+        if !self.json || path.as_os_str() == "-" {
+            return Ok(());
+        }
+        self.json(&json!({ "out": path.display().to_string(), "bytes": bytes.len(), "samples": samples }))
     }
 
     /// Writes to a file, or to standard output if it is `-`. Half a file is never left.

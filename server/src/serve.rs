@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::config::{Loaded, Origin, Sources, process_environment};
+use athanor_chassis::config::{Explained, Loaded, Origin, Sources, process_environment};
 use athanor_chassis::{Code, Overrides, Status, Telemetry};
 use athanor_server::{Config, Node, System, request};
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Serve, Settings};
@@ -28,15 +29,26 @@ pub fn run(args: &Serve) -> Result<(), Status> {
 
 /// Prints the settings in force.
 pub fn show(settings: &Settings, output: &Output) -> Result<(), Status> {
-    let text = explained(&load(settings)?);
-    output.text(&text)
+    let loaded = load(settings)?;
+    let all = || {
+        let one = |setting: Explained| json!({ "setting": setting.path, "value": setting.value, "from": from(&setting.origin) });
+        Value::Array(loaded.explain().into_iter().map(one).collect())
+    };
+    output.either(all, || explained(&loaded))
 }
 
 /// Has a running server cut its heads.
 pub fn cut(settings: &Settings, output: &Output) -> Result<(), Status> {
     let data = load(settings)?.value.data;
-    block_on(async move { request(&data, "/cut").await })?;
-    output.text("cut\n")
+    let answer = block_on(async move { request(&data, "/cut").await })?;
+    let written: Value = serde_json::from_str(&answer)
+        .map_err(|error| Status::new(Code::Internal, format!("the server's answer is not JSON: {error}")))?;
+    let number = |name: &str| written[name].as_u64().unwrap_or_default();
+    let text = || match number("blocks") {
+        0 => "nothing to cut\n".to_owned(),
+        blocks => format!("blocks: {blocks}, samples: {}, bytes: {}\n", number("samples"), number("bytes")),
+    };
+    output.either(|| written.clone(), text)
 }
 
 fn load(settings: &Settings) -> Result<Loaded<Config>, Status> {
@@ -52,16 +64,18 @@ fn load(settings: &Settings) -> Result<Loaded<Config>, Status> {
 }
 
 fn explained(loaded: &Loaded<Config>) -> String {
-    let line = |setting: athanor_chassis::config::Explained| {
-        let origin = match setting.origin {
-            Origin::Default => "default".to_owned(),
-            Origin::File(path) => path.display().to_string(),
-            Origin::Environment(name) => name,
-            Origin::Flag => "command line".to_owned(),
-        };
-        format!("{} = {}  # {origin}\n", setting.path, setting.value)
-    };
+    let line =
+        |setting: Explained| format!("{} = {}  # {}\n", setting.path, setting.value, from(&setting.origin));
     loaded.explain().into_iter().map(line).collect()
+}
+
+fn from(origin: &Origin) -> String {
+    match origin {
+        Origin::Default => "default".to_owned(),
+        Origin::File(path) => path.display().to_string(),
+        Origin::Environment(name) => name.clone(),
+        Origin::Flag => "command line".to_owned(),
+    }
 }
 
 fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R, Status> {

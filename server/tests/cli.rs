@@ -245,10 +245,10 @@ fn blocks_are_listed_by_the_folder_that_holds_them() {
     assert!(code == 66 && message.contains("no block"), "{message}");
 }
 
-#[test]
-fn the_help_of_every_command_has_examples() {
+/// The commands that have no commands below them, with their help.
+fn commands() -> Vec<(Vec<String>, String)> {
+    let mut commands = Vec::new();
     let mut open = vec![Vec::<String>::new()];
-    let mut seen = 0;
     while let Some(command) = open.pop() {
         let args: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
         let help = text(&args);
@@ -261,10 +261,72 @@ fn the_help_of_every_command_has_examples() {
         open.extend(
             names.filter(|name| *name != "help").map(|name| [&command[..], &[name.to_owned()]].concat()),
         );
-        assert!(open.len() > before || help.contains("Example"), "{args:?}: {help}");
-        seen += 1;
+        if open.len() == before {
+            commands.push((command, help));
+        }
     }
-    assert!(seen > 20, "only {seen} commands");
+    commands
+}
+
+#[test]
+fn the_help_of_every_command_has_examples() {
+    let commands = commands();
+    assert!(commands.len() > 20, "only {} commands", commands.len());
+    for (command, help) in commands {
+        assert!(help.contains("Example"), "{command:?}: {help}");
+    }
+}
+
+/// Those that need a server are tried with one, elsewhere; generating writes hundreds of megabytes.
+const ELSEWHERE: [&str; 11] = [
+    "dev generate",
+    "serve",
+    "cut",
+    "push",
+    "dev load",
+    "query top",
+    "query flamegraph",
+    "query series",
+    "query labels",
+    "query types",
+    "query diff",
+];
+
+#[test]
+fn every_command_gives_json() {
+    let files = Files::new();
+    let (a, b) = (files.name("a.txt"), files.name("b.txt"));
+    let (block, other, svg) =
+        (files.block("block", "a.txt"), files.block("other", "b.txt"), files.name("a.svg"));
+    let (out, example) = (files.name("merged"), files.name("example.pb.gz"));
+    let (built, folded) = (files.name("built"), files.name("a.folded"));
+    let parent = files.folder.path().to_str().unwrap();
+    let lines: &[&[&str]] = &[
+        &["config"],
+        &["top", &a],
+        &["flamegraph", &a],
+        &["info", &a],
+        &["diff", &a, &b],
+        &["convert", &a, "-o", &svg],
+        &["block", "build", &a, "--out", &built, "--label", "service_name=shop"],
+        &["block", "ls", parent],
+        &["block", "show", &block],
+        &["block", "verify", &block],
+        &["block", "cat", &block, "-o", &folded],
+        &["block", "merge", &block, &other, "--out", &out],
+        &["dev", "example", "--out", &example],
+    ];
+    for (command, _) in commands() {
+        let name = command.join(" ");
+        let tried = lines
+            .iter()
+            .any(|line| line.iter().zip(&command).filter(|(one, two)| *one == two).count() == command.len());
+        assert!(tried || ELSEWHERE.contains(&name.as_str()), "{name} is not tried");
+    }
+    for line in lines {
+        let told = json(line);
+        assert!(told.as_array().map_or_else(|| told.is_object(), |all| !all.is_empty()), "{line:?}: {told}");
+    }
 }
 
 #[test]

@@ -139,7 +139,7 @@ impl Clients<'_> {
         self.world.tell(format_args!("cut: {cut:?}"));
         let stormy = !fair || storms != self.storms.get() || patience < Duration::from_secs(60);
         match cut {
-            Ok(()) => {
+            Ok(_) => {
                 self.world.count("cuts");
                 Ok(())
             }
