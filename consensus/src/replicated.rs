@@ -78,6 +78,17 @@ pub struct Deps {
     pub timing: Timing,
 }
 
+/// What a start may take for granted where this node has nothing of a group yet. Where it has, the log knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Founding {
+    /// It is a new group of these.
+    Members(BTreeSet<u64>),
+    /// Others have it, and will ask this node in. Until then it does not vote.
+    Joining,
+    /// It should have something: without that it does not start.
+    Kept,
+}
+
 /// How long members wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -168,6 +179,14 @@ pub enum OpenError {
         /// Which.
         group: u32,
     },
+    /// There should be a log of the group, and there is none.
+    #[error(
+        "nothing of group {group} is on this disk, though this node is one of its members; bring the folder back, or take the member out of the group and give the node a new id"
+    )]
+    Nothing {
+        /// Which.
+        group: u32,
+    },
     /// The log begins behind entries that no snapshot holds.
     #[error(
         "group {group} was purged up to {purged}, and its snapshot is of {found:?}; restore the snapshot's file"
@@ -228,6 +247,20 @@ impl Default for Timing {
     }
 }
 
+impl Founding {
+    /// A group of this node alone.
+    pub fn alone(node: u64) -> Self {
+        Self::Members([node].into())
+    }
+
+    fn members(&self) -> BTreeSet<u64> {
+        match self {
+            Self::Members(members) => members.clone(),
+            Self::Joining | Self::Kept => BTreeSet::new(),
+        }
+    }
+}
+
 impl Timing {
     fn config(&self, group: u32) -> openraft::Config {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
@@ -261,31 +294,31 @@ impl<S> fmt::Debug for Replicated<S> {
 }
 
 impl<S: StateMachine> Replicated<S> {
-    /// Starts this node's member of a group. The members are those of its first start; they never change. A single
-    /// voter leads, and has applied all that it acknowledged, when this returns; one whose log was hurt starts, too,
-    /// with [`Replicated::lost`] telling what is missing, and so does one whose snapshot was damaged, with
-    /// [`Replicated::forgot`].
-    pub async fn open(
-        deps: &Deps,
-        group: u32,
-        members: BTreeSet<u64>,
-        machine: S,
-    ) -> Result<Self, OpenError> {
+    /// Starts this node's member of a group. A single voter leads, and has applied all that it acknowledged, when this
+    /// returns; one whose log was hurt starts, too, with [`Replicated::lost`] telling what is missing, and so does one
+    /// whose snapshot was damaged, with [`Replicated::forgot`].
+    pub async fn open(deps: &Deps, group: u32, founding: Founding, machine: S) -> Result<Self, OpenError> {
         raft::draw_from(&deps.random);
-        let held = deps.log.held(group);
-        let alone = members.len() == 1;
-        if held.hurt && !alone {
-            return Err(OpenError::Hurt { group });
-        }
         let store = Store::new(deps.log.clone(), deps.compute.clone(), group, deps.node);
         let store = store.ok_or(OpenError::BadState { group })?;
         let opened = {
             let (log, disk, compute) = (deps.log.clone(), Arc::clone(&deps.disk), deps.compute.clone());
-            let alone = alone.then_some(deps.node);
-            let open = move || Machine::open(log, disk, compute, group, alone, machine);
+            let (logged, founders, node) = (store.voters(), founding.members(), deps.node);
+            let open = move || {
+                let known = match logged.is_empty() {
+                    true => Machine::<S>::voters(&*disk, group)?,
+                    false => logged,
+                };
+                let voters = if known.is_empty() { founders } else { known };
+                let alone = voters == [node].into();
+                if log.held(group).hurt && !alone {
+                    return Err(OpenError::Hurt { group });
+                }
+                Ok((alone, Machine::open(log, disk, compute, group, alone.then_some(node), machine)?))
+            };
             deps.compute.run(open).await
         };
-        let machine = opened.map_err(|error| OpenError::Raft { cause: error.to_string() })??;
+        let (alone, machine) = opened.map_err(|error| OpenError::Raft { cause: error.to_string() })??;
         let start = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
         let config = deps.timing.config(group).validate().map_err(|error| start(&error))?;
         let links = Links { network: deps.network.clone(), group };
@@ -295,22 +328,27 @@ impl<S: StateMachine> Replicated<S> {
         let (node, log) = (deps.node, deps.log.clone());
         let shared = Arc::new(Shared { node, group, raft, log, store, machine, answers });
         let opened = Self { shared };
-        opened.begin(&members).await?;
+        opened.begin(founding).await?;
         if alone {
             opened.lead().await?;
         }
         Ok(opened)
     }
 
-    /// The first start writes the members into the log.
-    async fn begin(&self, members: &BTreeSet<u64>) -> Result<(), OpenError> {
+    /// The first start of a new group writes its members into the log.
+    async fn begin(&self, founding: Founding) -> Result<(), OpenError> {
         let fail = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
         // Raft calls a second beginning an error, in the log that people read.
         if self.shared.raft.is_initialized().await.map_err(|fatal| fail(&fatal))? {
             return Ok(());
         }
+        let members = match founding {
+            Founding::Members(members) => members,
+            Founding::Joining => return Ok(()),
+            Founding::Kept => return Err(OpenError::Nothing { group: self.shared.group }),
+        };
         let members: std::collections::BTreeMap<u64, openraft::EmptyNode> =
-            members.iter().map(|member| (*member, openraft::EmptyNode {})).collect();
+            members.into_iter().map(|member| (member, openraft::EmptyNode {})).collect();
         match self.shared.raft.initialize(members).await {
             // It was called in between by a member that has a log.
             Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
@@ -527,7 +565,9 @@ impl Coded for ProposeError {
 impl Coded for OpenError {
     fn code(&self) -> Code {
         match self {
-            Self::Hurt { .. } | Self::NoSnapshot { .. } | Self::Snapshot { .. } => Code::DataLoss,
+            Self::Hurt { .. } | Self::Nothing { .. } | Self::NoSnapshot { .. } | Self::Snapshot { .. } => {
+                Code::DataLoss
+            }
             Self::BadState { .. } | Self::Raft { .. } => Code::Internal,
             Self::Disk(error) => error.code(),
         }

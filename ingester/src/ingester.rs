@@ -1,6 +1,6 @@
 //! The shards of one node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use athanor_chassis::{
     ByteSize, Clock, Code, Coded, Compute, Overrides, Random, Status, Tasks, TenantId, Timestamp,
 };
 use athanor_consensus::Replicated;
-use athanor_consensus::replicated::{Deps as Consensus, OpenError as LogError};
+use athanor_consensus::replicated::{Deps as Consensus, Founding, OpenError as LogError};
 use athanor_profile::upload::Upload;
 use athanor_storage::Store;
 use serde::{Deserialize, Serialize};
@@ -296,8 +296,8 @@ async fn open(
     let shelf = Shelf::open(Arc::clone(&deps.consensus.disk), shard, config.recent_ids as usize)?;
     let window = Window::new(shelf);
     let machine = Machine::new(Arc::clone(&heads), Arc::clone(&proposed), deps.clock.clone(), window);
-    let members = BTreeSet::from([deps.consensus.node]);
-    let log = Replicated::open(&deps.consensus, shard, members, machine)
+    let founding = Founding::alone(deps.consensus.node);
+    let log = Replicated::open(&deps.consensus, shard, founding, machine)
         .await
         .map_err(|source| OpenError::Log { shard, source })?;
     settle(deps, &mut entry, &log).await?;

@@ -6,7 +6,6 @@
 //!
 //! Everything that depends on the machine comes in through [`System`], so that the same assembly runs in a simulation.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use athanor_chassis::disk::{DiskError, LocalDisk};
 use athanor_chassis::tasks::{SpawnError, Task};
 use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Disk, Overrides, Random, Status, Tasks};
 use athanor_consensus::log::{self, Log, Pump};
+use athanor_consensus::replicated::Founding;
 use athanor_consensus::{Replicated, replicated};
 use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
@@ -323,8 +323,8 @@ impl Upkeep {
 
 /// Opens the catalogue's group.
 async fn open_facts(deps: &replicated::Deps) -> Result<Replicated<Facts>, replicated::OpenError> {
-    let members = BTreeSet::from([deps.node]);
-    let facts = Replicated::open(deps, athanor_metastore::GROUP, members, Facts::default()).await?;
+    let founding = Founding::alone(deps.node);
+    let facts = Replicated::open(deps, athanor_metastore::GROUP, founding, Facts::default()).await?;
     if let Some(upto) = facts.forgot() {
         tracing::error!(
             upto,

@@ -1,7 +1,7 @@
 //! The state machine under raft: applying, snapshots, and the files of these.
 
 use std::cmp::Ordering;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use athanor_chassis::disk::DiskError;
@@ -58,6 +58,16 @@ impl<S> Clone for Machine<S> {
 }
 
 impl<S: StateMachine> Machine<S> {
+    /// Who votes in a group, as its newest snapshot that is whole says.
+    pub(crate) fn voters(disk: &dyn Disk, group: u32) -> Result<BTreeSet<u64>, DiskError> {
+        for (_, _, name) in files(disk, group)? {
+            if let Some((meta, _)) = open(&disk.read(&name)?.into()) {
+                return Ok(meta.last_membership.membership().voter_ids().collect());
+            }
+        }
+        Ok(BTreeSet::new())
+    }
+
     /// Puts the newest snapshot that is whole into the machine. Where the log lacks what a damaged one held, only a
     /// group of one node goes on, `alone`, from where its log begins: members of a larger one have others to ask.
     pub(crate) fn open(
@@ -131,22 +141,26 @@ impl<S> Shared<S> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn prefix(&self) -> String {
-        format!("group-{}-", self.group)
-    }
-
-    /// Files of this group's snapshots, newest first.
     fn files(&self) -> Result<Vec<(u64, u64, String)>, DiskError> {
-        let prefix = self.prefix();
-        let names = self.disk.list()?.into_iter().filter_map(|name| {
-            let (index, file) = name.strip_prefix(&prefix)?.strip_suffix(".snapshot")?.split_once('-')?;
-            Some((index.parse().ok()?, file.parse().ok()?, name))
-        });
-        let mut files: Vec<(u64, u64, String)> = names.collect();
-        files.sort_unstable();
-        files.reverse();
-        Ok(files)
+        files(&*self.disk, self.group)
     }
+}
+
+fn prefix(group: u32) -> String {
+    format!("group-{group}-")
+}
+
+/// Files of a group's snapshots, newest first.
+fn files(disk: &dyn Disk, group: u32) -> Result<Vec<(u64, u64, String)>, DiskError> {
+    let prefix = prefix(group);
+    let names = disk.list()?.into_iter().filter_map(|name| {
+        let (index, file) = name.strip_prefix(&prefix)?.strip_suffix(".snapshot")?.split_once('-')?;
+        Some((index.parse().ok()?, file.parse().ok()?, name))
+    });
+    let mut files: Vec<(u64, u64, String)> = names.collect();
+    files.sort_unstable();
+    files.reverse();
+    Ok(files)
 }
 
 impl<S: StateMachine> Shared<S> {
@@ -292,7 +306,7 @@ impl<S: StateMachine> Shared<S> {
             state.files += 1;
             state.files - 1
         };
-        let name = format!("{}{index}-{file}.snapshot", self.prefix());
+        let name = format!("{}{index}-{file}.snapshot", prefix(self.group));
         let signature = Some(meta.signature());
         let fail = |error: &(dyn std::error::Error + 'static)| {
             StorageIOError::write_snapshot(signature.clone(), openraft::AnyError::error(chain(error)))

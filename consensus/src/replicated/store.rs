@@ -1,5 +1,6 @@
 //! Raft's log on the node's log: entries, vote, purge mark, and how far was committed.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use athanor_chassis::Compute;
 use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
-use openraft::{OptionalSend, RaftLogReader, StorageIOError, Vote};
+use openraft::{EntryPayload, OptionalSend, RaftLogReader, StorageIOError, Vote};
 
 use super::raft::{Entry, Id, StorageError, Types, id};
 use super::wire;
@@ -32,12 +33,15 @@ struct State {
     vote: Option<Vote<u64>>,
     /// A hint: it is logged with whatever is logged next, never by itself.
     committed: Option<Id>,
+    /// Of the youngest membership that was logged here, taken back or not: entries may be lost, and then this says
+    /// whether others have them.
+    voters: BTreeSet<u64>,
 }
 
 impl Store {
     pub(crate) fn new(log: Log, compute: Compute, group: u32, node: u64) -> Option<Self> {
         let held = log.held(group);
-        let (mut vote, committed) = wire::state(&held.state)?;
+        let wire::Known { mut vote, committed, voters } = wire::state(&held.state)?;
         // The hint may be of a longer log than is left.
         let last = held.last.map(|(index, term)| id(term, index));
         // A vote that was lost: a single voter goes on behind the terms that it finds. Others never get here.
@@ -45,7 +49,7 @@ impl Store {
         {
             vote = Some(Vote::new(term, node));
         }
-        let state = Arc::new(Mutex::new(State { vote, committed: committed.min(last) }));
+        let state = Arc::new(Mutex::new(State { vote, committed: committed.min(last), voters }));
         Some(Self { log, compute, group, node, state })
     }
 
@@ -54,9 +58,15 @@ impl Store {
         self.log.append(vec![self.state()]).await
     }
 
+    /// Who votes in this group, as far as was ever logged here.
+    pub(crate) fn voters(&self) -> BTreeSet<u64> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).voters.clone()
+    }
+
     fn state(&self) -> Record {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Record::State { group: self.group, data: wire::put_state(state.vote, state.committed) }
+        let data = wire::put_state(state.vote, state.committed, &state.voters);
+        Record::State { group: self.group, data }
     }
 
     /// Entries of a range, at most so many bytes, but one at least.
@@ -166,15 +176,15 @@ impl RaftLogStorage<Types> for Store {
         I::IntoIter: OptionalSend,
     {
         let group = self.group;
-        let mut records: Vec<Record> = entries
-            .into_iter()
-            .map(|entry| Record::Entry {
-                group,
-                index: entry.log_id.index,
-                term: entry.log_id.leader_id.term,
-                data: wire::payload(&entry),
-            })
-            .collect();
+        let mut records = Vec::new();
+        for entry in entries {
+            if let EntryPayload::Membership(membership) = &entry.payload {
+                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                state.voters = membership.voter_ids().collect();
+            }
+            let Id { index, leader_id } = entry.log_id;
+            records.push(Record::Entry { group, index, term: leader_id.term, data: wire::payload(&entry) });
+        }
         records.push(self.state());
         let done = |done: Result<(), LogError>| callback.log_io_completed(done.map_err(io::Error::other));
         self.log.submit(records, done).map_err(|error| failed(&error))

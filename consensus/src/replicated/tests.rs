@@ -8,7 +8,7 @@ use std::future::Future;
 use athanor_chassis::disk::MemoryDisk;
 
 use super::*;
-use crate::log::{Config, Identity, Pump, Recovery};
+use crate::log::{Config, Identity, Pump, Record, Recovery};
 
 /// Keeps every entry with its index. It is willing to be cut where it was told to.
 #[derive(Default)]

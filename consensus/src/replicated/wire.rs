@@ -15,8 +15,10 @@ use super::raft::{Entry, Id, Membership, Proposal, Types, id};
 const MARK: [u8; 8] = *b"\xa7athraft";
 const PROPOSAL: u8 = 1;
 const MEMBERSHIP: u8 = 2;
-/// Members of a group, at most.
-const MAX_MEMBERS: usize = 64;
+/// Voters of a group, or its learners, at most: all of them are in the state that each segment begins with.
+const MAX_MEMBERS: usize = 32;
+/// Beside the count of configurations: learners follow.
+const LEARNERS: u8 = 0x80;
 /// Entries in a message, at most.
 const MAX_ENTRIES: usize = 1 << 16;
 
@@ -86,22 +88,33 @@ pub(crate) fn members(voters: BTreeSet<u64>) -> openraft::Membership<u64, EmptyN
 
 // --- vote and committed ---
 
-pub(crate) fn put_state(vote: Option<Vote<u64>>, committed: Option<Id>) -> Bytes {
+/// What a member knows of itself beside its entries.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) vote: Option<Vote<u64>>,
+    pub(crate) committed: Option<Id>,
+    pub(crate) voters: BTreeSet<u64>,
+}
+
+pub(crate) fn put_state(vote: Option<Vote<u64>>, committed: Option<Id>, voters: &BTreeSet<u64>) -> Bytes {
     let mut bytes = Vec::new();
     bytes.put_u8(u8::from(vote.is_some()));
     put_vote(&mut bytes, &vote.unwrap_or_default());
     put_id(&mut bytes, committed);
+    put_nodes(&mut bytes, voters.iter().copied());
     bytes.into()
 }
 
-pub(crate) fn state(bytes: &[u8]) -> Option<(Option<Vote<u64>>, Option<Id>)> {
+pub(crate) fn state(bytes: &[u8]) -> Option<Known> {
     if bytes.is_empty() {
-        return Some((None, None));
+        return Some(Known::default());
     }
     let mut reader = Reader(bytes);
-    let known = reader.byte()? != 0;
-    let vote = reader.vote()?;
-    Some((known.then_some(vote), reader.id()?))
+    let voted = reader.byte()? != 0;
+    let (vote, committed) = (reader.vote()?, reader.id()?);
+    // Logs of the first version do not say who votes.
+    let voters = if reader.0.is_empty() { BTreeSet::new() } else { reader.nodes()? };
+    reader.0.is_empty().then_some(Known { vote: voted.then_some(vote), committed, voters })
 }
 
 // --- snapshots ---
@@ -257,11 +270,19 @@ fn put_vote(bytes: &mut Vec<u8>, vote: &Vote<u64>) {
 
 fn put_members(bytes: &mut Vec<u8>, membership: &openraft::Membership<u64, EmptyNode>) {
     let configs = membership.get_joint_config();
-    bytes.put_u8(configs.len() as u8);
-    for config in configs {
-        bytes.put_u8(config.len() as u8);
-        config.iter().for_each(|member| bytes.put_u64_le(*member));
+    let learners: Vec<u64> = membership.learner_ids().collect();
+    let flag = if learners.is_empty() { 0 } else { LEARNERS };
+    bytes.put_u8(configs.len() as u8 | flag);
+    configs.iter().for_each(|config| put_nodes(bytes, config.iter().copied()));
+    if flag != 0 {
+        put_nodes(bytes, learners.into_iter());
     }
+}
+
+fn put_nodes(bytes: &mut Vec<u8>, nodes: impl Iterator<Item = u64>) {
+    let nodes: Vec<u64> = nodes.collect();
+    bytes.put_u8(nodes.len() as u8);
+    nodes.into_iter().for_each(|node| bytes.put_u64_le(node));
 }
 
 /// Bytes of another member, or of a disk: nothing is taken for granted.
@@ -306,16 +327,16 @@ impl<'a> Reader<'a> {
     }
 
     fn members(&mut self) -> Option<openraft::Membership<u64, EmptyNode>> {
-        let mut configs = Vec::new();
-        for _ in 0..self.byte()? {
-            let count = usize::from(self.byte()?);
-            let mut config = BTreeSet::new();
-            for _ in 0..Some(count).filter(|count| *count <= MAX_MEMBERS)? {
-                config.insert(self.word()?);
-            }
-            configs.push(config);
-        }
-        Some(openraft::Membership::new(configs, ()))
+        let count = self.byte()?;
+        let configs = (0..count & !LEARNERS).map(|_| self.nodes()).collect::<Option<Vec<_>>>()?;
+        let learners = if count & LEARNERS == 0 { BTreeSet::new() } else { self.nodes()? };
+        // Raft takes all nodes together; those that are in no configuration are learners.
+        Some(openraft::Membership::new(configs, learners))
+    }
+
+    fn nodes(&mut self) -> Option<BTreeSet<u64>> {
+        let count = usize::from(self.byte()?);
+        (0..Some(count).filter(|count| *count <= MAX_MEMBERS)?).map(|_| self.word()).collect()
     }
 
     fn meta(&mut self) -> Option<SnapshotMeta<u64, EmptyNode>> {
@@ -343,6 +364,9 @@ mod tests {
             .collect();
         entries
             .push(Entry { log_id: id(1, 0), payload: EntryPayload::Membership(members([1, 2, 3].into())) });
+        let (voters, learning) = (vec![[1, 2].into(), [1, 2, 3].into()], BTreeSet::from([3, 4]));
+        let joint = openraft::Membership::new(voters, learning);
+        entries.push(Entry { log_id: id(1, 2), payload: EntryPayload::Membership(joint) });
         entries.push(Entry { log_id: id(1, 1), payload: EntryPayload::Blank });
         let vote = Vote { leader_id: LeaderId { term: 4, voted_for: Some(2) }, committed: true };
         let asks = [
@@ -384,8 +408,8 @@ mod tests {
             let bytes = reply.encode();
             assert_eq!(format!("{:?}", Reply::decode(&bytes).unwrap()), format!("{reply:?}"));
         }
-        let known = (Some(vote), Some(id(2, 3)));
-        assert_eq!(state(&put_state(known.0, known.1)), Some(known));
-        assert_eq!(state(b""), Some((None, None)));
+        let known = Known { vote: Some(vote), committed: Some(id(2, 3)), voters: [1, 2].into() };
+        assert_eq!(state(&put_state(known.vote, known.committed, &known.voters)), Some(known));
+        assert_eq!(state(b""), Some(Known::default()));
     }
 }

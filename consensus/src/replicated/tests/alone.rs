@@ -6,7 +6,9 @@ async fn open(disk: &MemoryDisk, seed: u64) -> Result<Replicated<Numbers>, Strin
     let (log, recovery) = open_log(disk, 1).map_err(|error| error.to_string())?;
     assert_eq!(recovery.damage, vec![], "seed {seed}");
     let deps = deps(log, disk, 1, seed, None);
-    Replicated::open(&deps, 3, [1].into(), Numbers::default()).await.map_err(|error| error.to_string())
+    Replicated::open(&deps, 3, Founding::alone(1), Numbers::default())
+        .await
+        .map_err(|error| error.to_string())
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -115,7 +117,7 @@ fn refusals_say_why_and_end_nothing() {
         let identity = Identity { cluster: 7, node: 1 };
         let log = Log::open(Arc::new(disk.clone()), &Random::seeded(1), identity, &reserve, Pump::Inline);
         let deps = deps(log.unwrap().0, &disk, 1, 1, None);
-        let group = Replicated::open(&deps, 3, [1].into(), Numbers::default()).await.unwrap();
+        let group = Replicated::open(&deps, 3, Founding::alone(1), Numbers::default()).await.unwrap();
         let large = group.propose(vec![0; 40_000].into()).await.unwrap_err();
         assert_eq!(large.code(), Code::TooLarge);
         let largest = vec![1; deps.log.largest() as usize];
@@ -127,6 +129,31 @@ fn refusals_say_why_and_end_nothing() {
         group.propose(entry(2)).await.unwrap();
         group.shutdown().await;
         assert_eq!(group.propose(entry(3)).await.unwrap_err(), ProposeError::ShuttingDown);
+    });
+}
+
+/// Has a log say that these vote in its group; says who did.
+async fn voters(log: &Log, voters: &[u64]) -> Vec<u64> {
+    let known = wire::state(&log.held(3).state).unwrap();
+    let data = wire::put_state(known.vote, known.committed, &voters.iter().copied().collect());
+    log.append(vec![Record::State { group: 3, data }]).await.unwrap();
+    known.voters.into_iter().collect()
+}
+
+#[test]
+fn a_member_without_the_log_that_it_should_have_does_not_start() {
+    simulate(async {
+        let disk = MemoryDisk::new();
+        let (log, _) = open_log(&disk, 1).unwrap();
+        let deps = deps(log, &disk, 1, 1, None);
+        let refused = Replicated::open(&deps, 3, Founding::Kept, Numbers::default()).await.unwrap_err();
+        assert!(matches!(refused, OpenError::Nothing { group: 3 }), "{refused}");
+        Replicated::open(&deps, 4, Founding::alone(1), Numbers::default()).await.unwrap();
+        Replicated::open(&deps, 4, Founding::Kept, Numbers::default()).await.unwrap();
+        // Who is asked in waits for that, and stands for no election.
+        let joining = Replicated::open(&deps, 5, Founding::Joining, Numbers::default()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(joining.leadership().now(), Leader::default());
     });
 }
 
@@ -156,9 +183,13 @@ fn a_single_voter_whose_log_was_hurt_starts_and_says_so() {
         let (log, recovery) = open_log(&disk, 1).unwrap();
         assert_eq!(recovery.damage.len(), 1);
         let members = deps(log.clone(), &disk, 1, 1, None);
-        let refused = Replicated::open(&members, 3, [1, 2, 3].into(), Numbers::default()).await.unwrap_err();
+        // Whoever asks says nothing: others have voted in this group.
+        let alone = voters(&log, &[1, 2, 3]).await;
+        let refused =
+            Replicated::open(&members, 3, Founding::alone(1), Numbers::default()).await.unwrap_err();
         assert!(matches!(refused, OpenError::Hurt { group: 3 }));
-        let group = Replicated::open(&members, 3, [1].into(), Numbers::default()).await.unwrap();
+        voters(&log, &alone).await;
+        let group = Replicated::open(&members, 3, Founding::alone(1), Numbers::default()).await.unwrap();
         assert_eq!((group.lost().len(), group.hurt()), (1, true));
         let without: Vec<_> = kept.iter().copied().filter(|(_, number)| *number != 13).collect();
         assert_eq!(group.with(|numbers| numbers.kept.clone()), without);
@@ -204,10 +235,13 @@ fn a_single_voter_goes_on_without_its_damaged_snapshot() {
     disk.flip_bit(&name, 60, 1);
     simulate(async {
         let (log, _) = open_log(&disk, 1).unwrap();
-        let members = deps(log, &disk, 1, 1, None);
+        let members = deps(log.clone(), &disk, 1, 1, None);
         // Others hold what this one lacks.
-        let refused = Replicated::open(&members, 3, [1, 2, 3].into(), Numbers::default()).await.unwrap_err();
+        let alone = voters(&log, &[1, 2, 3]).await;
+        let refused =
+            Replicated::open(&members, 3, Founding::alone(1), Numbers::default()).await.unwrap_err();
         assert!(matches!(refused, OpenError::NoSnapshot { group: 3, found: None, .. }), "{refused}");
+        voters(&log, &alone).await;
     });
     let disk = disk.restart();
     simulate(async { goes_on(&disk, open(&disk, 1).await.unwrap(), cut).await });
@@ -250,10 +284,12 @@ fn a_single_voter_goes_on_without_a_snapshot_that_its_machine_refuses() {
     let (disk, cut) = compacted();
     simulate(async {
         let (log, _) = open_log(&disk, 1).unwrap();
-        let deps = deps(log, &disk, 1, 1, None);
-        let refused = Replicated::open(&deps, 3, [1, 2, 3].into(), Stubborn::default()).await.unwrap_err();
+        let deps = deps(log.clone(), &disk, 1, 1, None);
+        let alone = voters(&log, &[1, 2, 3]).await;
+        let refused = Replicated::open(&deps, 3, Founding::alone(1), Stubborn::default()).await.unwrap_err();
         assert!(matches!(refused, OpenError::Snapshot { .. }), "{refused}");
-        let group = Replicated::open(&deps, 3, [1].into(), Stubborn::default()).await.unwrap();
+        voters(&log, &alone).await;
+        let group = Replicated::open(&deps, 3, Founding::alone(1), Stubborn::default()).await.unwrap();
         assert_eq!((group.forgot(), group.with(|machine| machine.0.kept.len())), (Some(cut), 1));
     });
 }
@@ -281,7 +317,7 @@ async fn threads_and_a_real_folder_do_it_too() {
             node: 1,
             timing: Timing::default(),
         };
-        let group = Replicated::open(&deps, 1, [1].into(), Numbers::default()).await.unwrap();
+        let group = Replicated::open(&deps, 1, Founding::alone(1), Numbers::default()).await.unwrap();
         assert_eq!(group.with(|numbers| numbers.kept.len()), round * 50);
         assert!(group.leadership().now().here);
         for number in 0..50 {

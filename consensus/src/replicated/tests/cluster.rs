@@ -54,7 +54,9 @@ impl Cluster {
         assert_eq!(recovery.damage, vec![]);
         let port = Port { hub: self.hub.clone(), alive: Arc::clone(&alive), random: self.random.split() };
         let deps = deps(log, &disk, node, self.random.next_u64(), Some(Arc::new(port)));
-        let member = Replicated::open(&deps, 1, [1, 2, 3].into(), Numbers::default()).await.unwrap();
+        let member = Replicated::open(&deps, 1, Founding::Members([1, 2, 3].into()), Numbers::default())
+            .await
+            .unwrap();
         self.alive.insert(node, alive);
         self.hub.0.lock().unwrap().insert(node, member);
     }
