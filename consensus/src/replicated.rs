@@ -1,10 +1,13 @@
 //! One raft group: a state machine, the same on each member, fed from one log.
 
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
+mod lead;
+#[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
 mod machine;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
 mod network;
 mod raft;
+mod reads;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
 mod store;
 mod wire;
@@ -17,15 +20,17 @@ use std::time::Duration;
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ByteSize, Code, Coded, Compute, Disk, Random};
 use bytes::Bytes;
-use openraft::error::{CheckIsLeaderError, ClientWriteError, Fatal, InitializeError, RaftError};
+use openraft::error::{ClientWriteError, Fatal, InitializeError, RaftError};
 use openraft::{ServerState, SnapshotPolicy};
 
+pub use lead::{LeadError, Members};
 pub use network::{CallError, Network};
 
 use crate::log::{Log, LogError};
 use machine::Machine;
 use network::{Answers, Links};
 use raft::{Proposal, Raft};
+use reads::{ReadFailed, Rounds};
 use store::Store;
 
 /// What a group replicates. Members that applied the same entries are the same.
@@ -109,6 +114,9 @@ struct Shared<S> {
     node: u64,
     group: u32,
     raft: Raft,
+    links: Links,
+    /// After so long without a word of the leader others may be voted for.
+    silence: Duration,
     log: Log,
     store: Store,
     machine: Machine<S>,
@@ -322,11 +330,14 @@ impl<S: StateMachine> Replicated<S> {
         let start = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
         let config = deps.timing.config(group).validate().map_err(|error| start(&error))?;
         let links = Links { network: deps.network.clone(), group };
-        let raft = Raft::new(deps.node, Arc::new(config), links, store.clone(), machine.clone());
+        let raft = Raft::new(deps.node, Arc::new(config), links.clone(), store.clone(), machine.clone());
         let raft = raft.await.map_err(|error| start(&error))?;
-        let answers = Answers { raft: raft.clone(), log: deps.log.clone(), part: Mutex::default() };
-        let (node, log) = (deps.node, deps.log.clone());
-        let shared = Arc::new(Shared { node, group, raft, log, store, machine, answers });
+        let answers = {
+            let (raft, log) = (raft.clone(), deps.log.clone());
+            Answers { group, raft, log, part: Mutex::default(), rounds: Rounds::default() }
+        };
+        let (node, log, silence) = (deps.node, deps.log.clone(), deps.timing.election_max);
+        let shared = Arc::new(Shared { node, group, raft, links, silence, log, store, machine, answers });
         let opened = Self { shared };
         opened.begin(founding).await?;
         if alone {
@@ -409,17 +420,19 @@ impl<S: StateMachine> Replicated<S> {
         }
     }
 
-    /// Everything that was acknowledged anywhere before this call is applied here up to the index that it gives.
-    /// Only the leader can say so.
+    /// Everything that was acknowledged anywhere before this call is applied here, when it returns the index up to which
+    /// that is. Members that do not lead ask the one that does.
     pub async fn read_index(&self) -> Result<u64, ProposeError> {
-        match self.shared.raft.ensure_linearizable().await {
-            Ok(read) => Ok(read.map_or(0, |id| id.index)),
-            Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(forward))) => {
-                Err(ProposeError::NotLeader { leader: forward.leader_id })
-            }
-            Err(RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(_))) => Err(ProposeError::NoQuorum),
-            Err(RaftError::Fatal(fatal)) => Err(self.ended(&fatal)),
-        }
+        let Shared { node, raft, links, answers, .. } = &*self.shared;
+        let read = match self.leadership().now().node.filter(|leader| leader != node) {
+            Some(leader) => reads::ask(raft, &links.to(leader)).await,
+            None => answers.rounds.index(raft).await,
+        };
+        read.map_err(|why| match why {
+            ReadFailed::NotLeader(leader) => ProposeError::NotLeader { leader },
+            ReadFailed::NoQuorum => ProposeError::NoQuorum,
+            ReadFailed::Fatal(fatal) => self.ended(&fatal),
+        })
     }
 
     fn ended(&self, fatal: &Fatal<u64>) -> ProposeError {

@@ -16,6 +16,7 @@ use openraft::raft::{
 use openraft::{AnyError, EmptyNode, OptionalSend, Snapshot, SnapshotMeta, Vote};
 
 use super::raft::{Raft, Types};
+use super::reads::Rounds;
 use super::wire::{Ask, Reply};
 use crate::log::Log;
 
@@ -43,6 +44,7 @@ pub struct CallError {
 }
 
 /// Makes links to members.
+#[derive(Clone)]
 pub(crate) struct Links {
     pub(crate) network: Option<Arc<dyn Network>>,
     pub(crate) group: u32,
@@ -60,13 +62,23 @@ impl RaftNetworkFactory<Types> for Links {
     type Network = Link;
 
     async fn new_client(&mut self, target: u64, _node: &EmptyNode) -> Link {
+        self.to(target)
+    }
+}
+
+impl Links {
+    pub(crate) fn to(&self, target: u64) -> Link {
         Link { network: self.network.clone(), group: self.group, to: target }
     }
 }
 
 impl Link {
+    pub(crate) fn to(&self) -> u64 {
+        self.to
+    }
+
     #[expect(clippy::disallowed_methods, reason = "on raft's time, as the limit is")]
-    async fn call(&self, ask: Ask, limit: Duration) -> Result<Reply, CallError> {
+    pub(crate) async fn call(&self, ask: Ask, limit: Duration) -> Result<Reply, CallError> {
         let fail = |reason: String| CallError { to: self.to, reason };
         let Some(network) = &self.network else {
             return Err(fail("this node has no network".to_owned()));
@@ -160,10 +172,12 @@ type Part = (SnapshotMeta<u64, EmptyNode>, Vec<u8>);
 
 /// The side that answers.
 pub(crate) struct Answers {
+    pub(crate) group: u32,
     pub(crate) raft: Raft,
     pub(crate) log: Log,
     /// The snapshot that is being received.
     pub(crate) part: Mutex<Option<Part>>,
+    pub(crate) rounds: Rounds,
 }
 
 impl Answers {
@@ -192,8 +206,34 @@ impl Answers {
                     Err(reason) => Err(reason),
                 }
             }
+            Some(Ask::ReadIndex) => {
+                let index = self.rounds.index(&self.raft).await;
+                index.map(Reply::Index).map_err(|why| format!("it cannot say what is read: {why:?}"))
+            }
+            Some(Ask::TakeOver { term, last }) => self.take_over(term, last).await.map(|()| Reply::More),
         };
         reply.unwrap_or_else(Reply::Failed).encode()
+    }
+
+    /// Stands for election, if that was asked by who leads now, and if it would be voted for.
+    async fn take_over(&self, term: u64, last: u64) -> Result<(), String> {
+        let (voted, is_voter) = {
+            let seen = self.raft.server_metrics();
+            let seen = seen.borrow();
+            (
+                seen.vote.leader_id().term,
+                seen.membership_config.membership().voter_ids().any(|voter| voter == seen.id),
+            )
+        };
+        let held = self.log.held(self.group).last;
+        if voted != term || held != Some((last, term)) || !is_voter {
+            return Err(format!(
+                "it would not be voted for: it has {held:?} of the log in term {voted}, not ({last}, {term})"
+            ));
+        }
+        // A disk that takes nothing could not take the lead either.
+        self.log.admit().map_err(|error| error.to_string())?;
+        self.raft.trigger().elect().await.map_err(|error| error.to_string())
     }
 
     /// Adds a part; gives the whole when it is complete.

@@ -2,6 +2,7 @@
 
 mod alone;
 mod cluster;
+mod lead;
 
 use std::future::Future;
 

@@ -35,6 +35,13 @@ pub(crate) enum Ask {
         offset: u64,
         part: Bytes,
     },
+    /// Of the leader: up to where must be applied what is read now?
+    ReadIndex,
+    /// Of whoever has the log up to `last`, in the leader's `term`: it should lead.
+    TakeOver {
+        term: u64,
+        last: u64,
+    },
 }
 
 /// What a member answers.
@@ -43,8 +50,10 @@ pub(crate) enum Reply {
     Append(AppendEntriesResponse<u64>),
     Vote(VoteResponse<u64>),
     Snapshot(SnapshotResponse<u64>),
-    /// A part was taken; more are to come.
+    /// It was taken; more is to come.
     More,
+    /// Up to here.
+    Index(u64),
     Failed(String),
 }
 
@@ -161,6 +170,12 @@ impl Ask {
                 bytes.put_u64_le(*offset);
                 put_bytes(&mut bytes, part);
             }
+            Self::ReadIndex => bytes.put_u8(4),
+            Self::TakeOver { term, last } => {
+                bytes.put_u8(5);
+                bytes.put_u64_le(*term);
+                bytes.put_u64_le(*last);
+            }
         }
         bytes.into()
     }
@@ -187,6 +202,8 @@ impl Ask {
                 offset: reader.word()?,
                 part: bytes.slice_ref(reader.bytes()?),
             },
+            4 => Self::ReadIndex,
+            5 => Self::TakeOver { term: reader.word()?, last: reader.word()? },
             _ => return None,
         };
         reader.0.is_empty().then_some(ask)
@@ -222,6 +239,10 @@ impl Reply {
                 bytes.put_u8(8);
                 put_bytes(&mut bytes, why.as_bytes());
             }
+            Self::Index(index) => {
+                bytes.put_u8(9);
+                bytes.put_u64_le(*index);
+            }
         }
         bytes.into()
     }
@@ -241,6 +262,7 @@ impl Reply {
             6 => Self::Snapshot(SnapshotResponse { vote: reader.vote()? }),
             7 => Self::More,
             8 => Self::Failed(String::from_utf8_lossy(reader.bytes()?).into_owned()),
+            9 => Self::Index(reader.word()?),
             _ => return None,
         };
         reader.0.is_empty().then_some(reply)
@@ -388,6 +410,8 @@ mod tests {
                 offset: 3,
                 part: Bytes::from_static(b"part"),
             },
+            Ask::ReadIndex,
+            Ask::TakeOver { term: 3, last: 8 },
         ];
         for ask in asks {
             let bytes = ask.encode();
@@ -403,6 +427,7 @@ mod tests {
             Reply::Snapshot(SnapshotResponse { vote }),
             Reply::More,
             Reply::Failed("no".into()),
+            Reply::Index(7),
         ];
         for reply in replies {
             let bytes = reply.encode();

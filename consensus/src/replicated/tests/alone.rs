@@ -1,4 +1,5 @@
 //! A single voter: what it acknowledged is there, once, whatever happened.
+#![expect(clippy::disallowed_methods, reason = "members wait on raft's time")]
 
 use super::*;
 

@@ -2,16 +2,21 @@
 #![expect(clippy::disallowed_methods, reason = "members wait on raft's time")]
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 
-/// Everybody's network; members that are down do not answer.
+/// Everybody's network; members that are down do not answer, nor those that are cut off.
 #[derive(Clone, Default)]
-struct Hub(Arc<Mutex<BTreeMap<u64, Replicated<Numbers>>>>);
+struct Hub {
+    members: Arc<Mutex<BTreeMap<u64, Replicated<Numbers>>>>,
+    cut_off: Arc<Mutex<BTreeSet<u64>>>,
+    calls: Arc<AtomicU64>,
+}
 
 /// One process' way into it. The dead say nothing.
 struct Port {
+    node: u64,
     hub: Hub,
     alive: Arc<AtomicBool>,
     random: Random,
@@ -20,9 +25,11 @@ struct Port {
 #[async_trait::async_trait]
 impl Network for Port {
     async fn call(&self, to: u64, _group: u32, request: Bytes) -> Result<Bytes, CallError> {
+        self.hub.calls.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_micros(200 + self.random.below(3_000))).await;
-        let target = self.hub.0.lock().unwrap().get(&to).cloned();
-        let target = target.filter(|_| self.alive.load(Ordering::SeqCst));
+        let target = self.hub.members.lock().unwrap().get(&to).cloned();
+        let cut = [self.node, to].iter().any(|node| self.hub.cut_off.lock().unwrap().contains(node));
+        let target = target.filter(|_| self.alive.load(Ordering::SeqCst) && !cut);
         let down = || CallError { to, reason: "it is down".to_owned() };
         let answer = target.ok_or_else(down)?.answer(request).await;
         tokio::time::sleep(Duration::from_micros(200 + self.random.below(3_000))).await;
@@ -30,41 +37,57 @@ impl Network for Port {
     }
 }
 
-struct Cluster {
+pub(super) struct Cluster {
     hub: Hub,
-    random: Random,
+    pub(super) random: Random,
+    founders: BTreeSet<u64>,
     disks: BTreeMap<u64, MemoryDisk>,
     alive: BTreeMap<u64, Arc<AtomicBool>>,
 }
 
 impl Cluster {
     async fn start(seed: u64) -> Self {
-        let disks = (1..=3).map(|node| (node, MemoryDisk::new())).collect();
+        Self::of(3, seed).await
+    }
+
+    pub(super) async fn of(voters: u64, seed: u64) -> Self {
+        let disks = (1..=voters).map(|node| (node, MemoryDisk::new())).collect();
+        let founders = (1..=voters).collect();
         let random = Random::seeded(seed);
-        let mut cluster = Self { hub: Hub::default(), random, disks, alive: BTreeMap::new() };
-        for node in 1..=3 {
+        let mut cluster = Self { hub: Hub::default(), random, founders, disks, alive: BTreeMap::new() };
+        for node in 1..=voters {
             cluster.boot(node).await;
         }
         cluster
     }
 
-    async fn boot(&mut self, node: u64) {
+    pub(super) async fn boot(&mut self, node: u64) {
+        let founding = Founding::Members(self.founders.clone());
+        self.enter(node, founding).await;
+    }
+
+    /// A node that others will ask in.
+    pub(super) async fn join(&mut self, node: u64) {
+        self.disks.insert(node, MemoryDisk::new());
+        self.enter(node, Founding::Joining).await;
+    }
+
+    async fn enter(&mut self, node: u64, founding: Founding) {
         let (disk, alive) = (self.disks[&node].clone(), Arc::new(AtomicBool::new(true)));
         let (log, recovery) = open_log(&disk, node).unwrap();
         assert_eq!(recovery.damage, vec![]);
-        let port = Port { hub: self.hub.clone(), alive: Arc::clone(&alive), random: self.random.split() };
+        let port =
+            Port { node, hub: self.hub.clone(), alive: Arc::clone(&alive), random: self.random.split() };
         let deps = deps(log, &disk, node, self.random.next_u64(), Some(Arc::new(port)));
-        let member = Replicated::open(&deps, 1, Founding::Members([1, 2, 3].into()), Numbers::default())
-            .await
-            .unwrap();
+        let member = Replicated::open(&deps, 1, founding, Numbers::default()).await.unwrap();
         self.alive.insert(node, alive);
-        self.hub.0.lock().unwrap().insert(node, member);
+        self.hub.members.lock().unwrap().insert(node, member);
     }
 
     /// The power goes.
-    async fn kill(&mut self, node: u64) {
+    pub(super) async fn kill(&mut self, node: u64) {
         self.alive[&node].store(false, Ordering::SeqCst);
-        let member = self.hub.0.lock().unwrap().remove(&node);
+        let member = self.hub.members.lock().unwrap().remove(&node);
         let after = self.disks[&node].crash(self.random.next_u64());
         self.disks.insert(node, after);
         if let Some(member) = member {
@@ -72,18 +95,19 @@ impl Cluster {
         }
     }
 
-    fn member(&self, node: u64) -> Replicated<Numbers> {
-        self.hub.0.lock().unwrap()[&node].clone()
+    pub(super) fn member(&self, node: u64) -> Replicated<Numbers> {
+        self.hub.members.lock().unwrap()[&node].clone()
     }
 
     fn up(&self) -> Vec<u64> {
-        self.hub.0.lock().unwrap().keys().copied().collect()
+        self.hub.members.lock().unwrap().keys().copied().collect()
     }
 
-    async fn leader(&self) -> u64 {
+    pub(super) async fn leader(&self) -> u64 {
         for _ in 0..2_000 {
             for node in self.up() {
-                if self.member(node).read_index().await.is_ok() {
+                let member = self.member(node);
+                if member.leadership().now().here && member.read_index().await.is_ok() {
                     return node;
                 }
             }
@@ -96,13 +120,13 @@ impl Cluster {
         panic!("nobody leads {:?}", self.up());
     }
 
-    async fn propose(&self, number: u64) -> (u64, u64) {
+    pub(super) async fn propose(&self, number: u64) -> (u64, u64) {
         let leader = self.leader().await;
         (self.member(leader).propose(entry(number)).await.unwrap().0, number)
     }
 
     /// Waits until all that are up hold the same.
-    async fn settle(&self) -> Vec<(u64, u64)> {
+    pub(super) async fn settle(&self) -> Vec<(u64, u64)> {
         let leader = self.leader().await;
         let upto = self.member(leader).read_index().await.unwrap();
         for _ in 0..5_000 {
@@ -137,6 +161,73 @@ fn members_elect_replicate_and_say_who_leads() {
         assert_eq!(follower.leadership().now().node, Some(leader));
         assert!(cluster.member(leader).leadership().now().here);
     });
+}
+
+#[test]
+fn any_member_reads_what_was_acknowledged_before() {
+    simulate(async {
+        let cluster = Cluster::start(4).await;
+        for number in 1..=20 {
+            let (index, _) = cluster.propose(number).await;
+            for node in 1..=3 {
+                let member = cluster.member(node);
+                assert!(member.read_index().await.unwrap() >= index);
+                assert_eq!(member.with(|numbers| numbers.kept.len()), number as usize, "node {node}");
+            }
+        }
+    });
+}
+
+#[test]
+fn many_reads_ask_the_others_once() {
+    simulate(async {
+        let cluster = Cluster::start(5).await;
+        cluster.propose(1).await;
+        let leader = cluster.member(cluster.leader().await);
+        let before = cluster.hub.calls.load(Ordering::Relaxed);
+        let reads: Vec<_> = (0..100)
+            .map(|_| {
+                let leader = leader.clone();
+                tokio::spawn(async move { leader.read_index().await })
+            })
+            .collect();
+        for read in reads {
+            read.await.unwrap().unwrap();
+        }
+        // Two rounds to two others, and perhaps a heartbeat.
+        let calls = cluster.hub.calls.load(Ordering::Relaxed) - before;
+        assert!(calls <= 8, "{calls} calls");
+    });
+}
+
+#[test]
+fn a_leader_that_is_cut_off_reads_nothing() {
+    for seed in 50..60 {
+        simulate(async {
+            let cluster = Cluster::start(seed).await;
+            cluster.propose(1).await;
+            let old = cluster.leader().await;
+            cluster.hub.cut_off.lock().unwrap().insert(old);
+            let others = [old % 3 + 1, (old + 1) % 3 + 1].map(|node| cluster.member(node));
+            let led = async || loop {
+                for member in &others {
+                    if member.leadership().now().here && member.propose(entry(2)).await.is_ok() {
+                        return;
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            };
+            led().await;
+            // It still believes that it leads.
+            assert!(cluster.member(old).leadership().now().here);
+            let read = cluster.member(old).read_index().await;
+            assert_eq!(read, Err(ProposeError::NoQuorum), "seed {seed}");
+            cluster.hub.cut_off.lock().unwrap().clear();
+            cluster.settle().await;
+            cluster.member(old).read_index().await.unwrap();
+            assert_eq!(cluster.member(old).with(|numbers| numbers.kept.len()), 2);
+        });
+    }
 }
 
 #[test]

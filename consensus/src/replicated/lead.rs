@@ -1,0 +1,229 @@
+//! Who leads, and who is a member: both are changed by the leader.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
+use openraft::{ChangeMembers, EmptyNode};
+
+use super::wire::{Ask, Reply};
+use super::{Replicated, Shared, StateMachine};
+
+/// Who is in a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Who votes.
+    pub voters: BTreeSet<u64>,
+    /// Who is told everything and does not vote.
+    pub learners: BTreeSet<u64>,
+    /// A change is half done: the voters of before and after decide together until it is finished.
+    pub changing: bool,
+}
+
+/// Why the lead or the members did not change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeadError {
+    /// Only the leader can do this.
+    #[error("this node does not lead the group; {}", match .leader { Some(node) => format!("ask node {node}"), None => "an election is on, try again".to_owned() })]
+    NotLeader {
+        /// Who leads, where that is known.
+        leader: Option<u64>,
+    },
+    /// Only a voter can lead.
+    #[error("node {to} is no voter of the group; its voters are {voters:?}")]
+    NoVoter {
+        /// Who should have led.
+        to: u64,
+        /// Who could.
+        voters: BTreeSet<u64>,
+    },
+    /// It did not happen in time, and may yet.
+    #[error("{what} within {limit:?}; try again")]
+    Late {
+        /// What did not.
+        what: String,
+        /// The time that there was.
+        limit: Duration,
+    },
+    /// The group would have nobody to decide.
+    #[error("node {node} is the last voter of the group; add another first")]
+    LastVoter {
+        /// Who should have left.
+        node: u64,
+    },
+    /// The leader cannot leave.
+    #[error("node {node} leads the group; have it hand over the lead first")]
+    Leads {
+        /// Who should have left.
+        node: u64,
+    },
+    /// Raft refused.
+    #[error("the change was refused: {reason}")]
+    Refused {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// How often what another member does is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+impl<S: StateMachine> Replicated<S> {
+    /// Who is in the group, as far as this member knows.
+    pub fn members(&self) -> Members {
+        let seen = self.shared.raft.server_metrics();
+        let seen = seen.borrow();
+        let membership = seen.membership_config.membership();
+        Members {
+            voters: membership.voter_ids().collect(),
+            learners: membership.learner_ids().collect(),
+            changing: membership.get_joint_config().len() > 1,
+        }
+    }
+
+    /// How far each other member is known to have the log; of a leader.
+    pub fn progress(&self) -> BTreeMap<u64, Option<u64>> {
+        let seen = self.shared.raft.data_metrics();
+        let seen = seen.borrow();
+        let matched = seen.replication.iter().flatten();
+        matched.map(|(node, matched)| (*node, matched.map(|id| id.index))).collect()
+    }
+
+    /// Has another voter lead. What was proposed before stays; proposals meanwhile are refused for a moment, so it takes
+    /// least time where there are none.
+    ///
+    /// The other stands for election when it has all of the log. This node votes for it, since nobody has led it; with
+    /// three voters that is a majority. More of them need another vote, and give none while they hear of a leader: so
+    /// this one is silent before.
+    pub async fn hand_over(&self, to: u64, limit: Duration) -> Result<(), LeadError> {
+        self.must_lead()?;
+        let voters = self.members().voters;
+        if to == self.shared.node {
+            return Ok(());
+        }
+        if !voters.contains(&to) {
+            return Err(LeadError::NoVoter { to, voters });
+        }
+        let raft = &self.shared.raft;
+        let what = || format!("node {to} did not take over the lead");
+        let handed = within(limit, what, async {
+            if voters.len() > 3 {
+                raft.runtime_config().heartbeat(false);
+                sleep(self.shared.silence).await;
+            }
+            while self.must_lead().is_ok() {
+                self.offer(to).await;
+                sleep(LOOK).await;
+            }
+        });
+        let handed = handed.await;
+        raft.runtime_config().heartbeat(true);
+        handed
+    }
+
+    /// Asks another to take over if it has all of the log, and waits a while for that.
+    async fn offer(&self, to: u64) {
+        let Shared { raft, links, silence, log, group, .. } = &*self.shared;
+        let Some((last, term)) = log.held(*group).last else { return };
+        if self.progress().get(&to).copied().flatten() != Some(last) {
+            return;
+        }
+        if let Ok(Reply::More) = links.to(to).call(Ask::TakeOver { term, last }, *silence).await {
+            // A node that hears of no new leader by then goes on leading.
+            let node = self.shared.node;
+            let other = |seen: &openraft::RaftMetrics<u64, EmptyNode>| {
+                seen.current_leader.is_some_and(|leader| leader != node)
+            };
+            let _ = raft.wait(Some(*silence)).metrics(other, "another leads").await;
+        }
+    }
+
+    /// Adds a voter, which gets the log first. The node must have been started to join. Repeating it does no harm.
+    pub async fn add_voter(&self, node: u64, limit: Duration) -> Result<(), LeadError> {
+        self.finish(limit).await?;
+        if self.members().voters.contains(&node) {
+            return Ok(());
+        }
+        let raft = &self.shared.raft;
+        let what = || format!("node {node} was not added to the group");
+        within(limit, what, async {
+            raft.add_learner(node, EmptyNode {}, false).await.map_err(|error| refused(&error))?;
+            // A voter that lacks the log would hold up whoever waits for a majority.
+            let committed = self.shared.log.held(self.shared.group).last.map(|(index, _)| index);
+            while self.progress().get(&node).copied().flatten() < committed {
+                self.must_lead()?;
+                sleep(LOOK).await;
+            }
+            let added = raft.change_membership(ChangeMembers::AddVoterIds([node].into()), false).await;
+            added.map(drop).map_err(|error| refused(&error))
+        })
+        .await?
+    }
+
+    /// Takes a voter or a learner out of the group. Repeating it does no harm.
+    pub async fn remove_voter(&self, node: u64, limit: Duration) -> Result<(), LeadError> {
+        self.finish(limit).await?;
+        let members = self.members();
+        if members.voters == [node].into() {
+            return Err(LeadError::LastVoter { node });
+        }
+        if node == self.shared.node {
+            return Err(LeadError::Leads { node });
+        }
+        let changes = match (members.voters.contains(&node), members.learners.contains(&node)) {
+            (true, _) => ChangeMembers::RemoveVoters([node].into()),
+            (false, true) => ChangeMembers::RemoveNodes([node].into()),
+            (false, false) => return Ok(()),
+        };
+        let what = || format!("node {node} was not taken out of the group");
+        let removed = within(limit, what, self.shared.raft.change_membership(changes, false)).await?;
+        removed.map(drop).map_err(|error| refused(&error))
+    }
+
+    /// Finishes a change that an earlier leader left half done: the voters decided on then are the voters.
+    async fn finish(&self, limit: Duration) -> Result<(), LeadError> {
+        self.must_lead()?;
+        let (raft, what) = (&self.shared.raft, || "an earlier change of members was not finished".to_owned());
+        let last = {
+            let seen = raft.server_metrics();
+            let seen = seen.borrow();
+            let configs = seen.membership_config.membership().get_joint_config();
+            configs.last().filter(|_| configs.len() > 1).cloned()
+        };
+        let Some(last) = last else { return Ok(()) };
+        let finished =
+            within(limit, what, raft.change_membership(ChangeMembers::ReplaceAllVoters(last), false));
+        finished.await?.map(drop).map_err(|error| refused(&error))
+    }
+
+    fn must_lead(&self) -> Result<(), LeadError> {
+        let leader = self.leadership().now();
+        if leader.here { Ok(()) } else { Err(LeadError::NotLeader { leader: leader.node }) }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "on raft's time, as elections are")]
+async fn within<R>(
+    limit: Duration,
+    what: impl FnOnce() -> String,
+    change: impl Future<Output = R>,
+) -> Result<R, LeadError> {
+    tokio::time::timeout(limit, change).await.map_err(|_| LeadError::Late { what: what(), limit })
+}
+
+#[expect(clippy::disallowed_methods, reason = "on raft's time, as elections are")]
+async fn sleep(span: Duration) {
+    tokio::time::sleep(span).await;
+}
+
+fn refused(error: &RaftError<u64, ClientWriteError<u64, EmptyNode>>) -> LeadError {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
+            LeadError::NotLeader { leader: forward.leader_id }
+        }
+        RaftError::APIError(ClientWriteError::ChangeMembershipError(ChangeMembershipError::InProgress(
+            _,
+        ))) => LeadError::Refused { reason: "another change of the members is under way".to_owned() },
+        error => LeadError::Refused { reason: error.to_string() },
+    }
+}
