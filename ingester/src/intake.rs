@@ -26,6 +26,8 @@ const MOST_TEXT: usize = 16 << 20;
 /// Labels of samples that name one request, not a series. `profile_id` is what older clients call a span.
 const SPAN: [&str; 2] = ["span_id", "profile_id"];
 const TRACE: &str = "trace_id";
+/// The label that names a measurement.
+const METRIC: &str = "__name__";
 
 /// An upload that was walked and checked as far as that needs no head. Its memory is used again for the next.
 #[derive(Default)]
@@ -80,6 +82,7 @@ impl Intake {
         let samples = (decoded.samples.len() + decoded.dropped.samples) as u64;
         self.taken = Taken { raw_bytes: raw as u64, samples, dropped: decoded.dropped.into() };
         check_types(decoded)?;
+        check_name(&self.upload.labels, decoded)?;
         check_sums(decoded)?;
         let header = &decoded.header;
         let client_id = self.upload.client_id.as_deref().filter(|id| !is_nil(id));
@@ -341,6 +344,22 @@ fn check_types(decoded: &Decoded) -> Result<(), Status> {
         Some(value_type) => Err(Status::new(
             Code::Invalid,
             format!("sample type {:?} has a hyphen, which no name of a type may have", value_type.kind),
+        )
+        .because("malformed_profile")),
+        None => Ok(()),
+    }
+}
+
+/// A profile's type is asked for as five parts with colons between them: one within a part could not be asked for.
+fn check_name(labels: &Labels, decoded: &Decoded) -> Result<(), Status> {
+    let of = |value_type: &'_ ValueType| [value_type.kind.clone(), value_type.unit.clone()];
+    let header = &decoded.header;
+    let types = header.types.iter().chain(&header.period_type).flat_map(of);
+    let mut parts = labels.get(METRIC).map(str::to_owned).into_iter().chain(types);
+    match parts.find(|part| part.contains(':')) {
+        Some(part) => Err(Status::new(
+            Code::Invalid,
+            format!("{part:?} has a colon, which no name, type or unit may have: they are asked for as name:type:unit:period_type:period_unit"),
         )
         .because("malformed_profile")),
         None => Ok(()),

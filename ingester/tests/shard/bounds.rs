@@ -89,3 +89,40 @@ fn names_count_in_a_head() {
         assert!(held() > after + 50_000, "though no profile has them");
     });
 }
+
+#[test]
+fn what_could_not_be_asked_for_is_refused() {
+    simulate(async {
+        let world = World::new().await;
+        for place in 0..4 {
+            let mut odd = profile(now(), &[("main", 1)]);
+            let period = odd.header.period_type.get_or_insert_default();
+            let mut sent = match place {
+                0 => {
+                    odd.header.types[0].kind.push_str(":x");
+                    upload(&odd)
+                }
+                1 => {
+                    odd.header.types[0].unit.push_str(":x");
+                    upload(&odd)
+                }
+                2 => {
+                    period.unit.push_str(":x");
+                    upload(&odd)
+                }
+                _ => upload(&odd),
+            };
+            if place == 3 {
+                sent.labels = Labels::new(
+                    [("__name__", "a:b"), ("service_name", "shop")]
+                        .map(|(name, value)| (name.to_owned(), value.to_owned())),
+                );
+            }
+            let refused = world.push("acme", vec![sent]).await.remove(0).unwrap_err();
+            assert!(
+                refused.code == Code::Invalid && refused.message.contains("colon"),
+                "{place}: {refused:?}"
+            );
+        }
+    });
+}
