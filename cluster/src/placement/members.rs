@@ -1,0 +1,106 @@
+//! Which nodes serve a slot, and which of them should lead.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use athanor_chassis::{Code, Coded};
+use athanor_profile::hash::Hash;
+
+use super::Domain;
+use crate::NodeId;
+
+/// A node that could be a member: alive, ready and not full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The zone that it says it is in; empty if it says none.
+    pub zone: String,
+    /// Groups that it is a member of.
+    pub groups: u32,
+}
+
+/// Too few nodes for the copies that are wanted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{wanted} ingesters are wanted for slot {slot} and {found} are alive, ready and not full; start more ingesters or \
+     ask for fewer copies"
+)]
+pub struct TooFew {
+    /// The slot.
+    pub slot: u32,
+    /// Copies that are wanted.
+    pub wanted: usize,
+    /// Nodes that could hold one.
+    pub found: usize,
+}
+
+/// What decides about a shard's leader.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardView<'a> {
+    /// The shard.
+    pub shard: u32,
+    /// Who leads it.
+    pub leader: NodeId,
+    /// All its members.
+    pub members: &'a BTreeSet<NodeId>,
+}
+
+/// The members of a new shard: in as many zones as there are, with the fewest groups, and among equals those of most
+/// weight for this slot and epoch, so that the shards of a slot do not stay on the same nodes. At least one.
+pub fn choose_members(
+    slot: u32,
+    epoch: u32,
+    rf: usize,
+    candidates: &BTreeMap<NodeId, Candidate>,
+) -> Result<BTreeSet<NodeId>, TooFew> {
+    let wanted = rf.max(1);
+    if candidates.len() < wanted {
+        return Err(TooFew { slot, wanted, found: candidates.len() });
+    }
+    let key = Hash::from(slot) << 32 | Hash::from(epoch);
+    let mut chosen = BTreeSet::new();
+    let mut in_zone: BTreeMap<&str, usize> = BTreeMap::new();
+    while chosen.len() < wanted {
+        let free = candidates.iter().filter(|(node, _)| !chosen.contains(*node));
+        let next = free.min_by_key(|(node, candidate)| {
+            let crowd = in_zone.get(candidate.zone.as_str()).copied().unwrap_or_default();
+            let weight = Domain::Member.hash(key, Hash::from(**node));
+            (crowd, candidate.groups, Reverse((weight, **node)))
+        });
+        let Some((node, candidate)) = next else { break };
+        chosen.insert(*node);
+        *in_zone.entry(&candidate.zone).or_default() += 1;
+    }
+    Ok(chosen)
+}
+
+/// Who should lead a shard instead of its leader, if anybody. `leads` has the nodes that are alive and how many shards
+/// each leads.
+///
+/// A lead moves only from a member with more than the average of these members, rounded up, to one with less than the
+/// average, rounded down. So each move brings both nearer to it, no lead comes straight back, and several that move at
+/// once, on what was known a moment ago, seldom overshoot. A node that drains gives all its leads away.
+pub fn better_leader(
+    shard: &ShardView<'_>,
+    leads: &BTreeMap<NodeId, u16>,
+    draining: &BTreeSet<NodeId>,
+) -> Option<NodeId> {
+    let led = u64::from(*leads.get(&shard.leader)?);
+    let staying = shard.members.iter().filter(|node| !draining.contains(*node));
+    let able: BTreeMap<NodeId, u64> =
+        staying.filter_map(|node| Some((*node, u64::from(*leads.get(node)?)))).collect();
+    let key = Hash::from(shard.shard);
+    let others = able.iter().filter(|(node, _)| **node != shard.leader);
+    let (target, fewest) =
+        others.min_by_key(|(node, led)| (**led, Reverse(Domain::Leader.hash(key, Hash::from(**node)))))?;
+    if draining.contains(&shard.leader) {
+        return Some(*target);
+    }
+    let (sum, count) = (able.values().sum::<u64>(), able.len() as u64);
+    (led > sum.div_ceil(count) && *fewest < sum / count).then_some(*target)
+}
+
+impl Coded for TooFew {
+    fn code(&self) -> Code {
+        Code::Unavailable
+    }
+}
