@@ -18,7 +18,9 @@ pub(crate) mod wire;
 pub use decode::{Decoded, Decoder, Dropped};
 pub use encode::encode;
 pub use inflate::{Inflater, inflate};
-pub use rewrite::{number_functions, rename_functions, rename_types, rewrite_strings, sample_types};
+pub use rewrite::{
+    number_functions, rename_functions, rename_types, rewrite_strings, sample_types, time_nanos,
+};
 pub use walk::Walk;
 
 use crate::model::{Dictionary, Profile};

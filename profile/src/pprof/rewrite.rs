@@ -14,6 +14,7 @@ const TYPES: u64 = 1;
 const LOCATIONS: u64 = 4;
 const FUNCTIONS: u64 = 5;
 const STRINGS: u64 = 6;
+const TIME: u64 = 9;
 
 /// The names of the sample types of an uncompressed profile.
 pub fn sample_types<'a>(raw: &'a [u8], limits: &Limits) -> Result<Vec<&'a str>, DecodeError> {
@@ -27,6 +28,18 @@ pub fn sample_types<'a>(raw: &'a [u8], limits: &Limits) -> Result<Vec<&'a str>, 
         Ok(())
     })?;
     if types.is_empty() { Err(DecodeError::NoSampleType) } else { Ok(types) }
+}
+
+/// The time of an uncompressed profile as it says it, Unix nanoseconds; 0 if it says none.
+pub fn time_nanos(raw: &[u8]) -> Result<i64, DecodeError> {
+    let mut time = 0;
+    let mut cursor = Cursor::new(raw);
+    while !cursor.is_done() {
+        if let (TIME, Value::Varint(nanos)) = cursor.field("the profile")? {
+            time = nanos as i64;
+        }
+    }
+    Ok(time)
 }
 
 /// The profile with other sample types: `rename` is given each name and may give a new one.
@@ -249,6 +262,18 @@ mod tests {
     }
 
     #[test]
+    fn the_time_is_that_of_the_whole_profile() {
+        for seed in 0..20 {
+            let profile = arbitrary(seed);
+            assert_eq!(time_nanos(&encode(&profile)), Ok(profile.header.time_nanos));
+        }
+        let mut raw = Vec::new();
+        [7, u64::MAX].iter().for_each(|&time| number(&mut raw, TIME, time));
+        message(&mut raw, TIME, b"no number");
+        assert_eq!((time_nanos(&raw), time_nanos(b"")), (Ok(-1), Ok(0)));
+    }
+
+    #[test]
     fn functions_without_ids_take_those_of_their_locations() {
         let mut profile = crate::Profile::default();
         profile.header.types = vec![crate::ValueType::new("cpu", "nanoseconds")];
@@ -317,6 +342,7 @@ mod tests {
         #[test]
         fn any_bytes_are_rewritten_or_refused(raw in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = sample_types(&raw, &Limits::default());
+            let _ = time_nanos(&raw);
             let _ = number_functions(&raw);
             let _ = rename_functions(&raw, &Limits::default(), |name, _| Some(format!("{name}x")));
             if let Ok(copy) = rewrite_strings(&raw, |_| None) {
