@@ -90,7 +90,7 @@ pub struct Deps {
 /// The shards of one node.
 pub struct Ingester {
     shards: BTreeMap<ShardId, Open>,
-    by_slot: Vec<ShardId>,
+    by_slot: BTreeMap<u32, ShardId>,
     compute: Compute,
 }
 
@@ -140,35 +140,33 @@ impl Ingester {
     /// Opens the shards that the catalogue knows, or the first ones; reads their logs and begins to work.
     pub async fn open(config: &Config, deps: Deps) -> Result<Self, OpenError> {
         let compute = deps.compute.clone();
-        let mut ingester = Self { shards: BTreeMap::new(), by_slot: Vec::new(), compute };
+        let mut ingester = Self { shards: BTreeMap::new(), by_slot: BTreeMap::new(), compute };
         let walkers = Arc::new(Walkers::new(deps.compute.clone(), config.decoded));
         for entry in known(config, &deps).await? {
             // A slot's latest shard takes what comes.
-            let place = entry.slot as usize;
-            ingester.by_slot.resize(ingester.by_slot.len().max(place + 1), entry.id);
-            ingester.by_slot[place] = entry.id;
+            ingester.by_slot.insert(entry.slot, entry.id);
             let open = open(config, &deps, &walkers, entry).await?;
             ingester.shards.insert(open.entry.id, open);
         }
         Ok(ingester)
     }
 
-    /// How many slots there are.
-    pub fn slots(&self) -> usize {
-        self.by_slot.len()
+    /// The slots that it has a shard of, ascending.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        self.by_slot.keys().copied()
     }
 
     /// Stores uploads in the shard of a slot.
     pub async fn append(
         &self,
-        slot: usize,
+        slot: u32,
         tenant: &TenantId,
         uploads: Vec<Upload>,
     ) -> Vec<Result<Stored, Status>> {
-        match self.by_slot.get(slot).and_then(|id| self.shards.get(id)) {
+        match self.by_slot.get(&slot).and_then(|id| self.shards.get(id)) {
             Some(open) => open.shard.append(tenant, uploads).await,
             None => {
-                let message = format!("there is no slot {slot}, there are {}", self.by_slot.len());
+                let message = format!("no shard of slot {slot} is here, there are {}", self.by_slot.len());
                 uploads.iter().map(|_| Err(Status::new(Code::Internal, message.clone()))).collect()
             }
         }

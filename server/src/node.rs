@@ -16,6 +16,7 @@ use athanor_chassis::compute::ComputeError;
 use athanor_chassis::disk::{DiskError, LocalDisk};
 use athanor_chassis::tasks::{SpawnError, Task};
 use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Disk, Overrides, Random, Status, Tasks};
+use athanor_cluster::placement::TableError;
 use athanor_consensus::log::{self, Log, Pump};
 use athanor_consensus::replicated::Founding;
 use athanor_consensus::{Replicated, replicated};
@@ -37,7 +38,7 @@ use crate::janitor::{Done, Janitor};
 use crate::metrics::{Routes, Scrape};
 use crate::readiness::Readiness;
 use crate::repair::Repair;
-use crate::shards::Local;
+use crate::shards::{Local, Places};
 use crate::sources::Everywhere;
 
 /// Tasks that a node may have at once: connections, mostly.
@@ -119,6 +120,8 @@ pub enum StartError {
     Catalogue(#[from] replicated::OpenError),
     #[error(transparent)]
     Ingester(#[from] athanor_ingester::OpenError),
+    #[error("profiles cannot be placed")]
+    Placement(#[from] TableError),
     #[error(transparent)]
     Listener(#[from] ListenerError),
     #[error(transparent)]
@@ -135,6 +138,7 @@ impl Coded for StartError {
             Self::Log(error) => error.code(),
             Self::Catalogue(error) => error.code(),
             Self::Ingester(error) => error.code(),
+            Self::Placement(error) => error.code(),
             Self::Listener(error) => error.code(),
             Self::Task(error) => error.code(),
         }
@@ -203,12 +207,13 @@ impl Roles {
             cluster: identity.cluster,
         };
         let ingester = Arc::new(Ingester::open(&config.ingester, deps).await?);
+        let places = Places::of(&ingester, overrides.clone(), clock.clone(), compute.clone())?;
         let deps = athanor_distributor::Deps {
             overrides: overrides.clone(),
             clock: clock.clone(),
             random: random.split(),
             compute: compute.clone(),
-            shards: Arc::new(Local { ingester: Arc::clone(&ingester) }),
+            shards: Arc::new(Local { ingester: Arc::clone(&ingester), places }),
         };
         let distributor = Distributor::new(config.distributor.clone(), deps);
         let parts = Arc::new(Parts::new(PARTS));
