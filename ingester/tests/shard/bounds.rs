@@ -1,6 +1,104 @@
-//! What an upload may cost, and what is left out of it.
+//! What an upload and a shard may cost, and what is left out or refused.
 
-use super::*;
+use athanor_chassis::{ByteSize, Clock, Code, Disk, Limits};
+use athanor_profile::ValueType;
+use athanor_profile::labels::SampleLabel;
+use athanor_profile::pprof::encode;
+use athanor_profile::upload::{Dropped, Upload};
+
+use crate::samples::{labelled, now, profile, simple, upload};
+use crate::world::{World, simulate};
+
+#[test]
+fn a_refusal_names_the_limit() {
+    simulate(async {
+        let limits = Limits {
+            max_profile_size_bytes: ByteSize::bytes(4000),
+            max_profile_stacktrace_samples: 50,
+            max_profile_stacktrace_sample_labels: 2,
+            max_label_value_length: 10,
+            ..Limits::default()
+        };
+        let world = World::with(limits, Clock::system()).await;
+        let many: Vec<(String, i64)> = (0..60).map(|number| (format!("f{number}"), 1)).collect();
+        let many: Vec<(&str, i64)> = many.iter().map(|(stack, value)| (stack.as_str(), *value)).collect();
+        let mut crowded = profile(now(), &[]);
+        labelled(&mut crowded, "main", &[("a", "1"), ("b", "2"), ("c", "3")], 1);
+        let mut long = profile(now(), &[]);
+        labelled(&mut long, "main", &[("a", "12345678901")], 1);
+        let hour = 3_600_000_000_000;
+        let text = "x".repeat(5000);
+        for (refused, named) in [
+            (profile(now(), &[(text.as_str(), 1)]), "limits.max_profile_size_bytes"),
+            (profile(now(), &many[..51]), "limits.max_profile_stacktrace_samples"),
+            (crowded, "limits.max_profile_stacktrace_sample_labels"),
+            (long, "max_label_value_length"),
+            (profile(now() - hour - hour / 60, &many[..1]), "limits.reject_older_than"),
+            (profile(now() + hour / 5, &many[..1]), "limits.reject_newer_than"),
+        ] {
+            let status = world.push("acme", vec![upload(&refused)]).await.remove(0).unwrap_err();
+            assert_eq!(status.code, Code::Invalid, "{status}");
+            assert!(status.message.contains(named), "{named}: {status}");
+        }
+        // Others of the same request are not held back.
+        let answers = world.push("acme", vec![upload(&profile(1, &many[..1])), simple(now(), 1)]).await;
+        assert!(answers[0].is_err() && answers[1].is_ok());
+        assert_eq!(world.total().await, 2);
+        let garbage = Upload { pprof: vec![0xff; 40].into(), ..simple(now(), 1) };
+        assert!(world.push("acme", vec![garbage]).await.remove(0).is_err());
+    });
+}
+
+#[test]
+fn a_full_disk_takes_what_frees_it() {
+    simulate(async {
+        let mut world = World::new().await;
+        world.remains.reserve = ByteSize::mib(2);
+        let world = world.crash(1).await;
+        world.push_one(&simple(now(), 10)).await;
+        let disk = &world.remains.log_disk;
+        disk.set_capacity(Some(64 << 20));
+        let used = (64 << 20) - disk.free().unwrap();
+        disk.set_capacity(Some(used + (1 << 20)));
+        let refused = world.push("acme", vec![simple(now(), 11)]).await.remove(0).unwrap_err();
+        assert_eq!(
+            (refused.code, refused.message.contains("reserve")),
+            (Code::Exhausted, true),
+            "{refused:?}"
+        );
+        assert!(refused.retry_after.is_some(), "{refused:?}");
+        world.cut().await;
+        assert_eq!(world.blocks().await, 1);
+        let world = world.crash(2).await;
+        assert_eq!(world.total().await, 11, "it starts, and what was acknowledged is there");
+    });
+}
+
+#[test]
+fn what_would_make_too_many_series_is_refused_alone() {
+    simulate(async {
+        let world = World::new().await;
+        let mut wide = profile(now(), &[]);
+        wide.header.types = (0..200).map(|n| ValueType::new(&format!("kind{n}"), "count")).collect();
+        let dictionary = &mut wide.dictionary;
+        let stack = dictionary.named_stack(["main"].into_iter());
+        for n in 0..101 {
+            let strings = &mut dictionary.symbols.strings;
+            let label = SampleLabel {
+                key: strings.intern("n"),
+                text: strings.intern(&n.to_string()),
+                number: 0,
+                unit: 0,
+            };
+            let set = dictionary.label_sets.intern(&dictionary.symbols.strings, &[label]);
+            wide.samples.push(stack, set, &[1; 200]);
+        }
+        let mut answers = world.push("acme", vec![upload(&wide), simple(now(), 10)]).await;
+        assert_eq!(answers.remove(1).unwrap().new, 1);
+        let refused = answers.remove(0).unwrap_err();
+        assert!(refused.code == Code::Invalid && refused.message.contains("20200 series"), "{refused:?}");
+    });
+}
 
 #[test]
 fn what_is_left_out_is_counted() {

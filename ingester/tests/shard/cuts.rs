@@ -1,13 +1,104 @@
-//! Cuts that are asked for.
+//! Cuts: what they keep, what they survive, and which of them fail.
 
-use super::*;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use athanor_catalog::Catalog;
+use athanor_chassis::{Clock, Code, Limits};
+use athanor_storage::Config as Bucket;
+
+use crate::samples::{labelled, now, profile, simple, upload};
+use crate::world::{Remains, World, simulate, tenant};
+
+#[test]
+fn a_cut_changes_no_answer() {
+    simulate(async {
+        let world = World::new().await;
+        for number in 0..20 {
+            let mut some = profile(now(), &[("main;a", number), ("main;a;b", 5), ("main;c", 0)]);
+            let region = if number % 2 == 0 { "north" } else { "south" };
+            labelled(&mut some, "main;d", &[("region", region)], 3);
+            world.push_one(&upload(&some)).await;
+        }
+        let before = world.rows("acme").await;
+        world.cut().await;
+        assert_eq!(world.blocks().await, 1);
+        assert_eq!(world.rows("acme").await, before);
+        world.cut().await;
+        assert_eq!(world.blocks().await, 1, "nothing is no block");
+        let world = world.crash(5).await;
+        assert_eq!(world.rows("acme").await, before);
+    });
+}
+
+#[test]
+fn a_cut_is_tried_until_it_is_done() {
+    simulate(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (objects, aside) = (folder.path().join("objects"), folder.path().join("aside"));
+        let mut bucket = Bucket { local: Some(objects.clone()), ..Bucket::default() };
+        bucket.patience.attempts = 1;
+        let world = World::on(bucket, Limits::default(), Clock::system()).await;
+        world.push_one(&simple(now(), 10)).await;
+        // A file where the folder was: nothing can be written.
+        std::fs::rename(&objects, &aside).unwrap();
+        std::fs::write(&objects, b"").unwrap();
+        assert!(world.ingester.cut(&world.remains.clock, Duration::from_secs(20)).await.is_err());
+        world.push_one(&simple(now(), 20)).await;
+        assert_eq!(world.total().await, 32);
+        std::fs::remove_file(&objects).unwrap();
+        std::fs::rename(aside, &objects).unwrap();
+        world.remains.catalog.deaf.store(2, Ordering::Relaxed);
+        world.remains.catalog.dumb.store(1, Ordering::Relaxed);
+        world.cut().await;
+        assert_eq!(world.ingester.unregistered_bytes(), 0);
+        assert_eq!(world.total().await, 32);
+        let world = world.crash(6).await;
+        assert_eq!(world.total().await, 32);
+    });
+}
+
+/// A cut during which the power goes; says whether it was done before.
+async fn lose_power_in_a_cut(step: u32) -> bool {
+    let world = World::new().await;
+    let [first, second, third] = [10, 20, 40].map(|value| simple(now(), value));
+    world.push_one(&first).await;
+    world.cut().await;
+    world.push_one(&second).await;
+    // Every other time the answer of the registration is lost, too.
+    world.remains.catalog.dumb.store(step % 2, Ordering::Relaxed);
+    let disk = if step % 4 < 2 { &world.remains.log_disk } else { &world.remains.state_disk };
+    disk.lose_power_after(u64::from(step / 4));
+    let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(30)).await.is_ok();
+    let acknowledged = world.push("acme", vec![third.clone()]).await.remove(0).is_ok();
+    let mut world = world.crash(u64::from(step)).await;
+    let held = world.total().await;
+    assert!(held == 32 + 41 || (!acknowledged && held == 32), "step {step}: {held}");
+    for _ in 0..2 {
+        assert_eq!((world.push_one(&first).await, world.push_one(&second).await), (0, 0), "step {step}");
+        world.push_one(&third).await;
+        assert_eq!(world.total().await, 32 + 41, "step {step}");
+        world.cut().await;
+        assert_eq!(world.total().await, 32 + 41, "step {step}");
+        world = world.crash(u64::from(step) + 1000).await;
+        assert_eq!(world.total().await, 32 + 41, "step {step}");
+    }
+    cut && acknowledged
+}
+
+#[test]
+fn the_power_may_go_at_any_step_of_a_cut() {
+    let steps = 120;
+    let done = (0..steps).filter(|step| simulate(lose_power_in_a_cut(*step))).count();
+    assert!((1..steps as usize).contains(&done), "the power went in no cut, or in each: {done}");
+}
 
 #[test]
 fn a_shard_that_cannot_be_cut_keeps_no_other_from_it() {
     simulate(async {
-        let World { remains, .. } = World::new().await;
-        let (log_disk, state_disk, catalog) = (MemoryDisk::new(), MemoryDisk::new(), Arc::default());
-        let world = World::boot(Remains { slots: 2, log_disk, state_disk, catalog, ..remains }).await;
+        let first =
+            Remains::new(Bucket { memory: true, ..Bucket::default() }, Limits::default(), Clock::system());
+        let world = World::boot(Remains { slots: 2, ..first }).await;
         let rows = profile(now(), &[("a;b", 1)]);
         for slot in 0..2 {
             let stored = world.ingester.append(slot, &tenant("acme"), vec![upload(&rows)]).await;

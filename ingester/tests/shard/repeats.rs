@@ -1,0 +1,156 @@
+//! What is a repeat of what, and for how long that is known.
+
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Code, Limits, Status, Timestamp};
+use athanor_ingester::Stored;
+use athanor_profile::ValueType;
+use athanor_profile::upload::Upload;
+
+use crate::samples::{now, profile, simple, upload};
+use crate::world::{World, simulate};
+
+#[test]
+fn what_is_pushed_is_seen_and_a_repeat_is_not() {
+    simulate(async {
+        let world = World::new().await;
+        let time = now();
+        let (first, second) = (simple(time, 10), simple(time + 1, 10));
+        assert_eq!(world.push_one(&first).await, 1);
+        assert_eq!(world.total().await, 11);
+        let end = world.log.held(1).end;
+        assert_eq!(world.push_one(&first).await, 0, "a repeat");
+        let stored = world.push("acme", vec![first.clone()]).await.remove(0).unwrap();
+        assert_eq!((stored.new, stored.repeats), (0, 1));
+        assert_eq!(
+            (world.total().await, world.log.held(1).end),
+            (11, end),
+            "the log does not hear of repeats"
+        );
+        assert_eq!(world.push_one(&second).await, 1, "another time is another profile");
+        let rows = world.rows("acme").await;
+        let seen: Vec<(i64, &str, i64)> = rows.iter().map(|row| (row.1, row.3.as_str(), row.4)).collect();
+        let each = |time| [(time, "main", 1), (time, "main;work", 10)];
+        assert_eq!(seen, [each(time), each(time + 1)].concat());
+    });
+}
+
+#[test]
+fn a_repeat_is_known_across_cuts_and_crashes() {
+    simulate(async {
+        let mut world = World::new().await;
+        let (first, second) = (simple(now(), 10), simple(now(), 20));
+        assert_eq!(world.push_one(&first).await, 1);
+        world.cut().await;
+        assert_eq!(world.push_one(&first).await, 0, "after a cut");
+        world = world.crash(1).await;
+        assert_eq!(world.push_one(&first).await, 0, "after a cut and a crash");
+        assert_eq!(world.push_one(&second).await, 1);
+        world = world.crash(2).await;
+        assert_eq!((world.push_one(&second).await, world.push_one(&first).await), (0, 0));
+        assert_eq!(world.total().await, 32);
+        world.cut().await;
+        world = world.crash(3).await;
+        assert_eq!((world.push_one(&second).await, world.push_one(&first).await), (0, 0));
+        assert_eq!(world.total().await, 32);
+    });
+}
+
+#[test]
+fn equal_profiles_of_one_request_count_each() {
+    simulate(async {
+        let mut world = World::new().await;
+        let equal = simple(now(), 10);
+        let new = |answers: Vec<Result<Stored, Status>>| -> Vec<u32> {
+            answers.into_iter().map(|answer| answer.unwrap().new).collect()
+        };
+        assert_eq!(new(world.push("acme", vec![equal.clone(); 3]).await), [1, 1, 1]);
+        assert_eq!(new(world.push("acme", vec![equal.clone(); 3]).await), [0, 0, 0]);
+        world.cut().await;
+        world = world.crash(4).await;
+        assert_eq!(new(world.push("acme", vec![equal.clone(); 4]).await), [0, 0, 0, 1]);
+        assert_eq!(world.total().await, 44);
+    });
+}
+
+#[test]
+fn equal_sample_types_of_one_profile_count_each() {
+    simulate(async {
+        let mut world = World::new().await;
+        let mut twice = profile(now(), &[]);
+        twice.header.types = vec![ValueType::new("samples", "count"); 2];
+        let stack = twice.dictionary.named_stack(["main"].into_iter());
+        twice.samples.push(stack, 0, &[10, 200]);
+        let twice = upload(&twice);
+        let new = |answers: Vec<Result<Stored, Status>>| -> Vec<u32> {
+            answers.into_iter().map(|answer| answer.unwrap().new).collect()
+        };
+        assert_eq!(new(world.push("acme", vec![twice.clone()]).await), [2]);
+        assert_eq!(world.total().await, 210);
+        assert_eq!(new(world.push("acme", vec![twice.clone(); 2]).await), [0, 2]);
+        for crash in 0..2 {
+            assert_eq!(new(world.push("acme", vec![twice.clone(); 2]).await), [0, 0]);
+            assert_eq!(world.total().await, 420);
+            world.cut().await;
+            world = world.crash(crash).await;
+        }
+    });
+}
+
+#[test]
+fn what_has_neither_id_nor_time_counts_each_time() {
+    simulate(async {
+        let world = World::new().await;
+        let nameless = simple(0, 10);
+        for _ in 0..5 {
+            assert_eq!(world.push_one(&nameless).await, 1);
+        }
+        assert_eq!(world.total().await, 55);
+        let named = Upload { client_id: Some("7a".to_owned()), ..nameless.clone() };
+        assert_eq!((world.push_one(&named).await, world.push_one(&named).await), (1, 0));
+        let timed = Upload { time_nanos: now(), ..nameless };
+        assert_eq!((world.push_one(&timed).await, world.push_one(&timed).await), (1, 0));
+    });
+}
+
+#[test]
+fn what_has_neither_id_nor_time_counts_though_no_time_passes() {
+    simulate(async {
+        let (clock, _still) = Clock::manual(Timestamp::from_nanos(now()));
+        let world = World::with(Limits::default(), clock).await;
+        let pushes = (0..20).map(|_| world.push("acme", vec![simple(0, 10); 2]));
+        let answers = futures::future::join_all(pushes).await;
+        let new: u32 = answers.into_iter().flatten().map(|answer| answer.unwrap().new).sum();
+        assert_eq!((new, world.total().await), (40, 440));
+    });
+}
+
+#[test]
+fn a_shard_that_remembers_enough_takes_repeats_and_waits_until_the_oldest_are_forgotten() {
+    simulate(async {
+        let mut world = World::new().await;
+        world.remains.ids = 5;
+        world = world.crash(1).await;
+        let uploads: Vec<Upload> = (0..5).map(|number| simple(now() + number, 10)).collect();
+        for upload in &uploads {
+            assert_eq!(world.push_one(upload).await, 1);
+        }
+        for crash in 2..4 {
+            let mixed = vec![simple(now(), 77), uploads[2].clone()];
+            let mut answers = world.push("acme", mixed).await;
+            assert_eq!(answers.remove(1).unwrap().repeats, 1);
+            let refused = answers.remove(0).unwrap_err();
+            assert_eq!((refused.code, refused.retry_after.is_some()), (Code::Exhausted, true));
+            assert!(
+                refused.message.contains("the ids of 5 profiles") && refused.message.contains("ingester.ids")
+            );
+            world.cut().await;
+            world = world.crash(crash).await;
+        }
+        // As long as profiles may be late or early, and a quarter of an hour.
+        world.remains.clock.sleep(Duration::from_secs(90 * 60)).await;
+        assert_eq!(world.push_one(&simple(now(), 10)).await, 1);
+        world.cut().await;
+        assert_eq!((world.push_one(&simple(now(), 20)).await, world.total().await), (1, 5 * 11 + 11 + 21));
+    });
+}

@@ -1,0 +1,85 @@
+//! What is seen of what was pushed, and by whom.
+
+use athanor_block::Held;
+use athanor_catalog::Catalog;
+use athanor_profile::Source;
+
+use crate::samples::{Row, labelled, now, profile, simple, upload};
+use crate::world::{World, simulate, tenant};
+
+#[test]
+fn rows_that_say_nothing_are_left_out() {
+    simulate(async {
+        let world = World::new().await;
+        let mixed = profile(now(), &[("a", 5), ("b", -5), ("c", 0), ("a", 2)]);
+        assert_eq!(world.push_one(&upload(&mixed)).await, 1);
+        let rows = world.rows("acme").await;
+        assert_eq!(rows.iter().map(|row| (row.3.as_str(), row.4)).collect::<Vec<_>>(), [("a", 7)]);
+        let nothing = upload(&profile(now(), &[("b", -5), ("c", 0)]));
+        let stored = world.push("acme", vec![nothing]).await.remove(0).unwrap();
+        assert_eq!((stored.new, stored.repeats), (0, 0));
+        world.cut().await;
+        assert_eq!(world.rows("acme").await, rows);
+    });
+}
+
+#[test]
+fn spans_stay_with_their_rows() {
+    simulate(async {
+        let mut world = World::new().await;
+        let mut spans = profile(now(), &[("main", 1)]);
+        labelled(&mut spans, "main", &[("span_id", "00000000000000ff")], 2);
+        labelled(&mut spans, "main", &[("span_id", "00000000000000aa"), ("region", "north")], 4);
+        world.push_one(&upload(&spans)).await;
+        for crash in 0..2 {
+            let listing = world.remains.catalog.listing(&tenant("acme"), 0, i64::MAX).await.unwrap();
+            let views = world.ingester.views(listing.shards[0].id, 0, &tenant("acme")).unwrap();
+            let mut seen = Vec::new();
+            for view in &views {
+                let picked: Vec<u32> = (0..view.profiles().unwrap().len() as u32).collect();
+                view.each_row(&picked, &mut |_, row| seen.push((row.span, row.value))).unwrap();
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, [(0, 1), (0xaa, 4), (0xff, 2)]);
+            world = world.crash(crash).await;
+        }
+    });
+}
+
+/// E4: a service's shard follows from the number of slots.
+#[test]
+fn a_folder_keeps_the_number_of_slots_that_it_was_begun_with() {
+    simulate(async {
+        let mut world = World::new().await;
+        assert_eq!(world.push_one(&simple(now(), 10)).await, 1);
+        for slots in [3, 7, 1] {
+            world.remains.slots = slots;
+            world = world.crash(1).await;
+            assert_eq!((world.ingester.slots().count(), world.total().await), (1, 11));
+        }
+        world.cut().await;
+        assert_eq!((world.blocks().await, world.total().await), (1, 11));
+    });
+}
+
+#[test]
+fn tenants_see_their_own() {
+    simulate(async {
+        let mut world = World::new().await;
+        let equal = simple(now(), 10);
+        for name in ["acme", "umbrella"] {
+            assert_eq!(world.push(name, vec![equal.clone()]).await.remove(0).unwrap().new, 1);
+        }
+        world.push("umbrella", vec![simple(now(), 30)]).await.remove(0).unwrap();
+        for crash in 0..3 {
+            let total = |rows: Vec<Row>| rows.iter().map(|row| row.4).sum::<i64>();
+            assert_eq!(total(world.rows("acme").await), 11);
+            assert_eq!(total(world.rows("umbrella").await), 42);
+            assert_eq!(total(world.rows("nobody").await), 0);
+            if crash == 1 {
+                world.cut().await;
+            }
+            world = world.crash(crash).await;
+        }
+    });
+}

@@ -1,0 +1,263 @@
+//! A node of one shard on what outlives it: disks that lose power, a bucket, and a catalogue that fails when it is told to.
+
+use std::future::Future;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use athanor_block::{Block, FILES, Folder, META, MemoryFolder, PartSource};
+use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Memory};
+use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::{
+    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
+};
+use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
+use athanor_consensus::replicated;
+use athanor_ingester::{Config, CutConfig, Deps, Ingester, Stored};
+use athanor_profile::upload::Upload;
+use athanor_storage::path::{FileName, Key, Owner};
+use athanor_storage::{Config as Bucket, Store, StoreDeps};
+
+use crate::samples::{Row, read};
+
+/// What a cut may take.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A catalogue that outlives processes, and that fails when it is told to.
+#[derive(Default)]
+pub struct Facts {
+    pub held: Memory,
+    /// Registrations that do not arrive.
+    pub deaf: AtomicU32,
+    /// Registrations that arrive, and whose answers do not.
+    pub dumb: AtomicU32,
+    /// A shard whose registrations never arrive.
+    pub barred: AtomicU32,
+}
+
+fn spend(count: &AtomicU32) -> bool {
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1)).is_ok()
+}
+
+#[async_trait]
+impl Catalog for Facts {
+    async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
+        let registers = matches!(command, Command::Register { .. });
+        let failed = || Err(CatalogError::Unavailable(Status::new(Code::Unavailable, "told to fail")));
+        let is_barred = |shard| shard == self.barred.load(Ordering::Relaxed);
+        if matches!(&command, Command::Register { block, .. } if is_barred(block.shard)) {
+            return failed();
+        }
+        if registers && spend(&self.deaf) {
+            return failed();
+        }
+        let answer = self.held.propose(command).await;
+        if registers && spend(&self.dumb) { failed() } else { answer }
+    }
+    async fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Result<Listing, CatalogError> {
+        self.held.listing(tenant, from, to).await
+    }
+    async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
+        self.held.blocks().await
+    }
+    async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
+        self.held.condemned().await
+    }
+}
+
+/// What a process leaves behind when it dies.
+pub struct Remains {
+    pub log_disk: MemoryDisk,
+    pub state_disk: MemoryDisk,
+    pub catalog: Arc<Facts>,
+    pub store: Store,
+    pub random: Random,
+    pub clock: Clock,
+    pub limits: Limits,
+    pub slots: u32,
+    /// What the log keeps free of its disk.
+    pub reserve: ByteSize,
+    /// Room for what was walked.
+    pub decoded: ByteSize,
+    /// Ids that the shard remembers.
+    pub ids: u64,
+    /// Threads of the process; inline where it has one only.
+    pub compute: Compute,
+    /// Who commits.
+    pub pump: Pump,
+}
+
+/// A node of one shard.
+pub struct World {
+    pub ingester: Ingester,
+    pub tasks: Tasks,
+    pub log: Log,
+    pub remains: Remains,
+}
+
+pub fn tenant(name: &str) -> TenantId {
+    name.parse().unwrap()
+}
+
+/// Runs a world whose time is only waited for.
+pub fn simulate<R>(world: impl Future<Output = R>) -> R {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(world)
+}
+
+impl Remains {
+    /// What a process finds that is the first.
+    pub fn new(bucket: Bucket, limits: Limits, clock: Clock) -> Self {
+        let random = Random::seeded(7);
+        let deps = StoreDeps { clock: clock.clone(), random: random.split() };
+        Self {
+            log_disk: MemoryDisk::new(),
+            state_disk: MemoryDisk::new(),
+            catalog: Arc::default(),
+            store: Store::open(&bucket, deps).unwrap(),
+            random,
+            clock,
+            limits,
+            slots: 1,
+            reserve: ByteSize::bytes(0),
+            decoded: Config::default().decoded,
+            ids: 1000,
+            compute: Compute::inline(),
+            pump: Pump::Inline,
+        }
+    }
+}
+
+impl World {
+    pub async fn new() -> Self {
+        Self::with(Limits::default(), Clock::system()).await
+    }
+
+    pub async fn with(limits: Limits, clock: Clock) -> Self {
+        Self::on(Bucket { memory: true, ..Bucket::default() }, limits, clock).await
+    }
+
+    pub async fn on(bucket: Bucket, limits: Limits, clock: Clock) -> Self {
+        Self::boot(Remains::new(bucket, limits, clock)).await
+    }
+
+    pub async fn boot(remains: Remains) -> Self {
+        let Remains {
+            log_disk,
+            state_disk,
+            catalog,
+            store,
+            random,
+            clock,
+            limits,
+            slots,
+            reserve,
+            decoded,
+            ids,
+            compute,
+            pump,
+        } = &remains;
+        let tasks = Tasks::new(clock.clone(), 1000);
+        let (segment, reserve) = (ByteSize::kib(256), *reserve);
+        let config = LogConfig { segment, spares: 1, reserve, ..LogConfig::default() };
+        let identity = Identity { cluster: 1, node: 1 };
+        let disk = Arc::new(log_disk.clone());
+        let (log, recovery) = Log::open(disk, random, identity, &config, *pump).unwrap();
+        assert!(recovery.damage.is_empty());
+        let consensus = replicated::Deps {
+            log: log.clone(),
+            disk: Arc::new(state_disk.clone()),
+            compute: compute.clone(),
+            random: random.split(),
+            network: None,
+            node: 1,
+            timing: replicated::Timing::default(),
+        };
+        let deps = Deps {
+            catalog: Arc::<Facts>::clone(catalog),
+            store: store.clone(),
+            consensus,
+            overrides: Overrides::new(limits.clone()),
+            clock: clock.clone(),
+            random: random.split(),
+            compute: compute.clone(),
+            tasks: tasks.clone(),
+            cluster: 1,
+        };
+        let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
+        // Every cut puts its ids into a file.
+        let config = Config {
+            cut: never,
+            shards: *slots,
+            decoded: *decoded,
+            recent_ids: 1,
+            ids: *ids,
+            ..Config::default()
+        };
+        let ingester = Ingester::open(&config, deps).await.unwrap();
+        Self { ingester, tasks, log, remains }
+    }
+
+    /// The power goes, and comes again.
+    pub async fn crash(self, seed: u64) -> Self {
+        let Self { ingester, tasks, log, mut remains, .. } = self;
+        remains.log_disk = remains.log_disk.crash(seed);
+        remains.state_disk = remains.state_disk.crash(seed);
+        tasks.shutdown(Duration::ZERO).await;
+        ingester.shutdown().await;
+        drop((ingester, log));
+        Self::boot(remains).await
+    }
+
+    pub async fn push(&self, name: &str, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>> {
+        self.ingester.append(0, &tenant(name), uploads).await
+    }
+
+    /// Pushes one upload; says how many profiles are new.
+    pub async fn push_one(&self, upload: &Upload) -> u32 {
+        self.push("acme", vec![upload.clone()]).await.remove(0).unwrap().new
+    }
+
+    pub async fn cut(&self) {
+        self.ingester.cut(&self.remains.clock, PATIENCE).await.unwrap();
+    }
+
+    pub async fn blocks(&self) -> usize {
+        self.remains.catalog.blocks().await.unwrap().len()
+    }
+
+    /// Everything of a tenant, from blocks and heads, as a query plans it.
+    pub async fn rows(&self, name: &str) -> Vec<Row> {
+        let tenant = tenant(name);
+        let listing = self.remains.catalog.listing(&tenant, i64::MIN, i64::MAX).await.unwrap();
+        let mut rows = Vec::new();
+        for shard in &listing.shards {
+            for view in self.ingester.views(shard.id, shard.watermark, &tenant).unwrap() {
+                read(&view, &mut rows);
+            }
+        }
+        for block in &listing.blocks {
+            let block = Arc::new(self.fetch(block).await);
+            read(&PartSource::new(block, name, Compute::inline()).unwrap(), &mut rows);
+        }
+        rows.sort();
+        rows
+    }
+
+    async fn fetch(&self, block: &BlockEntry) -> Block {
+        let folder = MemoryFolder::default();
+        for name in FILES.into_iter().chain([META]) {
+            let file = FileName::new(name).unwrap();
+            let key = Key::Block { owner: Owner::Shared, block: block.id.number(), file };
+            let bytes = self.remains.store.get(&key).await.unwrap();
+            folder.create(name).unwrap().write_all(&bytes).unwrap();
+        }
+        Block::open(Arc::new(folder)).unwrap()
+    }
+
+    pub async fn total(&self) -> i64 {
+        self.rows("acme").await.iter().map(|row| row.4).sum()
+    }
+}
