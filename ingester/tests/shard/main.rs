@@ -1,4 +1,5 @@
-//! Shards in one thread: on disks that lose power, with a bucket and a catalogue that fail when they are told to.
+//! Shards on disks that lose power, with a bucket and a catalogue that fail when they are told to: in one thread whose
+//! time is only waited for, and on many real ones.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,4 +8,5 @@ mod cuts;
 mod repeats;
 mod samples;
 mod seen;
+mod threads;
 mod world;
