@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use athanor_chassis::{Clock, Code, Limits, Status, Timestamp};
 use athanor_ingester::Stored;
-use athanor_profile::ValueType;
 use athanor_profile::upload::Upload;
+use athanor_profile::{Labels, ValueType};
 
-use crate::samples::{now, profile, simple, upload};
+use crate::samples::{labelled, now, profile, simple, upload};
 use crate::world::{World, simulate};
 
 #[test]
@@ -152,5 +152,103 @@ fn a_shard_that_remembers_enough_takes_repeats_and_waits_until_the_oldest_are_fo
         assert_eq!(world.push_one(&simple(now(), 10)).await, 1);
         world.cut().await;
         assert_eq!((world.push_one(&simple(now(), 20)).await, world.total().await), (1, 5 * 11 + 11 + 21));
+    });
+}
+
+/// E1: an identity is what was sent, not what rules, encoders and proxies make of it.
+#[test]
+fn what_is_sent_again_in_another_form_is_a_repeat() {
+    simulate(async {
+        let world = World::new().await;
+        let time = now();
+        let first = upload(&profile(time, &[("main;a", 4), ("main;b", 6), ("main", 1)]));
+        assert_eq!(world.push_one(&first).await, 1);
+        let other = Labels::new([("service_name".to_owned(), "other".to_owned())]);
+        let nil = Some("00000000-0000-0000-0000-000000000000".to_owned());
+        let otherwise = profile(time, &[("main", 1), ("main;b", 3), ("main;a", 4), ("main;b", 3)]);
+        for (same, form) in [
+            (Upload { labels: other.clone(), ..first.clone() }, "relabelled"),
+            (Upload { client_id: nil, ..first.clone() }, "with an id that says nothing"),
+            (Upload { time_nanos: 77, ..first.clone() }, "with another `from`"),
+            (upload(&otherwise), "encoded otherwise"),
+        ] {
+            assert_eq!(world.push_one(&same).await, 0, "{form}");
+        }
+        for (another, form) in [
+            (Upload { sent: other, ..first.clone() }, "of other labels"),
+            (Upload { client_id: Some("7a".to_owned()), ..first.clone() }, "with an id"),
+            (upload(&profile(time, &[("main;a", 4), ("main;b", 6), ("main", 2)])), "of other values"),
+        ] {
+            assert_eq!(world.push_one(&another).await, 1, "{form}");
+        }
+    });
+}
+
+/// E2: records of one upload do not look like repeats of each other, and each is known again.
+#[test]
+fn records_that_one_upload_was_split_into_count_each() {
+    simulate(async {
+        let world = World::new().await;
+        let mut alike = profile(now(), &[]);
+        alike.header.types =
+            vec![ValueType::new("cpu", "nanoseconds"), ValueType::new("wall", "nanoseconds")];
+        labelled(&mut alike, "main", &[], 5);
+        for region in ["north", "south"] {
+            labelled(&mut alike, "main", &[("region", region)], 5);
+        }
+        let alike = upload(&alike);
+        assert_eq!((world.push_one(&alike).await, world.total().await), (6, 30));
+        assert_eq!((world.push_one(&alike).await, world.total().await), (0, 30));
+    });
+}
+
+/// E10: what is in one batch with its repeat is not known before it is applied.
+#[test]
+fn several_who_send_the_same_at_once_store_it_once() {
+    simulate(async {
+        let world = World::new().await;
+        let same = simple(now(), 10);
+        let answers = futures::future::join_all((0..5).map(|_| world.push_one(&same))).await;
+        assert_eq!((answers.into_iter().sum::<u32>(), world.total().await), (1, 11));
+    });
+}
+
+/// E10: the log's own time is what processes saw pass.
+#[test]
+fn a_wall_clock_that_jumps_between_two_starts_makes_no_repeat_new() {
+    simulate(async {
+        let (begin, any) = (Clock::system().wall(), Duration::ZERO);
+        let limits = Limits { reject_older_than: any, reject_newer_than: any, ..Limits::default() };
+        let mut world = World::with(limits, Clock::starting(begin)).await;
+        let first = simple(begin.nanos(), 10);
+        assert_eq!(world.push_one(&first).await, 1);
+        // Longer than ids are remembered where profiles may have any age.
+        let jump = Duration::from_secs(3 * 24 * 3600);
+        for (number, clock) in (1..).zip([begin.plus(jump), begin.minus(jump), begin.plus(jump)]) {
+            world.remains.clock = Clock::starting(clock);
+            world = world.crash(number).await;
+            // What comes new takes the log's time on.
+            assert_eq!(world.push_one(&simple(begin.nanos() + number as i64, 10)).await, 1);
+            assert_eq!(world.push_one(&first).await, 0, "jump {number}");
+        }
+    });
+}
+
+/// E11: reject_older_than + reject_newer_than + 15 min.
+#[test]
+fn a_repeat_is_known_as_long_as_it_may_come() {
+    simulate(async {
+        let world = World::new().await;
+        let (first, minute) = (simple(now(), 10), Duration::from_secs(60));
+        assert_eq!(world.push_one(&first).await, 1);
+        for (number, minutes) in [(1, 40), (2, 44)] {
+            world.cut().await;
+            world.remains.clock.sleep(minutes * minute).await;
+            // What comes new takes the log's time on.
+            assert_eq!(world.push_one(&simple(now() + number, 20)).await, 1);
+            assert_eq!(world.push_one(&first).await, 0, "after {minutes} minutes more");
+        }
+        world.remains.clock.sleep(2 * minute).await;
+        assert_eq!((world.push_one(&simple(now() + 3, 20)).await, world.push_one(&first).await), (1, 1));
     });
 }

@@ -68,7 +68,7 @@ pub fn simple(time: i64, value: i64) -> Upload {
     upload(&profile(time, &[("main;work", value), ("main", 1)]))
 }
 
-/// Adds a row with text labels.
+/// Adds a row with text labels, of the same value for each type.
 pub fn labelled(profile: &mut Profile, stack: &str, texts: &[(&str, &str)], value: i64) {
     let dictionary = &mut profile.dictionary;
     let stack = dictionary.named_stack(stack.split(';'));
@@ -77,5 +77,5 @@ pub fn labelled(profile: &mut Profile, stack: &str, texts: &[(&str, &str)], valu
         |key, text| SampleLabel { key: strings.intern(key), text: strings.intern(text), number: 0, unit: 0 };
     let set: Vec<SampleLabel> = texts.iter().map(|(key, text)| label(key, text)).collect();
     let set = dictionary.label_sets.intern(&dictionary.symbols.strings, &set);
-    profile.samples.push(stack, set, &[value]);
+    profile.samples.push(stack, set, &vec![value; profile.header.types.len()]);
 }
