@@ -177,6 +177,7 @@ fn what_is_sent_again_in_another_form_is_a_repeat() {
         for (another, form) in [
             (Upload { sent: other, ..first.clone() }, "of other labels"),
             (Upload { client_id: Some("7a".to_owned()), ..first.clone() }, "with an id"),
+            (Upload { client_id: Some("7b".to_owned()), ..first.clone() }, "with another id"),
             (upload(&profile(time, &[("main;a", 4), ("main;b", 6), ("main", 2)])), "of other values"),
         ] {
             assert_eq!(world.push_one(&another).await, 1, "{form}");

@@ -15,7 +15,7 @@ use athanor_proto::querier::v1::{
 use athanor_querier::Reader;
 use athanor_server::Roles;
 
-use super::model::{Asked, Floors, KINDS, METRIC, Model, Request, SERVICES, TENANTS};
+use super::model::{Asked, Floors, KINDS, METRIC, Model, Request, SERVICES, Said, TENANTS};
 use super::world::{Weather, World};
 
 /// What went wrong, in words.
@@ -32,8 +32,8 @@ pub struct Clients<'a> {
     pub random: Random,
     pub model: &'a RefCell<Model>,
     pub roles: &'a Roles,
-    /// The disk failed or was full: anything may be refused.
-    pub disk_faults: Cell<bool>,
+    /// How often a disk failed or was full: from the first time on anything may be refused.
+    pub disk_faults: Cell<u64>,
     /// How often the weather became bad.
     pub storms: Cell<u64>,
 }
@@ -93,6 +93,9 @@ impl Clients<'_> {
             Ok(Err(status)) => {
                 self.world.count("failed pushes");
                 model.pending.push(request);
+                if status.code == Code::Internal && self.roles.ingester.failed().is_none() {
+                    return Err(format!("a push was not refused as it should be: {status}"));
+                }
                 self.may_fail("a push", &status, false)
             }
             Err(_) if patience >= FOREVER => Err(format!("no answer to {request:?}")),
@@ -114,7 +117,7 @@ impl Clients<'_> {
         if status.code == Code::DataLoss {
             return Err(format!("{what} met a loss of data: {status}"));
         }
-        match self.disk_faults.get() || stormy {
+        match self.disk_faults.get() > 0 || stormy {
             true => Ok(()),
             false => Err(format!("{what} failed with nothing to cause it: {:?} {status}", status.code)),
         }
@@ -174,7 +177,8 @@ impl Clients<'_> {
         };
         let floors = self.model.borrow().floors(&asked, self.clock.wall());
         let (storms, fair) = (self.storms.get(), self.world.weather() == Weather::Fair);
-        let answer = self.clock.within(FOREVER, self.answer(question, &asked)).await;
+        let reader = Reader::of(tenant(asked.tenant));
+        let answer = self.clock.within(FOREVER, self.answer(&reader, question, &asked)).await;
         if self.world.death().is_some() {
             return Ok(());
         }
@@ -189,8 +193,22 @@ impl Clients<'_> {
             }
         };
         self.world.count("queries");
-        let compared = self.compare(question, &asked, &floors, &found);
+        let compared =
+            self.said(&reader).and_then(|said| self.compare(question, &asked, &floors, &found, said));
         compared.map_err(|breach| format!("{question:?} of {asked:?} by {}: {breach}", TENANTS[asked.tenant]))
+    }
+
+    /// What an answer says of itself: where nothing was damaged, nothing is missing.
+    fn said(&self, reader: &Reader) -> Result<Said, Breach> {
+        let Some(words) = reader.missing() else { return Ok(Said { partial: false, twice: false }) };
+        if !self.model.borrow().is_damaged() {
+            return Err(format!("it is said to lack something: {words}"));
+        }
+        let twice = words.contains("may count twice");
+        // Ids alone are no rows.
+        let partial = words.split("; ").any(|said| !said.contains("may count twice"));
+        self.world.count(if twice { "answers that may count twice" } else { "answers that lack something" });
+        Ok(Said { partial, twice })
     }
 
     fn compare(
@@ -199,12 +217,13 @@ impl Clients<'_> {
         asked: &Asked,
         floors: &Floors,
         found: &BTreeMap<String, i64>,
+        said: Said,
     ) -> Result<(), Breach> {
         let mut model = self.model.borrow_mut();
         if matches!(question, Question::Tree | Question::Pprof) {
-            return model.check(asked, floors, found, self.clock.wall());
+            return model.check(asked, floors, found, said, self.clock.wall());
         }
-        let sums = model.sums(asked, floors);
+        let sums = model.sums(asked, floors, said);
         let expected: BTreeMap<String, (i64, i64)> = match question {
             // A type is there if any service has it.
             Question::Types => {
@@ -229,9 +248,13 @@ impl Clients<'_> {
     }
 
     /// Values by function, by service or by type.
-    async fn answer(&self, question: Question, asked: &Asked) -> Result<BTreeMap<String, i64>, Status> {
+    async fn answer(
+        &self,
+        reader: &Reader,
+        question: Question,
+        asked: &Asked,
+    ) -> Result<BTreeMap<String, i64>, Status> {
         let querier = &self.roles.querier;
-        let reader = Reader::of(tenant(asked.tenant));
         let now = self.clock.wall().millis();
         // Machines may be switched off for long.
         let day = 24 * 60 * MINUTE;
@@ -251,7 +274,7 @@ impl Clients<'_> {
                     end,
                     ..SelectMergeStacktracesRequest::default()
                 };
-                let tree = querier.merged_tree(&reader, request).await?;
+                let tree = querier.merged_tree(reader, request).await?;
                 let own = tree.nodes().iter().filter(|node| node.own != 0);
                 Ok(sum(own.map(|node| (tree.name(node).to_owned(), node.own))))
             }
@@ -263,7 +286,7 @@ impl Clients<'_> {
                     end,
                     ..SelectMergeProfileRequest::default()
                 };
-                querier.select_merge_profile(&reader, request).await.map(|profile| leaves(&profile))
+                querier.select_merge_profile(reader, request).await.map(|profile| leaves(&profile))
             }
             Question::Points => {
                 // A point stands for what comes before it.
@@ -276,7 +299,7 @@ impl Clients<'_> {
                     step: day as f64 / 1000.0,
                     ..SelectSeriesRequest::default()
                 };
-                let series = querier.select_series(&reader, request).await?.series;
+                let series = querier.select_series(reader, request).await?.series;
                 let points = series.iter().flat_map(|series| {
                     let of = series.labels.iter().map(|label| label.value.as_str()).collect::<String>();
                     series.points.iter().map(move |point| (of.clone(), point.value as i64))
@@ -286,11 +309,11 @@ impl Clients<'_> {
             Question::Services => {
                 let request =
                     SeriesRequest { matchers: vec![label_selector], label_names: group_by, start, end };
-                let sets = querier.series(&reader, request).await?.labels_set;
+                let sets = querier.series(reader, request).await?.labels_set;
                 Ok(sum(sets.into_iter().flat_map(|set| set.labels).map(|label| (label.value, 1))))
             }
             Question::Types => {
-                let types = querier.profile_types(&reader, ProfileTypesRequest { start, end }).await?;
+                let types = querier.profile_types(reader, ProfileTypesRequest { start, end }).await?;
                 let kinds = types.profile_types.into_iter().map(|kind| (kind.id, 1));
                 Ok(sum(kinds.filter(|(id, _)| *id == type_id(asked.kind))))
             }

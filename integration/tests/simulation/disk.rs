@@ -2,8 +2,8 @@
 
 use std::io;
 
-use athanor_chassis::Disk;
 use athanor_chassis::disk::{DiskError, MemoryDisk};
+use athanor_chassis::{Disk, Random};
 use athanor_profile::hash;
 
 use super::world::{Death, World};
@@ -62,6 +62,32 @@ impl Platter {
         match death {
             Some(Death::Power) => self.disk.crash(seed),
             Some(Death::Kill) | None => self.disk.restart(),
+        }
+    }
+
+    /// Bits of files that were synced have flipped, though nobody wrote to them. Not those that say whose the folder is:
+    /// without them a node does not start, and says so.
+    ///
+    /// Of the log it is one bit. Damage to a commit and to what attests it cannot be told from a commit cut short.
+    pub fn rot(disk: &MemoryDisk, bits: u64, world: &World, random: &Random) {
+        let rots =
+            |name: &String| name.ends_with(".log") || name.starts_with("group-") || name.starts_with("ids-");
+        let names: Vec<String> = disk.list().unwrap().into_iter().filter(rots).collect();
+        for _ in 0..bits.min(names.len() as u64) {
+            let name = &names[random.below(names.len() as u64) as usize];
+            let bytes = disk.read(name).unwrap();
+            let written: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != 0).collect();
+            if written.is_empty() {
+                continue;
+            }
+            let at = written[random.below(written.len() as u64) as usize];
+            disk.flip_bit(name, at as u64, random.below(8) as u8);
+            world.tell(format_args!("a bit of {name} has flipped, at {at}"));
+            world.count(match name.split_once('-') {
+                None => "rotten logs",
+                Some(("ids", _)) => "rotten ids",
+                Some(_) => "rotten snapshots",
+            });
         }
     }
 

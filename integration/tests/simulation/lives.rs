@@ -38,6 +38,8 @@ struct Remains {
     config: Config,
     /// The true time.
     now: Timestamp,
+    /// Its disks rot while it is switched off.
+    rots: bool,
 }
 
 /// What one life is for.
@@ -58,6 +60,8 @@ struct Process<'a> {
     clock: Clock,
     log: Arc<Platter>,
     state: Arc<Platter>,
+    /// It stopped politely, so that its log attests what it holds.
+    rests: Cell<bool>,
 }
 
 /// What one seed does.
@@ -72,6 +76,7 @@ pub fn run(seed: u64, told: Option<File>) -> Result<Story, Breach> {
         objects: Arc::default(),
         config: config(&random, retention),
         now: BEGIN,
+        rots: random.below(3) == 0,
         random,
     };
     let mut plans = vec![Plan::Trouble; 1 + remains.random.below(5) as usize];
@@ -111,6 +116,12 @@ fn live(remains: &mut Remains, plan: Plan) -> Result<bool, Breach> {
             disk.leave(None);
             disk.survives(death, random.next_u64())
         });
+        if process.rests.get() && remains.rots && random.below(2) == 0 {
+            for (disk, bits) in disks.iter().zip([random.below(2), random.below(3)]) {
+                Platter::rot(disk, bits, &remains.world, &random);
+            }
+            remains.model.borrow_mut().damage();
+        }
         lived.map(|done| (done, disks, process.clock.monotonic()))
     });
     // Whatever still runs ends here, as a ghost.
@@ -147,7 +158,7 @@ impl<'a> Process<'a> {
             Arc::new(Platter { world: world.clone(), boot, name, disk: disk.clone() })
         };
         let (log, state) = (platter("log", &remains.log), platter("state", &remains.state));
-        Self { remains, boot, clock, log, state }
+        Self { remains, boot, clock, log, state, rests: Cell::new(false) }
     }
 
     async fn open(&self, random: &Random) -> Result<Roles, StartError> {
@@ -199,7 +210,7 @@ impl<'a> Process<'a> {
             random: random.split(),
             model: &self.remains.model,
             roles: &roles,
-            disk_faults: Cell::new(false),
+            disk_faults: Cell::new(0),
             storms: Cell::new(0),
         };
         let done = tokio::select! {
@@ -238,11 +249,16 @@ impl<'a> Process<'a> {
             }
             None => {
                 world.count("stopped politely");
+                if self.remains.rots && random.below(2) == 0 {
+                    // Nothing is cut, so that the log holds what was sent.
+                    world.set_weather(Weather::Down);
+                }
                 tokio::select! {
                     biased;
                     () = world.ended(self.boot) => return Ok(()),
                     closed = self.clock.within(FOREVER, roles.close()) => {
                         closed.map_err(|_| "the node does not stop".to_owned())?;
+                        self.rests.set(true);
                     }
                 }
             }
@@ -310,8 +326,11 @@ impl<'a> Process<'a> {
 
     /// A disk is full for a while, or does not sync.
     async fn fail_a_disk(&self, clients: &Clients<'_>, random: &Random) -> Result<(), Breach> {
-        clients.disk_faults.set(true);
+        clients.disk_faults.set(clients.disk_faults.get() + 1);
         let disk = if random.below(3) == 0 { &self.state } else { &self.log };
+        if random.below(4) == 0 {
+            return self.fill_a_disk(disk, clients, random).await;
+        }
         let full = random.below(3) > 0;
         self.remains.world.tell(format_args!("the {} disk fails, full: {full}", disk.name));
         if !full {
@@ -322,6 +341,37 @@ impl<'a> Process<'a> {
         disk.leave(Some(random.below(300 << 10)));
         self.pause(Duration::from_micros(random.below(50_000))).await?;
         disk.leave(None);
+        Ok(())
+    }
+
+    /// A disk is full for minutes while clients go on: they are refused in time and told to come again, and when there
+    /// is room, they are let in.
+    async fn fill_a_disk(
+        &self,
+        disk: &Platter,
+        clients: &Clients<'_>,
+        random: &Random,
+    ) -> Result<(), Breach> {
+        self.remains.world.tell(format_args!("the {} disk is full for long", disk.name));
+        self.remains.world.count("disks full for minutes");
+        let faults = clients.disk_faults.get();
+        disk.leave(Some(0));
+        for _ in 0..2 + random.below(6) {
+            self.pause(Duration::from_secs(random.below(60))).await?;
+            let request = clients.model.borrow_mut().draw(random, self.clock.wall());
+            clients.push_patiently(request).await?;
+        }
+        disk.leave(None);
+        self.pause(Duration::from_secs(60)).await?;
+        let request = clients.model.borrow_mut().draw(random, self.clock.wall());
+        let waiting = || clients.model.borrow().pending.iter().filter(|other| **other == request).count();
+        let before = waiting();
+        clients.push_patiently(request.clone()).await?;
+        let refused = waiting() > before;
+        let lives = self.remains.world.death().is_none() && clients.roles.ingester.failed().is_none();
+        if refused && lives && clients.disk_faults.get() == faults {
+            return Err(format!("{request:?} is refused though there is room again"));
+        }
         Ok(())
     }
 
@@ -376,7 +426,7 @@ impl<'a> Process<'a> {
             let first = of_shard.first().map_or(shard.watermark, |block| block.0);
             let whole = of_shard.windows(2).all(|pair| pair[0].1 == pair[1].0)
                 && of_shard.last().is_none_or(|block| block.1 == shard.watermark);
-            let kept = self.remains.config.retention.is_zero();
+            let kept = self.remains.config.retention.is_zero() && !clients.model.borrow().is_damaged();
             if (kept && (!whole || first != 0)) || of_shard.windows(2).any(|pair| pair[0].1 > pair[1].0) {
                 return Err(format!("blocks of {shard:?} are no chain: {of_shard:?}"));
             }

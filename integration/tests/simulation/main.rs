@@ -34,8 +34,10 @@ use world::Story;
 const SEEDS: u64 = 300;
 
 /// What must happen in some seed, or the simulation shows nothing.
-const MUST: [&str; 28] = [
+const MUST: [&str; 34] = [
     "acknowledged",
+    "answers that lack something",
+    "answers that may count twice",
     "died after a bucket call",
     "died before a bucket call",
     "blocks",
@@ -43,6 +45,7 @@ const MUST: [&str; 28] = [
     "comparisons of everything",
     "cuts",
     "died while starting",
+    "disks full for minutes",
     "failed cuts",
     "failed pushes",
     "failed queries",
@@ -60,6 +63,9 @@ const MUST: [&str; 28] = [
     "refused",
     "repeats",
     "retentions",
+    "rotten ids",
+    "rotten logs",
+    "rotten snapshots",
     "slow bucket calls",
     "stopped politely",
     "uploads whose answer was lost",

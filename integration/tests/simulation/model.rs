@@ -45,9 +45,14 @@ pub struct Leaf {
     /// The same content in two encodings.
     bytes: [Bytes; 2],
     sent: BTreeSet<Identity>,
+    /// How often it was sent, repeats included.
+    tries: u64,
+    /// Since the disks were damaged last.
     acknowledged: BTreeSet<Identity>,
-    /// How many were seen at once.
+    /// How many were seen at once since then.
     seen: u64,
+    /// How many were acknowledged or seen before: they are there, or answers say that they may be lost.
+    before: u64,
     /// Until when they must be there.
     until: Option<Timestamp>,
 }
@@ -88,7 +93,22 @@ pub struct Asked {
 }
 
 /// How often each leaf must be there at least.
-pub type Floors = BTreeMap<usize, u64>;
+#[derive(Debug, Default)]
+pub struct Floors {
+    /// In an answer that is whole.
+    whole: BTreeMap<usize, u64>,
+    /// In one that says what it lacks.
+    partial: BTreeMap<usize, u64>,
+}
+
+/// What an answer says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Something may be lost.
+    pub partial: bool,
+    /// Something may be there twice.
+    pub twice: bool,
+}
 
 #[derive(Debug)]
 pub struct Model {
@@ -98,11 +118,20 @@ pub struct Model {
     history: Vec<Request>,
     drawn: u64,
     retention: Duration,
+    /// Disks were damaged.
+    damaged: bool,
 }
 
 impl Model {
     pub fn new(retention: Duration) -> Self {
-        Self { leaves: Vec::new(), pending: Vec::new(), history: Vec::new(), drawn: 0, retention }
+        Self {
+            leaves: Vec::new(),
+            pending: Vec::new(),
+            history: Vec::new(),
+            drawn: 0,
+            retention,
+            damaged: false,
+        }
     }
 
     /// Some request: one that waits for its answer, one that was sent before, or a new one.
@@ -170,8 +199,10 @@ impl Model {
             weights,
             bytes,
             sent: BTreeSet::new(),
+            tries: 0,
             acknowledged: BTreeSet::new(),
             seen: 0,
+            before: 0,
             until: None,
         });
         number
@@ -189,6 +220,7 @@ impl Model {
         let mut sent = Sent { identities: Vec::new(), known: 0, unheard: 0 };
         for part in &request.parts {
             let leaf = &mut self.leaves[part.leaf];
+            leaf.tries += 1;
             let n = equals.entry((part.leaf, part.client)).or_default();
             let mut identity = (part.client, *n);
             *n += 1;
@@ -231,10 +263,36 @@ impl Model {
         times.into_iter().any(|time| time <= oldest || time >= newest)
     }
 
+    /// The disks were damaged: what was stored before is there, or it is said that it may be lost.
+    pub fn damage(&mut self) {
+        self.damaged = true;
+        for leaf in &mut self.leaves {
+            leaf.before = leaf.before.max(leaf.promised());
+            leaf.acknowledged.clear();
+            leaf.seen = 0;
+        }
+    }
+
+    /// Whether disks were damaged: else no answer lacks anything, and all blocks are a chain.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
+    }
+
     /// What must be there at least, from now on.
     pub fn floors(&self, asked: &Asked, now: Timestamp) -> Floors {
-        let leaves = self.leaves.iter().enumerate().filter(|(_, leaf)| leaf.is_in(asked) == Some(true));
-        leaves.map(|(number, leaf)| (number, leaf.floor(now))).filter(|(_, floor)| *floor > 0).collect()
+        let mut floors = Floors::default();
+        for (number, leaf) in self.leaves.iter().enumerate() {
+            if leaf.is_in(asked) != Some(true) || leaf.until.is_some_and(|until| now >= until) {
+                continue;
+            }
+            let promised = leaf.promised();
+            for (of, floor) in
+                [(&mut floors.partial, promised), (&mut floors.whole, promised.max(leaf.before))]
+            {
+                of.extend((floor > 0).then_some((number, floor)));
+            }
+        }
+        floors
     }
 
     /// Compares own values by function with what they should be.
@@ -243,6 +301,7 @@ impl Model {
         asked: &Asked,
         floors: &Floors,
         found: &BTreeMap<String, i64>,
+        said: Said,
         now: Timestamp,
     ) -> Result<(), String> {
         let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
@@ -257,13 +316,14 @@ impl Model {
             let Some((number, leaf)) = leaf.filter(|(_, leaf)| leaf.is_in(asked) != Some(false)) else {
                 return Err(format!("{name} with {value} is not of {asked:?}"));
             };
-            let weight = leaf.weights[asked.kind];
-            if value % weight != 0 || !(1..=leaf.sent.len() as i64).contains(&(value / weight)) {
-                return Err(format!("{name} has {value}, not of {weight} a multiple up to {:?}", leaf.sent));
+            let (weight, most) = (leaf.weights[asked.kind], leaf.most(said));
+            // Of what counts twice only a part may.
+            if (value % weight != 0 && !said.twice) || !(1..=weight * most).contains(&value) {
+                return Err(format!("{name} has {value}, not of {weight} a multiple up to {most}: {leaf:?}"));
             }
             counts.insert(number, (value / weight) as u64);
         }
-        for (&number, &floor) in floors {
+        for (&number, &floor) in floors.of(said) {
             let count = counts.get(&number).copied().unwrap_or_default();
             if count < floor {
                 return Err(format!(
@@ -271,6 +331,9 @@ impl Model {
                     self.leaves[number]
                 ));
             }
+        }
+        if said.twice {
+            return Ok(());
         }
         for (&number, &count) in &counts {
             shared[number % SHARED] -= count as i64 * SHARE;
@@ -286,7 +349,7 @@ impl Model {
     }
 
     /// The least and the most that all of it sums up to, by service.
-    pub fn sums(&self, asked: &Asked, floors: &Floors) -> BTreeMap<usize, (i64, i64)> {
+    pub fn sums(&self, asked: &Asked, floors: &Floors, said: Said) -> BTreeMap<usize, (i64, i64)> {
         let mut sums: BTreeMap<usize, (i64, i64)> = BTreeMap::new();
         for (number, leaf) in self.leaves.iter().enumerate() {
             if leaf.is_in(asked) == Some(false) {
@@ -294,8 +357,8 @@ impl Model {
             }
             let each = leaf.weights[asked.kind] + SHARE;
             let sum = sums.entry(leaf.service).or_default();
-            sum.0 += floors.get(&number).copied().unwrap_or_default() as i64 * each;
-            sum.1 += leaf.sent.len() as i64 * each;
+            sum.0 += floors.of(said).get(&number).copied().unwrap_or_default() as i64 * each;
+            sum.1 += leaf.most(said) * each;
         }
         sums.retain(|_, (_, most)| *most > 0);
         sums
@@ -307,10 +370,21 @@ impl Model {
     }
 }
 
+impl Floors {
+    fn of(&self, said: Said) -> &BTreeMap<usize, u64> {
+        if said.partial { &self.partial } else { &self.whole }
+    }
+}
+
 impl Leaf {
-    fn floor(&self, now: Timestamp) -> u64 {
-        let gone = self.until.is_some_and(|until| now >= until);
-        if gone { 0 } else { self.seen.max(self.acknowledged.len() as u64) }
+    /// How many were acknowledged or seen since the disks were damaged last.
+    fn promised(&self) -> u64 {
+        self.seen.max(self.acknowledged.len() as u64)
+    }
+
+    /// How many there may be.
+    fn most(&self, said: Said) -> i64 {
+        if said.twice { self.tries as i64 } else { self.sent.len() as i64 }
     }
 
     /// Whether a query asks for it; none where that cannot be told.
