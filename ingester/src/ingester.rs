@@ -22,7 +22,7 @@ use crate::cut::{Asked, CutConfig, CutDeps, Cutter};
 use crate::head::View;
 use crate::heads::{Heads, Moved};
 use crate::machine::{Machine, Proposed};
-use crate::shard::{Shard, ShardDeps, Stored};
+use crate::shard::{Shard, ShardDeps, Stored, lost};
 use crate::stats::{CutCounts, ShardStats, Written};
 use crate::walking::Walkers;
 use crate::window::{Shelf, Window};
@@ -370,6 +370,12 @@ async fn settle(deps: &Deps, entry: &mut ShardEntry, log: &Replicated<Machine>) 
     let now = deps.clock.wall();
     let (shard, cut) = (entry.id, log.with(Machine::cut));
     tell_forgotten(&*deps.catalog, shard, log, now).await?;
+    // Rows of these entries lie in blocks and are not missed. Their ids lie in the log alone.
+    if lost(log, cut..entry.watermark) > 0 {
+        let to = entry.watermark;
+        tracing::error!(shard, to, "ids of records up to this entry were lost to damage of the log");
+        deps.catalog.mark(Wound::Ids { shard, to }, now).await?;
+    }
     if cut > entry.watermark {
         tracing::error!(
             shard,

@@ -120,12 +120,7 @@ impl Shard {
     /// How many entries of the log were acknowledged and lost, after one index and up to another: themselves, or what
     /// they build on.
     pub fn lost(&self, range: Range<u64>) -> u64 {
-        let within = |(first, count): (u64, u64)| {
-            let end = first.saturating_add(count).min(range.end.saturating_add(1));
-            end.saturating_sub(first.max(range.start.saturating_add(1)))
-        };
-        let unreadable = self.log.with(|machine| machine.unreadable(range.clone()));
-        self.log.lost().into_iter().map(within).sum::<u64>() + unreadable
+        lost(&self.log, range)
     }
 
     /// How it fares, but for its cuts.
@@ -290,6 +285,16 @@ impl<'s> Sending<'s> {
         }
         all
     }
+}
+
+/// How many entries after one index and up to another are lost.
+pub(crate) fn lost(log: &Replicated<Machine>, range: Range<u64>) -> u64 {
+    let within = |(first, count): (u64, u64)| {
+        let end = first.saturating_add(count).min(range.end.saturating_add(1));
+        end.saturating_sub(first.max(range.start.saturating_add(1)))
+    };
+    let unreadable = log.with(|machine| machine.unreadable(range.clone()));
+    log.lost().into_iter().map(within).sum::<u64>() + unreadable
 }
 
 fn stopping() -> Status {

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Code, Limits, Status, Timestamp};
+use athanor_catalog::{Catalog, Wound};
+use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::{Clock, Code, Disk, Limits, Status, Timestamp};
 use athanor_ingester::Stored;
 use athanor_profile::upload::Upload;
 use athanor_profile::{Labels, ValueType};
 
 use crate::samples::{labelled, now, profile, simple, upload};
-use crate::world::{World, simulate};
+use crate::world::{World, simulate, tenant};
 
 #[test]
 fn what_is_pushed_is_seen_and_a_repeat_is_not() {
@@ -252,4 +254,41 @@ fn a_repeat_is_known_as_long_as_it_may_come() {
         world.remains.clock.sleep(2 * minute).await;
         assert_eq!((world.push_one(&simple(now() + 3, 20)).await, world.push_one(&first).await), (1, 1));
     });
+}
+
+/// What lies in a block is in the log alone with its ids, until a snapshot has them.
+#[test]
+fn ids_that_damage_took_of_what_is_in_a_block_are_said_to_be_lost() {
+    simulate(async {
+        let world = World::new().await;
+        let first = upload(&profile(now(), &[("main;needle", 10)]));
+        assert_eq!(world.push_one(&first).await, 1);
+        // It is registered, and the power goes before the log can say so.
+        world.remains.log_disk.lose_power_after(0);
+        let _ = world.ingester.cut(&world.remains.clock, Duration::from_secs(30)).await;
+        let mut world = world.crash(1).await;
+        assert_eq!((world.blocks().await, world.total().await), (1, 10));
+        // A later commit says that the ones before it were durable.
+        assert_eq!(world.push_one(&simple(now(), 20)).await, 1);
+        flip_in(&world.remains.log_disk, "needle");
+        world.remains.damaged = true;
+        let world = world.crash(2).await;
+        assert_eq!(world.total().await, 10 + 21);
+        let scars = world.remains.catalog.listing(&tenant("acme"), 0, i64::MAX).await.unwrap().scars;
+        let wounds: Vec<Wound> = scars.into_iter().map(|scar| scar.wound).collect();
+        assert!(matches!(wounds[..], [Wound::Ids { shard: 1, .. }]), "{wounds:?}");
+        assert_eq!(world.push_one(&first).await, 1, "it cannot be known");
+    });
+}
+
+/// Flips a bit of a text on a disk.
+fn flip_in(disk: &MemoryDisk, text: &str) {
+    let places = disk.list().unwrap().into_iter().filter_map(|name| {
+        let bytes = disk.read(&name).unwrap();
+        let at = bytes.windows(text.len()).position(|window| window == text.as_bytes())?;
+        Some((name, at as u64))
+    });
+    let places: Vec<(String, u64)> = places.collect();
+    assert!(!places.is_empty());
+    assert!(places.iter().all(|(name, at)| disk.flip_bit(name, *at, 1)));
 }

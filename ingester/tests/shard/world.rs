@@ -87,6 +87,8 @@ pub struct Remains {
     pub compute: Compute,
     /// Who commits.
     pub pump: Pump,
+    /// Whether the log is damaged.
+    pub damaged: bool,
 }
 
 /// A node of one shard.
@@ -126,6 +128,7 @@ impl Remains {
             ids: 1000,
             compute: Compute::inline(),
             pump: Pump::Inline,
+            damaged: false,
         }
     }
 }
@@ -158,6 +161,7 @@ impl World {
             ids,
             compute,
             pump,
+            damaged,
         } = &remains;
         let tasks = Tasks::new(clock.clone(), 1000);
         let (segment, reserve) = (ByteSize::kib(256), *reserve);
@@ -165,7 +169,7 @@ impl World {
         let identity = Identity { cluster: 1, node: 1 };
         let disk = Arc::new(log_disk.clone());
         let (log, recovery) = Log::open(disk, random, identity, &config, *pump).unwrap();
-        assert!(recovery.damage.is_empty());
+        assert_eq!(!recovery.damage.is_empty(), *damaged);
         let consensus = replicated::Deps {
             log: log.clone(),
             disk: Arc::new(state_disk.clone()),
