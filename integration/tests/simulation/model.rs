@@ -47,6 +47,9 @@ pub struct Leaf {
     sent: BTreeSet<Identity>,
     /// How often it was sent, repeats included.
     tries: u64,
+    /// What of that was sent before the disks were damaged: who repeats it is told that it is stored, which may be in
+    /// a block that the catalogue has lost.
+    old: BTreeSet<Identity>,
     /// Since the disks were damaged last.
     acknowledged: BTreeSet<Identity>,
     /// How many were seen at once since then.
@@ -200,6 +203,7 @@ impl Model {
             bytes,
             sent: BTreeSet::new(),
             tries: 0,
+            old: BTreeSet::new(),
             acknowledged: BTreeSet::new(),
             seen: 0,
             before: 0,
@@ -267,7 +271,8 @@ impl Model {
     pub fn damage(&mut self) {
         self.damaged = true;
         for leaf in &mut self.leaves {
-            leaf.before = leaf.before.max(leaf.promised());
+            leaf.before = leaf.whole();
+            leaf.old.clone_from(&leaf.sent);
             leaf.acknowledged.clear();
             leaf.seen = 0;
         }
@@ -285,10 +290,7 @@ impl Model {
             if leaf.is_in(asked) != Some(true) || leaf.until.is_some_and(|until| now >= until) {
                 continue;
             }
-            let promised = leaf.promised();
-            for (of, floor) in
-                [(&mut floors.partial, promised), (&mut floors.whole, promised.max(leaf.before))]
-            {
+            for (of, floor) in [(&mut floors.partial, leaf.promised()), (&mut floors.whole, leaf.whole())] {
                 of.extend((floor > 0).then_some((number, floor)));
             }
         }
@@ -377,9 +379,14 @@ impl Floors {
 }
 
 impl Leaf {
-    /// How many were acknowledged or seen since the disks were damaged last.
+    /// How many were sent and acknowledged, or seen, since the disks were damaged last.
     fn promised(&self) -> u64 {
-        self.seen.max(self.acknowledged.len() as u64)
+        self.seen.max(self.acknowledged.difference(&self.old).count() as u64)
+    }
+
+    /// How many were ever acknowledged or seen.
+    fn whole(&self) -> u64 {
+        self.before.max(self.seen).max(self.acknowledged.len() as u64)
     }
 
     /// How many there may be.
