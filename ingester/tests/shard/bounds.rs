@@ -1,10 +1,10 @@
 //! What an upload and a shard may cost, and what is left out or refused.
 
 use athanor_chassis::{ByteSize, Clock, Code, Disk, Limits};
-use athanor_profile::ValueType;
 use athanor_profile::labels::SampleLabel;
 use athanor_profile::pprof::encode;
 use athanor_profile::upload::{Dropped, Upload};
+use athanor_profile::{Labels, ValueType};
 
 use crate::samples::{labelled, now, profile, simple, upload};
 use crate::world::{World, simulate};
