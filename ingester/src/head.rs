@@ -3,7 +3,8 @@
 //! A head is one generation of a shard's log. Its dictionaries only grow, its profiles are only added: so whoever
 //! looks remembers how many profiles there were and needs no lock in between.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -16,6 +17,8 @@ use athanor_profile::packed::{PackedError, Unpacker};
 use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::source::{EachRows, ReadNames, Source, SourceError};
 use athanor_profile::tree::{Shape, Tree};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use crate::entry::{Admitted, Batch, TenantPart};
 use crate::rows;
@@ -27,7 +30,7 @@ const PIECE: usize = 1 << 20;
 /// A tree of this part of all stacks is drawn once for all; of fewer, only what they need is drawn.
 const MANY: usize = 4;
 /// What it takes to find a series.
-const SERIES_OVERHEAD: usize = 32;
+const SERIES_OVERHEAD: usize = 8;
 /// What a profile takes beside its rows.
 const OVERHEAD: usize = size_of::<ProfileRow>() + size_of::<Place>();
 
@@ -40,8 +43,7 @@ pub struct Head {
     from: AtomicU64,
     /// The index of its last applied entry.
     to: AtomicU64,
-    /// When it began, by the node's monotonic clock.
-    /// By the node's monotonic clock, nanoseconds.
+    /// When its first profile came, by the node's monotonic clock, nanoseconds.
     born: AtomicU64,
     /// Bytes of profiles and their rows.
     bytes: AtomicUsize,
@@ -58,7 +60,9 @@ pub struct Rows {
     /// How much of the dictionary the log has said.
     said: Mark,
     series: Vec<Series>,
-    series_ids: HashMap<Series, u32>,
+    /// Places in `series`, by their content.
+    series_ids: HashTable<u32>,
+    hasher: RandomState,
     series_bytes: usize,
     /// Those of series that the log has said.
     series_bytes_said: usize,
@@ -220,11 +224,19 @@ impl Head {
 impl Rows {
     /// The id of a series, made if it is new.
     pub fn series_id(&mut self, series: Series) -> u32 {
-        *self.series_ids.entry(series).or_insert_with_key(|series| {
-            self.series_bytes += series.memory() + size_of::<Series>() + SERIES_OVERHEAD;
-            self.series.push(series.clone());
-            self.series.len() as u32 - 1
-        })
+        let Self { series_ids, hasher, series: all, .. } = self;
+        let hash = hasher.hash_one(&series);
+        let is_it = |&id: &u32| all[id as usize] == series;
+        match series_ids.entry(hash, is_it, |&id| hasher.hash_one(&all[id as usize])) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(place) => {
+                let id = all.len() as u32;
+                place.insert(id);
+                self.series_bytes += series.memory() + SERIES_OVERHEAD;
+                all.push(series);
+                id
+            }
+        }
     }
     /// About how much memory names and series take.
     pub(crate) fn memory(&self) -> usize {
