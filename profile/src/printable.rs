@@ -10,7 +10,7 @@ pub fn is_obeyed(c: char) -> bool {
 }
 
 /// A text with a mark of one character in place of each that would be obeyed, as drawings need it.
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+pub fn printable(text: &str) -> Cow<'_, str> {
     if text.contains(is_obeyed) {
         text.chars()
             .map(|c| if is_obeyed(c) { char::REPLACEMENT_CHARACTER } else { c })

@@ -15,6 +15,9 @@ const TOP: usize = 34;
 const ROW: usize = 17;
 /// What a letter takes, and narrower boxes have no text.
 const LETTER: f64 = 7.25;
+/// Where the search box begins, and the title ends.
+const SEARCH: f64 = 940.0;
+const NOTHING: &str = "There are no samples of this in this time.";
 /// Narrower boxes are left out.
 const NARROWEST: f64 = 0.1;
 
@@ -69,16 +72,21 @@ pub fn write(tree: &Tree, unit: &str, title: &str) -> String {
     let seen = |at: usize| at == 0 || (bars[at].end - bars[at].start) * WIDTH >= NARROWEST;
     let rows = (0..bars.len()).filter(|&at| seen(at)).map(|at| bars[at].level + 1).max().unwrap_or(0);
     let height = TOP + rows * ROW + 4;
-    let title = escape(&printable(title));
+    let title = printable(title);
+    let (drawn, title) = (escape(&fit(&title, SEARCH)), escape(&title));
+    let has_samples = bars.len() > 1;
     // Writing to a string cannot fail.
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          viewBox=\"0 0 {WIDTH} {height}\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n<text x=\"3\" y=\"21\">{title}</text>\n\
-         <foreignObject x=\"940\" y=\"5\" width=\"256\" height=\"26\"><input \
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n<text x=\"3\" y=\"21\">{drawn}</text>\n\
+         <foreignObject x=\"{SEARCH}\" y=\"5\" width=\"256\" height=\"26\"><input \
          xmlns=\"http://www.w3.org/1999/xhtml\" type=\"search\" placeholder=\"search\"/></foreignObject>\n"
     );
-    for at in (0..bars.len()).filter(|&at| seen(at)) {
+    if !has_samples {
+        let _ = writeln!(text, "<text x=\"3\" y=\"{}\">{NOTHING}</text>", TOP + 12);
+    }
+    for at in (0..bars.len()).filter(|&at| has_samples && seen(at)) {
         let node = &tree.nodes()[at];
         let (x, width) = (bars[at].start * WIDTH, (bars[at].end - bars[at].start) * WIDTH);
         let y = TOP + bars[at].level * ROW;

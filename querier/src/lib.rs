@@ -32,7 +32,7 @@ mod render;
 mod room;
 
 pub use reader::{MAX_TENANTS, Reader, TenantsError};
-pub use render::{Rendered, parse_parameters};
+pub use render::{Rendered, parse_parameters, parse_time};
 pub use room::Config;
 
 use gather::mixed_up;

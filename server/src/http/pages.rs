@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{Status, Timestamp};
+use athanor_profile::printable::printable;
 use athanor_profile::svg;
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
-use athanor_querier::Reader;
+use athanor_querier::{Reader, parse_time};
 use axum::body::Body;
 use axum::http::Request;
 
@@ -45,7 +46,8 @@ pub fn index(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     })
 }
 
-/// `GET /flamegraph.svg?service=…&type=…&from=…&until=…` (milliseconds; the last hour if not given).
+/// `GET /flamegraph.svg?service=…&type=…&from=…&until=…` (times as `/pyroscope/render` takes them; the last hour if not
+/// given).
 pub fn flamegraph(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     let parts = request.into_parts().0;
     Box::pin(async move {
@@ -119,14 +121,18 @@ fn listing(services: &BTreeMap<String, Vec<String>>) -> String {
 async fn draw(hall: &Hall, reader: &Reader, query: &str) -> Result<String, Status> {
     let given: BTreeMap<String, String> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     let of = |name: &str| given.get(name).map(String::as_str).unwrap_or_default();
-    let (hour_ago, now) = last_hour(hall.door.clock.wall());
-    let time = |name, default| given.get(name).and_then(|text| text.parse().ok()).unwrap_or(default);
+    let wall = hall.door.clock.wall();
+    let (hour_ago, now) = last_hour(wall);
+    let time = |name, default| match given.get(name) {
+        Some(text) => Ok(Timestamp::from_nanos(parse_time(name, text, wall.nanos())?).millis()),
+        None => Ok::<_, Status>(default),
+    };
     let service = of("service").replace('\\', "\\\\").replace('"', "\\\"");
     let asked = SelectMergeStacktracesRequest {
         profile_type_id: of("type").to_owned(),
         label_selector: format!("{{{SERVICE}=\"{service}\"}}"),
-        start: time("from", hour_ago),
-        end: time("until", now),
+        start: time("from", hour_ago)?,
+        end: time("until", now)?,
         max_nodes: Some(NODES),
         ..SelectMergeStacktracesRequest::default()
     };
@@ -138,7 +144,7 @@ async fn draw(hall: &Hall, reader: &Reader, query: &str) -> Result<String, Statu
 
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in printable(text).chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -164,6 +170,7 @@ mod tests {
         let page = listing(&services);
         assert!(page.contains("<h2>&lt;a&amp;b&gt;&quot;</h2>"));
         assert!(page.contains("service=%3Ca%26b%3E%22&amp;type=x%3Ay+z"));
+        assert_eq!(escaped("a\u{202e}b\u{1b}"), "a\u{fffd}b\u{fffd}");
     }
 
     #[test]
