@@ -142,6 +142,13 @@ fn add(merger: &mut Merger, path: &Path, picked: &Picked) -> Result<u64, Status>
     let limits = Limits::default();
     let refused = |error| failure::invalid(path, error);
     if path.is_dir() {
+        if !path.join(META).is_file() {
+            let message = format!(
+                "{}: a folder that is no block, it has no {META}; name the files in it",
+                path.display()
+            );
+            return Err(Status::new(Code::NotFound, message));
+        }
         merger.add(&block_profile(path, picked)?).map_err(refused)?;
         return Ok(0);
     }

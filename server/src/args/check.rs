@@ -1,11 +1,12 @@
 //! What is wrong with a command line beyond what its single arguments say.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Error};
 
-use super::{Cli, Command, Format, Picked, QueryCommand};
+use super::{Cli, Command, Format, Picked, Push, QueryCommand};
 use crate::convert;
 
 /// Refuses what would be left aside or could not be written, before anything is read.
@@ -15,6 +16,7 @@ pub fn checked(cli: Cli) -> Result<Cli, Error> {
         Command::Flamegraph(args) => of_blocks(&args.input.files, &args.input.picked)?,
         Command::Info(args) => of_blocks(&args.files, &args.picked)?,
         Command::Diff(args) => of_blocks([&args.left, &args.right], &args.picked)?,
+        Command::Push(args) => labels(args)?,
         Command::Convert(args) => {
             of_blocks(&args.input.files, &args.input.picked)?;
             written(&args.out, args.to)?;
@@ -36,8 +38,30 @@ fn written(out: &Path, to: Option<Format>) -> Result<(), Error> {
     convert::format(out, to).map(|_| ()).map_err(|status| usage(&status.message))
 }
 
+/// A label has one value.
+fn labels(args: &Push) -> Result<(), Error> {
+    let mut seen = BTreeMap::from([("service_name", args.service.as_str())]);
+    for (name, value) in &args.labels {
+        let Some(before) = seen.insert(name, value) else { continue };
+        let why = match name.as_str() {
+            "service_name" => {
+                format!("--label {name}={value} and --service {before} say the same label; leave one out")
+            }
+            _ => format!("--label {name} is given twice, as {before:?} and {value:?}; leave one out"),
+        };
+        return Err(usage(&why));
+    }
+    Ok(())
+}
+
 /// Only a block knows whose a profile is, its labels and when it was taken.
 fn of_blocks<'p>(files: impl IntoIterator<Item = &'p PathBuf>, picked: &Picked) -> Result<(), Error> {
+    let files: Vec<&PathBuf> = files.into_iter().collect();
+    if files.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
+        return Err(usage(
+            "- is given twice, and standard input can be read once; write one of them to a file",
+        ));
+    }
     let asked = [
         ("--tenant", picked.tenant.is_some()),
         ("--select", picked.select.is_some()),
