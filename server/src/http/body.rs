@@ -1,6 +1,7 @@
 //! Bodies: read within bounds, decompressed within bounds, and compressed for clients that take it.
 
 use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -69,7 +70,8 @@ impl Door {
         }
         let received = self.clock.within(BODY_WITHIN, self.receive(body, admits)).await;
         received.unwrap_or_else(|elapsed| {
-            let message = format!("the body {elapsed}: send smaller batches, or over a faster connection");
+            let message =
+                format!("the body was {elapsed}: send smaller batches, or over a faster connection");
             Err(Status::new(Code::Deadline, message))
         })
     }
@@ -80,9 +82,7 @@ impl Door {
         let mut pieces: Vec<Bytes> = Vec::new();
         let (mut length, mut entered) = (0u64, 0u64);
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| {
-                Status::new(Code::Cancelled, format!("the body ended after {length} bytes: {error}"))
-            })?;
+            let frame = frame.map_err(|error| broken(&error, length))?;
             let Ok(piece) = frame.into_data() else { continue };
             length += piece.len() as u64;
             if length > admits.limit.get() {
@@ -158,6 +158,21 @@ impl Door {
             return Ok(work());
         }
         self.compute.run_as(Activity::Body, work).await.map_err(|error| Status::of(&error))
+    }
+}
+
+/// A body that cannot be read on: its client has left, or its chunks are none.
+fn broken(error: &(dyn std::error::Error + 'static), length: u64) -> Status {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let malformed = causes.find_map(|cause| {
+        let cause = cause.downcast_ref::<io::Error>()?;
+        matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData).then_some(cause)
+    });
+    match malformed {
+        Some(cause) => {
+            Status::new(Code::Invalid, format!("the body cannot be read after {length} bytes: {cause}"))
+        }
+        None => Status::new(Code::Cancelled, format!("the body ended after {length} bytes: {error}")),
     }
 }
 

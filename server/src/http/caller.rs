@@ -36,7 +36,15 @@ pub fn writer(headers: &HeaderMap, multitenancy: bool) -> Result<TenantId, Statu
 fn named(headers: &HeaderMap) -> Result<&str, Status> {
     let missing =
         || Status::new(Code::Unauthenticated, format!("no org id: name the tenant in the {TENANT} header"));
-    let value = headers.get(TENANT).ok_or_else(missing)?;
+    let mut values = headers.get_all(TENANT).iter();
+    let value = values.next().ok_or_else(missing)?;
+    // Whoever stands before us may believe the other one.
+    if values.any(|other| other.as_bytes().trim_ascii() != value.as_bytes().trim_ascii()) {
+        let message = format!(
+            "there are several {TENANT} headers, and they differ: send one; readers name several tenants as a|b"
+        );
+        return Err(Status::new(Code::Unauthenticated, message));
+    }
     let text = value.to_str().map_err(|_| {
         Status::new(Code::Unauthenticated, format!("the {TENANT} header is not plain ASCII text"))
     })?;
@@ -75,6 +83,18 @@ mod tests {
             (of("a"), of("a|a"), of("a|b"), of("a|")),
             (Some("a".into()), Some("a".into()), None, None)
         );
+    }
+
+    #[test]
+    fn two_headers_that_differ_are_nobody() {
+        let two = |second: &'static str| {
+            let mut headers = headers("a");
+            headers.append(TENANT, second.parse().unwrap());
+            let code = |status: Status| status.code;
+            (reader(&headers, true).map(drop).map_err(code), writer(&headers, true).map(drop).map_err(code))
+        };
+        assert_eq!(two("b"), (Err(Code::Unauthenticated), Err(Code::Unauthenticated)));
+        assert_eq!(two("a"), (Ok(()), Ok(())));
     }
 
     #[test]

@@ -20,10 +20,12 @@ use super::weight::Admits;
 /// A handler's answer, on its way.
 pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
+const NOTHING_HERE: &str = "there is nothing at this path: profiles go to /ingest and /push.v1.PusherService/Push, and / \
+lists services\n";
+
 /// A path that leads nowhere.
 pub fn not_found() -> Response<Body> {
-    let mut response =
-        text("text/plain; charset=utf-8", "there is nothing at this path; / says what there is\n");
+    let mut response = text("text/plain; charset=utf-8", NOTHING_HERE);
     *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }

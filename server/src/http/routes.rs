@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use athanor_chassis::{Status, TenantId};
+use athanor_chassis::{Code, Status, TenantId};
 use athanor_distributor::Distributor;
 use athanor_proto::debuginfo::v1alpha1::{ShouldInitiateUploadRequest, ShouldInitiateUploadResponse};
 use athanor_proto::grpc::health::v1::HealthCheckRequest;
@@ -11,7 +11,8 @@ use athanor_proto::push::v1::{PushRequest, PushResponse};
 use athanor_querier::{Querier, Reader};
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, Response};
+use axum::http::header::{ALLOW, CONTENT_LENGTH, HOST, HeaderName};
+use axum::http::{HeaderMap, Request, Response, StatusCode, Version};
 use axum::routing::{MethodRouter, any, get, post};
 use prost::Message;
 use serde::Serialize;
@@ -19,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::encoding::Refused;
+use super::encoding::{Refused, json_error};
 use super::weight::Admits;
 use super::{Door, caller, health, operations, pages, plain, unary};
 use crate::metrics::{Scrape, Underway};
@@ -56,7 +57,38 @@ pub fn router(door: Door, services: Services) -> Router {
     let router = Router::new();
     let router = calls(router, &hall);
     let router = plain_routes(router, &hall);
-    router.fallback_service(counted(&hall, "none", any(|| async { plain::not_found() })))
+    let router = router.fallback_service(counted(&hall, "none", any(|| async { plain::not_found() })));
+    router.layer(axum::middleware::from_fn(civil))
+}
+
+/// Refuses requests that do not say whom they ask, as HTTP/1.1 must, and says in words what was refused without any.
+async fn civil(request: axum::extract::Request, next: axum::middleware::Next) -> Response<Body> {
+    let hosts = request.headers().get_all(HOST).iter().count();
+    if request.version() == Version::HTTP_11 && hosts != 1 {
+        let message = format!("a request of HTTP/1.1 has one Host header, this one has {hosts}");
+        return json_error(&Status::new(Code::Invalid, message));
+    }
+    let response = next.run(request).await;
+    let said = |name: HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let words = match response.status() {
+        StatusCode::METHOD_NOT_ALLOWED => {
+            said(ALLOW).map(|methods| format!("this path takes {methods} only\n"))
+        }
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => said(unary::ACCEPT_POST)
+            .map(|types| format!("this call takes one of the content types {types}\n")),
+        _ => None,
+    };
+    match words {
+        Some(words) => {
+            let headers = response.headers().clone();
+            let mut told = text("text/plain; charset=utf-8", words);
+            *told.status_mut() = response.status();
+            told.headers_mut()
+                .extend(headers.into_iter().filter(|(name, _)| name.as_ref() != Some(&CONTENT_LENGTH)));
+            told
+        }
+        None => response,
+    }
 }
 
 /// Counts what comes to a route, and how it is answered.

@@ -17,7 +17,8 @@ use super::Door;
 use super::encoding::{ACCEPTED, Encoding};
 use super::weight::Admits;
 
-const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
+/// The content types that a call takes.
+pub const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 /// What an answer lacks that is not whole.
 pub const PARTIAL: HeaderName = HeaderName::from_static("athanor-partial");
 /// The longest deadline that a client may set; longer ones are cut.
