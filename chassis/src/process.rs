@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// What a process uses. What the system does not tell is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -42,6 +44,15 @@ impl Usage {
     }
 }
 
+/// Lets this process open as many files, sockets among them, as it may at all, and says how many that is.
+pub fn raise_max_files() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let raised = setrlimit(Resource::Nofile, wanted).is_ok();
+    let most = if raised { limit.maximum } else { limit.current };
+    most.unwrap_or(u64::MAX)
+}
+
 fn kibibytes(text: &str, name: &str) -> u64 {
     field(text, name) * 1024
 }
@@ -64,6 +75,13 @@ mod tests {
             usage.threads >= 1 && usage.open_files >= 1 && usage.max_files >= usage.open_files,
             "{usage:?}"
         );
+    }
+
+    #[test]
+    fn as_many_files_as_may_be_can_be_opened() {
+        let most = raise_max_files();
+        assert!(most >= Usage::now().max_files);
+        assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), most);
     }
 
     #[test]

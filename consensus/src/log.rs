@@ -179,7 +179,7 @@ pub struct Health {
 pub enum LogError {
     /// Too little space is left on the disk.
     #[error(
-        "the disk has {free} free, and {reserve} of it are kept in reserve (log.reserve); free some space, or cut and purge"
+        "the disk has {free} free, and {reserve} of it are kept in reserve (log.reserve); free some space; `athanor cut` lets the log give up what it holds"
     )]
     Full {
         /// Free now.
@@ -306,7 +306,8 @@ struct Owner {
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
-const LEAST_SEGMENT: ByteSize = ByteSize::kib(64);
+/// The smallest segment: every group's state must fit into a part of it.
+pub const LEAST_SEGMENT: ByteSize = ByteSize::kib(64);
 /// How long nothing must happen until the last commit is attested.
 const IDLE: Duration = Duration::from_millis(50);
 

@@ -30,13 +30,17 @@ use crate::window::{Shelf, Window};
 /// Uncompressed bytes of profiles that are proposed together, about, where the log takes so much.
 const BATCH: usize = 32 << 20;
 
+/// How many shards a node may be told to open: each has a log, a head and three tasks of its own.
+pub const SHARDS: std::ops::RangeInclusive<u32> = 1..=64;
+
 /// How an ingester works.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// When heads become blocks.
     pub cut: CutConfig,
-    /// How many shards a node opens that is alone. A folder keeps the number that it was begun with. Example: `4`.
+    /// How many shards a node opens that is alone, 1 to 64. A folder keeps the number that it was begun with. Example:
+    /// `4`.
     pub shards: u32,
     /// Bytes of uploads that may wait for one shard. Example: `64MiB`.
     pub waiting: ByteSize,

@@ -32,7 +32,7 @@ pub use cut::{Asked, CutConfig, spans};
 pub use entry::Entry;
 pub use head::View;
 pub use heads::Moved;
-pub use ingester::{Config, Deps, Ingester, OpenError};
+pub use ingester::{Config, Deps, Ingester, OpenError, SHARDS};
 pub use machine::{Applied, Machine};
 pub use shard::Stored;
 pub use stats::{Cuts, HeadSize, ShardStats, Written};

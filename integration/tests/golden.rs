@@ -158,6 +158,6 @@ fn answers_are_those_that_were_recorded() {
         assert_eq!(differs, &from_heads[case], "{case} differs in another way from blocks");
     }
 
-    runtime.block_on(anonymous.node.stop());
-    runtime.block_on(with_tenants.node.stop());
+    runtime.block_on(anonymous.node.stop()).unwrap();
+    runtime.block_on(with_tenants.node.stop()).unwrap();
 }

@@ -5,6 +5,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::Context;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Code, Status, Tasks};
@@ -19,7 +20,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::http::{json_error, patient};
+use crate::http::{Seldom, json_error, patient};
 
 /// The socket's name in the data folder.
 pub const SOCKET: &str = "admin.sock";
@@ -42,10 +43,12 @@ pub fn serve(data: &Path, ingester: Arc<Ingester>, clock: Clock, tasks: &Tasks) 
     };
     let (token, inner) = (tasks.token(), tasks.clone());
     let listening = async move {
+        let mut refused = Seldom::default();
         loop {
+            let accept = |context: &mut Context<'_>| socket.poll_accept(context);
             let (stream, _) = tokio::select! {
                 () = token.cancelled() => break,
-                accepted = patient(&clock, |context| socket.poll_accept(context)) => accepted,
+                accepted = patient(&clock, &mut refused, accept) => accepted,
             };
             let service = TowerToHyperService::new(router.clone());
             let connection =

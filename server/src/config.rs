@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use athanor_chassis::telemetry::TelemetryConfig;
 use athanor_chassis::units::duration_text;
-use athanor_chassis::{ByteSize, Limits};
+use athanor_chassis::{ByteSize, Code, Coded, Limits};
 use serde::{Deserialize, Serialize};
 
 /// All settings.
@@ -20,6 +20,9 @@ pub struct Config {
     pub multitenancy_enabled: bool,
     /// Room for the bodies of all requests at once. Example: `512MiB`.
     pub request_bytes: ByteSize,
+    /// Connections at once; as many as three quarters of the files that the process may open, if not given. Example:
+    /// `2000`.
+    pub max_connections: Option<u32>,
     /// How long the server still answers after SIGTERM, while `/ready` says 503, so that load balancers look elsewhere.
     /// Another signal ends this, and Ctrl-C does without. Example: `2s`.
     #[serde(with = "duration_text")]
@@ -68,6 +71,7 @@ impl Default for Config {
             data: PathBuf::from("athanor-data"),
             multitenancy_enabled: false,
             request_bytes: ByteSize::mib(512),
+            max_connections: None,
             shutdown_delay: Duration::from_secs(2),
             drain: Duration::from_secs(10),
             retention: Duration::from_secs(31 * 24 * 3600),
@@ -78,11 +82,7 @@ impl Default for Config {
             ingester: athanor_ingester::Config::default(),
             querier: athanor_querier::Config::default(),
             limits: Limits::default(),
-            // Raft tells every step at that level.
-            telemetry: TelemetryConfig {
-                level: "info,openraft=warn".to_owned(),
-                ..TelemetryConfig::default()
-            },
+            telemetry: TelemetryConfig::default(),
         }
     }
 }
@@ -93,7 +93,45 @@ impl Default for LogSettings {
     }
 }
 
+/// A setting that cannot be, however it is written.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting}: {reason}")]
+pub struct BadSetting {
+    setting: &'static str,
+    reason: String,
+}
+
+impl Coded for BadSetting {
+    fn code(&self) -> Code {
+        Code::Invalid
+    }
+}
+
 impl Config {
+    /// Refuses what no server could run with, before it begins anything.
+    pub fn check(&self) -> Result<(), BadSetting> {
+        let bad = |setting, reason: String| Err(BadSetting { setting, reason });
+        if self.data.as_os_str().is_empty() {
+            return bad("data", "no folder is named; write for example athanor-data".to_owned());
+        }
+        if self.max_connections == Some(0) {
+            return bad(
+                "max_connections",
+                "0 would serve nobody; write 1 or more, or leave it out".to_owned(),
+            );
+        }
+        let (shards, allowed) = (self.ingester.shards, athanor_ingester::SHARDS);
+        if !allowed.contains(&shards) {
+            let reason = format!("{shards} shards; write {} to {}", allowed.start(), allowed.end());
+            return bad("ingester.shards", reason);
+        }
+        let (segment, least) = (self.log.segment, athanor_consensus::log::LEAST_SEGMENT);
+        if segment < least {
+            return bad("log.segment", format!("segments of {segment} are too small, the least is {least}"));
+        }
+        self.telemetry.check().or_else(|error| bad("telemetry.level", error.to_string()))
+    }
+
     /// The bucket: the one that is named, else a folder below `data`.
     pub fn bucket(&self) -> athanor_storage::Config {
         let mut bucket = self.storage.clone();
@@ -111,6 +149,37 @@ impl Config {
             spares: self.log.spares as usize,
             reserve: self.log.reserve,
             ..athanor_consensus::log::Config::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_server_could_run_with_is_refused_by_name() {
+        let checked = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(checked(|_| {}), Ok(()));
+        assert_eq!(checked(|config| config.ingester.shards = 64), Ok(()));
+        let bad: [(fn(&mut Config), &str); 6] = [
+            (|config| config.ingester.shards = 0, "ingester.shards: 0 shards; write 1 to 64"),
+            (|config| config.ingester.shards = 65, "ingester.shards: 65 shards; write 1 to 64"),
+            (|config| config.data = PathBuf::new(), "data: no folder is named"),
+            (|config| config.max_connections = Some(0), "max_connections: 0"),
+            (|config| config.log.segment = ByteSize::kib(63), "log.segment: segments of 63KiB are too small"),
+            (
+                |config| config.telemetry.level = "warning".to_owned(),
+                "telemetry.level: log level \"warning\"",
+            ),
+        ];
+        for (change, said) in bad {
+            let refused = checked(change).unwrap_err();
+            assert!(refused.starts_with(said), "{refused}");
         }
     }
 }

@@ -4,11 +4,27 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 
-use athanor_chassis::code::Coded;
+use athanor_chassis::code::{Coded, EXIT_USAGE};
 use athanor_chassis::{Code, Status};
 
 /// The message of an output that nobody reads any more; `main` ends quietly on it.
 const BROKEN_PIPE: &str = "the output was closed";
+
+/// What marks errors of the command line and of settings, whose exit code is 64 and not that of bad data.
+const USAGE: &str = "usage";
+
+/// Settings that cannot be used.
+pub fn settings<E: Coded + Error>(error: &E) -> Status {
+    match Status::of(error) {
+        status if status.code == Code::Invalid => status.because(USAGE),
+        status => status,
+    }
+}
+
+/// With what a process ends.
+pub fn exit(status: &Status) -> u8 {
+    if status.reason == Some(USAGE) { EXIT_USAGE } else { status.code.exit() }
+}
 
 /// What a failed write to standard output means.
 pub fn output(error: io::Error) -> Status {

@@ -19,6 +19,7 @@ mod blocks;
 mod cache;
 mod config;
 mod fetch;
+mod health;
 pub mod http;
 mod identity;
 mod inventory;
@@ -32,6 +33,6 @@ mod shards;
 mod sources;
 
 pub use admin::{SOCKET, request};
-pub use config::{Config, LogSettings};
+pub use config::{BadSetting, Config, LogSettings};
 pub use metrics::{Routes, Scrape};
 pub use node::{Node, Roles, StartError, System};

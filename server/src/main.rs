@@ -51,7 +51,7 @@ fn main() -> ExitCode {
             // A message may name what a file or a server says.
             let lines: Vec<String> = status.message.lines().map(output::harmless).collect();
             eprintln!("athanor: {}", lines.join("\n"));
-            ExitCode::from(status.code.exit())
+            ExitCode::from(failure::exit(&status))
         }
     }
 }
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Status> {
     let output = output::Output::new(&cli.shown);
     match cli.command {
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(args) => serve::run(&args, &output),
         Command::Config(settings) => serve::show(&settings, &output),
         Command::Cut(settings) => serve::cut(&settings, &output),
         Command::Top(args) => views::top(&args, &output),

@@ -15,7 +15,9 @@ use athanor_catalog::{Catalog, Wound};
 use athanor_chassis::compute::ComputeError;
 use athanor_chassis::disk::{DiskError, LocalDisk};
 use athanor_chassis::tasks::{SpawnError, Task};
-use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Disk, Overrides, Random, Status, Tasks};
+use athanor_chassis::{
+    ByteSize, Clock, Code, Coded, Compute, Disk, Overrides, Random, Status, Tasks, process,
+};
 use athanor_cluster::placement::TableError;
 use athanor_consensus::log::{self, Log, Pump};
 use athanor_consensus::replicated::Founding;
@@ -26,12 +28,13 @@ use athanor_metastore::{Facts, Metastore};
 use athanor_querier::Querier;
 use athanor_storage::{Store, StoreDeps};
 use axum::Router;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::blocks::Blocks;
 use crate::cache::Parts;
 use crate::config::Config;
+use crate::health::Health;
 use crate::http::{Door, Lasting, Listener, ListenerError, Services, router, starting};
 use crate::identity::{self, IdentityError};
 use crate::janitor::{Done, Janitor};
@@ -43,6 +46,8 @@ use crate::sources::Everywhere;
 
 /// Tasks that a node may have at once: connections, mostly.
 const TASKS: usize = 100_000;
+/// Connections that a node takes at the most; others of its tasks are few.
+const MOST_CONNECTIONS: usize = TASKS / 2;
 /// Jobs that may wait for a compute thread.
 const JOBS: usize = 4096;
 /// Memory for blocks while they are read.
@@ -86,7 +91,7 @@ pub struct Roles {
     /// What is told of all of them.
     pub scrape: Arc<Scrape>,
     readiness: Arc<Readiness>,
-    groups: Vec<Replicated<Facts>>,
+    health: Arc<Health>,
     log: Log,
     tasks: Tasks,
     clock: Clock,
@@ -247,53 +252,40 @@ impl Roles {
             compute,
             tasks: tasks.clone(),
         });
-        let health = Health { ingester: Arc::clone(&ingester), groups: vec![facts.clone()] };
-        readiness.serve(Box::new(move || health.check()));
-        let groups = vec![facts];
-        Ok(Self { distributor, querier, ingester, catalog, scrape, readiness, groups, log, tasks, clock })
+        let health = Health { ingester: Arc::clone(&ingester), groups: vec![facts], log: log.clone() };
+        let health = Arc::new(health);
+        let checked = Arc::clone(&health);
+        readiness.serve(Box::new(move || checked.check()));
+        Ok(Self { distributor, querier, ingester, catalog, scrape, readiness, health, log, tasks, clock })
     }
 
-    /// Cuts what is in memory, and ends everything.
-    pub async fn close(self) {
-        self.close_unless(&Notify::new()).await;
+    /// Cuts what is in memory, and ends everything. An error says that something acknowledged may be nowhere.
+    pub async fn close(self) -> Result<(), Status> {
+        self.close_unless(&Notify::new()).await
     }
 
     /// As [`close`](Self::close), and leaves the cut where there is haste: what was acknowledged is in the log.
-    async fn close_unless(self, haste: &Notify) {
-        tokio::select! {
+    async fn close_unless(self, haste: &Notify) -> Result<(), Status> {
+        let cut = tokio::select! {
             biased;
-            cut = self.ingester.cut(&self.clock, LAST_CUT) => if let Err(status) = cut {
-                tracing::warn!(error = %status, "not all heads were cut; their profiles stay in the log");
-            },
-            () = haste.notified() => tracing::warn!("the last cut was left; profiles stay in the log"),
-        }
+            cut = self.ingester.cut(&self.clock, LAST_CUT) => cut.map(drop),
+            failed = self.health.failing(&self.clock) => Err(failed),
+            () = haste.notified() => Err(Status::new(Code::Cancelled, "told to hurry")),
+        };
+        let kept = match cut {
+            Ok(()) => Ok(()),
+            Err(why) => self.health.kept(&why),
+        };
         let ended = self.tasks.shutdown(TASKS_END).await;
         if !ended.unfinished.is_empty() {
             tracing::warn!(tasks = ?ended.unfinished, "tasks did not end");
         }
         self.ingester.shutdown().await;
-        for group in &self.groups {
+        for group in &self.health.groups {
             group.shutdown().await;
         }
         self.log.close();
-    }
-}
-
-/// Whether the roles can do their work.
-struct Health {
-    ingester: Arc<Ingester>,
-    groups: Vec<Replicated<Facts>>,
-}
-
-impl Health {
-    /// A log or a group that has failed stays so until a restart: nobody should be sent here any more.
-    fn check(&self) -> Result<(), Status> {
-        let groups = self.groups.iter().find_map(Replicated::failed);
-        let failed = groups.map(|why| format!("the catalogue: {why}")).or_else(|| self.ingester.failed());
-        match failed {
-            Some(why) => Err(Status::new(Code::Unavailable, format!("{why}; restart this node"))),
-            None => Ok(()),
-        }
+        kept
     }
 }
 
@@ -375,7 +367,9 @@ impl Node {
         let (begin, begun) = watch::channel(None);
         let served = {
             let first = starting(Arc::clone(&readiness), clock.clone(), begun.clone());
-            let lasting = Lasting { tasks: tasks.clone(), clock: clock.clone(), patience: config.drain };
+            let room = Arc::new(Semaphore::new(connections(config)));
+            let lasting =
+                Lasting { tasks: tasks.clone(), clock: clock.clone(), patience: config.drain, room };
             let (stop, haste) = (stop.clone(), Arc::clone(&haste));
             tasks.spawn("listener", serve(listener, first, begun, lasting, stop, haste))?
         };
@@ -416,12 +410,12 @@ impl Node {
     }
 
     /// Stops politely: says that it is not ready, lets requests finish, cuts, and ends.
-    pub async fn stop(self) {
-        self.stop_after(Duration::ZERO).await;
+    pub async fn stop(self) -> Result<(), Status> {
+        self.stop_after(Duration::ZERO).await
     }
 
     /// As [`Node::stop`], and answers for a while after having said that it is not ready.
-    pub async fn stop_after(self, delay: Duration) {
+    pub async fn stop_after(self, delay: Duration) -> Result<(), Status> {
         self.roles.readiness.stop();
         if !delay.is_zero() {
             tracing::info!(
@@ -438,8 +432,28 @@ impl Node {
         if let Err(error) = self.served.await {
             tracing::warn!(%error, "the listener did not end well");
         }
-        self.roles.close_unless(&self.haste).await;
+        let kept = self.roles.close_unless(&self.haste).await;
         tracing::info!("stopped");
+        kept
+    }
+}
+
+/// How many connections there may be: a quarter of the files that may be open is for the log and the bucket.
+fn connections(config: &Config) -> usize {
+    let files = process::raise_max_files();
+    let most = usize::try_from(files - files / 4).unwrap_or(usize::MAX).clamp(1, MOST_CONNECTIONS);
+    match config.max_connections {
+        Some(wanted) if wanted as usize > most => {
+            tracing::warn!(
+                max_connections = wanted,
+                files,
+                most,
+                "fewer connections than wanted: `ulimit -n` allows more files"
+            );
+            most
+        }
+        Some(wanted) => wanted as usize,
+        None => most,
     }
 }
 

@@ -19,6 +19,8 @@ const WIDTH: usize = 100;
 pub struct Output {
     /// Whether colours are.
     pub color: bool,
+    /// Whether a log may have them, if it goes to a terminal.
+    pub log_colors: bool,
     /// Whether JSON is wanted.
     pub json: bool,
     /// Characters in a line.
@@ -28,18 +30,17 @@ pub struct Output {
 impl Output {
     /// What the command line, the environment and the terminal say.
     pub fn new(shown: &Shown) -> Self {
-        let color = match shown.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => {
-                io::stdout().is_terminal() && shown.no_color.as_deref().unwrap_or_default().is_empty()
-            }
+        let unasked = shown.no_color.as_deref().unwrap_or_default().is_empty();
+        let (color, log_colors) = match shown.color {
+            Color::Always => (true, true),
+            Color::Never => (false, false),
+            Color::Auto => (io::stdout().is_terminal() && unasked, unasked),
         };
         let columns = || shown.columns.as_ref().and_then(|columns| columns.trim().parse().ok());
         let asked = shown.width.or_else(columns);
         let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
         let width = asked.or(terminal).unwrap_or(WIDTH).clamp(20, 1000);
-        Output { color, json: shown.json, width }
+        Output { color, log_colors, json: shown.json, width }
     }
 
     /// Prints text.

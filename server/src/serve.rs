@@ -19,17 +19,16 @@ use crate::output::Output;
 const RELOAD: Duration = Duration::from_secs(10);
 
 /// Runs a server until it is told to stop.
-pub fn run(args: &Serve) -> Result<(), Status> {
+pub fn run(args: &Serve, output: &Output) -> Result<(), Status> {
     let crate::args::Target::All = args.target;
-    let loaded = load(&args.settings)?;
-    Telemetry::start(&loaded.value.telemetry)
-        .map_err(|error| Status::new(Code::Invalid, error.to_string()))?;
-    block_on(serve(loaded))
+    let (loaded, overrides) = checked(&args.settings)?;
+    Telemetry::start(&loaded.value.telemetry, output.log_colors).map_err(|error| Status::of(&error))?;
+    block_on(serve(loaded, overrides))
 }
 
 /// Prints the settings in force.
 pub fn show(settings: &Settings, output: &Output) -> Result<(), Status> {
-    let loaded = load(settings)?;
+    let (loaded, _) = checked(settings)?;
     let all = || {
         let one = |setting: Explained| json!({ "setting": setting.path, "value": setting.value, "from": from(&setting.origin) });
         Value::Array(loaded.explain().into_iter().map(one).collect())
@@ -51,16 +50,27 @@ pub fn cut(settings: &Settings, output: &Output) -> Result<(), Status> {
     output.either(|| written.clone(), text)
 }
 
+/// Settings with which a server could run, and the exceptions from its limits.
+fn checked(settings: &Settings) -> Result<(Loaded<Config>, Overrides), Status> {
+    let loaded = load(settings)?;
+    loaded.value.check().map_err(|error| failure::settings(&error))?;
+    let overrides = Overrides::new(loaded.value.limits.clone());
+    if let Some(path) = &loaded.value.runtime_config {
+        reload(&overrides, path)?;
+    }
+    Ok((loaded, overrides))
+}
+
 fn load(settings: &Settings) -> Result<Loaded<Config>, Status> {
     let mut sources = Sources::default();
     if let Some(path) = &settings.config {
-        sources = sources.file(path).map_err(|error| Status::of(&error))?;
+        sources = sources.file(path).map_err(|error| failure::settings(&error))?;
     }
     let mut flags = settings.set.clone();
     flags.extend(settings.data.iter().map(|data| format!("data={data}")));
     flags.extend(settings.listen.iter().map(|listen| format!("listen={listen}")));
     let sources = sources.environment(process_environment()).flags(flags.iter().map(String::as_str));
-    sources.and_then(Sources::load).map_err(|error| Status::of(&error))
+    sources.and_then(Sources::load).map_err(|error| failure::settings(&error))
 }
 
 fn explained(loaded: &Loaded<Config>) -> String {
@@ -85,13 +95,9 @@ fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R, St
     runtime.block_on(future)
 }
 
-async fn serve(loaded: Loaded<Config>) -> Result<(), Status> {
+async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Status> {
     let settings: Arc<str> = explained(&loaded).into();
     let config = loaded.value;
-    let overrides = Overrides::new(config.limits.clone());
-    if let Some(path) = &config.runtime_config {
-        reload(&overrides, path)?;
-    }
     let system = System::local(&config).map_err(|error| Status::of(&error))?;
     let clock = system.clock.clone();
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
@@ -123,7 +129,7 @@ async fn serve(loaded: Loaded<Config>) -> Result<(), Status> {
     let mut stopping = std::pin::pin!(node.stop_after(delay));
     loop {
         tokio::select! {
-            () = &mut stopping => return Ok(()),
+            stopped = &mut stopping => return stopped,
             _ = terminate.recv() => haste.notify_waiters(),
             _ = interrupt.recv() => haste.notify_waiters(),
         }
@@ -132,5 +138,5 @@ async fn serve(loaded: Loaded<Config>) -> Result<(), Status> {
 
 fn reload(overrides: &Overrides, path: &Path) -> Result<(), Status> {
     let text = std::fs::read_to_string(path).map_err(|error| failure::io(path, error))?;
-    overrides.replace(path, &text).map_err(|error| Status::of(&error))
+    overrides.replace(path, &text).map_err(|error| failure::settings(&error))
 }

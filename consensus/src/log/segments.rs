@@ -5,9 +5,15 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{Activity, Disk};
+
+/// Until the disk is asked again whether it has room for another file.
+const PAUSE: Duration = Duration::from_millis(100);
+/// And at most, where it fails.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Segments {
@@ -119,7 +125,10 @@ impl Segments {
 
     fn fill(&self) -> Result<String, DiskError> {
         let file = self.new_name();
-        self.disk.create_zeroed(&file, self.size)?;
+        self.disk.create_zeroed(&file, self.size).inspect_err(|_| {
+            // Half a file takes space and is of no use; if it cannot be removed now, the next start does it.
+            let _ = self.disk.remove(&file);
+        })?;
         Ok(file)
     }
 
@@ -132,11 +141,18 @@ impl Segments {
 
     /// The helper: prepares until closed.
     pub(crate) fn run(&self) {
+        let mut pause = PAUSE;
         loop {
             match Activity::Log.measure(|| self.prepare()) {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "segment not prepared"),
+                Ok(true) => {
+                    pause = PAUSE;
+                    continue;
+                }
+                Ok(false) => pause = PAUSE,
+                Err(error) => {
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    tracing::warn!(%error, again_in = ?pause, "segment not prepared");
+                }
             }
             let shelf = self.shelf();
             let settled = |shelf: &mut Shelf| !shelf.closed && shelf.ready.len() == self.wanted;
@@ -146,7 +162,6 @@ impl Segments {
             }
             if shelf.ready.len() < self.wanted {
                 // Either just taken, or there is no room: do not ask the disk without end.
-                let pause = std::time::Duration::from_millis(100);
                 let waited = self.wake.wait_timeout(shelf, pause).unwrap_or_else(PoisonError::into_inner);
                 if waited.0.closed {
                     return;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use athanor_chassis::disk::DiskError;
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     /// Bytes written since the start.
     pub(crate) written: AtomicU64,
     pub(crate) commits: Commits,
+    /// Entries are refused for want of space, and that was said.
+    full: AtomicBool,
 }
 
 /// What commits held.
@@ -123,7 +125,8 @@ impl Shared {
         let core = Core { index, recent, next_ticket: 1, ..Core::default() };
         let (core, wake) = (Mutex::new(core), Condvar::new());
         let commits = Commits { bytes: Histogram::of_sizes(), batches: Histogram::doubling(1, 12) };
-        Self { segments, salt, limits, core, wake, written: AtomicU64::new(0), commits }
+        let (written, full) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { segments, salt, limits, core, wake, written, commits, full }
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
@@ -138,18 +141,36 @@ impl Shared {
         }
         let free = match self.segments.disk.free() {
             Ok(free) => free,
-            Err(error) => return Err(LogError::Failed { cause: chain(&error).into() }),
+            // Its folder is gone, or the disk: nothing that is written from now on would be found again.
+            Err(error) => return Err(self.fail(&error)),
         };
         let waiting = self.core().waiting;
         if waiting > self.limits.waiting * part {
             let (waiting, limit) = (ByteSize::bytes(waiting), ByteSize::bytes(self.limits.waiting));
             return Err(LogError::Busy { waiting, limit });
         }
+        self.tell_of_space(free);
         if free < self.limits.reserve / part {
             let reserve = ByteSize::bytes(self.limits.reserve);
             return Err(LogError::Full { free: ByteSize::bytes(free), reserve });
         }
         Ok(())
+    }
+
+    /// Says once that entries are refused for want of space, and once that they are taken again, with so much between
+    /// the two that this cannot be said of every entry.
+    fn tell_of_space(&self, free: u64) {
+        let (reserve, was_full) = (self.limits.reserve, self.full.load(Ordering::Relaxed));
+        let is_full = free < if was_full { reserve.saturating_add(self.segments.size) } else { reserve };
+        if is_full == was_full || self.full.swap(is_full, Ordering::Relaxed) == is_full {
+            return;
+        }
+        let (free, reserve) = (ByteSize::bytes(free), ByteSize::bytes(reserve));
+        if is_full {
+            tracing::warn!(%free, %reserve, "the disk is nearly full: profiles are refused until space is free (log.reserve)");
+        } else {
+            tracing::info!(%free, %reserve, "the disk has space again: profiles are taken");
+        }
     }
 
     /// Payload that fits into a batch with an entry, a state and a mark.
@@ -238,11 +259,13 @@ impl Shared {
     pub(crate) fn fail(&self, error: &DiskError) -> LogError {
         let mut core = self.core();
         let cause: Arc<str> = core.failed.clone().unwrap_or_else(|| chain(error).into());
-        core.failed = Some(Arc::clone(&cause));
+        let first = core.failed.replace(Arc::clone(&cause)).is_none();
         core.waiting = 0;
         let waiting = std::mem::take(&mut core.queue);
         drop(core);
-        tracing::error!(%cause, "the log has failed");
+        if first {
+            tracing::error!(%cause, "the log has failed");
+        }
         for batch in waiting {
             (batch.done)(Err(LogError::Failed { cause: Arc::clone(&cause) }));
         }

@@ -122,7 +122,7 @@ fn what_happened_is_counted() {
         let spent = value(&page, "athanor_cpu_seconds_total", &[("activity", activity)]);
         assert!(spent.is_some_and(|spent| spent > 0.0), "{activity}");
     }
-    server.runtime.block_on(server.node.stop());
+    server.runtime.block_on(server.node.stop()).unwrap();
 }
 
 #[test]
@@ -139,5 +139,5 @@ fn both_formats_are_well_formed_and_say_the_same() {
         let ours = name.starts_with("athanor_") || name.starts_with("process_");
         assert!(ours && !family.help.ends_with('.'), "{name}");
     }
-    server.runtime.block_on(server.node.stop());
+    server.runtime.block_on(server.node.stop()).unwrap();
 }

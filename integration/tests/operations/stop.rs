@@ -37,7 +37,7 @@ fn it_says_that_it_stops_before_it_does() {
             haste.notify_waiters();
             clock.sleep(Duration::from_millis(1)).await;
         }
-        stopping.await.unwrap();
+        stopping.await.unwrap().unwrap();
     });
     // What was acknowledged is in the log, if not in a block.
     drop(folder);
@@ -48,7 +48,7 @@ fn the_last_cut_is_made() {
     let server = Server::start(|_| {});
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
     let Server { node, runtime, folder, .. } = server;
-    runtime.block_on(node.stop());
+    runtime.block_on(node.stop()).unwrap();
     let blocks = std::fs::read_dir(folder.path().join("bucket")).unwrap().count();
     assert!(blocks > 0, "a block is in the bucket");
 }

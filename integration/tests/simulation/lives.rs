@@ -257,8 +257,11 @@ impl<'a> Process<'a> {
                     biased;
                     () = world.ended(self.boot) => return Ok(()),
                     closed = self.clock.within(FOREVER, roles.close()) => {
-                        closed.map_err(|_| "the node does not stop".to_owned())?;
-                        self.rests.set(true);
+                        let closed = closed.map_err(|_| "the node does not stop".to_owned())?;
+                        match closed {
+                            Ok(()) => self.rests.set(true),
+                            Err(_) => world.count("stopped with a log that had failed"),
+                        }
                     }
                 }
             }

@@ -1,8 +1,9 @@
 //! The port: accepts connections, serves each as HTTP/1.1 or HTTP/2, and drains politely.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,13 +15,25 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// A client has so long to send the head of a request.
+use super::opening::Opening;
+use super::seldom::Seldom;
+
+/// A client has so long to show which protocol it speaks, and then to send the head of each request of HTTP/1.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a client of HTTP/2 is asked whether it is still there.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// And how long it has to answer.
+const PONG_WITHIN: Duration = Duration::from_secs(20);
 /// How long to wait after the system refused a connection, for example for want of file descriptors.
 const BREATHER: Duration = Duration::from_millis(50);
+
+/// What is told to who comes when there are as many connections as there may be.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
+content-type: text/plain; charset=utf-8\r\n\r\n\
+there are as many connections as there may be (max_connections); come again later\n";
 
 /// A bound port that serves nothing yet.
 #[derive(Debug)]
@@ -37,6 +50,8 @@ pub struct Lasting {
     pub clock: Clock,
     /// How long requests may take to finish when the server stops.
     pub patience: Duration,
+    /// Room for connections.
+    pub room: Arc<Semaphore>,
 }
 
 /// A port that cannot be had.
@@ -54,12 +69,18 @@ impl Coded for ListenerError {
 }
 
 /// The next connection, however often the system refuses one.
-pub async fn patient<C>(clock: &Clock, mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<C>>) -> C {
+pub async fn patient<C>(
+    clock: &Clock,
+    refused: &mut Seldom,
+    mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<C>>,
+) -> C {
     loop {
         match poll_fn(&mut accept).await {
             Ok(connection) => return connection,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection, will try again");
+                if let Some(times) = refused.again(clock.monotonic()) {
+                    tracing::warn!(%error, times, "cannot accept a connection, will try again");
+                }
                 clock.sleep(BREATHER).await;
             }
         }
@@ -104,40 +125,74 @@ impl Listener {
         stop: &CancellationToken,
     ) -> GracefulShutdown {
         let connections = GracefulShutdown::new();
+        let (mut refused, mut full) = (Seldom::default(), Seldom::default());
         loop {
+            let accept = |context: &mut Context<'_>| self.socket.poll_accept(context);
             let (stream, _) = tokio::select! {
                 biased;
                 () = stop.cancelled() => return connections,
-                accepted = patient(&lasting.clock, |context| self.socket.poll_accept(context)) => accepted,
+                accepted = patient(&lasting.clock, &mut refused, accept) => accepted,
             };
-            self.connect(stream, router, &lasting.tasks, &connections);
-        }
-    }
-
-    fn connect(&self, stream: TcpStream, router: &Router, tasks: &Tasks, connections: &GracefulShutdown) {
-        // A small answer should not wait for the next one.
-        let _ = stream.set_nodelay(true);
-        let mut http = Builder::new(TokioExecutor::new());
-        http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-        http.http2().timer(TokioTimer::new()).adaptive_window(true).max_concurrent_streams(1024);
-        let service = TowerToHyperService::new(router.clone());
-        let connection = http.serve_connection(TokioIo::new(stream), service).into_owned();
-        let connection = connections.watch(connection);
-        let served = tasks.spawn("connection", async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(error, "connection ended early");
+            match Arc::clone(&lasting.room).try_acquire_owned() {
+                Ok(place) => connect(stream, place, router, lasting, &connections),
+                Err(_) => {
+                    if let Some(times) = full.again(lasting.clock.monotonic()) {
+                        tracing::warn!(
+                            times,
+                            "connections refused: there are as many as there may be (max_connections)"
+                        );
+                    }
+                    turn_away(stream);
+                }
             }
-        });
-        if let Err(error) = served {
-            tracing::warn!(%error, "connection refused");
         }
     }
 }
 
+/// Serves a connection, which keeps its place until it ends.
+fn connect(
+    stream: TcpStream,
+    place: OwnedSemaphorePermit,
+    router: &Router,
+    lasting: &Lasting,
+    connections: &GracefulShutdown,
+) {
+    // A small answer should not wait for the next one.
+    let _ = stream.set_nodelay(true);
+    let mut http = Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    http.http2()
+        .timer(TokioTimer::new())
+        .adaptive_window(true)
+        .max_concurrent_streams(1024)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PONG_WITHIN);
+    let service = TowerToHyperService::new(router.clone());
+    let opening = Opening::new(stream, &lasting.clock, HEAD_TIMEOUT);
+    let connection = http.serve_connection(TokioIo::new(opening), service).into_owned();
+    let connection = connections.watch(connection);
+    let served = lasting.tasks.spawn("connection", async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(error, "connection ended early");
+        }
+        drop(place);
+    });
+    if let Err(error) = served {
+        tracing::warn!(%error, "connection refused");
+    }
+}
+
+/// Says why, as far as that goes without waiting.
+fn turn_away(stream: TcpStream) {
+    if let Ok(mut stream) = stream.into_std() {
+        let _ = stream.write(FULL);
+    }
+}
 #[cfg(test)]
 mod tests {
     use athanor_chassis::Timestamp;
     use futures::future::poll_immediate;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -153,11 +208,50 @@ mod tests {
                 Err(io::Error::other("no files left"))
             })
         };
-        let mut accepted = std::pin::pin!(patient(&clock, accept));
+        let mut seldom = Seldom::default();
+        let mut accepted = std::pin::pin!(patient(&clock, &mut seldom, accept));
         for _ in 0..2 {
             assert!(poll_immediate(&mut accepted).await.is_none());
             hand.advance(BREATHER);
         }
         assert_eq!(accepted.await, "a connection");
+    }
+
+    async fn first_line(address: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let mut answer = String::new();
+        // Whoever is turned away may hear of it before having asked.
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+        let _ = stream.read_to_string(&mut answer).await;
+        answer.lines().next().unwrap_or_default().to_owned()
+    }
+
+    #[tokio::test]
+    async fn connections_have_a_bound_and_one_that_ends_makes_room() {
+        let clock = Clock::system();
+        let tasks = Tasks::new(clock.clone(), 10);
+        let room = Arc::new(Semaphore::new(1));
+        let lasting = Lasting { tasks, clock, patience: Duration::ZERO, room: Arc::clone(&room) };
+        let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.address(), CancellationToken::new());
+        let router = Router::new().route("/", axum::routing::get(async || "here"));
+        let asking = async {
+            let mut idle = TcpStream::connect(address).await.unwrap();
+            while room.available_permits() > 0 {
+                tokio::task::yield_now().await;
+            }
+            let refused = first_line(address).await;
+            idle.shutdown().await.unwrap();
+            while room.available_permits() == 0 {
+                tokio::task::yield_now().await;
+            }
+            let served = first_line(address).await;
+            stop.cancel();
+            (refused, served)
+        };
+        let (_, (refused, served)) = tokio::join!(listener.accept(&router, &lasting, &stop), asking);
+        // What was sent by whoever is turned away may take the answer away from them.
+        assert!(refused.is_empty() || refused == "HTTP/1.1 503 Service Unavailable", "{refused}");
+        assert_eq!(served, "HTTP/1.1 200 OK");
     }
 }

@@ -1,0 +1,70 @@
+//! Whether the roles of a node can do their work, and what it means at the end if they cannot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Code, Status};
+use athanor_consensus::Replicated;
+use athanor_consensus::log::{Log, LogError};
+use athanor_ingester::Ingester;
+use athanor_metastore::Facts;
+
+/// How often somebody who waits for what may fail has it looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What may fail until a restart.
+pub struct Health {
+    /// The shards.
+    pub ingester: Arc<Ingester>,
+    /// The catalogue.
+    pub groups: Vec<Replicated<Facts>>,
+    /// What both write to.
+    pub log: Log,
+}
+
+impl Health {
+    /// A log or a group that has failed stays so until a restart: nobody should be sent here any more.
+    pub fn check(&self) -> Result<(), Status> {
+        let catalogue = || self.groups.iter().find_map(Replicated::failed);
+        let failed = self.log_failed().or_else(|| catalogue().map(|why| format!("the catalogue: {why}")));
+        match failed.or_else(|| self.ingester.failed()) {
+            Some(why) => Err(Status::new(Code::Unavailable, format!("{why}; restart this node"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks the disk, too: where nothing is written nobody else would notice that the folder has gone.
+    fn log_failed(&self) -> Option<String> {
+        match self.log.admit() {
+            Err(error @ LogError::Failed { .. }) => Some(error.to_string()),
+            Ok(()) | Err(_) => None,
+        }
+    }
+
+    /// Waits until the roles cannot do their work any more.
+    pub async fn failing(&self, clock: &Clock) -> Status {
+        loop {
+            match self.check() {
+                Err(status) => return status,
+                Ok(()) => clock.sleep(LOOK).await,
+            }
+        }
+    }
+
+    /// What becomes of profiles that the last cut did not write, and `why` it did not.
+    pub fn kept(&self, why: &Status) -> Result<(), Status> {
+        if self.ingester.unregistered_bytes() == 0 {
+            return Ok(());
+        }
+        let Some(failed) = self.log_failed() else {
+            tracing::warn!(error = %why, "not all heads were cut; their profiles stay in the log");
+            return Ok(());
+        };
+        let message = format!(
+            "profiles that were acknowledged since the last cut are in no block, and perhaps in no log: {failed}; \
+             restore the data folder and send them again"
+        );
+        tracing::error!("{message}");
+        Err(Status::new(Code::DataLoss, message))
+    }
+}
