@@ -60,6 +60,14 @@ impl ByteSize {
         self.0
     }
 
+    /// About how many, for sentences: `683MiB`. Settings are written exactly, by `Display`.
+    pub fn about(self) -> String {
+        let (unit, factor) = BINARY.into_iter().find(|(_, factor)| self.0 >= *factor).unwrap_or(("B", 1));
+        let whole = self.0 / factor;
+        let tenths = (self.0 % factor) * 10 / factor;
+        if whole < 10 && tenths > 0 { format!("{whole}.{tenths}{unit}") } else { format!("{whole}{unit}") }
+    }
+
     /// The number of bytes as a length in memory; the largest one if it does not fit.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
@@ -170,6 +178,27 @@ pub fn format_duration(span: Duration) -> String {
     text
 }
 
+/// About how long, for sentences: `90 seconds`, `25 hours`, `3 weeks`, `2 years`. Never more than it is.
+pub fn about_duration(span: Duration) -> String {
+    const NAMED: [(&str, u64); 6] = [
+        ("year", 31_536_000),
+        ("week", 604_800),
+        ("day", 86_400),
+        ("hour", 3_600),
+        ("minute", 60),
+        ("second", 1),
+    ];
+    let seconds = span.as_secs();
+    let exact = |&&(_, length): &&(&str, u64)| seconds == length;
+    let (unit, length) = NAMED
+        .iter()
+        .find(exact)
+        .or_else(|| NAMED.iter().find(|(_, length)| seconds / length >= 2))
+        .unwrap_or(&("second", 1));
+    let count = seconds / length;
+    if count == 1 { format!("1 {unit}") } else { format!("{count} {unit}s") }
+}
+
 /// For fields of type `Duration`: `#[serde(with = "athanor_chassis::units::duration_text")]`.
 pub mod duration_text {
     use super::{Deserialize, Deserializer, Duration, Serializer, de, format_duration, parse_duration};
@@ -226,6 +255,9 @@ mod tests {
         assert_eq!((ByteSize::mib(128).to_string(), ByteSize::kib(3).get()), ("128MiB".to_owned(), 3072));
         assert_eq!(serde_json::from_str::<ByteSize>("4096").unwrap(), ByteSize::kib(4));
         assert_eq!(ByteSize::kib(1).as_usize(), 1024);
+        let about =
+            [716_177_408, 1_048_577, 1_677_722, 1023, 3 << 40].map(|bytes| ByteSize::bytes(bytes).about());
+        assert_eq!(about, ["683MiB", "1MiB", "1.6MiB", "1023B", "3TiB"]);
     }
 
     #[test]
@@ -244,6 +276,10 @@ mod tests {
             assert!(parse_duration(text).is_err(), "{text}");
         }
         assert_eq!(format_duration(Duration::from_millis(90_500)), "1m30s500ms");
+        let about = [0, 1, 90, 3600, 90_000, 1_900_000, 63_500_000]
+            .map(|seconds| about_duration(Duration::from_secs(seconds)));
+        let expected = ["0 seconds", "1 second", "90 seconds", "1 hour", "25 hours", "3 weeks", "2 years"];
+        assert_eq!(about, expected);
     }
 
     proptest! {

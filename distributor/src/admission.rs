@@ -57,7 +57,7 @@ impl Admission {
         let admitted = Admitted { under_way: Arc::clone(&self.under_way), bytes };
         if before > 0 && before.saturating_add(bytes) > self.limit {
             let message = format!(
-                "requests under way hold {before} bytes, in_flight_bytes is {}; try again",
+                "requests under way hold {before} bytes, the limit is {} (distributor.in_flight_bytes); try again",
                 self.limit
             );
             let status = Status::new(Code::Exhausted, message).because("too_much_under_way");
@@ -121,7 +121,10 @@ mod tests {
         let refused = admission.admit(&tenant, 41, &limits).err().unwrap();
         assert_eq!(refused.code, Code::Exhausted);
         assert!(refused.retry_after.unwrap() >= BUSY / 2);
-        assert_eq!(refused.message, "requests under way hold 60 bytes, in_flight_bytes is 100; try again");
+        assert_eq!(
+            refused.message,
+            "requests under way hold 60 bytes, the limit is 100 (distributor.in_flight_bytes); try again"
+        );
         drop(admission.admit(&tenant, 40, &limits).ok().unwrap());
         drop(first);
         assert!(admission.admit(&tenant, 1000, &limits).is_ok(), "a single request passes");

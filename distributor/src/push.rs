@@ -57,7 +57,10 @@ impl Distributor {
         let refused = |status: &Status| counted.refused(status, profiles, size);
         let most = self.config.max_profiles_per_request as usize;
         if profiles > most {
-            let message = format!("request has {profiles} profiles, max_profiles_per_request is {most}");
+            let message = format!(
+                "request has {profiles} profiles, the limit is {most} (distributor.max_profiles_per_request): send \
+                 smaller batches"
+            );
             return Err(Status::new(Code::TooLarge, message).because("too_many_profiles"))
                 .inspect_err(refused);
         }

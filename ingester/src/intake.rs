@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use athanor_chassis::units::{about_duration, format_duration};
 use athanor_chassis::{ByteSize, Code, Limits, Status, TenantId, Timestamp};
 use athanor_profile::hash::{Hash, list_memory};
 use athanor_profile::identity::{Upload as Identity, record_id};
@@ -389,11 +390,10 @@ fn check_time(time: i64, now: Timestamp, limits: &Limits) -> Result<(), Status> 
     let time = Timestamp::from_nanos(time);
     let (age, lead) = (now.since(time), time.since(now));
     let outside = |span, what, limit: std::time::Duration, name| {
-        let format = athanor_chassis::units::format_duration;
+        let (span, limit) = (about_duration(span), format_duration(limit));
         let message = format!(
-            "not in the ingestion window: the profile is {} {what}, the limit is {} (limits.{name})",
-            format(span),
-            format(limit)
+            "not in the ingestion window: the profile is {span} {what}, the limit is {limit} (limits.{name}); \
+             the server takes any with --set limits.{name}=0s"
         );
         Err(Status::new(Code::Invalid, message).because("not_in_ingestion_window"))
     };

@@ -93,7 +93,13 @@ pub(crate) fn convert(request: &Request, body: &Bytes, bounds: &Bounds) -> Resul
 }
 
 fn refused(error: ConvertError) -> Refused {
-    let status = Status::new(Code::Invalid, error.to_string()).because(error.reason());
+    let way_out = match &error {
+        ConvertError::Pprof(DecodeError::OverLimit { what: "bytes", .. }) => {
+            " (limits.max_profile_size_bytes): profile for a shorter time"
+        }
+        _ => "",
+    };
+    let status = Status::new(Code::Invalid, format!("{error}{way_out}")).because(error.reason());
     match error {
         // Text becomes a profile before its limits hold, so they are those of a push.
         ConvertError::UnknownSuffix(_) | ConvertError::Text(TextRefused::OverLimit { .. }) => {

@@ -34,7 +34,9 @@ pub(crate) enum TextRefused {
         line: usize,
     },
     /// Over a limit.
-    #[error("line {line}: profile has over {limit} {what}, {name} is {limit}")]
+    #[error(
+        "line {line}: profile has over {limit} {what}, which is the limit ({name}): profile for a shorter time"
+    )]
     OverLimit {
         /// The line.
         line: usize,
@@ -75,8 +77,8 @@ pub(crate) fn parse(
             totals.push(0);
             frames += path.count();
             let size = frames.saturating_add(profile.dictionary.symbols.strings.bytes());
-            check(line, "stacks", "max_profile_stacktrace_samples", totals.len(), bounds.stacks)?;
-            check(line, "bytes", "max_profile_size_bytes", size, bounds.bytes)?;
+            check(line, "stacks", "limits.max_profile_stacktrace_samples", totals.len(), bounds.stacks)?;
+            check(line, "bytes", "limits.max_profile_size_bytes", size, bounds.bytes)?;
         }
         totals[id] += value;
     }
@@ -157,9 +159,14 @@ mod tests {
             (b"a\xff 1", "line 1: not valid UTF-8"),
             (
                 b"a 1\nb 1\nc 1\na 1\nd 1",
-                "line 5: profile has over 3 stacks, max_profile_stacktrace_samples is 3",
+                "line 5: profile has over 3 stacks, which is the limit (limits.max_profile_stacktrace_samples): profile \
+                 for a shorter time",
             ),
-            (long.as_bytes(), "line 1: profile has over 60 bytes, max_profile_size_bytes is 60"),
+            (
+                long.as_bytes(),
+                "line 1: profile has over 60 bytes, which is the limit (limits.max_profile_size_bytes): profile for a \
+              shorter time",
+            ),
         ] {
             assert_eq!(read(text, true).unwrap_err(), expected);
         }

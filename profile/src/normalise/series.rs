@@ -68,7 +68,9 @@ pub enum LabelsRefused {
         name: String,
     },
     /// A long name.
-    #[error("label name {name:?}… has {length} bytes, max_label_name_length is {limit}")]
+    #[error(
+        "label name {name:?}… has {length} bytes, the limit is {limit} (limits.max_label_name_length): send a shorter one"
+    )]
     LongName {
         /// How it begins.
         name: String,
@@ -78,7 +80,9 @@ pub enum LabelsRefused {
         limit: usize,
     },
     /// A long value.
-    #[error("value of label {name:?} has {length} bytes, max_label_value_length is {limit}")]
+    #[error(
+        "value of label {name:?} has {length} bytes, the limit is {limit} (limits.max_label_value_length): send a shorter one"
+    )]
     LongValue {
         /// The label.
         name: String,
@@ -88,7 +92,9 @@ pub enum LabelsRefused {
         limit: usize,
     },
     /// Many labels.
-    #[error("series has {count} labels, max_label_names_per_series is {limit}")]
+    #[error(
+        "series has {count} labels, the limit is {limit} (limits.max_label_names_per_series): send fewer"
+    )]
     TooMany {
         /// How many.
         count: usize,

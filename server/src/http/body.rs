@@ -104,7 +104,7 @@ impl Door {
         let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
         let taken: u64 = held.room.iter().map(|permit| permit.num_permits() as u64 * 1024).sum();
         if taken + bytes > self.in_flight.get() {
-            let needed = ByteSize::bytes(taken + bytes);
+            let needed = ByteSize::bytes(taken + bytes).about();
             let message = format!(
                 "the request takes {needed} of memory, the limit of all requests together is {} (request_bytes): \
                  send smaller batches",
@@ -116,8 +116,10 @@ impl Door {
         held.room.push(permit.map_err(|_| {
             let free = ByteSize::bytes(self.room.available_permits() as u64 * 1024);
             let message = format!(
-                "too many bytes in flight: {free} are free, this needs {}; send it again later",
-                ByteSize::bytes(bytes)
+                "too many bytes in flight: {} are free of {} (request_bytes), this needs {}; send it again later",
+                free.about(),
+                self.in_flight,
+                ByteSize::bytes(bytes).about()
             );
             Status::new(Code::Exhausted, message).because("too_much_under_way").after(BUSY)
         })?);
