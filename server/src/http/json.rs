@@ -12,12 +12,65 @@ use serde::{Deserializer, forward_to_deserialize_any};
 /// Beyond this a fraction may have been rounded to a whole number.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
+/// A body that is no such message.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRead {
+    /// A field does not hold what it should.
+    #[error("{path}: {source}")]
+    Field {
+        /// Where, such as `series[0].labels[1].name`.
+        path: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// The body as a whole.
+    #[error(transparent)]
+    Body(#[from] serde_json::Error),
+}
+
 /// Reads one message that fills all of `bytes`.
-pub fn read<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, serde_json::Error> {
+pub fn read<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, NotRead> {
     let mut parser = serde_json::Deserializer::from_slice(bytes);
-    let message = M::deserialize(Field { value: &mut parser, null: Null::Refused })?;
+    let message = M::deserialize(Field { value: &mut parser, null: Null::Refused });
+    let message = message.map_err(|error| placed::<M>(bytes, error))?;
     parser.end()?;
     Ok(message)
+}
+
+/// Reads once more what could not be read, now with an eye on where that is.
+fn placed<M: DeserializeOwned>(bytes: &[u8], error: serde_json::Error) -> NotRead {
+    let mut parser = serde_json::Deserializer::from_slice(bytes);
+    let again = serde_path_to_error::deserialize(Field { value: &mut parser, null: Null::Refused });
+    match again {
+        Err::<M, _>(again) if again.path().iter().next().is_some() => {
+            NotRead::Field { path: again.path().to_string(), source: again.into_inner() }
+        }
+        _ => NotRead::Body(error),
+    }
+}
+
+/// What a reader of numbers takes, by its name; the words of its own errors are those of its inside.
+fn of_number<T>() -> Option<String> {
+    let name = std::any::type_name::<T>();
+    let (_, rest) = name.split_once("NumberDeserialize<")?;
+    let range = |least: &dyn fmt::Display, most: &dyn fmt::Display| {
+        Some(format!("must be a whole number from {least} to {most}"))
+    };
+    match rest.split('>').next()? {
+        "i32" => range(&i32::MIN, &i32::MAX),
+        "u32" => range(&u32::MIN, &u32::MAX),
+        "i64" => range(&i64::MIN, &i64::MAX),
+        "u64" => range(&u64::MIN, &u64::MAX),
+        _ => Some("must be a number".to_owned()),
+    }
+}
+
+/// An error of the reader `T` in words for whoever wrote the message.
+fn in_words<T, E: Error>(error: E) -> E {
+    match of_number::<T>() {
+        Some(words) => E::custom(words),
+        None => error,
+    }
 }
 
 /// What `null` stands for.
@@ -204,7 +257,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Inside<A> {
     type Error = A::Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, A::Error> {
-        self.inner.next_element_seed(Inside { inner: seed, null: self.null })
+        self.inner.next_element_seed(Inside { inner: seed, null: self.null }).map_err(in_words::<T, _>)
     }
 }
 
@@ -216,7 +269,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Inside<A> {
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
-        self.inner.next_value_seed(Inside { inner: seed, null: self.null })
+        self.inner.next_value_seed(Inside { inner: seed, null: self.null }).map_err(in_words::<T, _>)
     }
 }
 
@@ -243,6 +296,26 @@ mod tests {
         }
         let points: Points = read(br#"{"step":"1.5","start":1.5e3}"#).unwrap();
         assert_eq!((points.step, points.start), (1.5, 1500));
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_what_it_takes() {
+        let said = |body: &str| read::<Graph>(body.as_bytes()).unwrap_err().to_string();
+        let whole = "must be a whole number from -9223372036854775808 to 9223372036854775807";
+        for (body, expected) in [
+            (r#"{"maxNodes":18446744073709551615}"#, format!("maxNodes: {whole}")),
+            (r#"{"max_nodes":1.5}"#, format!("max_nodes: {whole}")),
+            (r#"{"start":"abc"}"#, format!("start: {whole}")),
+            (r#"{"start":[]}"#, format!("start: {whole}")),
+            (r#"{"labelSelector":1}"#, "labelSelector: invalid type".to_owned()),
+            ("[]", "invalid type".to_owned()),
+        ] {
+            assert!(said(body).starts_with(&expected), "{}", said(body));
+        }
+        let push = read::<PushRequest>(br#"{"series":[{"labels":[{"name":1}]}]}"#).unwrap_err().to_string();
+        assert!(push.starts_with("series[0].labels[0].name: invalid type"), "{push}");
+        let step = read::<Points>(br#"{"step":"x"}"#).unwrap_err().to_string();
+        assert!(step.starts_with("step: must be a number"), "{step}");
     }
 
     #[test]
