@@ -179,7 +179,8 @@ pub struct Health {
 pub enum LogError {
     /// Too little space is left on the disk.
     #[error(
-        "the disk has {free} free, and {reserve} of it are kept in reserve (log.reserve); free some space; `athanor cut` lets the log give up what it holds"
+        "the disk has {} free, and {reserve} of it are kept in reserve (log.reserve); free some space; `athanor cut` lets the log give up what it holds",
+        .free.about()
     )]
     Full {
         /// Free now.
@@ -284,6 +285,20 @@ pub enum OpenError {
         /// The least.
         least: ByteSize,
     },
+    /// The disk has no room for the first file.
+    #[error(
+        "the disk has {} free, and the log begins with a file of {segment} (log.segment), with {spares} more to come \
+         (log.spares): free some space, or make them smaller and fewer",
+        .free.about()
+    )]
+    NoRoom {
+        /// Free now.
+        free: ByteSize,
+        /// Of a file.
+        segment: ByteSize,
+        /// How many more are prepared.
+        spares: usize,
+    },
     /// The disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -362,7 +377,14 @@ impl Log {
             if made.begun {
                 return Err(OpenError::Missing);
             }
-            segments.begin(1)?;
+            segments.begin(1).map_err(|error| match error {
+                DiskError::Full { .. } => OpenError::NoRoom {
+                    free: ByteSize::bytes(disk.free().unwrap_or_default()),
+                    segment: ByteSize::bytes(size),
+                    spares: config.spares,
+                },
+                error => error.into(),
+            })?;
             numbers.push(1);
         }
         made.begin(&*disk)?;
@@ -568,6 +590,7 @@ impl Coded for OpenError {
             Self::Foreign { .. } | Self::NoIdentity => Code::Conflict,
             Self::BadIdentity | Self::Missing => Code::DataLoss,
             Self::SmallSegments { .. } => Code::Invalid,
+            Self::NoRoom { .. } => Code::Exhausted,
             Self::Disk(source) => source.code(),
             Self::Threads(source) => source.code(),
         }

@@ -19,6 +19,7 @@ mod blocks;
 mod cache;
 mod config;
 mod fetch;
+mod folder;
 mod health;
 pub mod http;
 mod identity;

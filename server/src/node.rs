@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use athanor_catalog::{Catalog, Wound};
 use athanor_chassis::compute::ComputeError;
-use athanor_chassis::disk::{DiskError, LocalDisk};
 use athanor_chassis::tasks::{SpawnError, Task};
 use athanor_chassis::{
     ByteSize, Clock, Code, Coded, Compute, Disk, Overrides, Random, Status, Tasks, process,
@@ -34,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use crate::blocks::Blocks;
 use crate::cache::Parts;
 use crate::config::Config;
+use crate::folder::{self, FolderError, Parts as Folders};
 use crate::health::Health;
 use crate::http::{Door, Lasting, Listener, ListenerError, Services, router, starting};
 use crate::identity::{self, IdentityError};
@@ -111,8 +111,8 @@ pub struct Node {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum StartError {
-    #[error("the folder cannot be used")]
-    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error("threads cannot be started")]
@@ -136,7 +136,7 @@ pub enum StartError {
 impl Coded for StartError {
     fn code(&self) -> Code {
         match self {
-            Self::Disk(error) => error.code(),
+            Self::Folder(error) => error.code(),
             Self::Identity(error) => error.code(),
             Self::Compute(_) => Code::Unavailable,
             Self::Store(error) => error.code(),
@@ -155,12 +155,13 @@ impl System {
     pub fn local(config: &Config) -> Result<Self, StartError> {
         let (clock, random) = (Clock::system(), Random::system());
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let Folders { log, state } = folder::open(&config.data)?;
         let store =
             Store::open(&config.bucket(), StoreDeps { clock: clock.clone(), random: random.split() })?;
         Ok(Self {
             compute: Compute::threads(threads, JOBS)?,
-            log: Arc::new(LocalDisk::open(config.data.join("log"))?),
-            state: Arc::new(LocalDisk::open(config.data.join("state"))?),
+            log: Arc::new(log),
+            state: Arc::new(state),
             pump: Pump::Thread,
             store,
             clock,
@@ -352,7 +353,7 @@ async fn mark(recovery: &log::Recovery, catalog: &dyn Catalog, clock: &Clock) {
 }
 
 impl Node {
-    /// Starts everything and serves.
+    /// Takes the port, starts everything and serves.
     pub async fn start(
         config: &Config,
         system: System,
@@ -360,6 +361,17 @@ impl Node {
         settings: Arc<str>,
     ) -> Result<Self, StartError> {
         let listener = Listener::bind(&config.listen).await?;
+        Self::start_on(listener, config, system, overrides, settings).await
+    }
+
+    /// As [`start`](Self::start), on a port that was taken before: then nothing is begun where it cannot be had.
+    pub async fn start_on(
+        listener: Listener,
+        config: &Config,
+        system: System,
+        overrides: Overrides,
+        settings: Arc<str>,
+    ) -> Result<Self, StartError> {
         let address = listener.address();
         let (clock, compute) = (system.clock.clone(), system.compute.clone());
         let (tasks, readiness) = (Tasks::new(clock.clone(), TASKS), Arc::<Readiness>::default());

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use athanor_chassis::config::{Explained, Loaded, Origin, Sources, process_environment};
 use athanor_chassis::{Code, Overrides, Status, Telemetry};
-use athanor_server::{Config, Node, System, request};
+use athanor_server::http::Listener;
+use athanor_server::{Config, Node, StartError, System, request};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -98,15 +99,18 @@ fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R, St
 async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Status> {
     let settings: Arc<str> = explained(&loaded).into();
     let config = loaded.value;
-    let system = System::local(&config).map_err(|error| Status::of(&error))?;
+    // First of all: whoever finds the port taken begins no folder.
+    let listener = Listener::bind(&config.listen).await.map_err(|error| Status::of(&error))?;
+    let failed = |error: StartError| of_folder(&config.data, &error);
+    let system = System::local(&config).map_err(failed)?;
     let clock = system.clock.clone();
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
         return Err(Status::new(Code::Unavailable, "signals cannot be received"));
     };
     let node = tokio::select! {
-        started = Node::start(&config, system, overrides.clone(), settings) => {
-            started.map_err(|error| Status::of(&error))?
+        started = Node::start_on(listener, &config, system, overrides.clone(), settings) => {
+            started.map_err(failed)?
         }
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
@@ -134,6 +138,16 @@ async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Statu
             _ = interrupt.recv() => haste.notify_waiters(),
         }
     }
+}
+
+/// Why a server does not start, with the name of its folder where that is what it is about.
+fn of_folder(data: &Path, error: &StartError) -> Status {
+    let mut status = Status::of(error);
+    let says_so = matches!(error, StartError::Folder(_) | StartError::Listener(_) | StartError::Task(_));
+    if !says_so {
+        status.message = format!("{}: {}", data.display(), status.message);
+    }
+    status
 }
 
 fn reload(overrides: &Overrides, path: &Path) -> Result<(), Status> {

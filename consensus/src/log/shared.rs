@@ -165,7 +165,7 @@ impl Shared {
         if is_full == was_full || self.full.swap(is_full, Ordering::Relaxed) == is_full {
             return;
         }
-        let (free, reserve) = (ByteSize::bytes(free), ByteSize::bytes(reserve));
+        let (free, reserve) = (ByteSize::bytes(free).about(), ByteSize::bytes(reserve));
         if is_full {
             tracing::warn!(%free, %reserve, "the disk is nearly full: profiles are refused until space is free (log.reserve)");
         } else {

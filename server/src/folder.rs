@@ -1,0 +1,104 @@
+//! The data folder: taken, or refused with a reason that names it.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use athanor_chassis::disk::{DiskError, LocalDisk};
+use athanor_chassis::{Code, Coded};
+
+/// A data folder that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the data folder {folder} cannot be used: {why}; {way_out}")]
+pub struct FolderError {
+    folder: String,
+    why: String,
+    way_out: &'static str,
+    code: Code,
+}
+
+impl Coded for FolderError {
+    fn code(&self) -> Code {
+        self.code
+    }
+}
+
+const ANOTHER: &str = "name another one with --data";
+const MAY_WRITE: &str = "let this user write to it, or name another one with --data";
+
+/// The parts of a data folder that are this process's alone.
+pub struct Parts {
+    /// Of the log.
+    pub log: LocalDisk,
+    /// Of snapshots and of the node's name.
+    pub state: LocalDisk,
+}
+
+/// Takes a data folder, making it if need be.
+pub fn open(data: &Path) -> Result<Parts, FolderError> {
+    let refused =
+        |why: String, way_out, code| FolderError { folder: data.display().to_string(), why, way_out, code };
+    if let Ok(link) = fs::read_link(data)
+        && fs::metadata(data).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    {
+        let why = format!("it is a link to {}, which is not there", link.display());
+        return Err(refused(why, "make that folder, or name another one with --data", Code::NotFound));
+    }
+    if fs::metadata(data).is_ok_and(|found| !found.is_dir()) {
+        return Err(refused("it is no folder".to_owned(), ANOTHER, Code::Conflict));
+    }
+    let taken = |error: DiskError| {
+        let (way_out, code) = match &error {
+            DiskError::Io { source, .. } => match source.kind() {
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                    (MAY_WRITE, Code::PermissionDenied)
+                }
+                ErrorKind::NotADirectory => (ANOTHER, Code::Conflict),
+                _ => (ANOTHER, error.code()),
+            },
+            DiskError::Locked { .. } => {
+                ("stop that process, or name another folder with --data", error.code())
+            }
+            DiskError::Full { .. } => ("free some space, or name another folder with --data", error.code()),
+            _ => (ANOTHER, error.code()),
+        };
+        let why = match &error {
+            DiskError::Io { source, .. } => format!("{error}: {source}"),
+            _ => error.to_string(),
+        };
+        refused(why, way_out, code)
+    };
+    let open = |part| LocalDisk::open(data.join(part)).map_err(taken);
+    Ok(Parts { log: open("log")?, state: open("state")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_used_is_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "x").unwrap();
+        symlink(at("nowhere"), at("link")).unwrap();
+        let refused = |name: &str| open(&at(name)).map(drop).unwrap_err();
+        for (name, why, code) in [
+            ("file", "it is no folder", Code::Conflict),
+            ("file/below", "Not a directory", Code::Conflict),
+            ("link", "nowhere, which is not there", Code::NotFound),
+        ] {
+            let error = refused(name);
+            let said = error.to_string();
+            assert!(said.contains(&at(name).display().to_string()) && said.contains(why), "{said}");
+            assert!(said.ends_with("with --data") && error.code() == code, "{said}");
+        }
+        assert!(!at("nowhere").exists(), "nothing is begun");
+        let held = open(&at("mine")).unwrap();
+        assert_eq!(refused("mine").code(), Code::Conflict);
+        drop(held);
+        assert!(open(&at("mine")).is_ok());
+    }
+}
