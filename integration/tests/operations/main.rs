@@ -5,5 +5,6 @@
 mod exposition;
 mod health;
 mod metrics;
+mod refusals;
 mod server;
 mod stop;

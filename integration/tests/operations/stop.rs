@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use athanor_chassis::Clock;
+use athanor_chassis::{Clock, Code};
 
 use crate::server::{PATIENCE, Server, send};
 
@@ -51,4 +51,26 @@ fn the_last_cut_is_made() {
     runtime.block_on(node.stop()).unwrap();
     let blocks = std::fs::read_dir(folder.path().join("bucket")).unwrap().count();
     assert!(blocks > 0, "a block is in the bucket");
+}
+
+#[test]
+fn a_log_that_is_gone_is_told_while_it_runs_and_at_the_end() {
+    let server = Server::start(|_| {});
+    assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
+    std::fs::remove_dir_all(server.folder.path().join("log")).unwrap();
+    let ready = server.get("/ready", &[]);
+    assert!(ready.status == 503 && ready.text().contains("the log has failed"), "{}", ready.text());
+    let Server { node, runtime, folder, .. } = server;
+    let lost = runtime.block_on(node.stop()).unwrap_err();
+    assert!(lost.code == Code::DataLoss && lost.message.contains("no such file"), "{lost}");
+    drop(folder);
+}
+
+#[test]
+fn a_log_that_is_gone_with_nothing_in_it_is_no_loss() {
+    let server = Server::start(|_| {});
+    std::fs::remove_dir_all(server.folder.path().join("log")).unwrap();
+    let Server { node, runtime, folder, .. } = server;
+    runtime.block_on(node.stop()).unwrap();
+    drop(folder);
 }

@@ -1,0 +1,72 @@
+//! Requests that are refused say why, whatever is wrong with them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::server::{Answer, PATIENCE, Server};
+
+/// What comes back for these bytes until the connection is closed.
+fn raw(server: &Server, bytes: &str) -> Answer {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    Answer::read(&answer)
+}
+
+#[test]
+fn methods_types_and_paths_that_are_not_taken_are_named() {
+    let server = Server::start(|_| {});
+    let method = server.post("/ready", &[], b"");
+    assert_eq!((method.status, method.header("allow")), (405, "GET,HEAD"));
+    assert_eq!(method.text(), "this path takes GET,HEAD only\n");
+    let call = server.get("/push.v1.PusherService/Push", &[]);
+    assert_eq!((call.status, call.text()), (405, "this path takes POST only\n"));
+    let kind = server.post("/push.v1.PusherService/Push", &[("content-type", "text/plain")], b"x");
+    assert!(kind.status == 415 && kind.text().contains("application/proto"), "{}", kind.text());
+    let nothing = server.get("/nowhere", &[]);
+    assert!(nothing.status == 404 && nothing.text().contains("/ingest"), "{}", nothing.text());
+}
+
+#[test]
+fn broken_http_is_a_bad_request() {
+    let server = Server::start(|_| {});
+    let close = "Connection: close\r\n";
+    for hosts in ["", "Host: a\r\nHost: b\r\n"] {
+        let answer = raw(&server, &format!("GET /ready HTTP/1.1\r\n{hosts}{close}\r\n"));
+        assert!(answer.status == 400 && answer.text().contains("one Host header"), "{}", answer.text());
+    }
+    assert_eq!(raw(&server, &format!("GET /ready HTTP/1.0\r\n{close}\r\n")).status, 200);
+    let head = "POST /ingest?name=a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n";
+    let answer = raw(&server, &format!("{head}{close}\r\nZZ\r\nabc\r\n0\r\n\r\n"));
+    assert!(answer.status == 400 && answer.text().contains("chunk"), "{} {}", answer.status, answer.text());
+}
+
+#[test]
+fn times_and_numbers_in_urls_are_read_or_refused() {
+    let server = Server::start(|_| {});
+    let page = "/flamegraph.svg?service=shop&type=process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+    for wrong in ["from=abc", "until=abc"] {
+        let answer = server.get(&format!("{page}&{wrong}"), &[]);
+        assert!(answer.status == 400 && answer.text().contains("write now-1h"), "{wrong}: {}", answer.text());
+    }
+    let empty = server.get(&format!("{page}&from=now-1h&until=now"), &[]);
+    assert!(empty.status == 200 && empty.text().contains("There are no samples"), "{}", empty.text());
+    let render = "/pyroscope/render?query=process_cpu:cpu:nanoseconds:cpu:nanoseconds%7B%7D&from=now-1h";
+    for wrong in ["max-nodes=abc", "maxNodes=1.5"] {
+        let answer = server.get(&format!("{render}&{wrong}"), &[]);
+        assert!(answer.status == 400 && answer.text().contains("whole number"), "{wrong}: {}", answer.text());
+    }
+    assert_eq!(server.get(&format!("{render}&max-nodes="), &[]).status, 200);
+}
+
+#[test]
+fn two_tenants_in_two_headers_are_nobody() {
+    let server = Server::start(|config| config.multitenancy_enabled = true);
+    let ingest = |second| {
+        let tenants = [("x-scope-orgid", "a"), ("x-scope-orgid", second)];
+        server.post("/ingest?name=shop.cpu", &tenants, b"main;f 3\n").status
+    };
+    assert_eq!((ingest("b"), ingest("a")), (401, 200));
+}
