@@ -20,9 +20,12 @@ fn methods_types_and_paths_that_are_not_taken_are_named() {
     let server = Server::start(|_| {});
     let method = server.post("/ready", &[], b"");
     assert_eq!((method.status, method.header("allow")), (405, "GET,HEAD"));
-    assert_eq!(method.text(), "this path takes GET,HEAD only\n");
+    assert_eq!(method.text(), "this path does not take POST; the header Allow says what it takes\n");
     let call = server.get("/push.v1.PusherService/Push", &[]);
-    assert_eq!((call.status, call.text()), (405, "this path takes POST only\n"));
+    assert_eq!(
+        (call.status, call.text()),
+        (405, "this path does not take GET; the header Allow says what it takes\n")
+    );
     let kind = server.post("/push.v1.PusherService/Push", &[("content-type", "text/plain")], b"x");
     assert!(kind.status == 415 && kind.text().contains("application/proto"), "{}", kind.text());
     let nothing = server.get("/nowhere", &[]);

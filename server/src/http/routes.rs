@@ -11,7 +11,7 @@ use athanor_proto::push::v1::{PushRequest, PushResponse};
 use athanor_querier::{Querier, Reader};
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONTENT_LENGTH, HOST, HeaderName};
+use axum::http::header::{CONTENT_LENGTH, HOST};
 use axum::http::{HeaderMap, Request, Response, StatusCode, Version};
 use axum::routing::{MethodRouter, any, get, post};
 use prost::Message;
@@ -68,14 +68,17 @@ async fn civil(request: axum::extract::Request, next: axum::middleware::Next) ->
         let message = format!("a request of HTTP/1.1 has one Host header, this one has {hosts}");
         return json_error(&Status::new(Code::Invalid, message));
     }
+    let method = request.method().clone();
     let response = next.run(request).await;
-    let said = |name: HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let accepted = response.headers().get(unary::ACCEPT_POST).and_then(|value| value.to_str().ok());
     let words = match response.status() {
+        // Which methods it takes is added to the answer behind us.
         StatusCode::METHOD_NOT_ALLOWED => {
-            said(ALLOW).map(|methods| format!("this path takes {methods} only\n"))
+            Some(format!("this path does not take {method}; the header Allow says what it takes\n"))
         }
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => said(unary::ACCEPT_POST)
-            .map(|types| format!("this call takes one of the content types {types}\n")),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            accepted.map(|types| format!("this call takes one of the content types {types}\n"))
+        }
         _ => None,
     };
     match words {
