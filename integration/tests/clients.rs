@@ -77,7 +77,7 @@ fn is_found(
         run(environment.path(), &url).expect("the client runs");
         let path = heaviest(&node, service, profile_type).await;
         assert!(path.iter().any(|name| name.contains(function)), "{function} is not among {path:?}");
-        node.stop().await.unwrap();
+        node.stop().await.expect("all is kept");
     });
 }
 
@@ -178,6 +178,6 @@ fn a_load_is_counted_to_the_unit() {
         }
         let told = load(&["--profiles", "10", "--rate", "200", "--merges", "0"]);
         assert_eq!((told["acks"].as_u64(), told["first_merge_ms"].as_f64()), (Some(10), None));
-        node.stop().await.unwrap();
+        node.stop().await.expect("all is kept");
     });
 }

@@ -159,14 +159,15 @@ mod tests {
 
     #[test]
     fn what_no_server_could_run_with_is_refused_by_name() {
-        let checked = |change: fn(&mut Config)| {
+        type Change = fn(&mut Config);
+        let checked = |change: Change| {
             let mut config = Config::default();
             change(&mut config);
             config.check().map_err(|error| error.to_string())
         };
         assert_eq!(checked(|_| {}), Ok(()));
         assert_eq!(checked(|config| config.ingester.shards = 64), Ok(()));
-        let bad: [(fn(&mut Config), &str); 6] = [
+        let bad: [(Change, &str); 6] = [
             (|config| config.ingester.shards = 0, "ingester.shards: 0 shards; write 1 to 64"),
             (|config| config.ingester.shards = 65, "ingester.shards: 65 shards; write 1 to 64"),
             (|config| config.data = PathBuf::new(), "data: no folder is named"),
