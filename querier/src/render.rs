@@ -49,7 +49,7 @@ impl Querier {
     pub async fn render(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
         let parameters = Parameters::parse(query)?;
         let side = self.side(&parameters, ["query", "from", "until"])?;
-        let asked_nodes = asked_nodes(&parameters)?;
+        let asked_nodes = asked_nodes(&parameters);
         let max_nodes = check::max_nodes(asked_nodes, &self.limits(reader))?;
         let unit = side.profile_type.value.unit.clone();
         if parameters.first("format") == Some("dot") {
@@ -103,7 +103,7 @@ impl Querier {
             let (left, right) = (left.profile_type, right.profile_type);
             return Err(invalid(format!("sides measure {left} and {right}; compare the same type")));
         }
-        let max_nodes = check::max_nodes(asked_nodes(&parameters)?, &self.limits(reader))?;
+        let max_nodes = check::max_nodes(asked_nodes(&parameters), &self.limits(reader))?;
         let (before, after) = futures::try_join!(
             self.tree(reader, left.selection, Vec::new()),
             self.tree(reader, right.selection, Vec::new()),
@@ -158,12 +158,10 @@ pub fn parse_time(name: &str, text: &str, now: i64) -> Result<i64, Status> {
         .ok_or_else(|| invalid(format!("{name} is {text:?}; write now-1h or a Unix time")))
 }
 
-/// What is empty is as if it were not there.
-fn asked_nodes(parameters: &Parameters) -> Result<Option<i64>, Status> {
-    let asked = ["max-nodes", "maxNodes"].into_iter().find_map(|name| Some((name, parameters.first(name)?)));
-    let Some((name, text)) = asked.filter(|(_, text)| !text.is_empty()) else { return Ok(None) };
-    let refused = |_| invalid(format!("{name} is {text:?}; write a whole number, or leave it out"));
-    text.parse().map(Some).map_err(refused)
+/// What is no number is as if it were not there.
+fn asked_nodes(parameters: &Parameters) -> Option<i64> {
+    let asked = parameters.first("max-nodes").or_else(|| parameters.first("maxNodes"));
+    asked.and_then(|text| text.parse().ok())
 }
 
 fn json(flamebearer: &Flamebearer) -> Rendered {

@@ -47,7 +47,7 @@ fn broken_http_is_a_bad_request() {
 }
 
 #[test]
-fn times_and_numbers_in_urls_are_read_or_refused() {
+fn times_in_urls_are_read_or_refused() {
     let server = Server::start(|_| {});
     let page = "/flamegraph.svg?service=shop&type=process_cpu:cpu:nanoseconds:cpu:nanoseconds";
     for wrong in ["from=abc", "until=abc"] {
@@ -56,12 +56,6 @@ fn times_and_numbers_in_urls_are_read_or_refused() {
     }
     let empty = server.get(&format!("{page}&from=now-1h&until=now"), &[]);
     assert!(empty.status == 200 && empty.text().contains("There are no samples"), "{}", empty.text());
-    let render = "/pyroscope/render?query=process_cpu:cpu:nanoseconds:cpu:nanoseconds%7B%7D&from=now-1h";
-    for wrong in ["max-nodes=abc", "maxNodes=1.5"] {
-        let answer = server.get(&format!("{render}&{wrong}"), &[]);
-        assert!(answer.status == 400 && answer.text().contains("whole number"), "{wrong}: {}", answer.text());
-    }
-    assert_eq!(server.get(&format!("{render}&max-nodes="), &[]).status, 200);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use athanor_proto::push::v1::{PushRequest, PushResponse};
 use athanor_querier::{Querier, Reader};
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::{CONTENT_LENGTH, HOST};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use axum::http::{HeaderMap, Request, Response, StatusCode, Version};
 use axum::routing::{MethodRouter, any, get, post};
 use prost::Message;
@@ -86,6 +86,10 @@ async fn civil(request: axum::extract::Request, next: axum::middleware::Next) ->
             let headers = response.headers().clone();
             let mut told = text("text/plain; charset=utf-8", words);
             *told.status_mut() = response.status();
+            if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+                // Clients of Connect take the type of such an answer for that of a message.
+                told.headers_mut().remove(CONTENT_TYPE);
+            }
             told.headers_mut()
                 .extend(headers.into_iter().filter(|(name, _)| name.as_ref() != Some(&CONTENT_LENGTH)));
             told
