@@ -98,7 +98,8 @@ impl fmt::Debug for Telemetry {
 fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
     let refused = |reason: String| TelemetryError::Level { level: level.to_owned(), reason };
     // The filter would take such a word as the name of a module, of which everything is logged, and of others nothing.
-    let is_no_level = |part: &&str| !part.contains(['=', '[']) && part.parse::<LevelFilter>().is_err();
+    let is_no_level =
+        |part: &&str| part.is_empty() || (!part.contains(['=', '[']) && part.parse::<LevelFilter>().is_err());
     let parts = || level.split(',').map(str::trim);
     if let Some(word) = parts().find(is_no_level) {
         return Err(refused(format!("{word:?} is no level")));
