@@ -52,12 +52,8 @@ impl Server {
             .args(["--set", "log.segment=1MiB", "--set", "log.reserve=0MiB", "--set", "log.spares=1"])
             .args(["--set", "multitenancy_enabled=true", "--set", "telemetry.level=warn"])
             .args(["--set", "shutdown_delay=0s"])
-            // The tests have variables of their own under the same prefix.
-            .env_remove("ATHANOR_PYTHON")
-            .env_remove("ATHANOR_SKIPS")
-            .env_remove("ATHANOR_SEED")
-            .env_remove("ATHANOR_SEEDS")
-            .env_remove("ATHANOR_STORY")
+            // The tests have variables of their own under the prefix of settings.
+            .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&said).unwrap())

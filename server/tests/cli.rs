@@ -16,7 +16,8 @@ const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/checkout
 
 fn athanor() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_athanor"));
-    command.env_remove("COLUMNS").env_remove("NO_COLOR");
+    // Whoever runs the tests has variables of their own, which would be settings.
+    command.env_clear();
     command
 }
 

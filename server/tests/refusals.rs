@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// Exit code and message.
 fn refused(args: &[&str]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_athanor"));
-    let output = command.env_remove("NO_COLOR").args(args).stdin(Stdio::null()).output().unwrap();
+    let output = command.env_clear().args(args).stdin(Stdio::null()).output().unwrap();
     assert!(output.stdout.is_empty(), "{args:?}");
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::{ChangeMembers, EmptyNode};
 
+use super::raft::Raft;
 use super::wire::{Ask, Reply};
 use super::{Replicated, Shared, StateMachine};
 
@@ -104,21 +105,19 @@ impl<S: StateMachine> Replicated<S> {
         if !voters.contains(&to) {
             return Err(LeadError::NoVoter { to, voters });
         }
-        let raft = &self.shared.raft;
         let what = || format!("node {to} did not take over the lead");
-        let handed = within(limit, what, async {
-            if voters.len() > 3 {
-                raft.runtime_config().heartbeat(false);
+        within(limit, what, async {
+            let silent = voters.len() > 3;
+            let _silence = silent.then(|| Silence::of(&self.shared.raft));
+            if silent {
                 sleep(self.shared.silence).await;
             }
             while self.must_lead().is_ok() {
                 self.offer(to).await;
                 sleep(LOOK).await;
             }
-        });
-        let handed = handed.await;
-        raft.runtime_config().heartbeat(true);
-        handed
+        })
+        .await
     }
 
     /// Asks another to take over if it has all of the log, and waits a while for that.
@@ -199,6 +198,22 @@ impl<S: StateMachine> Replicated<S> {
     fn must_lead(&self) -> Result<(), LeadError> {
         let leader = self.leadership().now();
         if leader.here { Ok(()) } else { Err(LeadError::NotLeader { leader: leader.node }) }
+    }
+}
+
+/// A leader that sends no heartbeats, until this is dropped.
+struct Silence<'a>(&'a Raft);
+
+impl<'a> Silence<'a> {
+    fn of(raft: &'a Raft) -> Self {
+        raft.runtime_config().heartbeat(false);
+        Self(raft)
+    }
+}
+
+impl Drop for Silence<'_> {
+    fn drop(&mut self) {
+        self.0.runtime_config().heartbeat(true);
     }
 }
 
