@@ -1,5 +1,6 @@
 //! One raft group: a state machine, the same on each member, fed from one log.
 
+mod error;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
 mod lead;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
@@ -17,13 +18,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use athanor_chassis::disk::DiskError;
-use athanor_chassis::{ByteSize, Code, Coded, Compute, Disk, Random};
+use athanor_chassis::{ByteSize, Compute, Disk, Random};
 use bytes::Bytes;
 use openraft::error::{ClientWriteError, Fatal, InitializeError, RaftError};
 use openraft::{ServerState, SnapshotPolicy};
 
-pub use lead::{LeadError, Members};
+pub use error::{OpenError, ProposeError};
+pub use lead::{LeadError, Leader, Leadership, Members};
 pub use network::{CallError, Network};
 
 use crate::log::{Log, LogError};
@@ -121,115 +122,6 @@ struct Shared<S> {
     store: Store,
     machine: Machine<S>,
     answers: Answers,
-}
-
-/// Who leads, as this member knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Leader {
-    /// The leader; none while there is an election.
-    pub node: Option<u64>,
-    /// Of this member's vote.
-    pub term: u64,
-    /// It is this node.
-    pub here: bool,
-}
-
-/// Watches who leads.
-pub struct Leadership {
-    node: u64,
-    /// By [`Leadership::changed`], or when the watch began.
-    told: Leader,
-    seen: tokio::sync::watch::Receiver<openraft::metrics::RaftServerMetrics<u64, openraft::EmptyNode>>,
-}
-
-/// Why a proposal was not answered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProposeError {
-    /// Another member leads, or an election is on. If the lead was lost meanwhile, the proposal may yet be kept.
-    #[error("this node does not lead the group; {}", match .leader { Some(node) => format!("ask node {node}"), None => "an election is on, try again".to_owned() })]
-    NotLeader {
-        /// Who leads, where that is known.
-        leader: Option<u64>,
-    },
-    /// The log takes nothing now. The proposal was not kept.
-    #[error(transparent)]
-    Refused(LogError),
-    /// It does not fit into a commit. The proposal was not kept.
-    #[error("a proposal has {size}, the limit is {limit}; split it")]
-    TooLarge {
-        /// Of the proposal.
-        size: ByteSize,
-        /// The limit.
-        limit: ByteSize,
-    },
-    /// The group ends. The proposal may be kept or not.
-    #[error("the group is shutting down")]
-    ShuttingDown,
-    /// The group has ended by an error. The proposal may be kept or not.
-    #[error("the group has failed and takes nothing more until a restart: {cause}")]
-    Failed {
-        /// What happened.
-        cause: String,
-    },
-    /// Too few members were reached to say what is committed.
-    #[error("no majority of the group's members was reached; try again")]
-    NoQuorum,
-}
-
-/// Why a group was not opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Entries or votes of a member of a larger group were lost: it must never vote again (E7).
-    #[error(
-        "the log of group {group} is damaged, so this member must not vote; take it out of the group and give the node a new id"
-    )]
-    Hurt {
-        /// Which.
-        group: u32,
-    },
-    /// There should be a log of the group, and there is none.
-    #[error(
-        "nothing of group {group} is on this disk, though this node is one of its members; bring the folder back, or take the member out of the group and give the node a new id"
-    )]
-    Nothing {
-        /// Which.
-        group: u32,
-    },
-    /// The log begins behind entries that no snapshot holds.
-    #[error(
-        "group {group} was purged up to {purged}, and its snapshot is of {found:?}; restore the snapshot's file"
-    )]
-    NoSnapshot {
-        /// Which.
-        group: u32,
-        /// Up to where.
-        purged: u64,
-        /// What the newest snapshot that is whole holds.
-        found: Option<u64>,
-    },
-    /// The state in the log is not one of raft.
-    #[error("the state of group {group} in the log cannot be read; it was written by another version")]
-    BadState {
-        /// Which.
-        group: u32,
-    },
-    /// The state machine does not take its own snapshot.
-    #[error("snapshot {name} was refused by the state machine: {reason}")]
-    Snapshot {
-        /// Its file.
-        name: String,
-        /// What the machine said.
-        reason: String,
-    },
-    /// The disk failed.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// Raft did not start.
-    #[error("raft did not start: {cause}")]
-    Raft {
-        /// What it said.
-        cause: String,
-    },
 }
 
 /// How long a single voter may take to lead: it asks nobody.
@@ -486,14 +378,6 @@ impl<S: StateMachine> Replicated<S> {
         self.shared.answers.answer(&request).await
     }
 
-    /// Who leads, now and whenever that changes.
-    pub fn leadership(&self) -> Leadership {
-        let (node, seen) = (self.shared.node, self.shared.raft.server_metrics());
-        let mut leadership = Leadership { node, told: Leader::default(), seen };
-        leadership.told = leadership.now();
-        leadership
-    }
-
     /// (first, how many): entries that this node has lost and that are not purged; answers over them are partial.
     pub fn lost(&self) -> Vec<(u64, u64)> {
         self.shared.log.held(self.shared.group).lost
@@ -525,64 +409,6 @@ impl<S: StateMachine> Replicated<S> {
         }
         if let Err(error) = self.shared.store.note().await {
             tracing::warn!(group = self.shared.group, %error, "how far was committed was not noted");
-        }
-    }
-}
-
-// === impl Leadership ===
-
-impl Leadership {
-    /// Who leads now.
-    pub fn now(&self) -> Leader {
-        let seen = self.seen.borrow();
-        let here = seen.state == ServerState::Leader;
-        Leader { node: seen.current_leader, term: seen.vote.leader_id().term, here }
-    }
-
-    /// Waits until somebody else leads than was told last; none when the member has ended.
-    pub async fn changed(&mut self) -> Option<Leader> {
-        loop {
-            let now = self.now();
-            if now != self.told {
-                self.told = now;
-                return Some(now);
-            }
-            self.seen.changed().await.ok()?;
-        }
-    }
-
-    /// This node.
-    pub const fn node(&self) -> u64 {
-        self.node
-    }
-}
-
-impl fmt::Debug for Leadership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.now().fmt(f)
-    }
-}
-
-impl Coded for ProposeError {
-    fn code(&self) -> Code {
-        match self {
-            Self::NotLeader { .. } => Code::NotLeader,
-            Self::Refused(error) => error.code(),
-            Self::TooLarge { .. } => Code::TooLarge,
-            Self::ShuttingDown | Self::NoQuorum => Code::Unavailable,
-            Self::Failed { .. } => Code::Internal,
-        }
-    }
-}
-
-impl Coded for OpenError {
-    fn code(&self) -> Code {
-        match self {
-            Self::Hurt { .. } | Self::Nothing { .. } | Self::NoSnapshot { .. } | Self::Snapshot { .. } => {
-                Code::DataLoss
-            }
-            Self::BadState { .. } | Self::Raft { .. } => Code::Internal,
-            Self::Disk(error) => error.code(),
         }
     }
 }

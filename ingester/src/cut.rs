@@ -7,7 +7,8 @@
 //! Each step may fail and be done again: objects have names of their own, registering twice changes nothing, and a
 //! block that was written but not registered does not exist.
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use athanor_block::{FILES, Folder, Held, META, MemoryFolder, Meta, Origin, write_held};
@@ -16,11 +17,12 @@ use athanor_chassis::{Activity, ByteSize, Clock, Code, Compute, Random, Status, 
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::entry::Entry;
 use crate::head::Head;
 use crate::ingester::tell_forgotten;
+use crate::machine::lock;
 use crate::shard::Shard;
 use crate::stats::CutCounts;
 
@@ -73,11 +75,21 @@ pub struct Cutter {
 }
 
 /// Asks for a cut now, and tells when it is done.
+///
+/// Not a watch channel: that wakes in an order of its own chance, and a simulation must go the same way twice.
 #[derive(Debug, Default)]
 pub struct Asked {
     wake: Notify,
-    /// How many cuts were asked for, and how many of those are done.
-    rounds: watch::Sender<(u64, u64)>,
+    rounds: Mutex<Rounds>,
+    /// Told of every round that is done.
+    over: Notify,
+}
+
+/// How many cuts were asked for, and how many of those are done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rounds {
+    asked: u64,
+    done: u64,
 }
 
 /// How often a head's age and size are looked at, at least.
@@ -89,15 +101,29 @@ const BACKOFF: [Duration; 4] =
 impl Asked {
     /// Cuts all that there is and returns when it is registered.
     pub async fn cut(&self) {
-        let mut rounds = self.rounds.subscribe();
-        let mut mine = 0;
-        self.rounds.send_modify(|(asked, _)| {
-            *asked += 1;
-            mine = *asked;
-        });
+        let mine = {
+            let mut rounds = lock(&self.rounds);
+            rounds.asked += 1;
+            rounds.asked
+        };
         self.wake.notify_one();
-        // The sender is self, which this call borrows.
-        let _ = rounds.wait_for(|(_, done)| *done >= mine).await;
+        loop {
+            let mut over = pin!(self.over.notified());
+            over.as_mut().enable();
+            if lock(&self.rounds).done >= mine {
+                return;
+            }
+            over.await;
+        }
+    }
+
+    fn rounds(&self) -> Rounds {
+        *lock(&self.rounds)
+    }
+
+    fn done(&self, round: u64) {
+        lock(&self.rounds).done = round;
+        self.over.notify_waiters();
     }
 }
 
@@ -128,13 +154,13 @@ impl Cutter {
                 () = self.deps.clock.sleep(wait) => {}
                 () = self.asked.wake.notified() => {}
             }
-            let (asked, done) = *self.asked.rounds.borrow();
+            let Rounds { asked, done } = self.asked.rounds();
             let due = asked > done || self.is_due();
             match self.round(due).await {
                 Ok(()) => {
                     failures = 0;
                     if asked > done {
-                        self.asked.rounds.send_modify(|(_, done)| *done = (*done).max(asked));
+                        self.asked.done(asked);
                     }
                 }
                 Err(status) => {

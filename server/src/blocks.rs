@@ -15,7 +15,7 @@ use athanor_storage::Store;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cache::Parts;
-use crate::fetch::{Fetched, Origin};
+use crate::fetch::{Fetched, Origin, TenantIn};
 
 /// How much longer texts are thought to be decompressed before it is known: mostly they are less.
 const TEXT_RATIO: u64 = 6;
@@ -142,10 +142,8 @@ impl Wanted {
 
     async fn fetch(&self, part: &Part) -> Result<(), Status> {
         let origin = self.origin();
-        let fetches = self
-            .files()
-            .into_iter()
-            .map(|file| part.folder.fetch(&origin, &part.block, self.tenant.as_str(), file));
+        let of = TenantIn { block: &part.block, tenant: self.tenant.as_str() };
+        let fetches = self.files().into_iter().map(|file| part.folder.fetch(&origin, of, file));
         futures::future::try_join_all(fetches).await.map(drop)
     }
 }

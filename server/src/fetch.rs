@@ -50,6 +50,15 @@ pub struct Origin<'o> {
     pub compute: &'o Compute,
 }
 
+/// Whose rows are fetched, of a block that is read from the same folder.
+#[derive(Clone, Copy)]
+pub struct TenantIn<'o> {
+    /// The block.
+    pub block: &'o Arc<Block>,
+    /// The tenant.
+    pub tenant: &'o str,
+}
+
 impl Fetched {
     /// With nothing but what the block says of itself, which is read here.
     pub fn new(meta: Bytes) -> Result<Self, BlockError> {
@@ -64,18 +73,17 @@ impl Fetched {
         self.meta.len() + self.files().values().map(of_file).sum::<usize>()
     }
 
-    /// Fetches a tenant's rows of a file. `block` is of this folder.
+    /// Fetches a tenant's rows of a file.
     pub async fn fetch(
         &self,
         origin: &Origin<'_>,
-        block: &Arc<Block>,
-        tenant: &str,
+        of: TenantIn<'_>,
         file: &'static str,
     ) -> Result<(), Status> {
         if self.files().get(file).is_some_and(|file| file.complete) {
             return Ok(());
         }
-        self.fetch_rows(origin, block, tenant, file).await?;
+        self.fetch_rows(origin, of, file).await?;
         self.files.write().unwrap_or_else(PoisonError::into_inner).entry(file).or_default().complete = true;
         Ok(())
     }
@@ -83,8 +91,7 @@ impl Fetched {
     async fn fetch_rows(
         &self,
         origin: &Origin<'_>,
-        block: &Arc<Block>,
-        tenant: &str,
+        TenantIn { block, tenant }: TenantIn<'_>,
         file: &'static str,
     ) -> Result<(), Status> {
         let length = self.length(file).map_err(|error| unreadable(file, &error))?;

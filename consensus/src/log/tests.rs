@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use athanor_chassis::disk::{LocalDisk, MemoryDisk};
+use athanor_chassis::{Code, Coded};
 
 use super::*;
 

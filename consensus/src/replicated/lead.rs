@@ -1,14 +1,36 @@
 //! Who leads, and who is a member: both are changed by the leader.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
-use openraft::{ChangeMembers, EmptyNode};
+use openraft::metrics::RaftServerMetrics;
+use openraft::{ChangeMembers, EmptyNode, RaftMetrics, ServerState};
+use tokio::sync::watch;
 
 use super::raft::Raft;
 use super::wire::{Ask, Reply};
 use super::{Replicated, Shared, StateMachine};
+
+/// Who leads, as this member knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leader {
+    /// The leader; none while there is an election.
+    pub node: Option<u64>,
+    /// Of this member's vote.
+    pub term: u64,
+    /// It is this node.
+    pub here: bool,
+}
+
+/// Watches who leads.
+pub struct Leadership {
+    node: u64,
+    /// By [`Leadership::changed`], or when the watch began.
+    told: Leader,
+    seen: watch::Receiver<RaftServerMetrics<u64, EmptyNode>>,
+}
 
 /// Who is in a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,6 +92,14 @@ pub enum LeadError {
 const LOOK: Duration = Duration::from_millis(5);
 
 impl<S: StateMachine> Replicated<S> {
+    /// Who leads, now and whenever that changes.
+    pub fn leadership(&self) -> Leadership {
+        let (node, seen) = (self.shared.node, self.shared.raft.server_metrics());
+        let mut leadership = Leadership { node, told: Leader::default(), seen };
+        leadership.told = leadership.now();
+        leadership
+    }
+
     /// Who is in the group, as far as this member knows.
     pub fn members(&self) -> Members {
         let seen = self.shared.raft.server_metrics();
@@ -130,9 +160,8 @@ impl<S: StateMachine> Replicated<S> {
         if let Ok(Reply::More) = links.to(to).call(Ask::TakeOver { term, last }, *silence).await {
             // A node that hears of no new leader by then goes on leading.
             let node = self.shared.node;
-            let other = |seen: &openraft::RaftMetrics<u64, EmptyNode>| {
-                seen.current_leader.is_some_and(|leader| leader != node)
-            };
+            let other =
+                |seen: &RaftMetrics<u64, EmptyNode>| seen.current_leader.is_some_and(|leader| leader != node);
             let _ = raft.wait(Some(*silence)).metrics(other, "another leads").await;
         }
     }
@@ -148,11 +177,15 @@ impl<S: StateMachine> Replicated<S> {
         within(limit, what, async {
             raft.add_learner(node, EmptyNode {}, false).await.map_err(|error| refused(&error))?;
             // A voter that lacks the log would hold up whoever waits for a majority.
-            let committed = self.shared.log.held(self.shared.group).last.map(|(index, _)| index);
-            while self.progress().get(&node).copied().flatten() < committed {
-                self.must_lead()?;
-                sleep(LOOK).await;
-            }
+            let last = self.shared.log.held(self.shared.group).last.map(|(index, _)| index);
+            let has_it = |seen: &RaftMetrics<u64, EmptyNode>| {
+                let matched = seen.replication.as_ref().and_then(|all| all.get(&node).copied().flatten());
+                // A leader only knows of others.
+                seen.replication.is_none() || matched.map(|id| id.index) >= last
+            };
+            let seen = raft.wait(Some(limit)).metrics(has_it, "a new voter has the log").await;
+            seen.map_err(|_| LeadError::Late { what: what(), limit })?;
+            self.must_lead()?;
             let added = raft.change_membership(ChangeMembers::AddVoterIds([node].into()), false).await;
             added.map(drop).map_err(|error| refused(&error))
         })
@@ -198,6 +231,38 @@ impl<S: StateMachine> Replicated<S> {
     fn must_lead(&self) -> Result<(), LeadError> {
         let leader = self.leadership().now();
         if leader.here { Ok(()) } else { Err(LeadError::NotLeader { leader: leader.node }) }
+    }
+}
+
+impl Leadership {
+    /// Who leads now.
+    pub fn now(&self) -> Leader {
+        let seen = self.seen.borrow();
+        let here = seen.state == ServerState::Leader;
+        Leader { node: seen.current_leader, term: seen.vote.leader_id().term, here }
+    }
+
+    /// Waits until somebody else leads than was told last; none when the member has ended.
+    pub async fn changed(&mut self) -> Option<Leader> {
+        loop {
+            let now = self.now();
+            if now != self.told {
+                self.told = now;
+                return Some(now);
+            }
+            self.seen.changed().await.ok()?;
+        }
+    }
+
+    /// This node.
+    pub const fn node(&self) -> u64 {
+        self.node
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.now().fmt(f)
     }
 }
 

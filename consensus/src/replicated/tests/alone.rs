@@ -1,6 +1,8 @@
 //! A single voter: what it acknowledged is there, once, whatever happened.
 #![expect(clippy::disallowed_methods, reason = "members wait on raft's time")]
 
+use athanor_chassis::{Code, Coded};
+
 use super::*;
 
 async fn open(disk: &MemoryDisk, seed: u64) -> Result<Replicated<Numbers>, String> {
