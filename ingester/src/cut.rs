@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use crate::entry::Entry;
 use crate::head::Head;
 use crate::ingester::tell_forgotten;
-use crate::machine::lock;
+use crate::machine::{Machine, lock};
 use crate::shard::Shard;
 use crate::stats::CutCounts;
 
@@ -72,6 +72,8 @@ pub struct Cutter {
     watermark: u64,
     /// A block that is in the bucket and not registered yet.
     uploaded: Option<BlockEntry>,
+    /// Registered up to here, and the log does not know yet that it can let go of it.
+    untold: Option<(u64, BlockId)>,
 }
 
 /// Asks for a cut now, and tells when it is done.
@@ -139,7 +141,10 @@ impl Cutter {
         let watermark = entry.watermark;
         // A crash may have come between registering and saying so in the log (E14).
         shard.heads().registered(watermark, deps.clock.monotonic());
-        Self { config, deps, shard, entry, asked, watermark, uploaded: None }
+        // Which block it was, the catalogue knows.
+        let untold =
+            (shard.log().with(Machine::cut) < watermark).then_some((watermark, BlockId::from_number(0)));
+        Self { config, deps, shard, entry, asked, watermark, uploaded: None, untold }
     }
 
     /// Cuts when it is time, or when asked, until the future is dropped.
@@ -188,6 +193,7 @@ impl Cutter {
         let (catalog, now) = (&*self.deps.catalog, self.deps.clock.wall());
         let told = tell_forgotten(catalog, self.entry.id, self.shard.log(), now).await;
         told.map_err(|error| Status::of(&error))?;
+        self.tell().await?;
         if freeze && !self.shard.heads().current().is_empty() || self.is_large() {
             self.shard.freeze().await?;
         }
@@ -228,12 +234,21 @@ impl Cutter {
         };
         self.uploaded = None;
         self.shard.heads().registered(self.watermark, self.deps.clock.monotonic());
-        let cut = Entry::cut(self.watermark, id).into();
-        self.shard.log().propose_relief(cut).await.map_err(|error| Status::of(&error))?;
-        self.shard.log().compact(self.watermark).await.map_err(|error| Status::of(&error))?;
+        self.untold = Some((self.watermark, id));
+        self.tell().await?;
         let now = self.deps.clock.monotonic();
         self.deps.counts.done(now.saturating_sub(begun), now);
         tracing::info!(shard = self.entry.id, block = %id, to = self.watermark, bytes, samples, "cut");
+        Ok(())
+    }
+
+    /// Has the log say what is registered, and let go of it.
+    async fn tell(&mut self) -> Result<(), Status> {
+        let Some((to, block)) = self.untold else { return Ok(()) };
+        let cut = Entry::cut(to, block).into();
+        self.shard.log().propose_relief(cut).await.map_err(|error| Status::of(&error))?;
+        self.shard.log().compact(to).await.map_err(|error| Status::of(&error))?;
+        self.untold = None;
         Ok(())
     }
 

@@ -248,6 +248,11 @@ impl Ingester {
         self.shards.values().map(of).collect()
     }
 
+    /// Whether there are profiles that are in no block yet.
+    pub fn has_unregistered(&self) -> bool {
+        self.shards.values().flat_map(|open| open.shard.heads().unregistered()).any(|head| !head.is_empty())
+    }
+
     /// Bytes of profiles in memory that are in no block yet.
     pub fn unregistered_bytes(&self) -> u64 {
         self.shards.values().map(|open| open.shard.heads().unregistered_bytes() as u64).sum()

@@ -101,10 +101,12 @@ impl Metastore {
     }
 
     async fn compact(&self, index: u64) {
-        if index < self.compacted.load(Ordering::Relaxed) + COMPACT_EVERY {
+        let compacted = self.compacted.load(Ordering::Relaxed);
+        let claim =
+            || self.compacted.compare_exchange(compacted, index, Ordering::Relaxed, Ordering::Relaxed);
+        if index < compacted + COMPACT_EVERY || claim().is_err() {
             return;
         }
-        self.compacted.store(index, Ordering::Relaxed);
         if let Err(error) = self.group.compact(index).await {
             tracing::warn!(%error, "the catalogue's log was not cut");
         }

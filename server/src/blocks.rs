@@ -21,6 +21,8 @@ use crate::fetch::{Fetched, Origin, TenantIn};
 const TEXT_RATIO: u64 = 6;
 /// What texts take in memory for each byte: as they are read, and as they are kept.
 const TEXT_MEMORY: u64 = 2;
+/// What footers take in memory for each byte, once they are decoded.
+const FOOTER_MEMORY: u64 = 2;
 /// What entries of tables take as they are kept.
 const PROFILE: u64 = 80;
 const NODE: u64 = 56;
@@ -137,7 +139,7 @@ impl Wanted {
     async fn memory(&self, part: &Part) -> Result<u64, Status> {
         let (part, tenant, files) = (part.clone(), self.tenant.clone(), self.files());
         let (needs, width) = (self.needs, self.blocks.compute.width());
-        self.compute(move || memory(&part.block, tenant.as_str(), &files, needs, width)).await
+        self.compute(move || memory(&part, tenant.as_str(), &files, needs, width)).await
     }
 
     async fn fetch(&self, part: &Part) -> Result<(), Status> {
@@ -176,32 +178,37 @@ impl Stored for Wanted {
 
 /// What a part takes once some of its files are fetched and read. Where a footer is not there yet, that is guessed.
 fn memory(
-    block: &Block,
+    Part { block, folder, .. }: &Part,
     tenant: &str,
     files: &[&'static str],
     needs: Needs,
     width: usize,
 ) -> Result<u64, BlockError> {
-    let mut bytes = 0u64;
+    let (fetched, mut bytes, mut texts) = (folder.bytes(), 0u64, 0u64);
     for &file in files {
         let (stored, plain) = match block.extent(tenant, file) {
             Ok((range, plain)) => (range.end - range.start, plain),
             Err(_) => {
                 let stored = block.meta().file(file)?.bytes;
-                (stored, stored * TEXT_RATIO)
+                (stored, stored.saturating_mul(TEXT_RATIO))
             }
         };
-        let is_text = matches!(file, SERIES | FUNCTIONS | MAPPINGS);
-        bytes = bytes.saturating_add(stored).saturating_add(if is_text { plain * TEXT_MEMORY } else { 0 });
+        bytes = bytes.saturating_add(stored);
+        if matches!(file, SERIES | FUNCTIONS | MAPPINGS) {
+            texts = texts.saturating_add(plain.saturating_mul(TEXT_MEMORY));
+        }
     }
+    // Footers tell of all tenants. They are kept as they are stored, and decoded.
+    let footers = (fetched as u64).saturating_sub(bytes).saturating_mul(1 + FOOTER_MEMORY);
+    bytes = bytes.saturating_add(texts).saturating_add(footers);
     let TenantMeta { profiles, nodes, stacks, locations, functions, .. } = block.part(tenant)?.meta;
     let of = |count: u32, each: u64| u64::from(count) * each;
-    bytes += of(profiles.1, PROFILE);
+    let mut tables = of(profiles.1, PROFILE);
     if needs.names {
-        bytes += of(nodes.1, NODE) + of(locations.1, LOCATION) + of(functions.1, FUNCTION);
+        tables += of(nodes.1, NODE) + of(locations.1, LOCATION) + of(functions.1, FUNCTION);
     }
     // Each thread adds up for itself.
-    Ok(bytes + of(*stacks, 8 * (width as u64 + 1)))
+    Ok(bytes.saturating_add(tables + of(*stacks, 8 * (width as u64 + 1))))
 }
 
 impl Drop for Reading {

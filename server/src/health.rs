@@ -53,7 +53,7 @@ impl Health {
 
     /// What becomes of profiles that the last cut did not write, and `why` it did not.
     pub fn kept(&self, why: &Status) -> Result<(), Status> {
-        if self.ingester.unregistered_bytes() == 0 {
+        if !self.ingester.has_unregistered() {
             return Ok(());
         }
         let Some(failed) = self.log_failed() else {

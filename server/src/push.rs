@@ -8,8 +8,9 @@
 //! A request that failed for now is repeated, and halves of a refused batch are sent again: a server counts a
 //! profile once, however often it comes.
 
-use std::cell::Cell;
-use std::collections::{BTreeMap, HashSet};
+use std::cell::RefCell;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -104,11 +105,20 @@ async fn push(args: &Push, client: &Client, bar: &ProgressBar) -> Result<Outcome
     };
     let labels = labels(args);
     let pieces = stream::iter(&args.files).map(|file| sender.prepared(file, &labels, args.name.as_deref()));
-    let (mut seen, equal) = (HashSet::new(), Cell::new(0));
+    let (mut seen, equal) = (HashMap::new(), RefCell::new(Vec::new()));
     let pieces = pieces.buffered(width.get()).filter(|piece| {
-        let is_new = piece.as_ref().map_or(true, |piece| piece.bytes == 0 || seen.insert(piece.content));
-        equal.set(equal.get() + usize::from(!is_new));
-        bar.inc(u64::from(!is_new));
+        let first = piece.as_ref().ok().filter(|piece| piece.bytes > 0).and_then(|piece| {
+            match seen.entry(piece.content) {
+                Entry::Occupied(first) => Some((piece.file.clone(), PathBuf::clone(first.get()))),
+                Entry::Vacant(place) => {
+                    place.insert(piece.file.clone());
+                    None
+                }
+            }
+        });
+        bar.inc(u64::from(first.is_some()));
+        let is_new = first.is_none();
+        equal.borrow_mut().extend(first);
         future::ready(is_new)
     });
     let pieces = pin!(pieces);
@@ -118,7 +128,7 @@ async fn push(args: &Push, client: &Client, bar: &ProgressBar) -> Result<Outcome
     while let Some(outcome) = outcomes.next().await {
         all.add(outcome);
     }
-    all.equal = equal.get();
+    all.share(equal.take());
     Ok(all)
 }
 
@@ -275,6 +285,19 @@ fn is_about_profiles(status: &Status) -> bool {
 }
 
 impl Outcome {
+    /// Files that hold what another one holds share what became of that.
+    fn share(&mut self, equal: Vec<(PathBuf, PathBuf)>) {
+        let refused: HashMap<_, _> = self.refused.iter().cloned().collect();
+        let unsent: HashSet<_> = self.unsent.iter().cloned().collect();
+        for (file, first) in equal {
+            match refused.get(&first) {
+                Some(status) => self.refused.push((file, status.clone())),
+                None if unsent.contains(&first) => self.unsent.push(file),
+                None => self.equal += 1,
+            }
+        }
+    }
+
     fn add(&mut self, other: Outcome) {
         self.stored += other.stored;
         self.bytes += other.bytes;

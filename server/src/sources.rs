@@ -90,7 +90,7 @@ impl Everywhere {
         let why = moved.map_or_else(String::new, |error: athanor_ingester::Moved| error.to_string());
         Err(Status::new(
             Code::Unavailable,
-            format!("the plan was overtaken {REPLANS} times: {why}; ask again"),
+            format!("the plan was overtaken {} times: {why}; ask again", REPLANS + 1),
         ))
     }
 }

@@ -181,7 +181,8 @@ impl Shared {
     pub(crate) fn submit(&self, records: Vec<Record>, done: Done) -> Result<(), LogError> {
         let lines: Vec<Line> = records.into_iter().map(Record::into_line).collect();
         if lines.iter().any(|(row, _)| row.kind == Kind::Entry) {
-            self.admit(4)?;
+            // Less than was asked of whoever proposed: an entry that was let in must not end its group here.
+            self.admit(8)?;
         }
         let bytes: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
         let (frame, limit) = (size(lines.len() + MAX_BEFORE, bytes), self.segments.size / 2);

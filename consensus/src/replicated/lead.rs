@@ -120,7 +120,7 @@ impl<S: StateMachine> Replicated<S> {
         matched.map(|(node, matched)| (*node, matched.map(|id| id.index))).collect()
     }
 
-    /// Has another voter lead. What was proposed before stays; proposals meanwhile are refused for a moment, so it takes
+    /// Has another voter lead; if the election made a third one lead, that is an error. What was proposed before stays; proposals meanwhile are refused for a moment, so it takes
     /// least time where there are none.
     ///
     /// The other stands for election when it has all of the log. This node votes for it, since nobody has led it; with
@@ -146,8 +146,17 @@ impl<S: StateMachine> Replicated<S> {
                 self.offer(to).await;
                 sleep(LOOK).await;
             }
+            let led = |seen: &RaftMetrics<u64, EmptyNode>| {
+                seen.current_leader.filter(|_| seen.state != ServerState::Candidate)
+            };
+            let seen =
+                self.shared.raft.wait(None).metrics(|seen| led(seen).is_some(), "somebody leads").await;
+            match seen.ok().as_ref().and_then(led) {
+                Some(leader) if leader == to => Ok(()),
+                leader => Err(LeadError::NotLeader { leader }),
+            }
         })
-        .await
+        .await?
     }
 
     /// Asks another to take over if it has all of the log, and waits a while for that.

@@ -322,9 +322,9 @@ impl<S: StateMachine> Shared<S> {
             state.memberships.pop_front();
         }
         drop(state);
-        for (_, _, old) in
-            self.files().map_err(|error| fail(&error))?.into_iter().filter(|(.., old)| *old != name)
-        {
+        let files = self.files().map_err(|error| fail(&error))?;
+        // A newer one may have been written meanwhile.
+        for (.., old) in files.into_iter().filter(|(at, number, _)| (*at, *number) < (index, file)) {
             self.disk.remove(&old).map_err(|error| fail(&error))?;
         }
         Ok(())
@@ -343,6 +343,17 @@ impl<S: StateMachine> Shared<S> {
             }
         }
         Err(fail("the snapshot's file is gone or damaged".to_owned()).into())
+    }
+
+    /// The newest that is stored. While it is looked for, a newer one may take its place.
+    fn current(&self) -> Result<Option<Snapshot>, StorageError> {
+        loop {
+            let Some(meta) = self.read().snapshot.clone() else { return Ok(None) };
+            match self.stored(&meta) {
+                Err(_) if self.read().snapshot.as_ref() != Some(&meta) => {}
+                stored => return stored.map(Some),
+            }
+        }
     }
 
     fn install(&self, meta: &Meta, data: &Bytes) -> Result<(), StorageError> {
@@ -417,10 +428,6 @@ impl<S: StateMachine> RaftStateMachine<Types> for Machine<S> {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
-        self.run(Activity::Snapshot, |shared| {
-            let meta = shared.read().snapshot.clone();
-            meta.map(|meta| shared.stored(&meta)).transpose()
-        })
-        .await
+        self.run(Activity::Snapshot, Shared::current).await
     }
 }

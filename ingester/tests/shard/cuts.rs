@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use athanor_catalog::Catalog;
-use athanor_chassis::{Clock, Code, Limits};
+use athanor_chassis::{Clock, Code, Disk, Limits};
 use athanor_storage::Config as Bucket;
 
 use crate::samples::{labelled, now, profile, simple, upload};
@@ -55,6 +55,25 @@ fn a_cut_is_tried_until_it_is_done() {
         assert_eq!(world.total().await, 32);
         let world = world.crash(6).await;
         assert_eq!(world.total().await, 32);
+    });
+}
+
+#[test]
+fn the_log_lets_go_of_what_was_registered_once_it_can() {
+    simulate(async {
+        let world = World::new().await;
+        world.push_one(&simple(now(), 10)).await;
+        let disk = &world.remains.state_disk;
+        let snapshots = || disk.list().unwrap().into_iter().filter(|name| name.ends_with(".snapshot")).count();
+        disk.set_capacity(Some(0));
+        let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(20)).await;
+        assert!(cut.is_err(), "{cut:?}");
+        assert_eq!((world.blocks().await, snapshots()), (1, 0));
+        disk.set_capacity(None);
+        // There is nothing more to cut.
+        world.cut().await;
+        assert_eq!((world.blocks().await, snapshots()), (1, 1));
+        assert_eq!(world.total().await, 11);
     });
 }
 

@@ -51,8 +51,6 @@ impl Fleet {
     pub const PODS: usize = 10;
     /// Types that each pod sends.
     pub const TYPES: usize = 4;
-    /// Hours in the set: 30 days.
-    pub const HOURS: usize = 720;
 
     /// The set of a seed, with one profile a minute of each pod and type.
     pub fn new(seed: u64) -> Self {

@@ -37,8 +37,6 @@ impl Reference {
     pub const R_1K: usize = 1_200;
     /// Profiles in R-10k.
     pub const R_10K: usize = 10_000;
-    /// Profiles in R-100k.
-    pub const R_100K: usize = 100_000;
     /// Samples in each profile.
     pub const SAMPLES: usize = ROWS;
     /// The seed of the published figures.
