@@ -64,7 +64,8 @@ fn the_log_lets_go_of_what_was_registered_once_it_can() {
         let world = World::new().await;
         world.push_one(&simple(now(), 10)).await;
         let disk = &world.remains.state_disk;
-        let snapshots = || disk.list().unwrap().into_iter().filter(|name| name.ends_with(".snapshot")).count();
+        let snapshots =
+            || disk.list().unwrap().into_iter().filter(|name| name.ends_with(".snapshot")).count();
         disk.set_capacity(Some(0));
         let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(20)).await;
         assert!(cut.is_err(), "{cut:?}");
