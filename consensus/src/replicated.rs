@@ -27,7 +27,7 @@ pub use error::{OpenError, ProposeError};
 pub use lead::{LeadError, Leader, Leadership, Members};
 pub use network::{CallError, Network};
 
-use crate::log::{Log, LogError};
+use crate::log::{Log, LogError, ReadError};
 use machine::Machine;
 use network::{Answers, Links};
 use raft::{Proposal, Raft};
@@ -282,6 +282,11 @@ impl<S: StateMachine> Replicated<S> {
         self.propose_if(entry, Log::admit_relief).await
     }
 
+    /// As [`propose`](Self::propose), for a small entry without which nothing goes on: taken as long as raft's own are.
+    pub async fn propose_needed(&self, entry: Bytes) -> Result<(u64, S::Answer), ProposeError> {
+        self.propose_if(entry, |_| Ok(())).await
+    }
+
     async fn propose_if(
         &self,
         entry: Bytes,
@@ -342,6 +347,12 @@ impl<S: StateMachine> Replicated<S> {
     /// that apply fast.
     pub fn with<R>(&self, look: impl FnOnce(&S) -> R) -> R {
         self.shared.machine.with(look)
+    }
+
+    /// What was proposed at an index, as the log holds it; none where that was nothing, or is purged. Reads from the
+    /// disk, so it is for compute threads.
+    pub fn read(&self, index: u64) -> Result<Option<Bytes>, ReadError> {
+        self.shared.store.proposal(index)
     }
 
     /// The last entry that was applied here.

@@ -1,13 +1,19 @@
-//! What a shard's log says: batches of profiles, and cuts.
+//! What a shard's log says: batches of profiles, who made them, and cuts.
 //!
 //! ```text
-//!  batch   kind token generation stamp window │ uploads: ids │ tenants: names, series │ records: rows
-//!                    what a follower reads ┘
+//!  begin   kind token node stamp                   from here on it is this node that makes batches
+//!  batch   kind token generation place stamp window │ uploads: ids │ tenants: names, series │ records: rows
+//!                          what a follower reads ┘
+//!  end     kind generation                         nothing more is built on its names
 //!  cut     kind to block
 //! ```
 //!
 //! A batch says only the names that its *generation* has not said yet: whoever has read the log from the generation's
-//! first entry knows all ids. A cut freezes whole generations, so what is left of a log begins with a *fresh* one.
+//! first entry knows all ids. A generation is one node's, and its batches are numbered, so that whoever reads only the
+//! heads of batches sees whether one is missing.
+//!
+//! A generation is over with its end, before the first batch of another one, and before a beginning, whichever comes
+//! first in the log. Cuts come only there: what is left of a log builds on nothing that was let go of.
 
 use std::ops::Range;
 
@@ -17,8 +23,12 @@ use athanor_profile::packed::{PackedError, Unpacker, put, put_bytes, put_signed}
 use athanor_profile::series::Series;
 use athanor_profile::{Labels, ValueType};
 
-const BATCH: u8 = 1;
+/// A batch of a version that did not number them.
+const UNNUMBERED: u8 = 1;
 const CUT: u8 = 2;
+const BEGIN: u8 = 3;
+const BATCH: u8 = 4;
+const END: u8 = 5;
 /// Most tenants, labels or the like that one entry is believed to have before their bytes were seen.
 const RESERVE: usize = 1024;
 
@@ -33,6 +43,8 @@ pub struct Batch {
     pub window: u64,
     /// The token of its generation's first batch.
     pub generation: u64,
+    /// Its number in the generation; none of a version that did not number them.
+    pub place: Option<u64>,
     /// What the batch says of each tenant.
     pub tenants: Vec<TenantPart>,
     /// The uploads, in the order of arrival.
@@ -85,8 +97,22 @@ pub struct Record {
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
+    /// A node leads, and makes the batches that follow: what was open is over.
+    Begin {
+        /// Tells the node its own from others.
+        token: u64,
+        /// The node.
+        node: u64,
+        /// The log's own time, nanoseconds (E10).
+        stamp: u64,
+    },
     /// Profiles.
     Batch(Batch),
+    /// A generation is over.
+    End {
+        /// The token of its first batch.
+        generation: u64,
+    },
     /// Everything up to an index lies in registered blocks.
     Cut {
         /// The index.
@@ -107,11 +133,27 @@ pub struct Head {
     pub window: u64,
     /// See [`Batch::generation`].
     pub generation: u64,
+    /// See [`Batch::place`].
+    pub place: Option<u64>,
     /// The ids of the records of each upload.
     pub uploads: Vec<Vec<Hash>>,
 }
 
 impl Entry {
+    /// The bytes of a beginning.
+    pub fn begin(token: u64, node: u64, stamp: u64) -> Vec<u8> {
+        let mut out = vec![BEGIN];
+        [token, node, stamp].into_iter().for_each(|number| put(&mut out, number));
+        out
+    }
+
+    /// The bytes of an end.
+    pub fn end(generation: u64) -> Vec<u8> {
+        let mut out = vec![END];
+        put(&mut out, generation);
+        out
+    }
+
     /// The bytes of a cut.
     pub fn cut(to: u64, block: BlockId) -> Vec<u8> {
         let mut out = vec![CUT];
@@ -124,10 +166,15 @@ impl Entry {
     pub fn decode(bytes: &[u8]) -> Result<Self, PackedError> {
         let mut unpacker = Unpacker::new(bytes);
         match unpacker.take(1)?[0] {
-            BATCH => {
-                let head = Head::read(&mut unpacker)?;
+            kind @ (BATCH | UNNUMBERED) => {
+                let head = Head::read(kind, &mut unpacker)?;
                 Batch::read(head, &mut unpacker).map(Entry::Batch)
             }
+            BEGIN => {
+                let (token, node, stamp) = (unpacker.number()?, unpacker.number()?, unpacker.number()?);
+                Ok(Entry::Begin { token, node, stamp })
+            }
+            END => Ok(Entry::End { generation: unpacker.number()? }),
             CUT => {
                 let to = unpacker.number()?;
                 Ok(Entry::Cut { to, block: BlockId::from_number(id(&mut unpacker)?) })
@@ -140,7 +187,7 @@ impl Entry {
     pub fn head(bytes: &[u8]) -> Result<Option<Head>, PackedError> {
         let mut unpacker = Unpacker::new(bytes);
         match unpacker.take(1)?[0] {
-            BATCH => Head::read(&mut unpacker).map(Some),
+            kind @ (BATCH | UNNUMBERED) => Head::read(kind, &mut unpacker).map(Some),
             _ => Ok(None),
         }
     }
@@ -160,10 +207,16 @@ impl Batch {
 }
 
 impl Head {
-    fn read(unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
+    /// Whether a generation begins here.
+    pub fn is_fresh(&self) -> bool {
+        self.token == self.generation
+    }
+
+    fn read(kind: u8, unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
         let (token, generation) = (unpacker.number()?, unpacker.number()?);
+        let place = if kind == BATCH { Some(unpacker.number()?) } else { None };
         let (stamp, window) = (unpacker.number()?, unpacker.number()?);
-        let mut head = Head { token, stamp, window, generation, uploads: Vec::new() };
+        let mut head = Head { token, stamp, window, generation, place, uploads: Vec::new() };
         for _ in 0..unpacker.count()? {
             let ids = (0..unpacker.count()?).map(|_| id(unpacker)).collect::<Result<_, _>>()?;
             head.uploads.push(ids);
@@ -176,9 +229,10 @@ impl Batch {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.rows.len() + 4096);
-        out.push(BATCH);
-        let Batch { token, generation, stamp, window, .. } = *self;
-        [token, generation, stamp, window].into_iter().for_each(|number| put(&mut out, number));
+        let Batch { token, generation, stamp, window, place, .. } = *self;
+        out.push(if place.is_some() { BATCH } else { UNNUMBERED });
+        let numbers = [token, generation].into_iter().chain(place).chain([stamp, window]);
+        numbers.for_each(|number| put(&mut out, number));
         put(&mut out, self.uploads.len() as u64);
         for upload in &self.uploads {
             put(&mut out, upload.records.len() as u64);
@@ -207,8 +261,8 @@ impl Batch {
     }
 
     fn read(head: Head, unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
-        let Head { token, stamp, window, generation, uploads: ids } = head;
-        let mut batch = Batch { token, stamp, window, generation, ..Batch::default() };
+        let Head { token, stamp, window, generation, place, uploads: ids } = head;
+        let mut batch = Batch { token, stamp, window, generation, place, ..Batch::default() };
         for _ in 0..unpacker.count()? {
             let tenant = unpacker.text()?.to_owned();
             let names = unpacker.bytes()?.to_vec();
@@ -282,6 +336,7 @@ mod tests {
             stamp: 11,
             window: 12,
             generation: 13,
+            place: Some(14),
             tenants: vec![TenantPart {
                 tenant: "acme".into(),
                 names: vec![1, 2],
@@ -298,7 +353,24 @@ mod tests {
         let bytes = batch().encode();
         assert_eq!(Entry::decode(&bytes), Ok(Entry::Batch(batch())));
         let head = Entry::head(&bytes).unwrap().unwrap();
-        assert_eq!((head.stamp, head.generation, head.uploads), (11, 13, vec![vec![1, u128::MAX]]));
+        let found = (head.stamp, head.generation, head.place, head.uploads);
+        assert_eq!(found, (11, 13, Some(14), vec![vec![1, u128::MAX]]));
+    }
+
+    #[test]
+    fn a_batch_that_was_not_numbered_is_read() {
+        let batch = Batch { place: None, ..batch() };
+        let bytes = batch.encode();
+        assert_eq!(bytes[0], 1);
+        assert_eq!(Entry::decode(&bytes), Ok(Entry::Batch(batch)));
+    }
+
+    #[test]
+    fn beginnings_and_ends_come_back_as_they_were() {
+        let begin = Entry::begin(u64::MAX, 2, 3);
+        assert_eq!(Entry::decode(&begin), Ok(Entry::Begin { token: u64::MAX, node: 2, stamp: 3 }));
+        assert_eq!(Entry::decode(&Entry::end(4)), Ok(Entry::End { generation: 4 }));
+        assert_eq!((Entry::head(&begin), Entry::head(&Entry::end(4))), (Ok(None), Ok(None)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -41,8 +41,10 @@ pub struct Head {
     generation: AtomicU64,
     /// The index before its first entry.
     from: AtomicU64,
-    /// The index of its last applied entry.
+    /// The index of its last applied entry; where it is over, of the last before which nothing builds on it.
     to: AtomicU64,
+    /// Nothing comes to it any more, as the log says.
+    closed: AtomicBool,
     /// When its first profile came, by the node's monotonic clock, nanoseconds.
     born: AtomicU64,
     /// Bytes of profiles and their rows.
@@ -101,6 +103,7 @@ impl Head {
             generation: AtomicU64::new(0),
             from: AtomicU64::new(from),
             to: AtomicU64::new(from),
+            closed: AtomicBool::new(false),
             born: AtomicU64::new(0),
             bytes: AtomicUsize::new(0),
             names: AtomicUsize::new(0),
@@ -143,6 +146,14 @@ impl Head {
     pub(crate) fn begin_after(&self, index: u64) {
         self.from.store(index, Ordering::Release);
         self.to.fetch_max(index, Ordering::AcqRel);
+    }
+    /// Nothing comes to it any more.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+    /// Whether nothing comes to it any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
     /// Whether it holds no profile.
     pub fn is_empty(&self) -> bool {

@@ -35,10 +35,28 @@ pub struct Moved {
 }
 
 impl Heads {
-    /// One empty head after an index.
-    pub fn new(from: u64) -> Self {
-        let head = Arc::new(Head::new(from));
+    /// One empty head.
+    pub fn new() -> Self {
+        let head = Arc::new(Head::new(0));
         Self { list: RwLock::new(vec![Kept { head, registered: None }]), dropped: AtomicU64::new(0) }
+    }
+    /// They begin after an index, with what comes back of what lies after another one: before that, nothing is here.
+    pub fn begin_after(&self, index: u64, dropped: u64) {
+        self.dropped.store(dropped, Ordering::Release);
+        self.current().begin_after(index);
+    }
+    /// Puts heads that are over before all others.
+    pub fn precede(&self, heads: Vec<Arc<Head>>) {
+        let kept =
+            heads.into_iter().filter(|head| !head.is_empty()).map(|head| Kept { head, registered: None });
+        write(&self.list).splice(0..0, kept);
+    }
+    /// The head of a generation is over, at an index.
+    pub fn close(&self, generation: u64, last: u64) {
+        if let Some(kept) = read(&self.list).iter().find(|kept| kept.head.generation() == generation) {
+            kept.head.reached(last);
+            kept.head.close();
+        }
     }
     /// The head that grows.
     pub fn current(&self) -> Arc<Head> {
@@ -50,11 +68,11 @@ impl Heads {
         list.retain(|kept| !kept.head.is_empty());
         list.push(Kept { head, registered: None });
     }
-    /// Heads that are frozen and not registered, oldest first.
+    /// Heads that are over and not registered, oldest first.
     pub fn frozen(&self) -> Vec<Arc<Head>> {
         let list = read(&self.list);
-        let frozen = &list[..list.len() - 1];
-        frozen.iter().filter(|kept| kept.registered.is_none()).map(|kept| Arc::clone(&kept.head)).collect()
+        let frozen = list.iter().take_while(|kept| kept.head.is_closed());
+        frozen.filter(|kept| kept.registered.is_none()).map(|kept| Arc::clone(&kept.head)).collect()
     }
     /// All that lies after an index: what a listing with this watermark does not have in blocks.
     pub fn after(&self, watermark: u64) -> Result<Vec<Arc<Head>>, Moved> {

@@ -19,9 +19,11 @@ use athanor_storage::Store;
 use serde::{Deserialize, Serialize};
 
 use crate::cut::{Asked, CutConfig, CutDeps, Cutter};
+use crate::entry::Entry;
 use crate::head::View;
-use crate::heads::{Heads, Moved};
-use crate::machine::{Machine, Proposed};
+use crate::heads::Moved;
+use crate::machine::{Machine, lock};
+use crate::reign::{Begun, Claim, Reign};
 use crate::shard::{Shard, ShardDeps, Stored, lost};
 use crate::stats::{CutCounts, ShardStats, Written};
 use crate::walking::Walkers;
@@ -121,6 +123,14 @@ pub enum OpenError {
         /// Why.
         source: LogError,
     },
+    /// A shard's log does not take that this node leads it, or what it holds cannot be read back.
+    #[error("shard {shard} cannot be led: {source}")]
+    Lead {
+        /// The shard.
+        shard: ShardId,
+        /// Why.
+        source: Status,
+    },
     /// The folder of its ids cannot be read.
     #[error("the ids of recent profiles cannot be read")]
     Ids(#[from] DiskError),
@@ -134,6 +144,7 @@ impl Coded for OpenError {
         match self {
             Self::Catalog(error) => error.code(),
             Self::Log { source, .. } => source.code(),
+            Self::Lead { source, .. } => source.code,
             Self::Ids(error) => error.code(),
             Self::Ending(error) => error.code(),
         }
@@ -297,17 +308,18 @@ async fn open(
     walkers: &Arc<Walkers>,
     mut entry: ShardEntry,
 ) -> Result<Open, OpenError> {
-    let heads = Arc::new(Heads::new(entry.watermark));
-    let proposed = Arc::new(Proposed::default());
+    let claim = Arc::new(Claim::default());
     let shard = entry.id;
     let shelf = Shelf::open(Arc::clone(&deps.consensus.disk), shard, config.recent_ids as usize)?;
     let window = Window::new(shelf);
-    let machine = Machine::new(Arc::clone(&heads), Arc::clone(&proposed), deps.clock.clone(), window);
+    let machine = Machine::new(Arc::clone(&claim), window);
     let founding = Founding::alone(deps.consensus.node);
     let log = Replicated::open(&deps.consensus, shard, founding, machine)
         .await
         .map_err(|source| OpenError::Log { shard, source })?;
     settle(deps, &mut entry, &log).await?;
+    let reign = Arc::new(Reign::new(deps.clock.clone()));
+    let begun = lead(deps, &claim, &reign, &log).await.map_err(|source| OpenError::Lead { shard, source })?;
     let shard_deps = ShardDeps {
         overrides: deps.overrides.clone(),
         clock: deps.clock.clone(),
@@ -320,7 +332,7 @@ async fn open(
         unregistered: config.unregistered,
         ids: config.ids,
     };
-    let (shard, works) = Shard::new(shard_deps, heads, proposed, log);
+    let (shard, works) = Shard::new(shard_deps, reign, begun, log);
     let shard = Arc::new(shard);
     let token = deps.tasks.token();
     // The proposer ends with the preparer, when it has proposed what was prepared.
@@ -354,6 +366,25 @@ async fn open(
         }
     })?;
     Ok(Open { shard, entry, asked, works: [prepares, proposes, cuts], counts })
+}
+
+/// Has the log say that this node leads, and reads back what earlier leaders stored.
+async fn lead(
+    deps: &Deps,
+    claim: &Claim,
+    reign: &Arc<Reign>,
+    log: &Replicated<Machine>,
+) -> Result<Begun, Status> {
+    let token = deps.random.next_u64();
+    claim.put(token, Arc::clone(reign));
+    // Time that passed while nobody led is not counted: ids are known a little longer (E10).
+    let stamp = lock(&log.with(Machine::window)).stamp();
+    let begin = Entry::begin(token, deps.consensus.node, stamp).into();
+    log.propose_needed(begin).await.map_err(|error| Status::of(&error))?;
+    let stopped = || Status::new(Code::Internal, "the log does not say what was proposed");
+    let begun = reign.begun().ok_or_else(stopped)?;
+    reign.rebuild(log, &deps.compute).await?;
+    Ok(begun)
 }
 
 /// Has answers say that ids of a shard were lost, if they were.

@@ -1,8 +1,8 @@
 //! The ingester: shards, each a replicated log and the head that it fills, cut into blocks.
 //!
 //! ```text
-//!  Upload ─► Shard ─► Batch ─► log ─► Machine ─┬─► Window   repeats are known
-//!                                              └─► Head     rows are visible
+//!  Upload ─► Shard ─► Batch ─► log ─► Machine ─┬─► Window   repeats are known, on every member
+//!                                              └─► Reign    rows are visible, in the heads of the one that leads
 //!            Cutter: Head ─► block ─► catalogue ─► log is purged
 //! ```
 //!
@@ -20,6 +20,7 @@ mod intake;
 mod machine;
 mod prepare;
 mod propose;
+mod reign;
 mod rows;
 mod shard;
 mod stats;

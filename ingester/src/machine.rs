@@ -1,19 +1,19 @@
-//! What a shard's log does when it is applied: ids are remembered, rows are shown.
+//! What a shard's log does when it is applied: ids are remembered, generations begin and end.
 //!
-//! The window and the verdicts follow from the log alone, so they are equal on every member. Rows are shown where
-//! somebody asks for them: the proposer shows the batch that it has in memory, whoever reads the log decodes it.
+//! All of it follows from the log, and of batches from their heads alone: so it is equal on every member, whoever made
+//! them and whatever else a process has in memory. Rows are no part of it. The one that leads shows those of its own
+//! batches as they are applied, and reads those of earlier ones from the log when it begins; see [`crate::reign`].
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use athanor_chassis::{Clock, TenantId};
 use athanor_consensus::StateMachine;
 use athanor_consensus::replicated::Snapshot;
 use athanor_profile::packed::{PackedError, Unpacker, put};
 
-use crate::entry::{Batch, Entry, Head as EntryHead};
-use crate::head::Head;
-use crate::heads::Heads;
+use crate::entry::{Entry, Head as EntryHead};
+use crate::reign::{Claim, Reign};
 use crate::window::Window;
 
 /// The version of a snapshot's bytes.
@@ -22,21 +22,45 @@ const VERSION: u64 = 3;
 /// The state of one shard.
 #[derive(Debug)]
 pub struct Machine {
-    heads: Arc<Heads>,
-    proposed: Arc<Proposed>,
-    clock: Clock,
     window: Arc<Mutex<Window>>,
     /// Everything up to here lies in registered blocks, as far as the log says.
     cut: u64,
+    /// The generation that the next batch may build on.
+    open: Option<Chain>,
+    /// Generations that the log still has, oldest first.
+    generations: Vec<Generation>,
+    /// Of batches after the cut, the records that were repeats: their uploads, and their places in these.
+    repeats: BTreeMap<u64, Vec<(u32, u32)>>,
     /// Entries that cannot be read, mostly because they build on a lost one, and that are in no block.
     unreadable: Vec<u64>,
     /// The ids of records up to this entry were lost with a snapshot, and nobody was told yet.
     forgot: Mutex<Option<u64>>,
+    /// Where this process says that it wants to lead.
+    claim: Arc<Claim>,
+    /// It leads. No verdict depends on that.
+    reign: Option<Arc<Reign>>,
 }
 
-/// The batch in flight, as its proposer has it in memory.
-#[derive(Debug, Default)]
-pub struct Proposed(Mutex<Option<(Batch, Arc<Head>)>>);
+/// Batches of which each builds on those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chain {
+    generation: u64,
+    /// The number of the next one.
+    place: u64,
+}
+
+/// Where a generation lies in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// The token of its first batch.
+    pub token: u64,
+    /// The index of its first batch.
+    pub first: u64,
+    /// Where it is over; until then its last batch.
+    pub last: u64,
+    /// It is over: nothing behind `last` builds on it.
+    pub closed: bool,
+}
 
 /// What applying an entry did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,22 +73,20 @@ pub enum Applied {
     Unreadable(PackedError),
 }
 
-impl Proposed {
-    /// Remembers the batch that is about to be proposed.
-    pub fn put(&self, batch: Batch, head: Arc<Head>) {
-        *lock(&self.0) = Some((batch, head));
-    }
-    fn take(&self, token: u64) -> Option<(Batch, Arc<Head>)> {
-        let mut proposed = lock(&self.0);
-        proposed.take_if(|(batch, _)| batch.token == token)
-    }
-}
-
 impl Machine {
     /// An empty shard.
-    pub fn new(heads: Arc<Heads>, proposed: Arc<Proposed>, clock: Clock, window: Window) -> Self {
-        let (window, forgot) = (Arc::new(Mutex::new(window)), Mutex::default());
-        Self { heads, proposed, clock, window, cut: 0, unreadable: Vec::new(), forgot }
+    pub fn new(claim: Arc<Claim>, window: Window) -> Self {
+        Self {
+            window: Arc::new(Mutex::new(window)),
+            cut: 0,
+            open: None,
+            generations: Vec::new(),
+            repeats: BTreeMap::new(),
+            unreadable: Vec::new(),
+            forgot: Mutex::default(),
+            claim,
+            reign: None,
+        }
     }
     /// Everything up to here lies in registered blocks, as far as the log says.
     pub fn cut(&self) -> u64 {
@@ -88,49 +110,100 @@ impl Machine {
     pub fn unreadable(&self, range: Range<u64>) -> u64 {
         self.unreadable.iter().filter(|&&index| index > range.start && index <= range.end).count() as u64
     }
+    /// The generations before an entry that are in no registered block, as far as the log says.
+    pub fn generations(&self, before: u64) -> Vec<Generation> {
+        self.generations.iter().filter(|generation| generation.first < before).copied().collect()
+    }
+    /// Which batches from one index to another can be read, each with the records that were repeats.
+    pub fn repeats(&self, range: Range<u64>) -> BTreeMap<u64, Vec<(u32, u32)>> {
+        self.repeats.range(range).map(|(&index, repeats)| (index, repeats.clone())).collect()
+    }
 
-    fn batch(&mut self, index: u64, head: EntryHead, entry: &[u8]) -> Result<Vec<Vec<bool>>, PackedError> {
-        lock(&self.window).advance(index, head.stamp, head.window);
-        // What cannot be read is not remembered either: whoever sends it again should have it stored.
-        let (batch, target) = match self.proposed.take(head.token) {
-            Some(proposed) => proposed,
-            None => self.read(index, entry)?,
+    /// What every member makes of a batch.
+    fn batch(&mut self, index: u64, head: &EntryHead) -> Result<Vec<Vec<bool>>, PackedError> {
+        if head.is_fresh() {
+            self.close(index - 1);
+            let generation = Generation { token: head.token, first: index, last: index, closed: false };
+            self.generations.push(generation);
+        }
+        let wanted = self.open.filter(|open| open.generation == head.generation).map(|open| open.place);
+        let place = match wanted {
+            _ if head.is_fresh() => 0,
+            // Who did not number them made them in turn.
+            Some(wanted) if head.place.is_none_or(|place| place == wanted) => wanted,
+            _ => return Err(PackedError { at: 0, why: "a batch that builds on one which is lost" }),
         };
-        let verdicts = lock(&self.window).admit_all(index, &head.uploads);
-        if batch.is_fresh() {
-            target.begin_after(index - 1);
+        self.open = Some(Chain { generation: head.generation, place: place + 1 });
+        if let Some(generation) = self.generations.last_mut() {
+            generation.last = index;
         }
-        if target.is_empty() {
-            target.bear(self.clock.monotonic());
-        }
-        for (upload, new) in batch.uploads.iter().zip(&verdicts) {
-            let tenant = tenant(&batch.tenants[upload.tenant as usize].tenant)?;
-            target.show(&tenant, &batch, upload, new);
-        }
-        target.reached(index);
-        lock(&self.window).show(index);
+        let mut window = lock(&self.window);
+        window.advance(index, head.stamp, head.window);
+        let verdicts = window.admit_all(index, &head.uploads);
+        drop(window);
+        self.repeats.insert(index, repeated(&verdicts));
         Ok(verdicts)
     }
 
-    /// A batch that this process did not propose, and the head that it belongs to.
-    fn read(&self, index: u64, entry: &[u8]) -> Result<(Batch, Arc<Head>), PackedError> {
-        let Entry::Batch(batch) = Entry::decode(entry)? else {
-            return Err(PackedError { at: 0, why: "a batch that is none" });
+    /// What was open is over, at an index.
+    fn close(&mut self, last: u64) {
+        self.open = None;
+        let Some(generation) = self.generations.last_mut().filter(|generation| !generation.closed) else {
+            return;
         };
-        if batch.is_fresh() {
-            let head = Head::new(index - 1);
-            head.holds(batch.generation);
-            self.heads.begin(Arc::new(head));
+        (generation.last, generation.closed) = (last, true);
+        if let Some(reign) = &self.reign {
+            reign.close(*generation);
         }
-        let head = self.heads.current();
-        if head.generation() != batch.generation {
-            return Err(PackedError { at: 0, why: "a batch of a generation whose beginning is lost" });
-        }
-        for part in &batch.tenants {
-            head.learn(part, &tenant(&part.tenant)?)?;
-        }
-        Ok((batch, head))
     }
+
+    fn take(&mut self, index: u64, entry: &[u8]) -> Result<Applied, PackedError> {
+        if let Some(head) = Entry::head(entry)? {
+            let verdicts = self.batch(index, &head)?;
+            if let Some(reign) = &self.reign {
+                reign.show(index, head.token, &verdicts)?;
+            }
+            lock(&self.window).show(index);
+            return Ok(Applied::Batch(verdicts));
+        }
+        match Entry::decode(entry)? {
+            Entry::Begin { token, stamp, .. } => {
+                self.close(index - 1);
+                lock(&self.window).advance(index, stamp, 0);
+                self.reign = self.claim.take(token);
+                if let Some(reign) = &self.reign {
+                    reign.begin(index, self.cut, lock(&self.window).stamp());
+                }
+            }
+            Entry::End { generation } if self.open.is_some_and(|open| open.generation == generation) => {
+                self.close(index);
+            }
+            Entry::Cut { to, .. } => {
+                self.cut = self.cut.max(to);
+                lock(&self.window).settle(self.cut);
+                self.unreadable.retain(|&index| index > self.cut);
+                self.generations.retain(|generation| generation.last > self.cut);
+                self.repeats = self.repeats.split_off(&(self.cut + 1));
+            }
+            Entry::End { .. } | Entry::Batch(_) => {}
+        }
+        Ok(Applied::Done)
+    }
+
+    /// Becomes one whose log begins after an index.
+    fn reset(&mut self, index: u64) {
+        (self.cut, self.open, self.reign) = (index, None, None);
+        (self.generations, self.repeats, self.unreadable) = (Vec::new(), BTreeMap::new(), Vec::new());
+    }
+}
+
+/// The places of what is not new.
+fn repeated(verdicts: &[Vec<bool>]) -> Vec<(u32, u32)> {
+    let uploads = verdicts.iter().zip(0..);
+    let places = uploads.flat_map(|(records, upload)| {
+        records.iter().zip(0..).filter(|(new, _)| !**new).map(move |(_, record)| (upload, record))
+    });
+    places.collect()
 }
 
 /// A lock of what is whole whenever somebody could panic.
@@ -138,34 +211,19 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn tenant(name: &str) -> Result<TenantId, PackedError> {
-    name.parse().map_err(|_| PackedError { at: 0, why: "a tenant's name that is none" })
-}
-
 impl StateMachine for Machine {
     type Answer = Applied;
 
     fn apply(&mut self, index: u64, entry: &[u8]) -> Applied {
-        let applied = match Entry::head(entry) {
-            Ok(Some(head)) => self.batch(index, head, entry).map(Applied::Batch),
-            Ok(None) => Entry::decode(entry).map(|entry| {
-                if let Entry::Cut { to, .. } = entry {
-                    self.cut = self.cut.max(to);
-                    lock(&self.window).settle(self.cut);
-                    self.unreadable.retain(|&index| index > self.cut);
-                }
-                Applied::Done
-            }),
-            Err(error) => Err(error),
-        };
-        applied.unwrap_or_else(|error| {
+        self.take(index, entry).unwrap_or_else(|error| {
             tracing::error!(index, %error, "an entry of the log cannot be read; its profiles are missing");
             self.unreadable.push(index);
             Applied::Unreadable(error)
         })
     }
 
-    /// Labelled with the last cut: what comes after it is in no block, so the log must keep it (E9).
+    /// Labelled with the last cut: what comes after it is in no block, so the log must keep it (E9). Where a cut is,
+    /// nothing is open.
     fn snapshot(&self) -> Snapshot {
         let (captured, forgot) = (Window::capture(&self.window, self.cut), self.forgot());
         let write = move || {
@@ -195,7 +253,7 @@ impl StateMachine for Machine {
         };
         let forgot = read(&mut unpacker).map_err(|error| error.to_string())?;
         *lock(&self.forgot) = (forgot > 0).then_some(forgot);
-        (self.cut, self.unreadable) = (index, Vec::new());
+        self.reset(index);
         Ok(())
     }
 
@@ -203,6 +261,9 @@ impl StateMachine for Machine {
         lock(&self.window).forget();
         // Where the log begins with its first entry, it says all ids again.
         *lock(&self.forgot) = (index > 0).then_some(index);
-        (self.cut, self.unreadable) = (index, Vec::new());
+        self.reset(index);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,7 +32,7 @@ const ANY_AGE: Duration = Duration::from_secs(24 * 3600);
 /// What a shard is asked.
 pub(crate) enum Job {
     Append(Request),
-    Freeze(oneshot::Sender<()>),
+    Freeze(oneshot::Sender<Result<(), Status>>),
 }
 
 /// Uploads of one caller.
@@ -54,7 +54,7 @@ pub(crate) struct Content {
 /// What the proposer does next.
 pub(crate) enum Step {
     Batch(Box<Prepared>),
-    Freeze(oneshot::Sender<()>, Arc<Head>),
+    Freeze(oneshot::Sender<Result<(), Status>>, Arc<Head>),
 }
 
 /// A batch that is ready to be proposed, and those who wait for it.
@@ -98,6 +98,8 @@ pub(crate) struct Begin {
     pub(crate) clock: Clock,
     pub(crate) random: Random,
     pub(crate) window: Arc<Mutex<Window>>,
+    /// Where the log's time began to be counted here: its stamp, and the monotonic time.
+    pub(crate) since: (u64, Duration),
     /// How many ids the window takes.
     pub(crate) ids: u64,
     /// How many proposals failed.
@@ -111,8 +113,8 @@ struct Preparing {
     fresh: bool,
     boot: u64,
     batches: u64,
-    stamp: u64,
-    stamped: Duration,
+    /// The number of the generation's next batch.
+    place: u64,
     seen_failures: u64,
 }
 
@@ -208,7 +210,6 @@ impl Preparer {
 
 impl Begin {
     fn preparing(&self) -> Box<Preparing> {
-        let now = self.clock.monotonic();
         Box::new(Preparing {
             begin: self.clone(),
             // What was read from the log may have said more names than this process knows.
@@ -216,8 +217,7 @@ impl Begin {
             fresh: true,
             boot: self.random.next_u64() << 32,
             batches: 0,
-            stamp: lock(&self.window).stamp(),
-            stamped: now,
+            place: 0,
             seen_failures: *lock(&self.failures),
         })
     }
@@ -248,7 +248,7 @@ impl Preparing {
     /// Begins a new generation.
     fn renew(&mut self) -> Arc<Head> {
         self.head = Arc::new(Head::new(0));
-        self.fresh = true;
+        (self.fresh, self.place) = (true, 0);
         Arc::clone(&self.head)
     }
 
@@ -320,10 +320,11 @@ impl Preparing {
         })
     }
 
-    /// The last stamp and the time since.
+    /// The log's time.
     fn stamp_now(&self) -> u64 {
-        let since = self.begin.clock.monotonic().saturating_sub(self.stamped);
-        self.stamp + u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+        let (stamp, at) = self.begin.since;
+        let since = self.begin.clock.monotonic().saturating_sub(at);
+        stamp + u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// How many records there are, if there are some and each is stored already.
@@ -342,11 +343,11 @@ impl Preparing {
             *part = rows.unsaid(std::mem::take(&mut part.tenant));
             rows.mark_said();
         }
-        self.stamp = self.stamp_now();
-        self.stamped = self.begin.clock.monotonic();
         self.batches += 1;
         batch.token = self.boot | self.batches;
-        batch.stamp = self.stamp;
+        batch.stamp = self.stamp_now();
+        batch.place = Some(self.place);
+        self.place += 1;
         if std::mem::take(&mut self.fresh) {
             self.head.holds(batch.token);
         }
@@ -397,7 +398,8 @@ mod tests {
         let walkers = Arc::new(Walkers::new(Compute::inline(), ByteSize::mib(1)));
         let shelf = Shelf::open(Arc::new(MemoryDisk::new()), 1, 100).unwrap();
         let (window, failures) = (Arc::new(Mutex::new(Window::new(shelf))), Arc::default());
-        Begin { walkers, batch, clock, random: Random::seeded(1), window, ids: 100, failures }
+        let since = (0, clock.monotonic());
+        Begin { walkers, batch, clock, random: Random::seeded(1), window, since, ids: 100, failures }
     }
 
     #[test]
@@ -449,7 +451,7 @@ mod tests {
         let second = preparer.prepare(&mut vec![request("main", 2).0]).await.unwrap().entry.batch;
         assert_eq!((second.is_fresh(), second.tenants[0].known_series), (false, 1));
         // Time passes beyond what a stamp holds: adding to it panics.
-        preparer.state.as_mut().unwrap().stamp = u64::MAX;
+        preparer.state.as_mut().unwrap().begin.since = (u64::MAX, Duration::ZERO);
         hand.advance(Duration::from_nanos(1));
         let ((one, one_told), (other, other_told)) = (request("main", 3), request("main", 4));
         assert!(preparer.prepare(&mut vec![one, other]).await.is_none());

@@ -9,9 +9,11 @@ use athanor_consensus::log::LogError;
 use athanor_consensus::replicated::ProposeError;
 use tokio::sync::mpsc;
 
-use crate::heads::Heads;
-use crate::machine::{Machine, Proposed, lock};
+use crate::entry::Entry;
+use crate::head::Head;
+use crate::machine::{Machine, lock};
 use crate::prepare::{NewEntry, Prepared, Step};
+use crate::reign::Reign;
 
 /// How long clients are told to wait while the log is full, and while it is busy.
 const FULL: Duration = Duration::from_secs(10);
@@ -21,8 +23,7 @@ const BUSY: Duration = Duration::from_secs(1);
 pub struct Proposer {
     steps: mpsc::Receiver<Step>,
     log: Replicated<Machine>,
-    proposed: Arc<Proposed>,
-    heads: Arc<Heads>,
+    reign: Arc<Reign>,
     failures: Arc<Mutex<u64>>,
     /// Batches prepared before a failure that must fail as well.
     poisoned: bool,
@@ -32,11 +33,10 @@ impl Proposer {
     pub(crate) fn new(
         steps: mpsc::Receiver<Step>,
         log: Replicated<Machine>,
-        proposed: Arc<Proposed>,
-        heads: Arc<Heads>,
+        reign: Arc<Reign>,
         failures: Arc<Mutex<u64>>,
     ) -> Self {
-        Self { steps, log, proposed, heads, failures, poisoned: false }
+        Self { steps, log, reign, failures, poisoned: false }
     }
 
     /// Runs until the preparer is gone.
@@ -44,27 +44,38 @@ impl Proposer {
         while let Some(step) = self.steps.recv().await {
             match step {
                 Step::Freeze(done, head) => {
-                    self.heads.begin(head);
+                    let frozen = self.freeze(head).await;
                     // Whoever asked may have left.
-                    let _ = done.send(());
+                    let _ = done.send(frozen);
                 }
                 Step::Batch(prepared) => self.propose(*prepared).await,
             }
         }
     }
 
+    /// Has the log say that the generation is over: then, and only then, it may be cut.
+    async fn freeze(&mut self, next: Arc<Head>) -> Result<(), Status> {
+        let current = self.reign.heads().current();
+        if !current.is_empty() && !current.is_closed() {
+            let end = Entry::end(current.generation()).into();
+            self.log.propose_relief(end).await.map_err(|error| Status::of(&error))?;
+        }
+        self.reign.heads().begin(next);
+        Ok(())
+    }
+
     async fn propose(&mut self, prepared: Prepared) {
         let Prepared { entry: NewEntry { bytes, batch, head }, waiting } = prepared;
         if batch.is_fresh() {
             self.poisoned = false;
-            if !Arc::ptr_eq(&self.heads.current(), &head) {
-                self.heads.begin(Arc::clone(&head));
+            if !Arc::ptr_eq(&self.reign.heads().current(), &head) {
+                self.reign.heads().begin(Arc::clone(&head));
             }
         }
         let applied = if self.poisoned {
             Err(Status::new(Code::Unavailable, "an earlier write to this shard failed; send it again"))
         } else {
-            self.proposed.put(batch, head);
+            self.reign.put(batch, head);
             let proposed = self.log.propose(bytes).await;
             proposed.map(|(_, applied)| applied).map_err(|error| refused(&error, waiting.len()))
         };

@@ -21,9 +21,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::heads::Heads;
 use crate::intake::{Equals, Intake};
-use crate::machine::{Machine, Proposed, lock};
+use crate::machine::{Machine, lock};
 use crate::prepare::{Begin, Content, Job, Preparer, Request};
 use crate::propose::Proposer;
+use crate::reign::{Begun, Reign};
 use crate::stats::{Cuts, HeadSize, ShardStats};
 use crate::waiting::Answered;
 use crate::walking::Walkers;
@@ -67,7 +68,7 @@ pub struct Shard {
     queue: mpsc::Sender<Job>,
     room: Arc<Semaphore>,
     kibibytes: usize,
-    heads: Arc<Heads>,
+    reign: Arc<Reign>,
     window: Arc<Mutex<Window>>,
     log: Replicated<Machine>,
 }
@@ -81,13 +82,8 @@ pub struct Works {
 }
 
 impl Shard {
-    /// A shard on its log, and its working parts.
-    pub fn new(
-        deps: ShardDeps,
-        heads: Arc<Heads>,
-        proposed: Arc<Proposed>,
-        log: Replicated<Machine>,
-    ) -> (Self, Works) {
+    /// A shard that this node leads since its reign began, and its working parts.
+    pub fn new(deps: ShardDeps, reign: Arc<Reign>, begun: Begun, log: Replicated<Machine>) -> (Self, Works) {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let (to_proposer, steps) = mpsc::channel(1);
         let failures = Arc::new(Mutex::new(0));
@@ -98,19 +94,20 @@ impl Shard {
             clock: deps.clock.clone(),
             random: deps.random.split(),
             window: Arc::clone(&window),
+            since: (begun.stamp, begun.at),
             ids: deps.ids,
             failures: Arc::clone(&failures),
         };
         let preparer = Preparer::new(jobs, to_proposer, deps.compute.clone(), begin);
-        let proposer = Proposer::new(steps, log.clone(), proposed, Arc::clone(&heads), failures);
+        let proposer = Proposer::new(steps, log.clone(), Arc::clone(&reign), failures);
         let kibibytes = (deps.waiting.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
         let room = Arc::new(Semaphore::new(kibibytes));
-        (Self { deps, queue, room, kibibytes, heads, window, log }, Works { preparer, proposer })
+        (Self { deps, queue, room, kibibytes, reign, window, log }, Works { preparer, proposer })
     }
 
     /// The shard's rows.
-    pub fn heads(&self) -> &Arc<Heads> {
-        &self.heads
+    pub fn heads(&self) -> &Heads {
+        self.reign.heads()
     }
     /// The shard's log.
     pub fn log(&self) -> &Replicated<Machine> {
@@ -120,12 +117,12 @@ impl Shard {
     /// How many entries of the log were acknowledged and lost, after one index and up to another: themselves, or what
     /// they build on.
     pub fn lost(&self, range: Range<u64>) -> u64 {
-        lost(&self.log, range)
+        lost(&self.log, range.clone()) + self.reign.unreadable(&range)
     }
 
     /// How it fares, but for its cuts.
     pub(crate) fn stats(&self, shard: ShardId) -> ShardStats {
-        let heads = self.heads.unregistered();
+        let heads = self.heads().unregistered();
         let now = self.deps.clock.monotonic();
         let mut size = HeadSize::default();
         for head in &heads {
@@ -175,7 +172,7 @@ impl Shard {
             );
             Status::new(Code::Exhausted, message).because("shard_queue_full").after(BUSY)
         })?;
-        if self.heads.unregistered_bytes() as u64 > self.deps.unregistered.get() {
+        if self.heads().unregistered_bytes() as u64 > self.deps.unregistered.get() {
             let message = format!(
                 "{} of profiles are in no block yet, which is the limit (ingester.unregistered): the bucket does not take them fast enough",
                 self.deps.unregistered
@@ -189,7 +186,7 @@ impl Shard {
     pub async fn freeze(&self) -> Result<(), Status> {
         let (done, frozen) = oneshot::channel();
         self.queue.send(Job::Freeze(done)).await.map_err(|_| stopping())?;
-        frozen.await.map_err(|_| stopping())
+        frozen.await.unwrap_or_else(|_| Err(stopping()))
     }
 }
 

@@ -7,6 +7,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use athanor_chassis::Compute;
+use bytes::Bytes;
 use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader, StorageIOError, Vote};
 
@@ -61,6 +62,16 @@ impl Store {
     /// Who votes in this group, as far as was ever logged here.
     pub(crate) fn voters(&self) -> BTreeSet<u64> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).voters.clone()
+    }
+
+    /// What was proposed at an index.
+    pub(crate) fn proposal(&self, index: u64) -> Result<Option<Bytes>, ReadError> {
+        let found = self.log.read(self.group, index)?;
+        let entry = found.and_then(|found| wire::entry(found.term, index, found.data));
+        Ok(entry.and_then(|entry| match entry.payload {
+            EntryPayload::Normal(proposal) => Some(proposal.0),
+            EntryPayload::Blank | EntryPayload::Membership(_) => None,
+        }))
     }
 
     fn state(&self) -> Record {

@@ -263,8 +263,9 @@ fn ids_that_damage_took_of_what_is_in_a_block_are_said_to_be_lost() {
         let world = World::new().await;
         let first = upload(&profile(now(), &[("main;needle", 10)]));
         assert_eq!(world.push_one(&first).await, 1);
-        // It is registered, and the power goes before the log can say so.
-        world.remains.log_disk.lose_power_after(0);
+        // It is registered, and the power goes before the log can say so: what it says, written and synced, is that the
+        // generation is over.
+        world.remains.log_disk.lose_power_after(2);
         let _ = world.ingester.cut(&world.remains.clock, Duration::from_secs(30)).await;
         let mut world = world.crash(1).await;
         assert_eq!((world.blocks().await, world.total().await), (1, 10));

@@ -1,0 +1,218 @@
+//! Members of a shard, of which one leads, one does not and one comes from a snapshot, say the same of every entry.
+
+use athanor_catalog::BlockId;
+use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::{Clock, Timestamp};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::entry::{Admitted, Batch, Record, TenantPart};
+use crate::head::Head;
+use crate::window::Shelf;
+
+/// What happens to a log.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A node begins to lead.
+    Begin,
+    /// It stores profiles with these ids, after a while; and is told that it did not, if the entry is lost.
+    Batch { uploads: Vec<Vec<u8>>, pause: u64, lost: bool },
+    /// It ends its generation.
+    End,
+    /// It says that it lets go of what is over, or of a part of that.
+    Cut { all: bool },
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let uploads = vec(vec(0u8..12, 0..4), 0..4);
+    let lost = prop::bool::weighted(0.1);
+    let batch =
+        (uploads, 0u64..40, lost).prop_map(|(uploads, pause, lost)| Event::Batch { uploads, pause, lost });
+    let event = prop_oneof![
+        1 => Just(Event::Begin),
+        6 => batch,
+        2 => Just(Event::End),
+        1 => any::<bool>().prop_map(|all| Event::Cut { all }),
+    ];
+    vec(event, 1..60)
+}
+
+/// A log as its writers make it, and where it may be cut.
+#[derive(Default)]
+struct Writer {
+    entries: BTreeMap<u64, Vec<u8>>,
+    index: u64,
+    token: u64,
+    generation: Option<(u64, u64)>,
+    stamp: u64,
+    batches: BTreeMap<u64, Batch>,
+}
+
+/// Seconds that ids are remembered.
+const SPAN: u64 = 300;
+
+impl Writer {
+    fn write(&mut self, entry: Vec<u8>) -> u64 {
+        self.index += 1;
+        self.entries.insert(self.index, entry);
+        self.index
+    }
+
+    fn begin(&mut self) {
+        self.token += 1;
+        self.generation = None;
+        self.write(Entry::begin(self.token, 1, self.stamp));
+    }
+
+    fn batch(&mut self, uploads: &[Vec<u8>], pause: u64, lost: bool) {
+        self.token += 1;
+        self.stamp += pause << 30;
+        let (generation, place) = self.generation.unwrap_or((self.token, 0));
+        let record = |id: &u8| Record { id: u128::from(*id), samples: 0, rows: 0..0, ..Record::default() };
+        let admitted = |ids: &Vec<u8>| Admitted { tenant: 0, records: ids.iter().map(record).collect() };
+        let batch = Batch {
+            token: self.token,
+            stamp: self.stamp,
+            window: SPAN << 30,
+            generation,
+            place: Some(place),
+            tenants: vec![TenantPart { tenant: "acme".into(), ..TenantPart::default() }],
+            uploads: uploads.iter().map(admitted).collect(),
+            rows: Vec::new(),
+        };
+        self.generation = Some((generation, place + 1));
+        match lost {
+            // Raft puts something of its own into its place.
+            true => self.index += 1,
+            false => {
+                let index = self.write(batch.encode());
+                self.batches.insert(index, batch);
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some((generation, _)) = self.generation.take() {
+            self.write(Entry::end(generation));
+        }
+    }
+}
+
+fn machine(claim: &Arc<Claim>) -> Machine {
+    let shelf = Shelf::open(Arc::new(MemoryDisk::new()), 1, 4).unwrap();
+    Machine::new(Arc::clone(claim), Window::new(shelf))
+}
+
+/// A member whose process leads whenever it can.
+struct Leader {
+    claim: Arc<Claim>,
+    machine: Machine,
+    clock: Clock,
+    reign: Option<Arc<Reign>>,
+}
+
+impl Leader {
+    fn new() -> Self {
+        let claim = Arc::new(Claim::default());
+        let machine = machine(&claim);
+        Self { claim, machine, clock: Clock::manual(Timestamp::EPOCH).0, reign: None }
+    }
+
+    fn apply(&mut self, index: u64, bytes: &[u8], batch: Option<&Batch>) -> Applied {
+        if let Ok(Entry::Begin { token, .. }) = Entry::decode(bytes) {
+            let reign = Arc::new(Reign::new(self.clock.clone()));
+            self.claim.put(token, Arc::clone(&reign));
+            self.reign = Some(reign);
+        }
+        if let (Some(reign), Some(batch)) = (&self.reign, batch) {
+            let head = match batch.is_fresh() {
+                true => {
+                    let head = Arc::new(Head::new(0));
+                    head.holds(batch.generation);
+                    reign.heads().begin(Arc::clone(&head));
+                    head
+                }
+                false => reign.heads().current(),
+            };
+            reign.put(batch.clone(), head);
+        }
+        self.machine.apply(index, bytes)
+    }
+}
+
+/// All that a member may be asked for, but its reign.
+fn state(
+    machine: &Machine,
+) -> (u64, Option<Chain>, Vec<Generation>, BTreeMap<u64, Vec<(u32, u32)>>, Vec<u64>, u64) {
+    let stamp = lock(&machine.window).stamp();
+    let Machine { cut, open, generations, repeats, unreadable, .. } = machine;
+    (*cut, *open, generations.clone(), repeats.clone(), unreadable.clone(), stamp)
+}
+
+proptest! {
+    #[test]
+    fn members_say_the_same(events in events()) {
+        let mut writer = Writer::default();
+        let (mut leader, mut follower) = (Leader::new(), machine(&Arc::default()));
+        let mut verdicts = BTreeMap::new();
+        let mut snapshots = Vec::new();
+        for event in events {
+            match event {
+                Event::Begin => writer.begin(),
+                Event::Batch { uploads, pause, lost } => writer.batch(&uploads, pause, lost),
+                Event::End => writer.end(),
+                Event::Cut { all } => {
+                    let over = follower.generations.iter().filter(|generation| generation.closed);
+                    let over: Vec<u64> = over.map(|generation| generation.last).collect();
+                    if let Some(to) = if all { over.last() } else { over.first() } {
+                        writer.write(Entry::cut(*to, BlockId::from_number(7)));
+                    }
+                }
+            }
+            let Some(bytes) = writer.entries.get(&writer.index) else { continue };
+            if verdicts.contains_key(&writer.index) {
+                continue;
+            }
+            let said = follower.apply(writer.index, bytes);
+            let led = leader.apply(writer.index, bytes, writer.batches.get(&writer.index));
+            prop_assert_eq!(&said, &led);
+            prop_assert_eq!(state(&follower), state(&leader.machine));
+            if follower.cut > snapshots.last().map_or(0, |(index, _)| *index) {
+                let snapshot = follower.snapshot();
+                let bytes = (snapshot.write)().unwrap();
+                snapshots.push((snapshot.index, bytes));
+            }
+            verdicts.insert(writer.index, said);
+        }
+        // Files of ids are each member's own: of one that has none, only what its snapshot says is compared.
+        if let Some((index, bytes)) = snapshots.pop() {
+            follower.restore(index, &bytes).unwrap();
+            prop_assert!(follower.window.lock().unwrap().damaged() == 0);
+            for (at, entry) in writer.entries.range(index + 1..) {
+                prop_assert_eq!(&follower.apply(*at, entry), &verdicts[at], "entry {}", at);
+            }
+            prop_assert_eq!(state(&follower), state(&leader.machine));
+        }
+    }
+}
+
+#[test]
+fn a_batch_is_read_only_behind_the_one_that_it_builds_on() {
+    let mut writer = Writer::default();
+    writer.begin();
+    for lost in [false, true, false] {
+        writer.batch(&[vec![1], vec![2]], 1, lost);
+    }
+    writer.end();
+    writer.batch(&[vec![2]], 1, false);
+    let mut machine = machine(&Arc::default());
+    let said: Vec<Applied> =
+        writer.entries.iter().map(|(index, bytes)| machine.apply(*index, bytes)).collect();
+    let new = |new: &[&[bool]]| Applied::Batch(new.iter().map(|new| new.to_vec()).collect());
+    assert_eq!((&said[0], &said[1]), (&Applied::Done, &new(&[&[true], &[true]])));
+    assert!(matches!(said[2], Applied::Unreadable(_)), "{:?}", said[2]);
+    // The end is of a generation that goes on, for who was told that it was stored; what comes is of another.
+    assert_eq!((&said[3], &said[4]), (&Applied::Done, &new(&[&[false]])));
+    assert_eq!((machine.unreadable(0..10), machine.generations(10).len()), (1, 2));
+}
