@@ -141,13 +141,22 @@ impl Leader {
     }
 }
 
-/// All that a member may be asked for, but its reign.
-fn state(
-    machine: &Machine,
-) -> (u64, Option<Chain>, Vec<Generation>, BTreeMap<u64, Vec<(u32, u32)>>, Vec<u64>, u64) {
+/// All that a member says of its shard, but its reign.
+#[derive(Debug, PartialEq)]
+struct Said {
+    open: Option<Chain>,
+    generations: Vec<Generation>,
+    repeats: BTreeMap<u64, Vec<(u32, u32)>>,
+    unreadable: Vec<u64>,
+    cut: u64,
+    stamp: u64,
+}
+
+fn state(machine: &Machine) -> Said {
     let stamp = lock(&machine.window).stamp();
     let Machine { cut, open, generations, repeats, unreadable, .. } = machine;
-    (*cut, *open, generations.clone(), repeats.clone(), unreadable.clone(), stamp)
+    let (generations, repeats, unreadable) = (generations.clone(), repeats.clone(), unreadable.clone());
+    Said { open: *open, generations, repeats, unreadable, cut: *cut, stamp }
 }
 
 proptest! {

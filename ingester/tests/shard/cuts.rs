@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use athanor_catalog::Catalog;
-use athanor_chassis::{Clock, Code, Disk, Limits};
+use athanor_chassis::{ByteSize, Clock, Code, Disk, Limits};
 use athanor_storage::Config as Bucket;
 
 use crate::samples::{labelled, now, profile, simple, upload};
@@ -75,6 +75,25 @@ fn the_log_lets_go_of_what_was_registered_once_it_can() {
         world.cut().await;
         assert_eq!((world.blocks().await, snapshots()), (1, 1));
         assert_eq!(world.total().await, 11);
+    });
+}
+
+/// What another leader commits may build on a generation until the log says that it is over.
+#[test]
+fn nothing_is_cut_before_the_log_says_that_it_is_over() {
+    simulate(async {
+        let bucket = Bucket { memory: true, ..Bucket::default() };
+        let remains = Remains::new(bucket, Limits::default(), Clock::system());
+        let world = World::boot(Remains { reserve: ByteSize::kib(64), ..remains }).await;
+        world.push_one(&simple(now(), 10)).await;
+        // The log takes nothing, and the bucket everything.
+        world.remains.log_disk.set_capacity(Some(0));
+        let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(20)).await;
+        assert!(cut.is_err(), "{cut:?}");
+        assert_eq!((world.blocks().await, world.total().await), (0, 11));
+        world.remains.log_disk.set_capacity(None);
+        world.cut().await;
+        assert_eq!((world.blocks().await, world.total().await), (1, 11));
     });
 }
 
