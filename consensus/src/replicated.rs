@@ -1,6 +1,7 @@
 //! One raft group: a state machine, the same on each member, fed from one log.
 
 mod error;
+mod files;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
 mod lead;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
@@ -47,8 +48,15 @@ pub trait StateMachine: Send + Sync + 'static {
     /// what was applied (E9).
     fn snapshot(&self) -> Snapshot;
 
+    /// The files on [`Deps::disk`] that a snapshot's bytes name. They never change, their names are no other member's, and
+    /// they stay as long as the snapshot is the newest. Members that need the snapshot get them, too.
+    fn files(&self, bytes: &[u8]) -> Result<Vec<String>, String> {
+        let _ = bytes;
+        Ok(Vec::new())
+    }
+
     /// Becomes what a snapshot says, forgetting everything else.
-    fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String>;
+    fn restore(&mut self, restored: Restored<'_>) -> Result<(), String>;
 
     /// Becomes empty, as if all entries up to an index had said nothing: the snapshot that held them was damaged. The
     /// next snapshot is labelled with that index.
@@ -63,6 +71,18 @@ pub struct Snapshot {
     pub write: Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>,
     /// Called when the bytes are durable: what only earlier snapshots needed may go.
     pub kept: Box<dyn FnOnce() + Send>,
+}
+
+/// A snapshot to become.
+pub struct Restored<'s> {
+    /// The last entry that it holds.
+    pub index: u64,
+    /// What [`Snapshot::write`] gave, here or on another member.
+    pub bytes: &'s [u8],
+    /// Nobody else has it: what is damaged of its files is done without.
+    pub alone: bool,
+    /// Puts files that came with it into their places: to be called before they are looked for.
+    pub arrive: &'s mut dyn FnMut() -> Result<(), String>,
 }
 
 /// What groups run on.
@@ -221,12 +241,18 @@ impl<S: StateMachine> Replicated<S> {
         let (alone, machine) = opened.map_err(|error| OpenError::Raft { cause: error.to_string() })??;
         let start = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
         let config = deps.timing.config(group).validate().map_err(|error| start(&error))?;
-        let links = Links { network: deps.network.clone(), group };
+        let files = {
+            let machine = machine.clone();
+            Arc::new(move |bytes: &[u8]| machine.with(|machine| machine.files(bytes)))
+        };
+        let (disk, compute) = (Arc::clone(&deps.disk), deps.compute.clone());
+        let links = Links { network: deps.network.clone(), group, disk, compute, files };
         let raft = Raft::new(deps.node, Arc::new(config), links.clone(), store.clone(), machine.clone());
         let raft = raft.await.map_err(|error| start(&error))?;
         let answers = {
-            let (raft, log) = (raft.clone(), deps.log.clone());
-            Answers { group, raft, log, part: Mutex::default(), rounds: Rounds::default() }
+            let (raft, log, compute) = (raft.clone(), deps.log.clone(), deps.compute.clone());
+            let (arrivals, part, rounds) = (machine.arrivals(), Mutex::default(), Rounds::default());
+            Answers { group, raft, log, compute, arrivals, part, rounds }
         };
         let (node, log, silence) = (deps.node, deps.log.clone(), deps.timing.election_max);
         let shared = Arc::new(Shared { node, group, raft, links, silence, log, store, machine, answers });

@@ -310,7 +310,8 @@ async fn open(
 ) -> Result<Open, OpenError> {
     let claim = Arc::new(Claim::default());
     let shard = entry.id;
-    let shelf = Shelf::open(Arc::clone(&deps.consensus.disk), shard, config.recent_ids as usize)?;
+    let (disk, node) = (Arc::clone(&deps.consensus.disk), deps.consensus.node);
+    let shelf = Shelf::open(disk, shard, node, config.recent_ids as usize)?;
     let window = Window::new(shelf);
     let machine = Machine::new(Arc::clone(&claim), window);
     let founding = Founding::alone(deps.consensus.node);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use athanor_consensus::StateMachine;
-use athanor_consensus::replicated::Snapshot;
+use athanor_consensus::replicated::{Restored, Snapshot};
 use athanor_profile::packed::{PackedError, Unpacker, put};
 
 use crate::entry::{Entry, Head as EntryHead};
@@ -239,13 +239,24 @@ impl StateMachine for Machine {
         Snapshot { index: self.cut, write: Box::new(write), kept: Box::new(move || Window::clean(&window)) }
     }
 
-    fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String> {
+    fn files(&self, bytes: &[u8]) -> Result<Vec<String>, String> {
+        let mut unpacker = Unpacker::new(bytes);
+        let files = unpacker.number().and_then(|_| lock(&self.window).files(&mut unpacker));
+        files.map_err(|error| error.to_string())
+    }
+
+    fn restore(&mut self, restored: Restored<'_>) -> Result<(), String> {
+        let Restored { index, bytes, alone, arrive } = restored;
+        let shelf = lock(&self.window).shelf();
+        // Nobody removes what has arrived before the window names it.
+        let _cleaning = shelf.hold();
+        arrive()?;
         let mut unpacker = Unpacker::new(bytes);
         let read = |unpacker: &mut Unpacker<'_>| -> Result<u64, PackedError> {
             if unpacker.number()? != VERSION {
                 return Err(unpacker.wrong("a version that this one does not know"));
             }
-            lock(&self.window).restore(index, unpacker)?;
+            lock(&self.window).restore(index, alone, unpacker)?;
             for _ in 0..unpacker.count()? {
                 unpacker.bytes()?;
             }

@@ -396,7 +396,7 @@ mod tests {
 
     fn begin(clock: Clock, batch: usize) -> Begin {
         let walkers = Arc::new(Walkers::new(Compute::inline(), ByteSize::mib(1)));
-        let shelf = Shelf::open(Arc::new(MemoryDisk::new()), 1, 100).unwrap();
+        let shelf = Shelf::open(Arc::new(MemoryDisk::new()), 1, 1, 100).unwrap();
         let (window, failures) = (Arc::new(Mutex::new(Window::new(shelf))), Arc::default());
         let since = (0, clock.monotonic());
         Begin { walkers, batch, clock, random: Random::seeded(1), window, since, ids: 100, failures }

@@ -21,11 +21,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use athanor_chassis::Disk;
 use athanor_chassis::disk::DiskError;
-use athanor_profile::hash::Hash;
+use athanor_profile::hash::{self, Hash};
 use athanor_profile::packed::{PackedError, Unpacker, put};
 
 use crate::machine::lock;
@@ -36,6 +36,8 @@ use run::{Name, Pages, Record, Run, Writing};
 const AGE_BITS: u32 = 30;
 /// Files are not merged into larger ones: merging takes a filter more, and old ids go with their whole file.
 const MERGED: u64 = 16 << 20;
+/// The bits of a file's number that a node counts; the others tell nodes apart.
+const OWN: u64 = (1 << 24) - 1;
 /// Ids that are let go of at once: whoever applies waits so long.
 const STEP: usize = 1 << 14;
 
@@ -76,6 +78,8 @@ pub struct Shelf {
     /// So many ids go to a file; fewer stay in memory and in snapshots.
     batch: usize,
     next: AtomicU64,
+    /// Held by who removes files, and by who brings some.
+    cleaning: Mutex<()>,
 }
 
 /// What of a window a snapshot holds.
@@ -93,6 +97,39 @@ pub struct Captured {
 
 fn age(stamp: u64) -> u32 {
     u32::try_from(stamp >> AGE_BITS).unwrap_or(u32::MAX)
+}
+
+/// Stamp, span and horizon.
+fn read_times(unpacker: &mut Unpacker<'_>) -> Result<(u64, u64, u64), PackedError> {
+    Ok((unpacker.number()?, unpacker.number()?, unpacker.number()?))
+}
+
+/// The ids that are in no file, with the entries that brought them and the stamps of these.
+fn read_recent(unpacker: &mut Unpacker<'_>, mut each: impl FnMut(u64, u64, Hash)) -> Result<(), PackedError> {
+    let (mut stamp, mut index) = (0u64, 0u64);
+    for _ in 0..unpacker.count()? {
+        let wrong = unpacker.wrong("a number over 64 bits");
+        stamp = stamp.checked_add(unpacker.number()?).ok_or(wrong)?;
+        index = index.checked_add(unpacker.number()?).ok_or(wrong)?;
+        for _ in 0..unpacker.count()? {
+            let mut id = [0; 16];
+            id.copy_from_slice(unpacker.take(16)?);
+            each(index, stamp, Hash::from_le_bytes(id));
+        }
+    }
+    Ok(())
+}
+
+/// The files, oldest first.
+fn read_names(unpacker: &mut Unpacker<'_>) -> Result<Vec<Name>, PackedError> {
+    let mut names = Vec::new();
+    for _ in 0..unpacker.count()? {
+        let number = unpacker.number()?;
+        let mut sum = [0; 8];
+        sum.copy_from_slice(unpacker.take(8)?);
+        names.push(Name { number, sum: u64::from_le_bytes(sum) });
+    }
+    Ok(names)
 }
 
 // === impl Moment ===
@@ -215,32 +252,34 @@ impl Window {
     pub fn forget(&mut self) {
         *self = Self { version: self.version + 1, ..Self::on(Arc::clone(&self.shelf)) };
     }
-    /// Becomes what a snapshot labelled with an index says. A file that is gone or damaged is counted as such.
-    pub fn restore(&mut self, to: u64, unpacker: &mut Unpacker<'_>) -> Result<(), PackedError> {
+    /// Where its files lie.
+    pub fn shelf(&self) -> Arc<Shelf> {
+        Arc::clone(&self.shelf)
+    }
+    /// The files that a snapshot names.
+    pub fn files(&self, unpacker: &mut Unpacker<'_>) -> Result<Vec<String>, PackedError> {
+        read_times(unpacker)?;
+        read_recent(unpacker, |_, _, _| ())?;
+        let names = read_names(unpacker)?;
+        Ok(names.iter().map(|name| self.shelf.file(name.number)).collect())
+    }
+    /// Becomes what a snapshot labelled with an index says. A file that is gone or damaged is counted as such, if nobody
+    /// else has it.
+    pub fn restore(&mut self, to: u64, alone: bool, unpacker: &mut Unpacker<'_>) -> Result<(), PackedError> {
         let mut read = Self { version: self.version + 1, ..Self::on(Arc::clone(&self.shelf)) };
-        let (stamp, span, horizon) = (unpacker.number()?, unpacker.number()?, unpacker.number()?);
+        let (stamp, span, horizon) = read_times(unpacker)?;
         (read.moments, read.shown) = ([Moment { index: to, stamp, span, horizon }].into(), to);
-        let (mut stamp, mut index) = (0u64, 0u64);
-        for _ in 0..unpacker.count()? {
-            let wrong = unpacker.wrong("a number over 64 bits");
-            stamp = stamp.checked_add(unpacker.number()?).ok_or(wrong)?;
-            index = index.checked_add(unpacker.number()?).ok_or(wrong)?;
-            for _ in 0..unpacker.count()? {
-                let mut id = [0; 16];
-                id.copy_from_slice(unpacker.take(16)?);
-                read.recent.push(index, stamp, Hash::from_le_bytes(id));
-            }
-        }
-        for _ in 0..unpacker.count()? {
-            let number = unpacker.number()?;
-            let mut sum = [0; 8];
-            sum.copy_from_slice(unpacker.take(8)?);
-            let name = Name { number, sum: u64::from_le_bytes(sum) };
-            match Run::open(&*read.shelf.disk, read.shelf.file(number), name) {
+        read_recent(unpacker, |index, stamp, id| read.recent.push(index, stamp, id))?;
+        for name in read_names(unpacker)? {
+            match Run::open(&*read.shelf.disk, read.shelf.file(name.number), name) {
                 Ok(run) => read.runs.push(Arc::new(run)),
-                Err(error) => {
+                Err(error) if alone => {
                     tracing::error!(%error, "a file of ids cannot be read: a repeat of them counts again");
                     read.damaged += 1;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a file of ids cannot be read");
+                    return Err(unpacker.wrong("a file of ids that cannot be read"));
                 }
             }
         }
@@ -284,11 +323,9 @@ impl Window {
     }
     /// A snapshot of the window as it is now is durable: files that it does not name go.
     pub fn clean(window: &Mutex<Self>) {
-        let (shelf, named) = {
-            let this = lock(window);
-            let named: Vec<String> = this.runs.iter().map(|run| this.shelf.file(run.name.number)).collect();
-            (Arc::clone(&this.shelf), named)
-        };
+        let shelf = lock(window).shelf();
+        let _cleaning = shelf.hold();
+        let named: Vec<String> = lock(window).runs.iter().map(|run| shelf.file(run.name.number)).collect();
         shelf.clean(&named);
     }
 }
@@ -385,12 +422,20 @@ impl Window {
 // === impl Shelf ===
 
 impl Shelf {
-    /// The files of a shard's ids on a disk.
-    pub fn open(disk: Arc<dyn Disk>, shard: u32, batch: usize) -> Result<Self, DiskError> {
-        let mut shelf = Self { disk, prefix: format!("ids-{shard}-"), batch, next: AtomicU64::new(0) };
-        let last = shelf.files()?.iter().filter_map(|name| shelf.number(name)).max();
-        shelf.next = AtomicU64::new(last.map_or(0, |last| last + 1));
+    /// The files of a shard's ids on a node's disk. Members send each other their files, so the numbers of each node's
+    /// are its own: they begin with a hash of the node's id.
+    pub fn open(disk: Arc<dyn Disk>, shard: u32, node: u64, batch: usize) -> Result<Self, DiskError> {
+        let (prefix, next, cleaning) = (format!("ids-{shard}-"), AtomicU64::new(0), Mutex::default());
+        let mut shelf = Self { disk, prefix, batch, next, cleaning };
+        let first = (hash::bytes(&node.to_le_bytes()) as u64) & !OWN;
+        let numbers = shelf.files()?.into_iter().filter_map(|name| shelf.number(&name));
+        let last = numbers.filter(|number| number & !OWN == first).max();
+        shelf.next = AtomicU64::new(last.map_or(first, |last| last + 1));
         Ok(shelf)
+    }
+    /// Keeps files from being removed.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        lock(&self.cleaning)
     }
     fn file(&self, number: u64) -> String {
         format!("{}{number}", self.prefix)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, State};
 use athanor_chassis::{Code, Status, TenantId, Timestamp};
-use athanor_consensus::replicated::Snapshot;
+use athanor_consensus::replicated::{Restored, Snapshot};
 use athanor_consensus::{Replicated, StateMachine};
 
 /// The number of the catalogue's group in a node's log.
@@ -72,7 +72,7 @@ impl StateMachine for Facts {
         Snapshot::of(self.applied, self.state.encode())
     }
 
-    fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, Restored { index, bytes, .. }: Restored<'_>) -> Result<(), String> {
         self.state = State::decode(bytes).map_err(|error| error.to_string())?;
         self.applied = index;
         Ok(())

@@ -12,8 +12,9 @@ use openraft::{EmptyNode, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snaps
 use tokio::sync::watch;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::files::Arrivals;
 use super::raft::{Answer, Entry, Id, Membership, StorageError, Types, id};
-use super::{OpenError, StateMachine, wire};
+use super::{OpenError, Restored, StateMachine, wire};
 use crate::log::{Log, chain};
 
 type Meta = SnapshotMeta<u64, EmptyNode>;
@@ -33,6 +34,7 @@ struct Shared<S> {
     disk: Arc<dyn Disk>,
     compute: Compute,
     state: RwLock<State<S>>,
+    arrivals: Arc<Arrivals>,
     /// How often raft was told of a snapshot.
     built: watch::Sender<u64>,
 }
@@ -88,7 +90,8 @@ impl<S: StateMachine> Machine<S> {
             files: 0,
         };
         let built = watch::Sender::new(0);
-        let shared = Shared { group, log, disk, compute, state: RwLock::new(state), built };
+        let arrivals = Arc::new(Arrivals::open(Arc::clone(&disk), group)?);
+        let shared = Shared { group, log, disk, compute, state: RwLock::new(state), arrivals, built };
         shared.load(alone.is_some())?;
         shared.meet(alone)?;
         Ok(Self { shared: Arc::new(shared) })
@@ -114,6 +117,11 @@ impl<S: StateMachine> Machine<S> {
     /// Takes a snapshot if there is more to put into one; says where the newest was cut.
     pub(crate) async fn prepare(&self) -> Result<Option<u64>, StorageError> {
         self.run(Activity::Snapshot, Shared::prepare).await
+    }
+
+    /// Files of snapshots that others send.
+    pub(crate) fn arrivals(&self) -> Arc<Arrivals> {
+        Arc::clone(&self.shared.arrivals)
     }
 
     pub(crate) fn built(&self) -> watch::Receiver<u64> {
@@ -177,7 +185,8 @@ impl<S: StateMachine> Shared<S> {
                 tracing::error!(name, "a snapshot is damaged");
                 continue;
             };
-            match state.machine.restore(index, &data) {
+            let restored = Restored { index, bytes: &data, alone, arrive: &mut || Ok(()) };
+            match state.machine.restore(restored) {
                 Ok(()) => {}
                 Err(reason) if alone => {
                     tracing::error!(name, reason, "a snapshot was refused by the state machine");
@@ -357,16 +366,21 @@ impl<S: StateMachine> Shared<S> {
     }
 
     fn install(&self, meta: &Meta, data: &Bytes) -> Result<(), StorageError> {
-        self.keep(meta, data)?;
-        let mut state = self.write();
-        let index = meta.last_log_id.map_or(0, |id| id.index);
-        let restored = state.machine.restore(index, data);
-        restored.map_err(|reason| {
+        let fail = |reason: String| {
             StorageIOError::read_snapshot(Some(meta.signature()), openraft::AnyError::error(reason))
-        })?;
+        };
+        let index = meta.last_log_id.map_or(0, |id| id.index);
+        // Raft goes on from the snapshot in any case: so it is kept only if the machine takes it.
+        let mut state = self.write();
+        let files = state.machine.files(data).map_err(fail)?;
+        let mut arrive = || self.arrivals.arrive(&files);
+        let restored = Restored { index, bytes: data, alone: false, arrive: &mut arrive };
+        state.machine.restore(restored).map_err(fail)?;
         state.applied = meta.last_log_id;
         state.memberships = [meta.last_membership.clone()].into();
-        Ok(())
+        drop(state);
+        self.keep(meta, data)?;
+        self.arrivals.clear().map_err(|error| fail(chain(&error)).into())
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use athanor_chassis::{Compute, Disk};
 use bytes::Bytes;
 use openraft::error::{
     Fatal, NetworkError, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable,
@@ -15,6 +16,7 @@ use openraft::raft::{
 };
 use openraft::{AnyError, EmptyNode, OptionalSend, Snapshot, SnapshotMeta, Vote};
 
+use super::files::{self, Arrivals};
 use super::raft::{Raft, Types};
 use super::reads::Rounds;
 use super::wire::{Ask, Reply};
@@ -48,11 +50,17 @@ pub struct CallError {
 pub(crate) struct Links {
     pub(crate) network: Option<Arc<dyn Network>>,
     pub(crate) group: u32,
+    /// Where the files of snapshots lie.
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) compute: Compute,
+    /// Which files a snapshot names.
+    pub(crate) files: Arc<Files>,
 }
 
+type Files = dyn Fn(&[u8]) -> Result<Vec<String>, String> + Send + Sync;
+
 pub(crate) struct Link {
-    network: Option<Arc<dyn Network>>,
-    group: u32,
+    links: Links,
     to: u64,
 }
 
@@ -68,7 +76,7 @@ impl RaftNetworkFactory<Types> for Links {
 
 impl Links {
     pub(crate) fn to(&self, target: u64) -> Link {
-        Link { network: self.network.clone(), group: self.group, to: target }
+        Link { links: self.clone(), to: target }
     }
 }
 
@@ -80,10 +88,10 @@ impl Link {
     #[expect(clippy::disallowed_methods, reason = "on raft's time, as the limit is")]
     pub(crate) async fn call(&self, ask: Ask, limit: Duration) -> Result<Reply, CallError> {
         let fail = |reason: String| CallError { to: self.to, reason };
-        let Some(network) = &self.network else {
+        let Some(network) = &self.links.network else {
             return Err(fail("this node has no network".to_owned()));
         };
-        let called = network.call(self.to, self.group, ask.encode());
+        let called = network.call(self.to, self.links.group, ask.encode());
         let answer = tokio::time::timeout(limit, called).await;
         let answer = answer.map_err(|_| fail("no answer in time".to_owned()))??;
         match Reply::decode(&answer) {
@@ -140,6 +148,16 @@ impl RaftNetwork<Types> for Link {
         let (meta, data) = (snapshot.meta, *snapshot.snapshot);
         let total = data.len() as u64;
         let mut cancel = std::pin::pin!(cancel);
+        let unreachable = |error: &CallError| StreamingError::Unreachable(Unreachable::new(error));
+        let Links { disk, compute, files, .. } = &self.links;
+        let names = files(&data).map_err(|reason| unreachable(&CallError { to: self.to, reason }))?;
+        tokio::select! {
+            biased;
+            closed = &mut cancel => return Err(StreamingError::Closed(closed)),
+            sent = files::send(self, disk, compute, names, option.hard_ttl()) => {
+                sent.map_err(|error| unreachable(&error))?;
+            }
+        }
         let mut offset = 0;
         loop {
             let end = (offset + PART).min(data.len());
@@ -157,7 +175,7 @@ impl RaftNetwork<Types> for Link {
                     let error = AnyError::error(format!("node {} answered something else", self.to));
                     return Err(StreamingError::Network(NetworkError::new(&error)));
                 }
-                Err(error) => return Err(StreamingError::Unreachable(Unreachable::new(&error))),
+                Err(error) => return Err(unreachable(&error)),
             }
         }
     }
@@ -175,6 +193,9 @@ pub(crate) struct Answers {
     pub(crate) group: u32,
     pub(crate) raft: Raft,
     pub(crate) log: Log,
+    pub(crate) compute: Compute,
+    /// Files of snapshots, as far as they came.
+    pub(crate) arrivals: Arc<Arrivals>,
     /// The snapshot that is being received.
     pub(crate) part: Mutex<Option<Part>>,
     pub(crate) rounds: Rounds,
@@ -206,6 +227,7 @@ impl Answers {
                     Err(reason) => Err(reason),
                 }
             }
+            Some(Ask::File(part)) => self.file(part).await.map(Reply::Index),
             Some(Ask::ReadIndex) => {
                 let index = self.rounds.index(&self.raft).await;
                 index.map(Reply::Index).map_err(|why| format!("it cannot say what is read: {why:?}"))
@@ -234,6 +256,14 @@ impl Answers {
         // A disk that takes nothing could not take the lead either.
         self.log.admit().map_err(|error| error.to_string())?;
         self.raft.trigger().elect().await.map_err(|error| error.to_string())
+    }
+
+    /// Adds a part of a file that a snapshot will name.
+    async fn file(&self, part: files::Part) -> Result<u64, String> {
+        self.log.admit().map_err(|error| error.to_string())?;
+        let arrivals = Arc::clone(&self.arrivals);
+        let taken = self.compute.run(move || arrivals.take(&part)).await;
+        taken.map_err(|error| error.to_string())?
     }
 
     /// Adds a part; gives the whole when it is complete.

@@ -39,7 +39,7 @@ impl StateMachine for Numbers {
         Snapshot::of(self.cut, bytes)
     }
 
-    fn restore(&mut self, index: u64, bytes: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, Restored { index, bytes, .. }: Restored<'_>) -> Result<(), String> {
         if !bytes.len().is_multiple_of(16) {
             return Err(format!("{} bytes", bytes.len()));
         }

@@ -8,6 +8,7 @@ use openraft::raft::{
 };
 use openraft::{EmptyNode, EntryPayload, LeaderId, SnapshotMeta, Vote};
 
+use super::files::Part;
 use super::raft::{Entry, Id, Membership, Proposal, Types, id};
 
 /// Before the payloads of entries that are not a proposal, or one that begins so itself: all others are logged as
@@ -35,6 +36,8 @@ pub(crate) enum Ask {
         offset: u64,
         part: Bytes,
     },
+    /// Bytes of a file that the next snapshot names.
+    File(Part),
     /// Of the leader: up to where must be applied what is read now?
     ReadIndex,
     /// Of whoever has the log up to `last`, in the leader's `term`: it should lead.
@@ -52,7 +55,7 @@ pub(crate) enum Reply {
     Snapshot(SnapshotResponse<u64>),
     /// It was taken; more is to come.
     More,
-    /// Up to here.
+    /// Up to here: of the log, or of a file.
     Index(u64),
     Failed(String),
 }
@@ -170,6 +173,12 @@ impl Ask {
                 bytes.put_u64_le(*offset);
                 put_bytes(&mut bytes, part);
             }
+            Self::File(Part { name, total, offset, sum, data }) => {
+                bytes.put_u8(6);
+                put_bytes(&mut bytes, name.as_bytes());
+                [*total, *offset, *sum].into_iter().for_each(|word| bytes.put_u64_le(word));
+                put_bytes(&mut bytes, data);
+            }
             Self::ReadIndex => bytes.put_u8(4),
             Self::TakeOver { term, last } => {
                 bytes.put_u8(5);
@@ -204,6 +213,13 @@ impl Ask {
             },
             4 => Self::ReadIndex,
             5 => Self::TakeOver { term: reader.word()?, last: reader.word()? },
+            6 => Self::File(Part {
+                name: std::str::from_utf8(reader.bytes()?).ok()?.to_owned(),
+                total: reader.word()?,
+                offset: reader.word()?,
+                sum: reader.word()?,
+                data: bytes.slice_ref(reader.bytes()?),
+            }),
             _ => return None,
         };
         reader.0.is_empty().then_some(ask)
@@ -399,6 +415,13 @@ mod tests {
                 leader_commit: Some(id(1, 1)),
             }),
             Ask::Vote(VoteRequest { vote, last_log_id: None }),
+            Ask::File(Part {
+                name: "ids-1-7".into(),
+                total: 9,
+                offset: 5,
+                sum: u64::MAX,
+                data: Bytes::from_static(b"rest"),
+            }),
             Ask::Snapshot {
                 vote,
                 meta: SnapshotMeta {

@@ -100,7 +100,7 @@ impl Writer {
 }
 
 fn machine(claim: &Arc<Claim>) -> Machine {
-    let shelf = Shelf::open(Arc::new(MemoryDisk::new()), 1, 4).unwrap();
+    let shelf = Shelf::open(Arc::new(MemoryDisk::new()), 1, 1, 4).unwrap();
     Machine::new(Arc::clone(claim), Window::new(shelf))
 }
 
@@ -196,7 +196,8 @@ proptest! {
         }
         // Files of ids are each member's own: of one that has none, only what its snapshot says is compared.
         if let Some((index, bytes)) = snapshots.pop() {
-            follower.restore(index, &bytes).unwrap();
+            let restored = Restored { index, bytes: &bytes, alone: true, arrive: &mut || Ok(()) };
+            follower.restore(restored).unwrap();
             prop_assert!(follower.window.lock().unwrap().damaged() == 0);
             for (at, entry) in writer.entries.range(index + 1..) {
                 prop_assert_eq!(&follower.apply(*at, entry), &verdicts[at], "entry {}", at);

@@ -274,7 +274,7 @@ impl StateMachine for Stubborn {
     fn snapshot(&self) -> Snapshot {
         self.0.snapshot()
     }
-    fn restore(&mut self, _: u64, _: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, _: Restored<'_>) -> Result<(), String> {
         Err("told to".to_owned())
     }
     fn forget(&mut self, index: u64) {
