@@ -351,11 +351,21 @@ impl<S: StateMachine> Replicated<S> {
             Some(leader) => reads::ask(raft, &links.to(leader)).await,
             None => answers.rounds.index(raft).await,
         };
-        read.map_err(|why| match why {
+        read.map_err(|why| self.not_read(why))
+    }
+
+    /// As [`read_index`](Self::read_index), if this member leads: what it has beside the log is what there is.
+    pub async fn lead_index(&self) -> Result<u64, ProposeError> {
+        let Shared { raft, answers, .. } = &*self.shared;
+        answers.rounds.index(raft).await.map_err(|why| self.not_read(why))
+    }
+
+    fn not_read(&self, why: ReadFailed) -> ProposeError {
+        match why {
             ReadFailed::NotLeader(leader) => ProposeError::NotLeader { leader },
             ReadFailed::NoQuorum => ProposeError::NoQuorum,
             ReadFailed::Fatal(fatal) => self.ended(&fatal),
-        })
+        }
     }
 
     fn ended(&self, fatal: &Fatal<u64>) -> ProposeError {

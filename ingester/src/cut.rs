@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::entry::Entry;
+use crate::group::tell_forgotten;
 use crate::head::Head;
-use crate::ingester::tell_forgotten;
 use crate::machine::{Machine, lock};
 use crate::shard::Shard;
 use crate::stats::CutCounts;

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use athanor_catalog::ShardId;
+
 use crate::head::{Head, read, write};
 
 /// Registered heads are kept so long (E17), so that a plan made before finds them...
@@ -26,12 +28,25 @@ struct Kept {
     registered: Option<Duration>,
 }
 
-/// Rows after an index are no longer here: they lie in blocks that a newer listing names.
+/// What was asked for is not here any more; a newer listing says where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the rows after entry {asked} have moved to blocks, up to entry {dropped}")]
-pub struct Moved {
-    asked: u64,
-    dropped: u64,
+pub enum Moved {
+    /// Rows lie in blocks by now.
+    #[error("the rows after entry {asked} have moved to blocks, up to entry {dropped}")]
+    Rows {
+        /// After which entry they were asked for.
+        asked: u64,
+        /// Up to which they moved.
+        dropped: u64,
+    },
+    /// Another node leads the shard, or none does at the moment.
+    #[error("this node does not lead shard {shard}; {}", match .leader { Some(node) => format!("node {node} does"), None => "an election is on, try again".to_owned() })]
+    Lead {
+        /// The shard.
+        shard: ShardId,
+        /// Who does.
+        leader: Option<u64>,
+    },
 }
 
 impl Heads {
@@ -79,7 +94,7 @@ impl Heads {
         let list = read(&self.list);
         let dropped = self.dropped.load(Ordering::Acquire);
         if watermark < dropped {
-            return Err(Moved { asked: watermark, dropped });
+            return Err(Moved::Rows { asked: watermark, dropped });
         }
         let wanted = list.iter().filter(|kept| kept.head.to() > watermark);
         Ok(wanted.map(|kept| Arc::clone(&kept.head)).collect())

@@ -4,33 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{
-    Catalog, CatalogError, MAX_SLOTS, ShardEntry, ShardId, Wound, shard_id, slot_and_epoch,
-};
+use athanor_catalog::{Catalog, CatalogError, MAX_SLOTS, ShardEntry, ShardId, shard_id, slot_and_epoch};
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::tasks::{SpawnError, Task};
-use athanor_chassis::{
-    ByteSize, Clock, Code, Coded, Compute, Overrides, Random, Status, Tasks, TenantId, Timestamp,
-};
-use athanor_consensus::Replicated;
-use athanor_consensus::replicated::{Deps as Consensus, Founding, OpenError as LogError};
+use athanor_chassis::tasks::SpawnError;
+use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Overrides, Random, Status, Tasks, TenantId};
+use athanor_consensus::replicated::{Deps as Consensus, OpenError as LogError};
 use athanor_profile::upload::Upload;
 use athanor_storage::Store;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::cut::{Asked, CutConfig, CutDeps, Cutter};
-use crate::entry::Entry;
+use crate::cut::CutConfig;
+use crate::group::{Group, Led, Parts};
 use crate::head::View;
 use crate::heads::Moved;
-use crate::machine::{Machine, lock};
-use crate::reign::{Begun, Claim, Reign};
-use crate::shard::{Shard, ShardDeps, Stored, lost};
-use crate::stats::{CutCounts, ShardStats, Written};
+use crate::machine::Machine;
+use crate::shard::{Stored, lost};
+use crate::stats::{ShardStats, Written};
 use crate::walking::Walkers;
-use crate::window::{Shelf, Window};
-
-/// Uncompressed bytes of profiles that are proposed together, about, where the log takes so much.
-const BATCH: usize = 32 << 20;
 
 /// How many shards a node may be told to open: each has a log, a head and three tasks of its own.
 pub const SHARDS: std::ops::RangeInclusive<u32> = 1..=64;
@@ -95,18 +86,9 @@ pub struct Deps {
 
 /// The shards of one node.
 pub struct Ingester {
-    shards: BTreeMap<ShardId, Open>,
+    shards: BTreeMap<ShardId, Arc<Group>>,
     by_slot: BTreeMap<u32, ShardId>,
     compute: Compute,
-}
-
-struct Open {
-    shard: Arc<Shard>,
-    entry: ShardEntry,
-    asked: Arc<Asked>,
-    /// What prepares, proposes and cuts.
-    works: [Task<()>; 3],
-    counts: Arc<CutCounts>,
 }
 
 /// Why an ingester does not start.
@@ -157,11 +139,13 @@ impl Ingester {
         let compute = deps.compute.clone();
         let mut ingester = Self { shards: BTreeMap::new(), by_slot: BTreeMap::new(), compute };
         let walkers = Arc::new(Walkers::new(deps.compute.clone(), config.decoded));
-        for entry in known(config, &deps).await? {
+        let known = known(config, &deps).await?;
+        let parts = Parts { config: config.clone(), deps, walkers };
+        for entry in known {
             // A slot's latest shard takes what comes.
             ingester.by_slot.insert(entry.slot, entry.id);
-            let open = open(config, &deps, &walkers, entry).await?;
-            ingester.shards.insert(open.entry.id, open);
+            let group = Group::open(parts.clone(), entry).await?;
+            ingester.shards.insert(group.id, group);
         }
         Ok(ingester)
     }
@@ -178,41 +162,67 @@ impl Ingester {
         tenant: &TenantId,
         uploads: Vec<Upload>,
     ) -> Vec<Result<Stored, Status>> {
-        match self.by_slot.get(&slot).and_then(|id| self.shards.get(id)) {
-            Some(open) => open.shard.append(tenant, uploads).await,
+        let led = match self.by_slot.get(&slot).and_then(|id| self.shards.get(id)) {
+            Some(group) => group.lead().map_err(|moved| Status::new(Code::NotLeader, moved.to_string())),
             None => {
                 let message = format!("no shard of slot {slot} is here, there are {}", self.by_slot.len());
-                uploads.iter().map(|_| Err(Status::new(Code::Internal, message.clone()))).collect()
+                Err(Status::new(Code::Internal, message))
             }
+        };
+        match led {
+            Ok(led) => led.shard.append(tenant, uploads).await,
+            Err(status) => vec![Err(status); uploads.len()],
         }
+    }
+
+    /// Answers another member of a shard's group; none where no such shard is here.
+    pub async fn answer(&self, shard: ShardId, request: Bytes) -> Option<Bytes> {
+        Some(self.shards.get(&shard)?.log.answer(request).await)
+    }
+
+    /// That this node leads a shard now, so that its rows are all that were acknowledged (E17). One that was deposed, and
+    /// does not know it yet, finds out.
+    pub async fn confirm(&self, shard: ShardId) -> Result<(), Moved> {
+        let group = self.shards.get(&shard).ok_or(Moved::Lead { shard, leader: None })?;
+        let led = group.lead()?;
+        let asked = group.log.lead_index().await;
+        asked.map_err(|_| Moved::Lead { shard, leader: None })?;
+        // It may have been deposed and chosen again, with other rows in between.
+        if Arc::ptr_eq(&led, &group.lead()?) { Ok(()) } else { Err(Moved::Lead { shard, leader: None }) }
     }
 
     /// A tenant's rows in a shard that lie after a watermark (E17).
     pub fn views(&self, shard: ShardId, watermark: u64, tenant: &TenantId) -> Result<Vec<View>, Moved> {
-        let Some(open) = self.shards.get(&shard) else { return Ok(Vec::new()) };
-        let heads = open.shard.heads().after(watermark)?;
+        let group = self.shards.get(&shard).ok_or(Moved::Lead { shard, leader: None })?;
+        let led = group.lead()?;
+        let heads = led.shard.heads().after(watermark)?;
         Ok(heads.iter().filter_map(|head| Some(head.view(tenant)?.on(&self.compute))).collect())
     }
 
     /// How many entries of a shard's log after a watermark were acknowledged and lost to damage (E7).
     pub fn lost(&self, shard: ShardId, watermark: u64) -> u64 {
-        self.shards.get(&shard).map_or(0, |open| open.shard.lost(watermark..u64::MAX))
+        let range = watermark..u64::MAX;
+        self.shards.get(&shard).map_or(0, |group| match group.led() {
+            Some(led) => led.shard.lost(range),
+            None => lost(&group.log, range),
+        })
     }
 
     /// Whether ids of a shard were lost to damage, and the catalogue does not say so yet.
     pub fn forgets(&self, shard: ShardId) -> bool {
-        self.shards.get(&shard).is_some_and(|open| open.shard.log().with(Machine::forgot).is_some())
+        self.shards.get(&shard).is_some_and(|group| group.log.with(Machine::forgot).is_some())
     }
 
-    /// Cuts the heads of all shards and returns when their blocks are registered, or the time is up. One that cannot be
+    /// Cuts the heads of all shards that this node leads and returns when their blocks are registered, or the time is up. One that cannot be
     /// cut keeps no other from it.
     pub async fn cut(&self, clock: &Clock, patience: Duration) -> Result<Written, Status> {
-        let written = || self.shards.values().map(|open| open.counts.written());
+        let written = || self.shards.values().map(|group| group.counts.written());
         let before: Vec<Written> = written().collect();
-        let cut = |open: &'_ Open| {
-            let (asked, counts, shard) = (Arc::clone(&open.asked), Arc::clone(&open.counts), open.entry.id);
+        let cut = |group: &Arc<Group>| {
+            let (led, counts, shard) = (group.led(), Arc::clone(&group.counts), group.id);
             async move {
-                let cut = clock.within(patience, asked.cut()).await;
+                let Some(led) = led else { return Ok(()) };
+                let cut = clock.within(patience, led.asked.cut()).await;
                 cut.map_err(|elapsed| match counts.failure() {
                     Some(why) => format!("shard {shard}: {elapsed}: {why}"),
                     None => format!("shard {shard}: {elapsed}"),
@@ -233,40 +243,42 @@ impl Ingester {
 
     /// Ends the shards' groups. What was acknowledged is kept.
     pub async fn shutdown(&self) {
-        for open in self.shards.values() {
-            open.shard.log().shutdown().await;
+        for group in self.shards.values() {
+            group.log.shutdown().await;
         }
     }
 
     /// Why a shard takes nothing more, or cuts no more, until a restart: the first that has failed.
     pub fn failed(&self) -> Option<String> {
-        self.shards.values().find_map(|open| {
-            let ended = || open.works.iter().find(|work| work.has_ended());
-            let failed =
-                open.shard.log().failed().or_else(|| ended().map(|work| format!("{} no more", work.name())));
-            failed.map(|why| format!("shard {}: {why}", open.entry.id))
-        })
+        self.shards.values().find_map(|group| group.failed().map(|why| format!("shard {}: {why}", group.id)))
     }
 
-    /// How each shard fares.
+    /// How each shard fares that this node leads.
     pub fn stats(&self, clock: &Clock) -> Vec<ShardStats> {
         let now = clock.monotonic();
-        let of = |open: &Open| ShardStats {
-            cuts: open.counts.now(),
-            since_cut: now.saturating_sub(open.counts.last()),
-            ..open.shard.stats(open.entry.id)
+        let of = |group: &Arc<Group>| {
+            let led = group.led()?;
+            Some(ShardStats {
+                cuts: group.counts.now(),
+                since_cut: now.saturating_sub(group.counts.last()),
+                ..led.shard.stats(group.id)
+            })
         };
-        self.shards.values().map(of).collect()
+        self.shards.values().filter_map(of).collect()
     }
 
     /// Whether there are profiles that are in no block yet.
     pub fn has_unregistered(&self) -> bool {
-        self.shards.values().flat_map(|open| open.shard.heads().unregistered()).any(|head| !head.is_empty())
+        self.led().flat_map(|led| led.shard.heads().unregistered()).any(|head| !head.is_empty())
     }
 
     /// Bytes of profiles in memory that are in no block yet.
     pub fn unregistered_bytes(&self) -> u64 {
-        self.shards.values().map(|open| open.shard.heads().unregistered_bytes() as u64).sum()
+        self.led().map(|led| led.shard.heads().unregistered_bytes() as u64).sum()
+    }
+
+    fn led(&self) -> impl Iterator<Item = Arc<Led>> {
+        self.shards.values().filter_map(|group| group.led())
     }
 }
 
@@ -300,132 +312,4 @@ async fn known(config: &Config, deps: &Deps) -> Result<Vec<ShardEntry>, OpenErro
         );
     }
     Ok(known)
-}
-
-async fn open(
-    config: &Config,
-    deps: &Deps,
-    walkers: &Arc<Walkers>,
-    mut entry: ShardEntry,
-) -> Result<Open, OpenError> {
-    let claim = Arc::new(Claim::default());
-    let shard = entry.id;
-    let (disk, node) = (Arc::clone(&deps.consensus.disk), deps.consensus.node);
-    let shelf = Shelf::open(disk, shard, node, config.recent_ids as usize)?;
-    let window = Window::new(shelf);
-    let machine = Machine::new(Arc::clone(&claim), window);
-    let founding = Founding::alone(deps.consensus.node);
-    let log = Replicated::open(&deps.consensus, shard, founding, machine)
-        .await
-        .map_err(|source| OpenError::Log { shard, source })?;
-    settle(deps, &mut entry, &log).await?;
-    let reign = Arc::new(Reign::new(deps.clock.clone()));
-    let begun = lead(deps, &claim, &reign, &log).await.map_err(|source| OpenError::Lead { shard, source })?;
-    let shard_deps = ShardDeps {
-        overrides: deps.overrides.clone(),
-        clock: deps.clock.clone(),
-        random: deps.random.clone(),
-        compute: deps.compute.clone(),
-        walkers: Arc::clone(walkers),
-        // Rows and names take less than pprof does; what is said of each record is allowed for by half.
-        batch: usize::try_from(deps.consensus.log.largest() / 2).unwrap_or(BATCH).min(BATCH),
-        waiting: config.waiting,
-        unregistered: config.unregistered,
-        ids: config.ids,
-    };
-    let (shard, works) = Shard::new(shard_deps, reign, begun, log);
-    let shard = Arc::new(shard);
-    let token = deps.tasks.token();
-    // The proposer ends with the preparer, when it has proposed what was prepared.
-    let prepares = deps.tasks.spawn(format!("shard {} prepares", entry.id), async move {
-        tokio::select! {
-            biased;
-            () = token.cancelled() => {}
-            () = works.preparer.run() => {}
-        }
-    })?;
-    let proposes = deps.tasks.spawn(format!("shard {} proposes", entry.id), works.proposer.run())?;
-    let asked = Arc::new(Asked::default());
-    let counts = Arc::new(CutCounts::new(deps.clock.monotonic()));
-    let cut_deps = CutDeps {
-        cluster: deps.cluster,
-        catalog: Arc::clone(&deps.catalog),
-        store: deps.store.clone(),
-        clock: deps.clock.clone(),
-        random: deps.random.clone(),
-        compute: deps.compute.clone(),
-        counts: Arc::clone(&counts),
-    };
-    let cutter =
-        Cutter::new(config.cut.clone(), cut_deps, Arc::clone(&shard), entry.clone(), Arc::clone(&asked));
-    let token = deps.tasks.token();
-    let cuts = deps.tasks.spawn(format!("shard {} cuts", entry.id), async move {
-        tokio::select! {
-            biased;
-            () = token.cancelled() => {}
-            () = cutter.run() => {}
-        }
-    })?;
-    Ok(Open { shard, entry, asked, works: [prepares, proposes, cuts], counts })
-}
-
-/// Has the log say that this node leads, and reads back what earlier leaders stored.
-async fn lead(
-    deps: &Deps,
-    claim: &Claim,
-    reign: &Arc<Reign>,
-    log: &Replicated<Machine>,
-) -> Result<Begun, Status> {
-    let token = deps.random.next_u64();
-    claim.put(token, Arc::clone(reign));
-    // Time that passed while nobody led is not counted: ids are known a little longer (E10).
-    let stamp = lock(&log.with(Machine::window)).stamp();
-    let begin = Entry::begin(token, deps.consensus.node, stamp).into();
-    log.propose_needed(begin).await.map_err(|error| Status::of(&error))?;
-    let stopped = || Status::new(Code::Internal, "the log does not say what was proposed");
-    let begun = reign.begun().ok_or_else(stopped)?;
-    reign.rebuild(log, &deps.compute).await?;
-    Ok(begun)
-}
-
-/// Has answers say that ids of a shard were lost, if they were.
-pub(crate) async fn tell_forgotten(
-    catalog: &dyn Catalog,
-    shard: ShardId,
-    log: &Replicated<Machine>,
-    now: Timestamp,
-) -> Result<(), CatalogError> {
-    let Some(to) = log.with(Machine::forgot) else { return Ok(()) };
-    tracing::error!(
-        shard,
-        to,
-        "ids of records up to this entry were lost to damage of the disk: what is repeated of them counts again"
-    );
-    catalog.mark(Wound::Ids { shard, to }, now).await?;
-    log.with(Machine::told);
-    Ok(())
-}
-
-/// Tells the catalogue what the shard's log knows better: what was registered, and what damage took.
-async fn settle(deps: &Deps, entry: &mut ShardEntry, log: &Replicated<Machine>) -> Result<(), OpenError> {
-    let now = deps.clock.wall();
-    let (shard, cut) = (entry.id, log.with(Machine::cut));
-    tell_forgotten(&*deps.catalog, shard, log, now).await?;
-    // Rows of these entries lie in blocks and are not missed. Their ids lie in the log alone.
-    if lost(log, cut..entry.watermark) > 0 {
-        let to = entry.watermark;
-        tracing::error!(shard, to, "ids of records up to this entry were lost to damage of the log");
-        deps.catalog.mark(Wound::Ids { shard, to }, now).await?;
-    }
-    if cut > entry.watermark {
-        tracing::error!(
-            shard,
-            from = entry.watermark,
-            to = cut,
-            "the catalogue has lost the blocks of these entries; they are looked for in the bucket"
-        );
-        deps.catalog.raise(shard, cut, now).await?;
-        entry.watermark = cut;
-    }
-    Ok(())
 }

@@ -13,6 +13,7 @@
 
 mod cut;
 mod entry;
+mod group;
 mod head;
 mod heads;
 mod ingester;

@@ -7,10 +7,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use athanor_chassis::Clock;
 use athanor_consensus::StateMachine;
 use athanor_consensus::replicated::{Restored, Snapshot};
 use athanor_profile::packed::{PackedError, Unpacker, put};
+use tokio::sync::Notify;
 
 use crate::entry::{Entry, Head as EntryHead};
 use crate::reign::{Claim, Reign};
@@ -37,6 +40,11 @@ pub struct Machine {
     forgot: Mutex<Option<u64>>,
     /// Where this process says that it wants to lead.
     claim: Arc<Claim>,
+    /// Told when the log lets go of entries.
+    cuts: Arc<Notify>,
+    clock: Clock,
+    /// When the last entry came that moves the log's time, by this node's monotonic clock. Nothing that is replicated.
+    stored: Option<Duration>,
     /// It leads. No verdict depends on that.
     reign: Option<Arc<Reign>>,
 }
@@ -75,7 +83,7 @@ pub enum Applied {
 
 impl Machine {
     /// An empty shard.
-    pub fn new(claim: Arc<Claim>, window: Window) -> Self {
+    pub fn new(claim: Arc<Claim>, cuts: Arc<Notify>, clock: Clock, window: Window) -> Self {
         Self {
             window: Arc::new(Mutex::new(window)),
             cut: 0,
@@ -85,12 +93,19 @@ impl Machine {
             unreadable: Vec::new(),
             forgot: Mutex::default(),
             claim,
+            cuts,
+            clock,
+            stored: None,
             reign: None,
         }
     }
     /// Everything up to here lies in registered blocks, as far as the log says.
     pub fn cut(&self) -> u64 {
         self.cut
+    }
+    /// When the last entry came that moves the log's time, by this node's monotonic clock; none since the start.
+    pub fn stored(&self) -> Option<Duration> {
+        self.stored
     }
     /// Ids of records up to this entry were lost with a snapshot, or with files that it names.
     pub fn forgot(&self) -> Option<u64> {
@@ -141,6 +156,7 @@ impl Machine {
         window.advance(index, head.stamp, head.window);
         let verdicts = window.admit_all(index, &head.uploads);
         drop(window);
+        self.stored = Some(self.clock.monotonic());
         self.repeats.insert(index, repeated(&verdicts));
         Ok(verdicts)
     }
@@ -170,6 +186,7 @@ impl Machine {
             Entry::Begin { token, stamp, .. } => {
                 self.close(index - 1);
                 lock(&self.window).advance(index, stamp, 0);
+                self.stored = Some(self.clock.monotonic());
                 self.reign = self.claim.take(token);
                 if let Some(reign) = &self.reign {
                     reign.begin(index, self.cut, lock(&self.window).stamp());
@@ -184,6 +201,7 @@ impl Machine {
                 self.unreadable.retain(|&index| index > self.cut);
                 self.generations.retain(|generation| generation.last > self.cut);
                 self.repeats = self.repeats.split_off(&(self.cut + 1));
+                self.cuts.notify_one();
             }
             Entry::End { .. } | Entry::Batch(_) => {}
         }

@@ -8,6 +8,7 @@ use athanor_consensus::Replicated;
 use athanor_consensus::log::LogError;
 use athanor_consensus::replicated::ProposeError;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::entry::Entry;
 use crate::head::Head;
@@ -24,6 +25,8 @@ pub struct Proposer {
     steps: mpsc::Receiver<Step>,
     log: Replicated<Machine>,
     reign: Arc<Reign>,
+    /// The reign is over: what is under way may be stored, or not.
+    over: CancellationToken,
     failures: Arc<Mutex<u64>>,
     /// Batches prepared before a failure that must fail as well.
     poisoned: bool,
@@ -34,14 +37,15 @@ impl Proposer {
         steps: mpsc::Receiver<Step>,
         log: Replicated<Machine>,
         reign: Arc<Reign>,
+        over: CancellationToken,
         failures: Arc<Mutex<u64>>,
     ) -> Self {
-        Self { steps, log, reign, failures, poisoned: false }
+        Self { steps, log, reign, over, failures, poisoned: false }
     }
 
     /// Runs until the preparer is gone.
     pub async fn run(mut self) {
-        while let Some(step) = self.steps.recv().await {
+        while let Some(step) = self.next().await {
             match step {
                 Step::Freeze(done, head) => {
                     let frozen = self.freeze(head).await;
@@ -53,12 +57,24 @@ impl Proposer {
         }
     }
 
+    async fn next(&mut self) -> Option<Step> {
+        tokio::select! {
+            biased;
+            () = self.over.cancelled() => None,
+            step = self.steps.recv() => step,
+        }
+    }
+
     /// Has the log say that the generation is over: then, and only then, it may be cut.
     async fn freeze(&mut self, next: Arc<Head>) -> Result<(), Status> {
         let current = self.reign.heads().current();
         if !current.is_empty() && !current.is_closed() {
             let end = Entry::end(current.generation()).into();
-            self.log.propose_relief(end).await.map_err(|error| Status::of(&error))?;
+            tokio::select! {
+                biased;
+                () = self.over.cancelled() => return Err(unknown()),
+                ended = self.log.propose_relief(end) => drop(ended.map_err(|error| Status::of(&error))?),
+            }
         }
         self.reign.heads().begin(next);
         Ok(())
@@ -76,8 +92,13 @@ impl Proposer {
             Err(Status::new(Code::Unavailable, "an earlier write to this shard failed; send it again"))
         } else {
             self.reign.put(batch, head);
-            let proposed = self.log.propose(bytes).await;
-            proposed.map(|(_, applied)| applied).map_err(|error| refused(&error, waiting.len()))
+            tokio::select! {
+                biased;
+                () = self.over.cancelled() => Err(unknown()),
+                proposed = self.log.propose(bytes) => {
+                    proposed.map(|(_, applied)| applied).map_err(|error| refused(&error, waiting.len()))
+                }
+            }
         };
         if applied.is_err() && !self.poisoned {
             self.poisoned = true;
@@ -85,6 +106,13 @@ impl Proposer {
         }
         waiting.into_iter().for_each(|waiting| waiting.answer(&applied));
     }
+}
+
+fn unknown() -> Status {
+    Status::new(
+        Code::Unavailable,
+        "another node leads this shard, or will; whether this was stored is not known here: send it again",
+    )
 }
 
 /// What those are told whose batch the log did not take.

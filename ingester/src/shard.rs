@@ -18,6 +18,7 @@ use athanor_chassis::{
 use athanor_consensus::Replicated;
 use athanor_profile::upload::Upload;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::heads::Heads;
 use crate::intake::{Equals, Intake};
@@ -83,7 +84,13 @@ pub struct Works {
 
 impl Shard {
     /// A shard that this node leads since its reign began, and its working parts.
-    pub fn new(deps: ShardDeps, reign: Arc<Reign>, begun: Begun, log: Replicated<Machine>) -> (Self, Works) {
+    pub fn new(
+        deps: ShardDeps,
+        reign: Arc<Reign>,
+        begun: Begun,
+        log: Replicated<Machine>,
+        over: CancellationToken,
+    ) -> (Self, Works) {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let (to_proposer, steps) = mpsc::channel(1);
         let failures = Arc::new(Mutex::new(0));
@@ -99,7 +106,7 @@ impl Shard {
             failures: Arc::clone(&failures),
         };
         let preparer = Preparer::new(jobs, to_proposer, deps.compute.clone(), begin);
-        let proposer = Proposer::new(steps, log.clone(), Arc::clone(&reign), failures);
+        let proposer = Proposer::new(steps, log.clone(), Arc::clone(&reign), over, failures);
         let kibibytes = (deps.waiting.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
         let room = Arc::new(Semaphore::new(kibibytes));
         (Self { deps, queue, room, kibibytes, reign, window, log }, Works { preparer, proposer })

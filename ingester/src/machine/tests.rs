@@ -101,7 +101,8 @@ impl Writer {
 
 fn machine(claim: &Arc<Claim>) -> Machine {
     let shelf = Shelf::open(Arc::new(MemoryDisk::new()), 1, 1, 4).unwrap();
-    Machine::new(Arc::clone(claim), Window::new(shelf))
+    let clock = Clock::manual(Timestamp::EPOCH).0;
+    Machine::new(Arc::clone(claim), Arc::default(), clock, Window::new(shelf))
 }
 
 /// A member whose process leads whenever it can.

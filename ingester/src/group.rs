@@ -1,0 +1,297 @@
+//! This node's part of a shard: a member of its group, and, while this node leads, all that leading takes.
+//!
+//! ```text
+//!  member: log, window ─► leads? ─► Begin ─► rows are read back ─► Led: takes, shows, cuts
+//!              ▲                                                    │
+//!              └──── the lead is lost, or what became of a batch ◄──┘
+//! ```
+
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use athanor_catalog::{Catalog, CatalogError, ShardEntry, ShardId, Wound};
+use athanor_chassis::tasks::Task;
+use athanor_chassis::{Code, Status, TenantId, Timestamp};
+use athanor_consensus::Replicated;
+use athanor_consensus::replicated::Founding;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::cut::{Asked, CutDeps, Cutter};
+use crate::entry::Entry;
+use crate::head::{read, write};
+use crate::heads::Moved;
+use crate::ingester::{Config, Deps, OpenError};
+use crate::machine::{Machine, lock};
+use crate::reign::{Begun, Claim, Reign};
+use crate::shard::{Shard, ShardDeps, lost};
+use crate::stats::CutCounts;
+use crate::walking::Walkers;
+use crate::window::{Shelf, Window};
+
+/// Uncompressed bytes of profiles that are proposed together, about, where the log takes so much.
+const BATCH: usize = 32 << 20;
+/// After a failure to begin, until the next try.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// What the shards of a node have in common.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) deps: Deps,
+    pub(crate) walkers: Arc<Walkers>,
+}
+
+/// One member of a shard's group.
+pub(crate) struct Group {
+    pub(crate) id: ShardId,
+    pub(crate) log: Replicated<Machine>,
+    pub(crate) counts: Arc<CutCounts>,
+    parts: Parts,
+    claim: Arc<Claim>,
+    /// Told when the log lets go of entries.
+    cuts: Arc<Notify>,
+    led: RwLock<Option<Arc<Led>>>,
+    watch: Mutex<Option<Task<()>>>,
+}
+
+/// A shard while this node leads it.
+pub(crate) struct Led {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) asked: Arc<Asked>,
+    /// What prepares, proposes and cuts.
+    works: [Task<()>; 3],
+    /// The reign is over: nothing of it goes on.
+    over: CancellationToken,
+}
+
+impl Group {
+    /// Opens the log of a shard's member here. Where this node leads at once, it begins to before this returns.
+    pub(crate) async fn open(parts: Parts, entry: ShardEntry) -> Result<Arc<Self>, OpenError> {
+        let Parts { config, deps, .. } = &parts;
+        let (claim, cuts, shard) = (Arc::new(Claim::default()), Arc::new(Notify::new()), entry.id);
+        let (disk, node) = (Arc::clone(&deps.consensus.disk), deps.consensus.node);
+        let shelf = Shelf::open(disk, shard, node, config.recent_ids as usize)?;
+        let machine =
+            Machine::new(Arc::clone(&claim), Arc::clone(&cuts), deps.clock.clone(), Window::new(shelf));
+        let log = Replicated::open(&deps.consensus, shard, Founding::alone(node), machine)
+            .await
+            .map_err(|source| OpenError::Log { shard, source })?;
+        let counts = Arc::new(CutCounts::new(deps.clock.monotonic()));
+        let (led, watch, tasks) = (RwLock::default(), Mutex::default(), deps.tasks.clone());
+        let group = Arc::new(Self { id: shard, log, counts, parts, claim, cuts, led, watch });
+        if group.log.leadership().now().here {
+            let led = group.begin(entry).await.map_err(|source| OpenError::Lead { shard, source })?;
+            *write(&group.led) = Some(led);
+        }
+        let (watching, token) = (Arc::clone(&group), tasks.token());
+        let watch = tasks.spawn(format!("shard {shard} leads or follows"), async move {
+            tokio::select! {
+                biased;
+                () = token.cancelled() => {}
+                () = watching.watch() => {}
+            }
+        })?;
+        *lock(&group.watch) = Some(watch);
+        Ok(group)
+    }
+
+    /// The shard, if this node leads it.
+    pub(crate) fn led(&self) -> Option<Arc<Led>> {
+        read(&self.led).clone()
+    }
+
+    /// The shard, or who leads it.
+    pub(crate) fn lead(&self) -> Result<Arc<Led>, Moved> {
+        let leader =
+            || self.log.leadership().now().node.filter(|&node| node != self.parts.deps.consensus.node);
+        self.led().ok_or_else(|| Moved::Lead { shard: self.id, leader: leader() })
+    }
+
+    /// Why it takes nothing more, or cuts no more, until a restart.
+    pub(crate) fn failed(&self) -> Option<String> {
+        let led = self.led();
+        let works = led.iter().filter(|led| !led.over.is_cancelled()).flat_map(|led| &led.works);
+        let ended = |work: &Task<()>| work.has_ended().then(|| format!("{} no more", work.name()));
+        let failed = self.log.failed().or_else(|| works.filter_map(ended).next());
+        failed.or_else(|| lock(&self.watch).as_ref().and_then(ended))
+    }
+
+    /// Leads whenever raft says so, and follows in between, until the member has ended.
+    async fn watch(&self) {
+        let mut leadership = self.log.leadership();
+        loop {
+            let led = self.led();
+            let here = leadership.now().here;
+            if here && led.is_none() {
+                tokio::select! {
+                    biased;
+                    leader = leadership.changed() => if leader.is_none() { return },
+                    () = self.try_to_lead() => {}
+                }
+                continue;
+            }
+            if let Some(led) = led.filter(|led| !here || led.over.is_cancelled()) {
+                tracing::info!(shard = self.id, here, "this node's reign over the shard ends");
+                led.over.cancel();
+                write(&self.led).take();
+                continue;
+            }
+            let led = self.led();
+            let over = async {
+                match &led {
+                    Some(led) => led.over.cancelled().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                leader = leadership.changed() => if leader.is_none() { return },
+                () = over => {}
+                () = self.cuts.notified(), if !here => self.let_go().await,
+            }
+        }
+    }
+
+    async fn try_to_lead(&self) {
+        let begun = async {
+            let listing = self.parts.deps.catalog.listing(&TenantId::anonymous(), 0, 0).await;
+            let listing = listing.map_err(|error| Status::of(&error))?;
+            let entry = listing.shards.into_iter().find(|entry| entry.id == self.id);
+            let unknown = || Status::new(Code::NotFound, "the catalogue does not know the shard");
+            self.begin(entry.ok_or_else(unknown)?).await
+        };
+        match begun.await {
+            Ok(led) => *write(&self.led) = Some(led),
+            Err(error) => {
+                tracing::warn!(shard = self.id, %error, "the shard cannot be led yet, it will be tried again");
+                self.parts.deps.clock.sleep(RETRY).await;
+            }
+        }
+    }
+
+    /// A member that does not lead lets its log go of what is cut. The one that leads does so as a part of cutting.
+    async fn let_go(&self) {
+        if let Err(error) = self.log.compact(self.log.with(Machine::cut)).await {
+            tracing::warn!(shard = self.id, %error, "the log did not let go of what was cut; it will with the next cut");
+        }
+    }
+
+    /// Has the log say that this node leads, reads back what earlier leaders stored, and begins to work.
+    async fn begin(&self, mut entry: ShardEntry) -> Result<Arc<Led>, Status> {
+        let Parts { config, deps, walkers } = &self.parts;
+        settle(deps, &mut entry, &self.log).await.map_err(|error| Status::of(&error))?;
+        let reign = Arc::new(Reign::new(deps.clock.clone()));
+        let begun = self.claim(&reign).await?;
+        reign.rebuild(&self.log, &deps.compute).await?;
+        let shard_deps = ShardDeps {
+            overrides: deps.overrides.clone(),
+            clock: deps.clock.clone(),
+            random: deps.random.clone(),
+            compute: deps.compute.clone(),
+            walkers: Arc::clone(walkers),
+            // Rows and names take less than pprof does; what is said of each record is allowed for by half.
+            batch: usize::try_from(deps.consensus.log.largest() / 2).unwrap_or(BATCH).min(BATCH),
+            waiting: config.waiting,
+            unregistered: config.unregistered,
+            ids: config.ids,
+        };
+        let over = CancellationToken::new();
+        let (shard, works) = Shard::new(shard_deps, reign, begun, self.log.clone(), over.clone());
+        let (shard, asked) = (Arc::new(shard), Arc::new(Asked::default()));
+        let cut_deps = CutDeps {
+            cluster: deps.cluster,
+            catalog: Arc::clone(&deps.catalog),
+            store: deps.store.clone(),
+            clock: deps.clock.clone(),
+            random: deps.random.clone(),
+            compute: deps.compute.clone(),
+            counts: Arc::clone(&self.counts),
+        };
+        let cutter = Cutter::new(config.cut.clone(), cut_deps, Arc::clone(&shard), entry, Arc::clone(&asked));
+        let spawn = |what: &str, work: futures::future::BoxFuture<'static, ()>| {
+            let spawned = deps.tasks.spawn(format!("shard {} {what}", self.id), work);
+            spawned.map_err(|error| Status::of(&error))
+        };
+        let ends = |work: futures::future::BoxFuture<'static, ()>| {
+            let (token, over) = (deps.tasks.token(), over.clone());
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    () = token.cancelled() => {}
+                    () = over.cancelled() => {}
+                    () = work => {}
+                }
+            })
+        };
+        // The proposer ends with the preparer, when it has proposed what was prepared.
+        let works = [
+            spawn("prepares", ends(Box::pin(works.preparer.run())))?,
+            spawn("proposes", Box::pin(works.proposer.run()))?,
+            spawn("cuts", ends(Box::pin(cutter.run())))?,
+        ];
+        Ok(Arc::new(Led { shard, asked, works, over }))
+    }
+
+    /// Begins a reign in the log.
+    async fn claim(&self, reign: &Arc<Reign>) -> Result<Begun, Status> {
+        let deps = &self.parts.deps;
+        let token = deps.random.next_u64();
+        self.claim.put(token, Arc::clone(reign));
+        let (window, stored) = self.log.with(|machine| (machine.window(), machine.stored()));
+        // The time since the last entry came to this node; none after a start: ids are known a little longer (E10).
+        let since = stored.map_or(Duration::ZERO, |stored| deps.clock.monotonic().saturating_sub(stored));
+        let stamp = lock(&window).stamp() + u64::try_from(since.as_nanos()).unwrap_or_default();
+        let begin = Entry::begin(token, deps.consensus.node, stamp).into();
+        self.log.propose_needed(begin).await.map_err(|error| Status::of(&error))?;
+        reign.begun().ok_or_else(|| Status::new(Code::Internal, "the log does not say what was proposed"))
+    }
+}
+
+impl Drop for Led {
+    fn drop(&mut self) {
+        self.over.cancel();
+    }
+}
+
+/// Has answers say that ids of a shard were lost, if they were.
+pub(crate) async fn tell_forgotten(
+    catalog: &dyn Catalog,
+    shard: ShardId,
+    log: &Replicated<Machine>,
+    now: Timestamp,
+) -> Result<(), CatalogError> {
+    let Some(to) = log.with(Machine::forgot) else { return Ok(()) };
+    tracing::error!(
+        shard,
+        to,
+        "ids of records up to this entry were lost to damage of the disk: what is repeated of them counts again"
+    );
+    catalog.mark(Wound::Ids { shard, to }, now).await?;
+    log.with(Machine::told);
+    Ok(())
+}
+
+/// Tells the catalogue what the shard's log knows better: what was registered, and what damage took.
+async fn settle(deps: &Deps, entry: &mut ShardEntry, log: &Replicated<Machine>) -> Result<(), CatalogError> {
+    let now = deps.clock.wall();
+    let (shard, cut) = (entry.id, log.with(Machine::cut));
+    tell_forgotten(&*deps.catalog, shard, log, now).await?;
+    // Rows of these entries lie in blocks and are not missed. Their ids lie in the log alone.
+    if lost(log, cut..entry.watermark) > 0 {
+        let to = entry.watermark;
+        tracing::error!(shard, to, "ids of records up to this entry were lost to damage of the log");
+        deps.catalog.mark(Wound::Ids { shard, to }, now).await?;
+    }
+    if cut > entry.watermark {
+        tracing::error!(
+            shard,
+            from = entry.watermark,
+            to = cut,
+            "the catalogue has lost the blocks of these entries; they are looked for in the bucket"
+        );
+        deps.catalog.raise(shard, cut, now).await?;
+        entry.watermark = cut;
+    }
+    Ok(())
+}
