@@ -15,6 +15,7 @@ pub struct BlockId(u128);
 
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BlockEntry {
     /// Its name.
     pub id: BlockId,
@@ -40,6 +41,7 @@ pub struct BlockEntry {
 
 /// One tenant's rows in a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TenantSpan {
     /// The tenant.
     pub tenant: TenantId,

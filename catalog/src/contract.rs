@@ -4,15 +4,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use athanor_chassis::code::{Code, Coded};
-use athanor_chassis::{Status, TenantId, Timestamp};
+use athanor_chassis::{Clock, Status, TenantId, Timestamp};
+use athanor_cluster::NodeId;
 
 use crate::state::{Answer, Command, Listing, Refused, State, Wound};
-use crate::{BlockEntry, BlockId, ShardEntry, ShardId};
+use crate::{BlockEntry, BlockId, MAX_SLOTS, ShardEntry, ShardId};
 
 /// A catalogue.
 #[async_trait]
 pub trait Catalog: Send + Sync + 'static {
-    /// Proposes a change and waits until it is durable.
+    /// Proposes a change and waits until it is durable. The catalogue's clock says when that was.
     async fn propose(&self, command: Command) -> Result<Answer, CatalogError>;
 
     /// What a tenant has in a range of time, both ends included; no older than this call.
@@ -24,41 +25,50 @@ pub trait Catalog: Send + Sync + 'static {
     /// Names that never register, and when they were condemned; no older than this call.
     async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError>;
 
-    /// The open shard of a slot.
-    async fn open_shard(&self, slot: u32) -> Result<ShardEntry, CatalogError> {
-        match self.propose(Command::OpenShard { slot }).await? {
+    /// The shard of a slot that takes records; opens the first one, of a log that one node has.
+    async fn open_shard(&self, slot: u32, node: NodeId) -> Result<ShardEntry, CatalogError> {
+        match self.propose(Command::OpenShard { slot, members: [node].into() }).await? {
             Answer::Shard(shard) => Ok(shard),
-            other => Err(CatalogError::unexpected(&other)),
+            other => Err(CatalogError::of(other)),
         }
     }
 
-    /// Opens the first shards of so many slots, unless there are some.
-    async fn open_slots(&self, count: u32) -> Result<(), CatalogError> {
-        self.propose(Command::OpenSlots { count }).await.map(|_| ())
+    /// Opens the first shards of so many slots, all on one node, unless there are some.
+    async fn open_slots(&self, count: u32, node: NodeId) -> Result<(), CatalogError> {
+        let members = vec![[node].into(); count.clamp(1, MAX_SLOTS) as usize];
+        let (count, zones) = (members.len() as u32, [(node, String::new())].into());
+        self.change(Command::OpenSlots { count, members, zones }).await
     }
 
     /// What a shard's log calls registered is, known or not.
-    async fn raise(&self, shard: ShardId, to: u64, at: Timestamp) -> Result<(), CatalogError> {
-        self.propose(Command::Raise { shard, to, at }).await.map(|_| ())
+    async fn raise(&self, shard: ShardId, to: u64) -> Result<(), CatalogError> {
+        self.change(Command::Raise { shard, to }).await
     }
 
     /// Remembers what damage did.
-    async fn mark(&self, wound: Wound, at: Timestamp) -> Result<(), CatalogError> {
-        self.propose(Command::Mark { wound, at }).await.map(|_| ())
+    async fn mark(&self, wound: Wound) -> Result<(), CatalogError> {
+        self.change(Command::Mark { wound }).await
     }
 
     /// Registers a block and gives its shard's watermark.
-    async fn register(&self, block: BlockEntry, at: Timestamp) -> Result<u64, CatalogError> {
-        match self.propose(Command::Register { block, at }).await? {
+    async fn register(&self, block: BlockEntry) -> Result<u64, CatalogError> {
+        match self.propose(Command::Register { block }).await? {
             Answer::Registered(watermark) => Ok(watermark),
-            Answer::Refused(refused) => Err(CatalogError::Refused(refused)),
-            other => Err(CatalogError::unexpected(&other)),
+            other => Err(CatalogError::of(other)),
         }
     }
 
     /// Condemns blocks.
-    async fn condemn(&self, blocks: Vec<BlockId>, at: Timestamp) -> Result<(), CatalogError> {
-        self.propose(Command::Condemn { blocks, at }).await.map(|_| ())
+    async fn condemn(&self, blocks: Vec<BlockId>) -> Result<(), CatalogError> {
+        self.change(Command::Condemn { blocks }).await
+    }
+
+    /// Proposes a change of which it does not matter how much it changes.
+    async fn change(&self, command: Command) -> Result<(), CatalogError> {
+        match self.propose(command).await? {
+            Answer::Changed(_) => Ok(()),
+            other => Err(CatalogError::of(other)),
+        }
     }
 }
 
@@ -74,8 +84,12 @@ pub enum CatalogError {
 }
 
 impl CatalogError {
-    fn unexpected(answer: &Answer) -> Self {
-        Self::Unavailable(Status::new(Code::Internal, format!("it answered {answer:?}")))
+    /// What an answer means that was not hoped for.
+    fn of(answer: Answer) -> Self {
+        match answer {
+            Answer::Refused(refused) => Self::Refused(refused),
+            other => Self::Unavailable(Status::new(Code::Internal, format!("it answered {other:?}"))),
+        }
     }
 }
 
@@ -89,20 +103,29 @@ impl Coded for CatalogError {
 }
 
 /// A catalogue in the memory of this process, for tests of those who ask one.
-#[derive(Debug, Default)]
-pub struct Memory(Mutex<State>);
+#[derive(Debug)]
+pub struct Memory {
+    state: Mutex<State>,
+    clock: Clock,
+}
 
 impl Memory {
+    /// One without facts, whose time is that of a clock.
+    pub fn new(clock: Clock) -> Self {
+        Self { state: Mutex::default(), clock }
+    }
+
     /// The facts now.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
 impl Catalog for Memory {
     async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
-        Ok(self.state().apply(command))
+        let at = self.clock.wall();
+        Ok(self.state().apply(at, command))
     }
 
     async fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Result<Listing, CatalogError> {

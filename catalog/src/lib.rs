@@ -21,9 +21,12 @@ mod block;
 mod contract;
 mod state;
 
+pub use athanor_cluster::placement::MAX_SLOTS;
 pub use block::{BlockEntry, BlockId, TenantSpan};
 pub use contract::{Catalog, CatalogError, Memory};
 pub use state::{
-    Answer, Command, Listing, MAX_SLOTS, REGISTER_WITHIN, REMEMBER, Refused, Scar, ShardEntry, ShardId,
-    State, Wound, shard_id, slot_and_epoch,
+    Answer, Bounded, CLOCKS, Choice, Command, Inherits, Listing, Logged, MAX_COPIES, MAX_GROUPS, MAX_SCARS,
+    MAX_SERVICES, MAX_SHARDS, MAX_VOTERS, NEWEST, Node, Pending, Phase, REGISTER_WITHIN, REMEMBER, Rates,
+    Refused, Scar, Settings, ShardEntry, ShardId, State, Step, Unreadable, View, Voter, Wound, shard_id,
+    slot_and_epoch,
 };

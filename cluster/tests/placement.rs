@@ -257,7 +257,7 @@ fn tables_that_nobody_could_place_by_are_refused() {
     let check = |draft: Draft| Table::try_from(draft).unwrap_err();
     let acme = || tenant("acme");
     assert_eq!(check(draft([], 1)), TableError::Empty { version: 1 });
-    let most = MAX_SLOTS as u32;
+    let most = MAX_SLOTS;
     assert!(Table::try_from(draft(0..most, 1)).is_ok());
     assert_eq!(check(draft(0..most + 1, 1)), TableError::TooManySlots { version: 1, seen: 4097 });
     assert_eq!(check(draft([1, 3, 2], 1)), TableError::Order { version: 1, slot: 2, before: 3 });

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use athanor_block::{FILES, Folder, Held, META, MemoryFolder, Meta, Origin, write_held};
 use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, Refused, ShardEntry, TenantSpan};
-use athanor_chassis::{Activity, ByteSize, Clock, Code, Compute, Random, Status, TenantId};
+use athanor_chassis::{Activity, ByteSize, Clock, Code, Compute, Random, Status, TenantId, Timestamp};
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,8 @@ pub struct Cutter {
     uploaded: Option<BlockEntry>,
     /// Registered up to here, and the log does not know yet that it can let go of it.
     untold: Option<(u64, BlockId)>,
+    /// The catalogue's time, and when it was told by this node's monotonic clock, once the catalogue has refused a name.
+    catalog_time: Option<(Timestamp, Duration)>,
 }
 
 /// Asks for a cut now, and tells when it is done.
@@ -144,7 +146,7 @@ impl Cutter {
         // Which block it was, the catalogue knows.
         let untold =
             (shard.log().with(Machine::cut) < watermark).then_some((watermark, BlockId::from_number(0)));
-        Self { config, deps, shard, entry, asked, watermark, uploaded: None, untold }
+        Self { config, deps, shard, entry, asked, watermark, uploaded: None, untold, catalog_time: None }
     }
 
     /// Cuts when it is time, or when asked, until the future is dropped.
@@ -190,8 +192,7 @@ impl Cutter {
     }
 
     async fn round(&mut self, freeze: bool) -> Result<(), Status> {
-        let (catalog, now) = (&*self.deps.catalog, self.deps.clock.wall());
-        let told = tell_forgotten(catalog, self.entry.id, self.shard.log(), now).await;
+        let told = tell_forgotten(&*self.deps.catalog, self.entry.id, self.shard.log()).await;
         told.map_err(|error| Status::of(&error))?;
         self.tell().await?;
         if freeze && !self.shard.heads().current().is_empty() || self.is_large() {
@@ -217,7 +218,7 @@ impl Cutter {
         };
         let (id, bytes, samples) = (entry.id, entry.bytes, entry.samples);
         self.uploaded = Some(entry.clone());
-        self.watermark = match self.deps.catalog.register(entry, self.deps.clock.wall()).await {
+        self.watermark = match self.deps.catalog.register(entry).await {
             Ok(watermark) => watermark,
             // Somebody registered this range before us, or a part of it: those rows are where they should be.
             Err(CatalogError::Refused(Refused::Watermark { watermark, .. }))
@@ -228,6 +229,9 @@ impl Cutter {
             Err(error) => {
                 if matches!(error, CatalogError::Refused(_)) {
                     self.uploaded = None;
+                }
+                if let CatalogError::Refused(Refused::NameTime { now, .. }) = &error {
+                    self.catalog_time = Some((*now, self.deps.clock.monotonic()));
                 }
                 return Err(Status::of(&error));
             }
@@ -252,9 +256,15 @@ impl Cutter {
         Ok(())
     }
 
+    /// The time under which a block is named: the catalogue's, where this node's clock is far from it.
+    fn name_time(&self) -> Timestamp {
+        let passed = |told| self.deps.clock.monotonic().saturating_sub(told);
+        self.catalog_time.map_or_else(|| self.deps.clock.wall(), |(now, told)| now.plus(passed(told)))
+    }
+
     /// Builds a head's block and puts its objects into the bucket.
     async fn make(&self, head: &Arc<Head>) -> Result<BlockEntry, Status> {
-        let id = BlockId::new(self.deps.clock.wall(), &self.deps.random);
+        let id = BlockId::new(self.name_time(), &self.deps.random);
         let (from, to) = (self.watermark, head.to());
         let origin = Origin {
             cluster: format!("{:032x}", self.deps.cluster),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use athanor_catalog::{Catalog, CatalogError, ShardEntry, ShardId, Wound};
 use athanor_chassis::tasks::Task;
-use athanor_chassis::{Code, Status, TenantId, Timestamp};
+use athanor_chassis::{Code, Status, TenantId};
 use athanor_consensus::Replicated;
 use athanor_consensus::replicated::Founding;
 use tokio::sync::Notify;
@@ -259,7 +259,6 @@ pub(crate) async fn tell_forgotten(
     catalog: &dyn Catalog,
     shard: ShardId,
     log: &Replicated<Machine>,
-    now: Timestamp,
 ) -> Result<(), CatalogError> {
     let Some(to) = log.with(Machine::forgot) else { return Ok(()) };
     tracing::error!(
@@ -267,21 +266,20 @@ pub(crate) async fn tell_forgotten(
         to,
         "ids of records up to this entry were lost to damage of the disk: what is repeated of them counts again"
     );
-    catalog.mark(Wound::Ids { shard, to }, now).await?;
+    catalog.mark(Wound::Ids { shard, to }).await?;
     log.with(Machine::told);
     Ok(())
 }
 
 /// Tells the catalogue what the shard's log knows better: what was registered, and what damage took.
 async fn settle(deps: &Deps, entry: &mut ShardEntry, log: &Replicated<Machine>) -> Result<(), CatalogError> {
-    let now = deps.clock.wall();
     let (shard, cut) = (entry.id, log.with(Machine::cut));
-    tell_forgotten(&*deps.catalog, shard, log, now).await?;
+    tell_forgotten(&*deps.catalog, shard, log).await?;
     // Rows of these entries lie in blocks and are not missed. Their ids lie in the log alone.
     if lost(log, cut..entry.watermark) > 0 {
         let to = entry.watermark;
         tracing::error!(shard, to, "ids of records up to this entry were lost to damage of the log");
-        deps.catalog.mark(Wound::Ids { shard, to }, now).await?;
+        deps.catalog.mark(Wound::Ids { shard, to }).await?;
     }
     if cut > entry.watermark {
         tracing::error!(
@@ -290,7 +288,7 @@ async fn settle(deps: &Deps, entry: &mut ShardEntry, log: &Replicated<Machine>) 
             to = cut,
             "the catalogue has lost the blocks of these entries; they are looked for in the bucket"
         );
-        deps.catalog.raise(shard, cut, now).await?;
+        deps.catalog.raise(shard, cut).await?;
         entry.watermark = cut;
     }
     Ok(())

@@ -296,11 +296,11 @@ async fn known(config: &Config, deps: &Deps) -> Result<Vec<ShardEntry>, OpenErro
     for (slot, _) in logs.filter(|&(slot, epoch)| known.iter().all(|known| known.id != shard_id(slot, epoch)))
     {
         tracing::error!(slot, "the catalogue has lost a shard that has a log here; it learns of it again");
-        deps.catalog.open_shard(slot).await?;
+        deps.catalog.open_shard(slot, deps.consensus.node).await?;
     }
     known = listed().await?;
     if known.is_empty() {
-        deps.catalog.open_slots(config.shards).await?;
+        deps.catalog.open_slots(config.shards, deps.consensus.node).await?;
         known = listed().await?;
     }
     let slots = known.iter().map(|known| known.slot + 1).max().unwrap_or_default();

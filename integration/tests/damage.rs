@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use athanor_catalog::Command;
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Disk, Overrides, Timestamp};
+use athanor_chassis::{ByteSize, Disk, Overrides};
 use athanor_server::{Config, Node, System, request};
 use tokio::runtime::Runtime;
 
@@ -174,7 +174,7 @@ fn a_catalogue_without_its_snapshot_is_made_anew_from_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, blocks) = three_blocks(folder.path(), |server| {
         let catalog = &server.node.roles().catalog;
-        let forget = || Command::Forget { at: Timestamp::EPOCH };
+        let forget = || Command::Forget;
         for _ in 0..1100 {
             server.runtime.block_on(catalog.propose(forget())).unwrap();
         }

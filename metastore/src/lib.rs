@@ -6,8 +6,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, State};
-use athanor_chassis::{Code, Status, TenantId, Timestamp};
+use athanor_catalog::{
+    Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Logged, State, Unreadable,
+};
+use athanor_chassis::{Clock, Code, Status, TenantId, Timestamp};
 use athanor_consensus::replicated::{Restored, Snapshot};
 use athanor_consensus::{Replicated, StateMachine};
 
@@ -54,17 +56,20 @@ impl Facts {
     }
 }
 
+/// What becomes of a member that cannot read an entry which others can: the one place that decides it.
+fn unreadable(index: u64, error: &Unreadable) -> Applied {
+    tracing::error!(index, %error, "an entry of the catalogue cannot be read");
+    Applied::Unreadable(error.to_string())
+}
+
 impl StateMachine for Facts {
     type Answer = Applied;
 
     fn apply(&mut self, index: u64, entry: &[u8]) -> Applied {
         self.applied = index;
-        match Command::decode(entry) {
-            Ok(command) => Applied::Answer(self.state.apply(command)),
-            Err(error) => {
-                tracing::error!(index, %error, "an entry of the catalogue cannot be read");
-                Applied::Unreadable(error.to_string())
-            }
+        match Logged::decode(entry) {
+            Ok(Logged { at, command }) => Applied::Answer(self.state.apply(at, command)),
+            Err(error) => unreadable(index, &error),
         }
     }
 
@@ -86,13 +91,15 @@ impl StateMachine for Facts {
 /// A voter of the catalogue's group.
 pub struct Metastore {
     group: Replicated<Facts>,
+    /// Says when a command was proposed: of all clocks that of the voter that leads.
+    clock: Clock,
     compacted: AtomicU64,
 }
 
 impl Metastore {
     /// On an open group.
-    pub fn new(group: Replicated<Facts>) -> Self {
-        Self { group, compacted: AtomicU64::new(0) }
+    pub fn new(group: Replicated<Facts>, clock: Clock) -> Self {
+        Self { group, clock, compacted: AtomicU64::new(0) }
     }
 
     async fn current(&self) -> Result<(), CatalogError> {
@@ -113,11 +120,23 @@ impl Metastore {
     }
 }
 
+/// Whether a command may be needed to free a full disk: all but those by which there would be more to do.
+fn frees_space(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::OpenShard { .. }
+            | Command::OpenSlots { .. }
+            | Command::AddSlot { .. }
+            | Command::ProposeTable { .. }
+            | Command::Rates { .. }
+    )
+}
+
 #[async_trait]
 impl Catalog for Metastore {
     async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
-        let frees = !matches!(command, Command::OpenShard { .. } | Command::OpenSlots { .. });
-        let entry = command.encode().into();
+        let frees = frees_space(&command);
+        let entry = Logged { at: self.clock.wall(), command }.encode().into();
         let proposed =
             if frees { self.group.propose_relief(entry).await } else { self.group.propose(entry).await };
         let (index, applied) = proposed.map_err(|error| CatalogError::Unavailable(Status::of(&error)))?;

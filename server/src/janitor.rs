@@ -92,7 +92,7 @@ impl Janitor {
         if !old.is_empty() {
             tracing::info!(blocks = old.len(), "removing blocks past their retention");
             let count = old.len() as u64;
-            self.catalog.condemn(old, now).await.map_err(|error| Status::of(&error))?;
+            self.catalog.condemn(old).await.map_err(|error| Status::of(&error))?;
             self.done.condemned.fetch_add(count, Ordering::Relaxed);
         }
         let condemned = self.catalog.condemned().await.map_err(|error| Status::of(&error))?;
@@ -109,7 +109,7 @@ impl Janitor {
         // Not before their objects are gone: else nobody would know of them any more.
         let forgettable = condemned.values().any(|since| now.since(*since) >= REMEMBER);
         if forgettable && due.len() <= AT_ONCE {
-            self.catalog.propose(Command::Forget { at: now }).await.map_err(|error| Status::of(&error))?;
+            self.catalog.propose(Command::Forget).await.map_err(|error| Status::of(&error))?;
         }
         self.heal(now).await
     }
@@ -172,13 +172,13 @@ mod tests {
         let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
         let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(2) };
         let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
-        let catalog = Arc::new(Memory::default());
+        let catalog = Arc::new(Memory::new(clock.clone()));
         let block = block(clock.wall());
         let file = FileName::new(athanor_block::META).unwrap();
         let key = Key::Block { owner: Owner::Shared, block: block.id.number(), file };
         store.create(&key, bytes::Bytes::from_static(b"{}")).await.unwrap();
-        catalog.open_shard(0).await.unwrap();
-        catalog.register(block, clock.wall()).await.unwrap();
+        catalog.open_shard(0, 1).await.unwrap();
+        catalog.register(block).await.unwrap();
         let done = Arc::new(Done::default());
         let janitor = || Janitor {
             catalog: Arc::clone(&catalog) as Arc<dyn Catalog>,
@@ -205,7 +205,7 @@ mod tests {
         let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
         let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(2) };
         let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
-        let catalog = Arc::new(Memory::default());
+        let catalog = Arc::new(Memory::new(clock.clone()));
         let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
         let janitor = Janitor {
             catalog: known,
@@ -215,8 +215,8 @@ mod tests {
             done: Arc::default(),
         };
         let revision = async || catalog.listing(&TenantId::anonymous(), 0, 0).await.unwrap().revision;
-        catalog.condemn(vec![BlockId::from_number(7)], clock.wall()).await.unwrap();
-        catalog.mark(Wound::Ids { shard: 1, to: 9 }, clock.wall()).await.unwrap();
+        catalog.condemn(vec![BlockId::from_number(7)]).await.unwrap();
+        catalog.mark(Wound::Ids { shard: 1, to: 9 }).await.unwrap();
         let mut removed = BTreeSet::new();
         for (wait, proposals, condemned, scars) in
             [(DAY, 0, 1, 1), (DAY, 1, 0, 1), (DAY, 0, 0, 1), (8 * DAY, 1, 0, 0), (DAY, 0, 0, 0)]

@@ -199,8 +199,8 @@ impl Roles {
             timing: replicated::Timing::default(),
         };
         let facts = open_facts(&consensus).await?;
-        let catalog: Arc<dyn Catalog> = Arc::new(Metastore::new(facts.clone()));
-        mark(&recovery, &*catalog, &clock).await;
+        let catalog: Arc<dyn Catalog> = Arc::new(Metastore::new(facts.clone(), clock.clone()));
+        mark(&recovery, &*catalog).await;
         let deps = athanor_ingester::Deps {
             catalog: Arc::clone(&catalog),
             store: store.clone(),
@@ -343,10 +343,10 @@ fn report(recovery: &log::Recovery) {
 }
 
 /// Remembers the damages of which nobody knows what they held, so that answers tell of them after a restart, too.
-async fn mark(recovery: &log::Recovery, catalog: &dyn Catalog, clock: &Clock) {
+async fn mark(recovery: &log::Recovery, catalog: &dyn Catalog) {
     for damage in recovery.damage.iter().filter(|damage| damage.hurt == log::Hurt::All) {
         let wound = Wound::Unknown { from: damage.at.start, to: damage.at.end };
-        if let Err(error) = catalog.mark(wound, clock.wall()).await {
+        if let Err(error) = catalog.mark(wound).await {
             tracing::error!(%error, ?damage, "the damage is not remembered: answers do not tell of it");
         }
     }

@@ -92,7 +92,7 @@ impl Repair {
         let scars = listing.map_err(|error| Status::of(&error))?.scars.into_iter();
         let gap = |wound| match wound {
             Wound::Gap { shard, from, to } => Some(Gap { shard, from, to }),
-            Wound::Ids { .. } | Wound::Unknown { .. } => None,
+            Wound::Ids { .. } | Wound::Unknown { .. } | Wound::Abandoned { .. } => None,
         };
         Ok(scars.filter_map(|scar| gap(scar.wound)).collect())
     }

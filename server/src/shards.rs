@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_chassis::{Activity, Clock, Code, Coded, Compute, Overrides, Status, TenantId};
-use athanor_cluster::placement::{MAX_SLOTS, Route, Table, TableError, Tables};
+use athanor_cluster::placement::{Route, Table, TableError, Tables};
 use athanor_distributor::{Outcome, Shards, Stored};
 use athanor_ingester::Ingester;
 use athanor_profile::normalise::{SERVICE, taken_at};
 use athanor_profile::pprof;
 use athanor_profile::upload::Upload;
-
-// Whatever number of slots a folder was begun with makes a table.
-const _: () = assert!(athanor_catalog::MAX_SLOTS as usize <= MAX_SLOTS);
 
 /// The shards of this node.
 pub struct Local {

@@ -97,12 +97,13 @@ impl Everywhere {
 
 /// What an answer lacks (E7). Whose profiles were lost, and of which time, only they could have said.
 fn missing(lost: u64, scars: &[Scar]) -> Vec<String> {
-    let (mut unlisted, mut unknown, mut ids) = (0, 0, false);
+    let (mut unlisted, mut unknown, mut abandoned, mut ids) = (0, 0, 0, false);
     for scar in scars {
         match scar.wound {
             Wound::Gap { from, to, .. } => unlisted += to - from,
             Wound::Unknown { .. } => unknown += 1,
             Wound::Ids { .. } => ids = true,
+            Wound::Abandoned { .. } => abandoned += 1,
         }
     }
     let said = [
@@ -114,6 +115,9 @@ fn missing(lost: u64, scars: &[Scar]) -> Vec<String> {
         }),
         (unknown > 0)
             .then(|| format!("the log was damaged in {unknown} places, and it is not known what they held")),
+        (abandoned > 0).then(|| {
+            format!("{abandoned} shards were abandoned with profiles that lie in no block; some may belong here")
+        }),
         ids.then(|| {
             "ids of profiles were lost to damage, so that profiles that were sent again since may count twice".to_owned()
         }),

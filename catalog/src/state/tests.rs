@@ -1,8 +1,18 @@
 //! What commands do, one after the other.
 
+mod fences;
+mod old;
+mod random;
+mod successors;
+
+use std::time::Duration;
+
+use athanor_chassis::TenantId;
 use proptest::prelude::*;
 
 use super::*;
+
+const NOW: Timestamp = Timestamp::EPOCH;
 
 fn block(number: u128, from: u64, to: u64) -> BlockEntry {
     let span = crate::TenantSpan { tenant: TenantId::anonymous(), min_time: 5, max_time: 9, profiles: 1 };
@@ -12,12 +22,12 @@ fn block(number: u128, from: u64, to: u64) -> BlockEntry {
 
 fn opened() -> State {
     let mut state = State::default();
-    state.apply(Command::OpenShard { slot: 0 });
+    state.apply(NOW, Command::OpenShard { slot: 0, members: [7].into() });
     state
 }
 
 fn register(state: &mut State, block: BlockEntry) -> Answer {
-    state.apply(Command::Register { block, at: Timestamp::EPOCH })
+    state.apply(NOW, Command::Register { block })
 }
 
 #[test]
@@ -34,17 +44,32 @@ fn a_range_registers_once_and_only_from_the_watermark_on() {
 #[test]
 fn a_condemned_name_never_registers() {
     let mut state = opened();
-    let condemn = |state: &mut State| {
-        state.apply(Command::Condemn { blocks: vec![BlockId::from_number(7)], at: Timestamp::EPOCH })
-    };
+    let condemn =
+        |state: &mut State| state.apply(NOW, Command::Condemn { blocks: vec![BlockId::from_number(7)] });
     assert_eq!(condemn(&mut state), Answer::Changed(1));
     let refused = Answer::Refused(Refused::Condemned(BlockId::from_number(7)));
     assert_eq!(register(&mut state, block(7, 0, 10)), refused);
-    state.apply(Command::Forget { at: Timestamp::EPOCH.plus(REMEMBER - Duration::from_secs(1)) });
-    assert_eq!(register(&mut state, block(7, 0, 10)), refused, "two days are not over");
-    assert_eq!(state.apply(Command::Forget { at: Timestamp::EPOCH.plus(REMEMBER) }), Answer::Changed(1));
-    let late = Command::Register { block: block(7, 0, 10), at: Timestamp::EPOCH.plus(REMEMBER) };
-    assert_eq!(state.apply(late), Answer::Refused(Refused::TooOld(BlockId::from_number(7))));
+    state.apply(NOW.plus(REMEMBER - Duration::from_secs(1)), Command::Forget);
+    let remembered = state.condemned().count();
+    assert_eq!(remembered, 1, "two days are not over");
+    assert_eq!(register(&mut state, block(7, 0, 10)), refused);
+    let late = NOW.plus(REMEMBER);
+    assert_eq!(state.apply(late, Command::Forget), Answer::Changed(1));
+    let too_old = Refused::NameTime { block: BlockId::from_number(7), now: late };
+    assert_eq!(register(&mut state, block(7, 0, 10)), Answer::Refused(too_old), "time does not go back");
+}
+
+/// A leader whose clock is ahead names blocks of days to come, which would register when they are forgotten.
+#[test]
+fn a_name_of_days_to_come_does_not_register() {
+    let mut state = opened();
+    let named = |hours: u64| {
+        BlockId::new(NOW.plus(Duration::from_secs(hours * 3600)), &athanor_chassis::Random::seeded(1))
+    };
+    let ahead = BlockEntry { id: named(25), ..block(1, 0, 10) };
+    let refused = Refused::NameTime { block: ahead.id, now: NOW };
+    assert_eq!(register(&mut state, ahead), Answer::Refused(refused));
+    assert_eq!(register(&mut state, BlockEntry { id: named(24), ..block(1, 0, 10) }), Answer::Registered(10));
 }
 
 #[test]
@@ -65,16 +90,18 @@ fn what_a_block_lacks_is_told_to_everybody_while_it_lives() {
     let other: TenantId = "other".parse().unwrap();
     let lost = |from, to| state.listing(&other, from, to).lost;
     assert_eq!((lost(0, 4), lost(10, 20)), (3, 3));
-    let at = Timestamp::EPOCH;
-    state.apply(Command::Condemn { blocks: vec![BlockId::from_number(1)], at });
+    state.apply(NOW, Command::Condemn { blocks: vec![BlockId::from_number(1)] });
     assert_eq!(state.listing(&other, 0, 20).lost, 0);
 }
 
 #[test]
 fn a_slot_has_one_open_shard() {
     let mut state = opened();
-    let Answer::Shard(again) = state.apply(Command::OpenShard { slot: 0 }) else { panic!("a shard") };
-    let Answer::Shard(other) = state.apply(Command::OpenShard { slot: 5 }) else { panic!("a shard") };
+    let mut open = |slot| match state.apply(NOW, Command::OpenShard { slot, members: [7].into() }) {
+        Answer::Shard(shard) => shard,
+        other => panic!("{other:?}"),
+    };
+    let (again, other) = (open(0), open(5));
     assert_eq!((again.id, other.id, other.slot), (1, 6, 5));
     assert_eq!((shard_id(5, 3), slot_and_epoch(shard_id(5, 3))), (2 << 16 | 6, Some((5, 3))));
     assert_eq!((slot_and_epoch(0), slot_and_epoch(1 << 16)), (None, None));
@@ -83,18 +110,24 @@ fn a_slot_has_one_open_shard() {
 #[test]
 fn slots_are_opened_together_and_once() {
     let mut state = State::default();
-    assert_eq!(state.apply(Command::OpenSlots { count: 3 }), Answer::Changed(3));
-    assert_eq!(state.apply(Command::OpenSlots { count: 5 }), Answer::Changed(0));
-    let ids: Vec<ShardId> =
-        state.listing(&TenantId::anonymous(), 0, 0).shards.iter().map(|shard| shard.id).collect();
-    assert_eq!(ids, [1, 2, 3]);
+    let open = |state: &mut State, count: u32| {
+        let (members, zones) = (vec![[7].into(); count as usize], [(7, String::new())].into());
+        state.apply(NOW, Command::OpenSlots { count, members, zones })
+    };
+    assert_eq!((open(&mut state, 3), open(&mut state, 5)), (Answer::Changed(3), Answer::Changed(0)));
+    let view = state.view();
+    let shards: Vec<(ShardId, bool)> =
+        view.shards.iter().map(|shard| (shard.id, shard.phase == Phase::Open)).collect();
+    assert_eq!(shards, [(1, true), (2, true), (3, true)]);
+    assert!(view.shards.iter().all(|shard| shard.members == [7].into()));
+    assert_eq!((view.tables.unwrap().of(0).slots(), view.revision), (&[0, 1, 2][..], 1));
 }
 
 #[test]
 fn what_a_shard_calls_registered_and_nobody_knows_is_a_gap_until_its_blocks_are_found() {
     let mut state = opened();
     register(&mut state, block(1, 0, 10));
-    let raise = |state: &mut State, to| state.apply(Command::Raise { shard: 1, to, at: Timestamp::EPOCH });
+    let raise = |state: &mut State, to| state.apply(NOW, Command::Raise { shard: 1, to });
     assert_eq!((raise(&mut state, 10), raise(&mut state, 40)), (Answer::Changed(0), Answer::Changed(1)));
     // Whoever cuts goes on behind the gap.
     assert_eq!(register(&mut state, block(5, 40, 50)), Answer::Registered(50));
@@ -108,11 +141,11 @@ fn what_a_shard_calls_registered_and_nobody_knows_is_a_gap_until_its_blocks_are_
             })
             .collect()
     };
-    let recall = |state: &mut State, block| state.apply(Command::Recall { block });
+    let recall = |state: &mut State, block| state.apply(NOW, Command::Recall { block });
     for (other, from, to) in [(6, 5, 20), (7, 30, 45), (8, 45, 50), (9, 30, 30)] {
         assert!(matches!(recall(&mut state, block(other, from, to)), Answer::Refused(_)), "{from}..{to}");
     }
-    state.apply(Command::Condemn { blocks: vec![BlockId::from_number(4)], at: Timestamp::EPOCH });
+    state.apply(NOW, Command::Condemn { blocks: vec![BlockId::from_number(4)] });
     let condemned = Answer::Refused(Refused::Condemned(BlockId::from_number(4)));
     assert_eq!(recall(&mut state, block(4, 20, 30)), condemned);
     assert_eq!(recall(&mut state, block(3, 20, 30)), Answer::Registered(50));
@@ -122,8 +155,8 @@ fn what_a_shard_calls_registered_and_nobody_knows_is_a_gap_until_its_blocks_are_
         Answer::Refused(Refused::NoGap(BlockId::from_number(2)))
     );
     assert_eq!((gaps(&state), state.blocks().count()), (vec![(10, 20), (30, 40)], 3));
-    assert_eq!(state.apply(Command::Close { shard: 1, from: 10, to: 15 }), Answer::Changed(1));
-    assert_eq!(state.apply(Command::Close { shard: 1, from: 10, to: 15 }), Answer::Changed(0));
+    assert_eq!(state.apply(NOW, Command::Close { shard: 1, from: 10, to: 15 }), Answer::Changed(1));
+    assert_eq!(state.apply(NOW, Command::Close { shard: 1, from: 10, to: 15 }), Answer::Changed(0));
     assert_eq!(gaps(&state), [(30, 40), (15, 20)]);
     assert_eq!(State::decode(&state.encode()).unwrap(), state);
 }
@@ -132,14 +165,14 @@ fn what_a_shard_calls_registered_and_nobody_knows_is_a_gap_until_its_blocks_are_
 fn damage_is_remembered_once_and_until_it_is_forgotten() {
     let mut state = opened();
     let at = |seconds| Timestamp::from_seconds(seconds);
-    let mark = |state: &mut State, wound, seconds| state.apply(Command::Mark { wound, at: at(seconds) });
+    let mark = |state: &mut State, wound, seconds| state.apply(at(seconds), Command::Mark { wound });
     let ids = |to| Wound::Ids { shard: 1, to };
     assert_eq!(mark(&mut state, ids(6), 4), Answer::Changed(1));
     assert_eq!(mark(&mut state, ids(7), 5), Answer::Changed(1), "in its place");
     assert_eq!(mark(&mut state, ids(7), 6), Answer::Changed(0));
     assert_eq!(mark(&mut state, Wound::Unknown { from: 2, to: 9 }, 8), Answer::Changed(1));
-    assert_eq!(state.apply(Command::Heal { before: at(5) }), Answer::Changed(0));
-    assert_eq!(state.apply(Command::Heal { before: at(6) }), Answer::Changed(1));
+    assert_eq!(state.apply(at(8), Command::Heal { before: at(5) }), Answer::Changed(0));
+    assert_eq!(state.apply(at(8), Command::Heal { before: at(6) }), Answer::Changed(1));
     assert_eq!(state.listing(&TenantId::anonymous(), 0, 0).scars.len(), 1);
 }
 
@@ -149,11 +182,12 @@ proptest! {
         let mut state = opened();
         for (number, from, to, condemn) in tries {
             let command = if condemn {
-                Command::Condemn { blocks: vec![BlockId::from_number(number)], at: Timestamp::EPOCH }
+                Command::Condemn { blocks: vec![BlockId::from_number(number)] }
             } else {
-                Command::Register { block: block(number, from, to), at: Timestamp::EPOCH }
+                Command::Register { block: block(number, from, to) }
             };
-            state.apply(Command::decode(&command.encode()).unwrap());
+            let Logged { at, command } = Logged::decode(&Logged { at: NOW, command }.encode()).unwrap();
+            state.apply(at, command);
             let mut ranges: Vec<_> = state.blocks().map(|block| (block.from, block.to)).collect();
             ranges.sort_unstable();
             prop_assert!(ranges.iter().all(|(from, to)| from < to));

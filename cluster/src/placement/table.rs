@@ -6,7 +6,7 @@ use athanor_chassis::{Code, Coded, TenantId};
 use serde::{Deserialize, Serialize};
 
 /// The most slots in a table.
-pub const MAX_SLOTS: usize = 1 << 12;
+pub const MAX_SLOTS: u32 = 1 << 12;
 /// The most tenants and services together that have a number of slots of their own.
 pub const MAX_EXCEPTIONS: usize = 1 << 14;
 
@@ -125,7 +125,7 @@ impl TryFrom<Draft> for Table {
         let version = draft.version;
         match draft.slots.len() {
             0 => return Err(TableError::Empty { version }),
-            seen if seen > MAX_SLOTS => return Err(TableError::TooManySlots { version, seen }),
+            seen if seen > MAX_SLOTS as usize => return Err(TableError::TooManySlots { version, seen }),
             _ => {}
         }
         if let Some(pair) = draft.slots.windows(2).find(|pair| pair[0] >= pair[1]) {

@@ -26,7 +26,6 @@ use crate::samples::{Row, read};
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A catalogue that outlives processes, and that fails when it is told to.
-#[derive(Default)]
 pub struct Facts {
     pub held: Memory,
     /// Registrations that do not arrive.
@@ -35,6 +34,13 @@ pub struct Facts {
     pub dumb: AtomicU32,
     /// A shard whose registrations never arrive.
     pub barred: AtomicU32,
+}
+
+impl Facts {
+    fn new(clock: Clock) -> Self {
+        let never = AtomicU32::default;
+        Self { held: Memory::new(clock), deaf: never(), dumb: never(), barred: never() }
+    }
 }
 
 fn spend(count: &AtomicU32) -> bool {
@@ -117,7 +123,7 @@ impl Remains {
         Self {
             log_disk: MemoryDisk::new(),
             state_disk: MemoryDisk::new(),
-            catalog: Arc::default(),
+            catalog: Arc::new(Facts::new(clock.clone())),
             store: Store::open(&bucket, deps).unwrap(),
             random,
             clock,

@@ -1,0 +1,168 @@
+//! What holds after every command.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::tables::tables_of;
+use super::{
+    Inherits, MAX_COPIES, MAX_SERVICES, MAX_SHARDS, MAX_VOTERS, Phase, ShardEntry, ShardId, State, shard_id,
+};
+use crate::block::{BlockEntry, BlockId};
+
+impl State {
+    /// Whether the facts agree with each other; if not, which do not.
+    pub fn check(&self) -> Result<(), String> {
+        for shard in self.shards.values() {
+            self.check_shard(shard)?;
+        }
+        let slots: BTreeSet<u32> = self.shards.values().map(|shard| shard.slot).collect();
+        for slot in slots {
+            self.check_slot(slot)?;
+        }
+        self.check_tables()?;
+        self.check_blocks()?;
+        self.check_counts()
+    }
+
+    fn check_shard(&self, shard: &ShardEntry) -> Result<(), String> {
+        let ShardEntry { id, slot, epoch, watermark, members, phase, .. } = shard;
+        if *id != shard_id(*slot, *epoch) {
+            return Err(format!("shard {id} is not the number of slot {slot} and epoch {epoch}"));
+        }
+        if members.len() > usize::from(MAX_COPIES) {
+            return Err(format!("shard {id} has {} members", members.len()));
+        }
+        if let Some(node) = members.iter().find(|node| !self.nodes.contains_key(*node)) {
+            return Err(format!("node {node}, a member of shard {id}, is not known"));
+        }
+        let holds = match phase {
+            Phase::Opening { .. } => *watermark == 0,
+            Phase::Sealed { at } => watermark <= at,
+            Phase::Lost { kept } => watermark == kept,
+            Phase::Open | Phase::Closing | Phase::Retired { .. } => true,
+        };
+        match holds {
+            true => Ok(()),
+            false => Err(format!("shard {id} is {phase} and has watermark {watermark}")),
+        }
+    }
+
+    /// One serves the slot, or is about to; all before it have ended, or end as soon as it knows what they know.
+    fn check_slot(&self, slot: u32) -> Result<(), String> {
+        let mut newest_first = self.of_slot(slot).rev();
+        let Some(newest) = newest_first.next() else { return Ok(()) };
+        if !newest.needs_fences() {
+            return Err(format!("nobody follows shard {}, which is {}", newest.id, newest.phase));
+        }
+        for shard in newest_first {
+            let has_ended =
+                matches!(shard.phase, Phase::Sealed { .. } | Phase::Lost { .. } | Phase::Retired { .. });
+            let is_copied = shard.phase == Phase::Closing && newest.copies(shard.id);
+            if !(has_ended || is_copied) {
+                return Err(format!("shard {} is {} beside shard {}", shard.id, shard.phase, newest.id));
+            }
+        }
+        match &newest.phase {
+            Phase::Opening { inherits } => self.check_inherits(newest, *inherits),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_inherits(&self, shard: &ShardEntry, inherits: Inherits) -> Result<(), String> {
+        let of = match inherits {
+            Inherits::Nothing => return Ok(()),
+            Inherits::Window { of, .. } | Inherits::Blocks { of, .. } => of,
+        };
+        let before =
+            self.shards.get(&of).filter(|before| before.slot == shard.slot && before.epoch < shard.epoch);
+        let phase = before.map(|before| &before.phase);
+        let holds = match (inherits, phase) {
+            (Inherits::Window { upto: None, .. }, Some(Phase::Closing)) => true,
+            (Inherits::Window { upto: Some(upto), .. }, Some(Phase::Sealed { at })) => upto == *at,
+            (Inherits::Blocks { upto, .. }, Some(Phase::Lost { kept })) => upto == *kept,
+            // It may be forgotten as well.
+            (Inherits::Blocks { .. }, Some(Phase::Retired { abandoned: true, .. }) | None) => true,
+            _ => false,
+        };
+        match holds {
+            true => Ok(()),
+            false => Err(format!("shard {} inherits {inherits}, but that one is {phase:?}", shard.id)),
+        }
+    }
+
+    fn check_tables(&self) -> Result<(), String> {
+        let Some(tables) = &self.tables else {
+            return match self.pending.is_none() && self.shards.is_empty() {
+                true => Ok(()),
+                false => Err("there are slots and no table".to_owned()),
+            };
+        };
+        let pending = self.pending.as_ref().map(|pending| &pending.table);
+        for table in tables_of(tables).chain(pending) {
+            let is_served = |slot: u32| self.newest(slot).is_some_and(ShardEntry::needs_fences);
+            if let Some(slot) = table.slots().iter().find(|slot| !is_served(**slot)) {
+                return Err(format!("table {} names slot {slot}, which has no shard", table.version()));
+            }
+            if table.version() > self.proposed {
+                return Err(format!("table {} was never proposed", table.version()));
+            }
+        }
+        let newest = self.newest_version();
+        if let Some(shard) = self.shards.values().find(|shard| shard.serves() && shard.fenced < newest) {
+            return Err(format!("shard {} serves without the fence of table {newest}", shard.id));
+        }
+        let Some(pending) = &self.pending else { return Ok(()) };
+        if pending.table.from() <= tables.of(i64::MAX).from() {
+            return Err(format!("table {} does not follow the newest", pending.table.version()));
+        }
+        let cannot = |id: &ShardId| !self.shards.get(id).is_some_and(ShardEntry::needs_fences);
+        if let Some(id) = pending.needs.iter().find(|id| cannot(id)) {
+            return Err(format!("table {} needs a fence of shard {id}", pending.table.version()));
+        }
+        match self.shards.values().find(|shard| matches!(shard.phase, Phase::Lost { .. })) {
+            Some(lost) => Err(format!("a table is proposed while shard {} is lost", lost.id)),
+            None => Ok(()),
+        }
+    }
+
+    /// Blocks of a shard are disjoint and end at its watermark or before.
+    fn check_blocks(&self) -> Result<(), String> {
+        let mut ends: BTreeMap<(ShardId, u64), (u64, BlockId)> = BTreeMap::new();
+        for BlockEntry { id, shard, from, to, .. } in self.blocks.values() {
+            if self.condemned.contains_key(id) {
+                return Err(format!("block {id} is registered and condemned"));
+            }
+            if from >= to || self.shards.get(shard).is_some_and(|shard| shard.watermark < *to) {
+                return Err(format!(
+                    "block {id} ends at {to}, past the watermark of shard {shard}, or before {from}"
+                ));
+            }
+            if let Some((_, other)) = ends.insert((*shard, *from), (*to, *id)) {
+                return Err(format!("blocks {other} and {id} of shard {shard} begin at {from}"));
+            }
+        }
+        let overlap = |((one, _), (to, _)): &(_, (u64, BlockId)), (next, from): (ShardId, u64)| {
+            *one == next && *to > from
+        };
+        let mut before: Option<((ShardId, u64), (u64, BlockId))> = None;
+        for (key, value) in ends {
+            if let Some(before) = before.filter(|before| overlap(before, key)) {
+                return Err(format!("blocks {} and {} of shard {} overlap", before.1.1, value.1, key.0));
+            }
+            before = Some((key, value));
+        }
+        Ok(())
+    }
+
+    fn check_counts(&self) -> Result<(), String> {
+        let services: usize = self.rates.values().map(BTreeMap::len).sum();
+        let counts = [
+            ("shards", self.shards.len(), MAX_SHARDS),
+            ("services", services, MAX_SERVICES),
+            ("voters", self.voters.len(), MAX_VOTERS),
+        ];
+        match counts.into_iter().find(|(_, count, limit)| count > limit) {
+            Some((what, count, limit)) => Err(format!("there are {count} {what}, the limit is {limit}")),
+            None => Ok(()),
+        }
+    }
+}

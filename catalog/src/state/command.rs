@@ -1,0 +1,283 @@
+//! The changes, and how a log holds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use athanor_chassis::{TenantId, Timestamp};
+use athanor_cluster::NodeId;
+use athanor_cluster::placement::Table;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Choice, Inherits, Settings, ShardId, Wound};
+use crate::block::{BlockEntry, BlockId};
+
+/// How commands are written so far. A voter that knows less must stop, not skip them.
+const FORMAT: u32 = 1;
+
+/// A change. Each says what it expects to find, so that two who propose at once do no harm, and does nothing the second
+/// time, so that whoever heard no answer may propose it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Command {
+    /// Opens the first shards of so many slots, all at once, and makes the first table of them; changes nothing where
+    /// there are shards.
+    OpenSlots {
+        /// How many.
+        count: u32,
+        /// The members of each. None in logs of a node that was alone: then whoever has the shard's log is its member.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        members: Vec<BTreeSet<NodeId>>,
+        /// The zones of all nodes that could have been chosen.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        zones: BTreeMap<NodeId, String>,
+    },
+    /// Finds the shard of a slot that takes records, or learns again of the first one, whose log was found.
+    OpenShard {
+        /// The slot.
+        slot: u32,
+        /// Who has its log.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        members: BTreeSet<NodeId>,
+    },
+    /// Opens the first shard of a slot that no table names yet.
+    AddSlot {
+        /// The slot.
+        slot: u32,
+        /// Its members.
+        choice: Choice,
+    },
+    /// A new shard has inherited what it must and logged the fences: it may accept.
+    Opened {
+        /// The shard.
+        shard: ShardId,
+        /// What it has inherited.
+        inherited: Inherits,
+        /// The newest table whose fence is in its log.
+        fenced: u64,
+    },
+    /// Tells an open shard to seal.
+    Stop {
+        /// The shard.
+        shard: ShardId,
+    },
+    /// Opens the successor of a shard that was told to seal.
+    Succeed {
+        /// The shard that is succeeded.
+        shard: ShardId,
+        /// The successor's members.
+        choice: Choice,
+    },
+    /// A shard that was told to seal has done so.
+    Sealed {
+        /// The shard.
+        shard: ShardId,
+        /// Where its log ends.
+        at: u64,
+        /// Time of the latest profile that it took, Unix nanoseconds.
+        latest: i64,
+    },
+    /// A shard has no quorum: it is succeeded without being asked.
+    Lose {
+        /// The shard.
+        shard: ShardId,
+        /// The members of its successor, where it has none yet.
+        choice: Choice,
+    },
+    /// A lost shard came back, sealed its log, asked who serves its slot which of its records that one holds, and
+    /// dropped those.
+    Settled {
+        /// The shard.
+        shard: ShardId,
+        /// Where its log ends.
+        at: u64,
+        /// Whom it asked.
+        with: ShardId,
+    },
+    /// A person accepts that what lies in no block of a shard is lost.
+    Abandon {
+        /// The shard.
+        shard: ShardId,
+    },
+    /// All rows of a sealed shard lie in blocks: its members may remove its log.
+    Retire {
+        /// The shard.
+        shard: ShardId,
+        /// The watermark, if no rows lie between it and the seal.
+        rest_is_empty: Option<u64>,
+    },
+    /// Asks for a new table.
+    ProposeTable {
+        /// The table.
+        table: Table,
+    },
+    /// The fence of the table that is proposed is in a shard's log.
+    Fenced {
+        /// The shard.
+        shard: ShardId,
+        /// The table's version.
+        version: u64,
+    },
+    /// A shard holds profiles of the new table's time: it must begin later, under another version.
+    FenceRefused {
+        /// The shard.
+        shard: ShardId,
+        /// The table's version.
+        version: u64,
+        /// Time of the latest profile that the shard took, Unix nanoseconds.
+        latest: i64,
+    },
+    /// Gives up a table that is not published: a shard does not answer for its fence.
+    WithdrawTable {
+        /// Its version.
+        version: u64,
+    },
+    /// Makes the proposed table one to place by.
+    PublishTable {
+        /// Its version.
+        version: u64,
+    },
+    /// Forgets tables of times that no profile may have any more.
+    ForgetTables {
+        /// The earliest time that a profile may have, Unix nanoseconds.
+        before: i64,
+    },
+    /// What services send now, where it has changed.
+    Rates {
+        /// Bytes a second, by tenant and service; zero forgets the service.
+        changed: BTreeMap<TenantId, BTreeMap<String, u64>>,
+    },
+    /// Changes what the catalogue goes by.
+    Configure {
+        /// What it goes by until now.
+        expected: Settings,
+        /// What it shall go by.
+        settings: Settings,
+    },
+    /// The catalogue has a voter at an address.
+    AddVoter {
+        /// The voter.
+        node: NodeId,
+        /// Where it is asked.
+        address: String,
+    },
+    /// The catalogue has a voter less.
+    RemoveVoter {
+        /// The voter.
+        node: NodeId,
+    },
+    /// Makes a block exist.
+    Register {
+        /// The block.
+        block: BlockEntry,
+    },
+    /// A shard's log says that everything up to an index lies in registered blocks: what is not known of that is a gap.
+    Raise {
+        /// The shard.
+        shard: ShardId,
+        /// The index.
+        to: u64,
+    },
+    /// Makes a block exist again whose registration was lost: one that lies in a gap.
+    Recall {
+        /// The block.
+        block: BlockEntry,
+    },
+    /// Of a gap so much is none: what was there is not kept any more.
+    Close {
+        /// The shard.
+        shard: ShardId,
+        /// The index before the first.
+        from: u64,
+        /// The last.
+        to: u64,
+    },
+    /// Remembers what damage did.
+    Mark {
+        /// What.
+        wound: Wound,
+    },
+    /// Forgets damage that was found before a moment.
+    Heal {
+        /// The moment.
+        before: Timestamp,
+    },
+    /// Makes blocks cease to exist, and their names unusable.
+    Condemn {
+        /// The blocks.
+        blocks: Vec<BlockId>,
+    },
+    /// Forgets names that were condemned, and shards that retired, long ago.
+    Forget,
+}
+
+/// A command as a log holds it. Applying reads no clock, so the time comes with it: that of the voter that leads, since
+/// whoever proposes may have a clock that is days ahead, by which condemned names would be forgotten early (E15).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// When it was proposed.
+    pub at: Timestamp,
+    /// The command.
+    pub command: Command,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<C> {
+    format: u32,
+    at: Timestamp,
+    command: C,
+}
+
+/// Why an entry of the log is no command.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// It was written by a later version.
+    #[error(
+        "the command is written in format {seen}, this version reads formats up to {FORMAT}; run the version of the \
+         other voters"
+    )]
+    Format {
+        /// Its format.
+        seen: u64,
+    },
+    /// It is nothing that this version knows.
+    #[error("the entry is no command that this version knows; run the version of the other voters: {0}")]
+    Unknown(#[from] serde_json::Error),
+}
+
+impl Logged {
+    /// As bytes, for a log.
+    pub fn encode(&self) -> Vec<u8> {
+        let envelope = Envelope { format: FORMAT, at: self.at, command: &self.command };
+        serde_json::to_vec(&envelope).expect("all keys are texts")
+    }
+
+    /// From the bytes of a log. What is not known, be it a field, is an error: who skipped it would hold other facts
+    /// than the other voters.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
+        let value: Value = serde_json::from_slice(bytes)?;
+        match value.get("format").map(Value::as_u64) {
+            None => Self::bare(value),
+            Some(Some(seen)) if seen > u64::from(FORMAT) => Err(Unreadable::Format { seen }),
+            Some(_) => {
+                let Envelope { at, command, .. } = serde_json::from_value(value)?;
+                Ok(Self { at, command })
+            }
+        }
+    }
+
+    /// As it was written before there was an envelope: the time is a field of those commands that need one.
+    fn bare(mut value: Value) -> Result<Self, Unreadable> {
+        let mut at = Timestamp::EPOCH;
+        let mut without_fields = None;
+        if let Some((name, Value::Object(fields))) =
+            value.as_object_mut().and_then(|one| one.iter_mut().next())
+            && let Some(time) = fields.remove("at")
+        {
+            at = serde_json::from_value(time)?;
+            without_fields = fields.is_empty().then(|| name.clone());
+        }
+        let command = without_fields.map_or(value, Value::String);
+        Ok(Self { at, command: serde_json::from_value(command)? })
+    }
+}

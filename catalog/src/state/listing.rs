@@ -1,0 +1,80 @@
+//! What is read of the facts.
+
+use std::collections::BTreeMap;
+
+use athanor_chassis::TenantId;
+use athanor_cluster::NodeId;
+use athanor_cluster::placement::Tables;
+use serde::{Deserialize, Serialize};
+
+use super::{Node, Pending, Phase, Scar, Settings, ShardEntry, ShardId, State, Voter};
+use crate::block::BlockEntry;
+
+/// Blocks and watermarks at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Grows with every change.
+    pub revision: u64,
+    /// Blocks with rows of the tenant in the range.
+    pub blocks: Vec<BlockEntry>,
+    /// Acknowledged entries that blocks lack, perhaps of this tenant and time, perhaps of others.
+    pub lost: u64,
+    /// All shards that did not retire. Those that are lost answer nothing.
+    pub shards: Vec<ShardEntry>,
+    /// Shards with rows that cannot be told, or not yet: lost ones, and such as were abandoned of late.
+    pub partial: Vec<ShardId>,
+    /// What damage left.
+    pub scars: Vec<Scar>,
+}
+
+/// What every node must know, at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct View {
+    /// Grows with every change.
+    pub revision: u64,
+    /// Where profiles go; none before there are slots.
+    pub tables: Option<Tables>,
+    /// The table whose fence is to be logged.
+    pub pending: Option<Pending>,
+    /// All shards, by number: also those that retired of late, so that who was away learns of it.
+    pub shards: Vec<ShardEntry>,
+    /// The nodes that are their members.
+    pub nodes: BTreeMap<NodeId, Node>,
+    /// Who votes in the catalogue.
+    pub voters: BTreeMap<NodeId, Voter>,
+    /// What the catalogue goes by.
+    pub settings: Settings,
+}
+
+impl State {
+    /// What a tenant has in a range of time, both ends included.
+    pub fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Listing {
+        let blocks = self.blocks.values().filter(|block| block.span(tenant, from, to).is_some());
+        let hurt = self.blocks.values().filter(|block| block.lost > 0);
+        let is_partial =
+            |phase: &Phase| matches!(phase, Phase::Lost { .. } | Phase::Retired { abandoned: true, .. });
+        let partial = self.shards.values().filter(|shard| is_partial(&shard.phase));
+        Listing {
+            revision: self.revision,
+            blocks: blocks.cloned().collect(),
+            lost: hurt.map(|block| block.lost).sum(),
+            shards: self.shards.values().filter(|shard| !shard.is_retired()).cloned().collect(),
+            partial: partial.map(|shard| shard.id).collect(),
+            scars: self.scars.clone(),
+        }
+    }
+
+    /// What every node must know.
+    pub fn view(&self) -> View {
+        View {
+            revision: self.revision,
+            tables: self.tables.clone(),
+            pending: self.pending.clone(),
+            shards: self.shards.values().cloned().collect(),
+            nodes: self.nodes.clone(),
+            voters: self.voters.clone(),
+            settings: self.settings.clone(),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Whatever is proposed, by however many at once: facts agree, voters agree, and a way leads out.
+
+use athanor_cluster::placement::Table;
+use proptest::collection::vec;
+
+use super::*;
+
+const COPIES: u16 = 2;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A command as it is drawn: a kind and numbers, which mean something by the facts that it meets.
+#[derive(Clone, Debug)]
+struct Drawn {
+    kind: u8,
+    which: usize,
+    number: u64,
+    /// How much time has passed, in minutes; clocks of who proposes go back as well.
+    minutes: i64,
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    // Most of the time little time passes, else nothing would be registered in time.
+    let minutes = prop_oneof![8 => -2i64..5, 1 => Just(24 * 60), 1 => Just(49 * 60)];
+    (0u8..64, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
+        kind,
+        which,
+        number,
+        minutes,
+    })
+}
+
+fn choice(number: u64) -> Choice {
+    let zones = (0..10).map(|node| (node, (node % 3).to_string())).collect();
+    Choice { members: [number % 10, (number + 1 + number / 10 % 2) % 10].into(), zones }
+}
+
+fn table(state: &State, number: u64) -> Table {
+    let version = (state.proposed + 1).saturating_sub(u64::from(number.is_multiple_of(7)));
+    let slots = state.shards.values().map(|shard| shard.slot).collect::<std::collections::BTreeSet<_>>();
+    let slots = if number.is_multiple_of(11) { vec![0, 999] } else { slots.into_iter().collect() };
+    let from = state.now.plus(HOUR * (25 - u32::from(number.is_multiple_of(13)))).nanos() + number as i64;
+    Table::even(version, from, slots).unwrap_or_else(|_| Table::even(version, from, vec![0]).unwrap())
+}
+
+fn new_block(state: &State, shard: &ShardEntry, number: u64) -> BlockEntry {
+    let name = (state.now.millis().max(0) as u128) << 80 | u128::from(number % 16);
+    let from = shard.watermark + u64::from(number.is_multiple_of(5));
+    let (shard, epoch) = (shard.id, shard.epoch);
+    BlockEntry { id: BlockId::from_number(name), shard, epoch, ..block(0, from, from + number % 4) }
+}
+
+impl Drawn {
+    fn shard(&self, state: &State) -> ShardEntry {
+        let known = state.shards.values().nth(self.which % (state.shards.len() + 1));
+        known.cloned().unwrap_or_else(|| ShardEntry {
+            id: self.number as u32,
+            slot: 0,
+            epoch: 1,
+            watermark: 0,
+            members: [].into(),
+            phase: Phase::Open,
+            fenced: 0,
+            since: NOW,
+        })
+    }
+
+    /// One that is registered, and one that is not yet.
+    fn condemned(&self, state: &State) -> Vec<BlockId> {
+        let next = new_block(state, &self.shard(state), self.number).id;
+        state.blocks().take(1).map(|block| block.id).chain([next]).collect()
+    }
+
+    fn command(&self, state: &State) -> Command {
+        let (entry, number) = (self.shard(state), self.number);
+        let (shard, choice) = (entry.id, choice(number));
+        let newest = state.newest(entry.slot).map_or(shard, |newest| newest.id);
+        let version = state.proposed + u64::from(number.is_multiple_of(8));
+        match self.kind {
+            0..=2 => {
+                Command::OpenSlots { count: 2, members: vec![choice.members.clone(); 2], zones: choice.zones }
+            }
+            3 => Command::OpenShard { slot: (number % 5) as u32, members: choice.members },
+            4 => Command::AddSlot { slot: (number % 6) as u32, choice },
+            5..=13 => {
+                let inherited = match (&entry.phase, number % 9) {
+                    (Phase::Opening { inherits }, 1..) => *inherits,
+                    _ => Inherits::Blocks { of: shard, upto: number },
+                };
+                Command::Opened {
+                    shard,
+                    inherited,
+                    fenced: state.newest_fence().saturating_sub(u64::from(number.is_multiple_of(7))),
+                }
+            }
+            14..=16 => Command::Stop { shard },
+            17..=20 => Command::Succeed { shard, choice },
+            21..=24 => Command::Sealed { shard, at: entry.watermark + number % 5, latest: number as i64 },
+            25..=27 => Command::Lose { shard, choice },
+            28..=32 => Command::Settled { shard, at: entry.watermark + number % 5, with: newest },
+            33 => Command::Abandon { shard },
+            34..=36 => Command::Retire {
+                shard,
+                rest_is_empty: (number.is_multiple_of(2)).then_some(entry.watermark),
+            },
+            37..=38 => Command::ProposeTable { table: table(state, number) },
+            39..=42 => Command::Fenced { shard, version },
+            43 => Command::FenceRefused { shard, version, latest: i64::MAX },
+            44 => Command::WithdrawTable { version },
+            45..=48 => Command::PublishTable { version },
+            49 => Command::ForgetTables { before: state.now.minus(HOUR * 3).nanos() },
+            50 => Command::Rates {
+                changed: [(TenantId::anonymous(), [("a".to_owned(), number)].into())].into(),
+            },
+            51 => Command::AddVoter { node: number, address: "here".to_owned() },
+            52 => Command::RemoveVoter { node: number },
+            53..=57 => Command::Register { block: new_block(state, &entry, number) },
+            58 => Command::Raise { shard, to: entry.watermark + number % 3 },
+            59 => Command::Recall {
+                block: BlockEntry {
+                    from: number % 9,
+                    to: number % 9 + 1,
+                    ..new_block(state, &entry, number)
+                },
+            },
+            60 => Command::Close { shard, from: number % 9, to: number % 9 + 1 },
+            61 => Command::Mark { wound: Wound::Ids { shard, to: number } },
+            62 => Command::Condemn { blocks: self.condemned(state) },
+            _ if number.is_multiple_of(2) => Command::Heal { before: state.now.minus(HOUR) },
+            _ => Command::Forget,
+        }
+    }
+}
+
+fn begun() -> State {
+    let mut state = State::default();
+    let settings = Settings { copies: COPIES, oldest_accepted: HOUR, newest_accepted: Duration::ZERO };
+    state.apply(NOW, Command::Configure { expected: Settings::default(), settings });
+    state
+}
+
+/// What the controller and the leaders of all shards that there are would propose, each by what it sees.
+fn polite(view: &View, fresh: &mut u64) -> Vec<Command> {
+    let serving =
+        |slot| view.shards.iter().find(|other| other.slot == slot && other.serves()).map(|other| other.id);
+    let copied = |of| view.shards.iter().any(|other| other.copies(of));
+    let needed = view.pending.as_ref().map(|pending| pending.table.version());
+    let newest = view.tables.as_ref().map_or(0, |tables| tables.of(i64::MAX).version());
+    let mut commands = Vec::new();
+    for entry in &view.shards {
+        let shard = entry.id;
+        let command = match &entry.phase {
+            Phase::Opening { inherits: Inherits::Window { upto: None, .. } } | Phase::Retired { .. } => {
+                continue;
+            }
+            Phase::Opening { inherits } => {
+                Command::Opened { shard, inherited: *inherits, fenced: needed.unwrap_or(newest) }
+            }
+            Phase::Open => match needed {
+                Some(version) => Command::Fenced { shard, version },
+                None => continue,
+            },
+            Phase::Closing if copied(shard) => Command::Sealed { shard, at: entry.watermark + 2, latest: 0 },
+            Phase::Closing => {
+                let members = (0..u64::from(COPIES)).map(|more| *fresh + more).collect();
+                let zones = (0..u64::from(COPIES)).map(|more| (*fresh + more, more.to_string())).collect();
+                *fresh += u64::from(COPIES);
+                Command::Succeed { shard, choice: Choice { members, zones } }
+            }
+            Phase::Lost { kept } => match serving(entry.slot) {
+                Some(with) => Command::Settled { shard, at: kept + 2, with },
+                None => continue,
+            },
+            Phase::Sealed { .. } => Command::Retire { shard, rest_is_empty: Some(entry.watermark) },
+        };
+        commands.push(command);
+    }
+    commands.extend(needed.map(|version| Command::PublishTable { version }));
+    commands
+}
+
+fn is_quiet(view: &View) -> bool {
+    let over = |shard: &ShardEntry| matches!(shard.phase, Phase::Open | Phase::Retired { .. });
+    view.pending.is_none() && view.shards.iter().all(over)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    /// One voter applies what was decided, one reads it from a log, one begins with a snapshot in between.
+    #[test]
+    fn voters_agree_and_facts_hold(draws in vec(drawn(), 0..120), snapshot in 0usize..120) {
+        let (mut one, mut at) = (begun(), NOW.plus(HOUR));
+        let mut other = one.clone();
+        for (step, drawn) in draws.into_iter().enumerate() {
+            at = Timestamp::from_nanos(at.nanos() + drawn.minutes * 60 * 1_000_000_000);
+            let logged = Logged { at, command: drawn.command(&one) };
+            let read = Logged::decode(&logged.encode()).unwrap();
+            prop_assert_eq!(&read, &logged);
+            let before = one.clone();
+            let answer = one.apply(logged.at, logged.command);
+            prop_assert_eq!(&other.apply(read.at, read.command), &answer);
+            if step == snapshot {
+                other = State::decode(&other.encode()).unwrap();
+            }
+            prop_assert_eq!(&other, &one);
+            prop_assert_eq!(one.check(), Ok(()));
+            prop_assert!(one.now >= before.now && one.revision - before.revision <= 1);
+            if let Answer::Refused(_) = answer {
+                prop_assert_eq!(one.revision, before.revision);
+            }
+            for (id, shard) in &before.shards {
+                let Some(after) = one.shards.get(id) else { continue };
+                prop_assert!(shard.fenced <= after.fenced && shard.watermark <= after.watermark);
+                prop_assert!(shard.members == after.members || shard.members.is_empty());
+                prop_assert!(!shard.is_retired() || shard == after, "what is over stays so");
+            }
+            let text = serde_json::to_vec(&one.view()).unwrap();
+            prop_assert_eq!(serde_json::from_slice::<View>(&text).unwrap(), one.view());
+        }
+    }
+
+    /// From wherever others left it, a controller and leaders that see what is there bring every slot to an open shard.
+    #[test]
+    fn a_way_leads_out(draws in vec(drawn(), 0..120)) {
+        let (mut state, mut at) = (begun(), NOW.plus(HOUR));
+        for drawn in draws {
+            at = Timestamp::from_nanos(at.nanos() + drawn.minutes * 60 * 1_000_000_000);
+            state.apply(at, drawn.command(&state));
+        }
+        let mut fresh = 1000;
+        // To stop, to succeed, to seal, to open, to settle and to retire.
+        for round in 0..8 {
+            let view = state.view();
+            if is_quiet(&view) {
+                break;
+            }
+            prop_assert!(round < 7, "{:?}", view.shards);
+            for command in polite(&view, &mut fresh) {
+                let answer = state.apply(at, command.clone());
+                let is_overtaken = matches!(
+                    answer,
+                    Answer::Refused(Refused::Fences { .. } | Refused::StillInherited { .. } | Refused::NotPending { .. })
+                );
+                prop_assert!(is_overtaken || !matches!(answer, Answer::Refused(_)), "{command:?}: {answer:?}");
+            }
+        }
+        let slots: std::collections::BTreeSet<u32> = state.shards.values().map(|shard| shard.slot).collect();
+        prop_assert!(slots.into_iter().all(|slot| state.serving(slot).is_some()));
+    }
+}
+
+/// The draws reach what they are for.
+#[test]
+fn random_commands_reach_every_phase() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for _ in 0..300 {
+        let draws = vec(drawn(), 120).new_tree(&mut runner).unwrap().current();
+        let (mut state, mut at) = (begun(), NOW.plus(HOUR));
+        for drawn in draws {
+            at = Timestamp::from_nanos(at.nanos() + drawn.minutes * 60 * 1_000_000_000);
+            if let Answer::Refused(refused) = state.apply(at, drawn.command(&state)) {
+                *seen.entry(kind(&format!("{refused:?}"))).or_default() += 1;
+            }
+            for shard in state.shards.values() {
+                *seen.entry(kind(&format!("{:?}", shard.phase))).or_default() += 1;
+            }
+            let tables = state.tables.as_ref().map_or(0, |tables| tables::tables_of(tables).count());
+            *seen.entry(format!("{tables} tables")).or_default() += 1;
+        }
+    }
+    for expected in [
+        "Opening",
+        "Open",
+        "Closing",
+        "Sealed",
+        "Lost",
+        "Retired",
+        "2 tables",
+        "Watermark",
+        "PastSeal",
+        "Condemned",
+        "NoShard",
+        "NoGap",
+        "Empty",
+        "Phase",
+        "SlotTaken",
+        "Crowded",
+        "NoSuccessor",
+        "Succeeded",
+        "Inherited",
+        "StillInherited",
+        "Unfenced",
+        "SettledWith",
+        "Unregistered",
+        "TablePending",
+        "ShardLost",
+        "TableVersion",
+        "TableTime",
+        "TableSlot",
+        "NotPending",
+        "Fences",
+    ] {
+        assert!(seen.contains_key(expected), "{expected} not in {seen:?}");
+    }
+}
+
+fn kind(debug: &str) -> String {
+    debug.split([' ', '(']).next().unwrap_or_default().to_owned()
+}
