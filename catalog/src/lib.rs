@@ -1,10 +1,15 @@
-//! The catalogue of blocks: which exist, and how far each shard's log lies in them.
+//! The catalogue: which blocks exist and how far each shard's log lies in them, which shard serves a slot and which
+//! follows, and by which tables profiles are placed.
 //!
 //! ```text
-//!  Command ─► State::apply ─► Answer        pure: no clock, no chance, no disk
-//!                │
-//!                └─► Listing: blocks and watermarks at one revision
+//!  time, Command ─► State::apply ─► Answer        pure: no clock, no chance, no disk
+//!                      │
+//!                      ├─► Listing: blocks and watermarks at one revision
+//!                      └─► View: what every node must know
 //! ```
+//!
+//! A command names what it expects, so that two who propose at once do no harm; what is refused says why and what to do.
+//! What holds after each is in [`State::check`].
 //!
 //! A block exists only if the catalogue says so. [`Catalog`] is the contract; [`Memory`] keeps it in this process,
 //! and a replicated group keeps it by applying the same [`Command`]s to the same [`State`].
@@ -12,8 +17,8 @@
 //! # What registering means
 //! A block holds the range `(from, to]` of one shard's log. It is accepted only if `from` is the shard's watermark,
 //! which then becomes `to`: so ranges neither overlap nor leave gaps, whoever led the shard (E14). Doing it again
-//! changes nothing. A block that was condemned never registers, nor one whose id is older than a day: so that what was
-//! condemned may be forgotten after two (E15).
+//! changes nothing. A block that was condemned never registers, nor one whose name is more than a day from now: so that
+//! what was condemned may be forgotten after two days (E15). A shard that is lost registers nothing (E13).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
