@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, CatalogError, ShardEntry, ShardId, Wound};
+use athanor_catalog::{Catalog, CatalogError, Command, Inherits, Phase, ShardEntry, ShardId, Wound};
 use athanor_chassis::tasks::Task;
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_consensus::Replicated;
@@ -31,6 +31,8 @@ use crate::window::{Shelf, Window};
 
 /// Uncompressed bytes of profiles that are proposed together, about, where the log takes so much.
 const BATCH: usize = 32 << 20;
+/// The table by which nothing is placed otherwise than before: no log needs a fence for it (E5).
+const FIRST_TABLE: u64 = 1;
 /// After a failure to begin, until the next try.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -66,7 +68,8 @@ pub(crate) struct Led {
 }
 
 impl Group {
-    /// Opens the log of a shard's member here. Where this node leads at once, it begins to before this returns.
+    /// Opens the log of a shard's member here. Where nobody else votes, this node leads when it
+    /// returns.
     pub(crate) async fn open(parts: Parts, entry: ShardEntry) -> Result<Arc<Self>, OpenError> {
         let Parts { config, deps, .. } = &parts;
         let (claim, cuts, shard) = (Arc::new(Claim::default()), Arc::new(Notify::new()), entry.id);
@@ -74,13 +77,19 @@ impl Group {
         let shelf = Shelf::open(disk, shard, node, config.recent_ids as usize)?;
         let machine =
             Machine::new(Arc::clone(&claim), Arc::clone(&cuts), deps.clock.clone(), Window::new(shelf));
-        let log = Replicated::open(&deps.consensus, shard, Founding::alone(node), machine)
+        // Opened before members were named, it is of this node alone.
+        let founding = match entry.members.is_empty() {
+            true => Founding::alone(node),
+            false => Founding::Members(entry.members.clone()),
+        };
+        let log = Replicated::open(&deps.consensus, shard, founding, machine)
             .await
             .map_err(|source| OpenError::Log { shard, source })?;
         let counts = Arc::new(CutCounts::new(deps.clock.monotonic()));
         let (led, watch, tasks) = (RwLock::default(), Mutex::default(), deps.tasks.clone());
         let group = Arc::new(Self { id: shard, log, counts, parts, claim, cuts, led, watch });
-        if group.log.leadership().now().here {
+        // One of several may be said to lead by its own log alone: others may know better.
+        if group.log.members().voters == [node].into() {
             let led = group.begin(entry).await.map_err(|source| OpenError::Lead { shard, source })?;
             *write(&group.led) = Some(led);
         }
@@ -181,6 +190,7 @@ impl Group {
     async fn begin(&self, mut entry: ShardEntry) -> Result<Arc<Led>, Status> {
         let Parts { config, deps, walkers } = &self.parts;
         settle(deps, &mut entry, &self.log).await.map_err(|error| Status::of(&error))?;
+        self.opened(&entry).await?;
         let reign = Arc::new(Reign::new(deps.clock.clone()));
         let begun = self.claim(&reign).await?;
         reign.rebuild(&self.log, &deps.compute).await?;
@@ -231,6 +241,18 @@ impl Group {
             spawn("cuts", ends(Box::pin(cutter.run())))?,
         ];
         Ok(Arc::new(Led { shard, asked, works, over }))
+    }
+
+    /// Has a shard that is the first of its slot take records (E12).
+    async fn opened(&self, entry: &ShardEntry) -> Result<(), Status> {
+        let Phase::Opening { inherits } = &entry.phase else { return Ok(()) };
+        if *inherits != Inherits::Nothing {
+            let message = "the shard waits for the ids of the one before it";
+            return Err(Status::new(Code::Unavailable, message));
+        }
+        let (shard, inherited) = (self.id, Inherits::Nothing);
+        let opened = Command::Opened { shard, inherited, fenced: entry.fenced.max(FIRST_TABLE) };
+        self.parts.deps.catalog.change(opened).await.map_err(|error| Status::of(&error))
     }
 
     /// Begins a reign in the log.

@@ -141,7 +141,10 @@ impl Ingester {
         let walkers = Arc::new(Walkers::new(deps.compute.clone(), config.decoded));
         let known = known(config, &deps).await?;
         let parts = Parts { config: config.clone(), deps, walkers };
-        for entry in known {
+        let node = parts.deps.consensus.node;
+        for entry in
+            known.into_iter().filter(|entry| entry.members.is_empty() || entry.members.contains(&node))
+        {
             // A slot's latest shard takes what comes.
             ingester.by_slot.insert(entry.slot, entry.id);
             let group = Group::open(parts.clone(), entry).await?;

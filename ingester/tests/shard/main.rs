@@ -9,4 +9,5 @@ mod repeats;
 mod samples;
 mod seen;
 mod threads;
+mod trio;
 mod world;

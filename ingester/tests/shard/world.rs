@@ -37,7 +37,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    fn new(clock: Clock) -> Self {
+    pub fn new(clock: Clock) -> Self {
         let never = AtomicU32::default;
         Self { held: Memory::new(clock), deaf: never(), dumb: never(), barred: never() }
     }
@@ -257,17 +257,22 @@ impl World {
     }
 
     async fn fetch(&self, block: &BlockEntry) -> Block {
-        let folder = MemoryFolder::default();
-        for name in FILES.into_iter().chain([META]) {
-            let file = FileName::new(name).unwrap();
-            let key = Key::Block { owner: Owner::Shared, block: block.id.number(), file };
-            let bytes = self.remains.store.get(&key).await.unwrap();
-            folder.create(name).unwrap().write_all(&bytes).unwrap();
-        }
-        Block::open(Arc::new(folder)).unwrap()
+        fetch(&self.remains.store, block).await
     }
 
     pub async fn total(&self) -> i64 {
         self.rows("acme").await.iter().map(|row| row.4).sum()
     }
+}
+
+/// A block, as it lies in the bucket.
+pub async fn fetch(store: &Store, block: &BlockEntry) -> Block {
+    let folder = MemoryFolder::default();
+    for name in FILES.into_iter().chain([META]) {
+        let file = FileName::new(name).unwrap();
+        let key = Key::Block { owner: Owner::Shared, block: block.id.number(), file };
+        let bytes = store.get(&key).await.unwrap();
+        folder.create(name).unwrap().write_all(&bytes).unwrap();
+    }
+    Block::open(Arc::new(folder)).unwrap()
 }

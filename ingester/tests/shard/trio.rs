@@ -1,0 +1,358 @@
+//! One shard on three nodes, which die and come back, are cut off and heard of again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use athanor_block::PartSource;
+use athanor_catalog::{Catalog, Command, Settings};
+use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, Tasks};
+use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
+use athanor_consensus::replicated::{self, CallError, Network};
+use athanor_ingester::{Config, CutConfig, Deps, Ingester};
+use athanor_profile::upload::Upload;
+use athanor_storage::{Config as Bucket, Store, StoreDeps};
+use bytes::Bytes;
+
+use crate::samples::{now, profile, read, simple, upload};
+use crate::world::{Facts, fetch, simulate, tenant};
+
+const SHARD: u32 = 1;
+const NODES: u64 = 3;
+/// In all of this time something must come to its end.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The way from each node to each other one.
+#[derive(Default)]
+struct Hub {
+    nodes: Mutex<BTreeMap<u64, Arc<Ingester>>>,
+    cut_off: Mutex<BTreeSet<u64>>,
+}
+
+struct Wire {
+    hub: Arc<Hub>,
+    from: u64,
+    clock: Clock,
+}
+
+#[async_trait]
+impl Network for Wire {
+    async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, CallError> {
+        let fail = |reason: &str| CallError { to, reason: reason.to_owned() };
+        self.clock.sleep(Duration::from_millis(1)).await;
+        let is_cut = [self.from, to].iter().any(|node| self.hub.cut_off.lock().unwrap().contains(node));
+        let node = self.hub.nodes.lock().unwrap().get(&to).filter(|_| !is_cut).cloned();
+        let answer = node.ok_or_else(|| fail("it is not reached"))?.answer(group, request).await;
+        // An answer may be lost, too.
+        let is_cut = self.hub.cut_off.lock().unwrap().contains(&to);
+        answer.filter(|_| !is_cut).ok_or_else(|| fail("it does not answer"))
+    }
+}
+
+/// What outlives a node's process, and the process.
+struct Node {
+    log_disk: MemoryDisk,
+    state_disk: MemoryDisk,
+    process: Option<(Arc<Ingester>, Tasks)>,
+}
+
+struct Trio {
+    hub: Arc<Hub>,
+    catalog: Arc<Facts>,
+    store: Store,
+    clock: Clock,
+    random: Random,
+    nodes: BTreeMap<u64, Node>,
+}
+
+impl Trio {
+    async fn start(seed: u64) -> Self {
+        let (clock, random) = (Clock::system(), Random::seeded(seed));
+        let deps = StoreDeps { clock: clock.clone(), random: random.split() };
+        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
+        let catalog = Arc::new(Facts::new(clock.clone()));
+        let settings = Settings { copies: NODES as u16, ..Settings::default() };
+        catalog.change(Command::Configure { expected: Settings::default(), settings }).await.unwrap();
+        let zones = (1..=NODES).map(|node| (node, format!("zone-{node}"))).collect();
+        let members = vec![(1..=NODES).collect()];
+        catalog.change(Command::OpenSlots { count: 1, members, zones }).await.unwrap();
+        let disks = || (MemoryDisk::new(), MemoryDisk::new());
+        let node = |(log_disk, state_disk)| Node { log_disk, state_disk, process: None };
+        let nodes = (1..=NODES).map(|number| (number, node(disks()))).collect();
+        let mut trio = Self { hub: Arc::default(), catalog, store, clock, random, nodes };
+        for number in 1..=NODES {
+            trio.boot(number).await;
+        }
+        trio
+    }
+
+    async fn boot(&mut self, number: u64) {
+        let node = &self.nodes[&number];
+        let tasks = Tasks::new(self.clock.clone(), 1000);
+        let config = LogConfig {
+            segment: ByteSize::kib(256),
+            spares: 1,
+            reserve: ByteSize::bytes(0),
+            ..LogConfig::default()
+        };
+        let identity = Identity { cluster: 1, node: number };
+        let disk = Arc::new(node.log_disk.clone());
+        let (log, recovery) = Log::open(disk, &self.random, identity, &config, Pump::Inline).unwrap();
+        assert!(recovery.damage.is_empty());
+        let wire = Wire { hub: Arc::clone(&self.hub), from: number, clock: self.clock.clone() };
+        let consensus = replicated::Deps {
+            log,
+            disk: Arc::new(node.state_disk.clone()),
+            compute: Compute::inline(),
+            random: self.random.split(),
+            network: Some(Arc::new(wire)),
+            node: number,
+            timing: replicated::Timing::default(),
+        };
+        let deps = Deps {
+            catalog: Arc::<Facts>::clone(&self.catalog),
+            store: self.store.clone(),
+            consensus,
+            overrides: Overrides::new(Limits::default()),
+            clock: self.clock.clone(),
+            random: self.random.split(),
+            compute: Compute::inline(),
+            tasks: tasks.clone(),
+            cluster: 1,
+        };
+        let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
+        // Every cut puts its ids into a file.
+        let config = Config { cut: never, shards: 1, recent_ids: 1, ..Config::default() };
+        let ingester = Arc::new(Ingester::open(&config, deps).await.unwrap());
+        self.hub.nodes.lock().unwrap().insert(number, Arc::clone(&ingester));
+        self.nodes.get_mut(&number).unwrap().process = Some((ingester, tasks));
+    }
+
+    /// A node loses its power.
+    async fn kill(&mut self, number: u64) {
+        let seed = self.random.next_u64();
+        let node = self.nodes.get_mut(&number).unwrap();
+        let (log, state) = (node.log_disk.crash(seed), node.state_disk.crash(seed));
+        (node.log_disk, node.state_disk) = (log, state);
+        let (ingester, tasks) = node.process.take().unwrap();
+        self.hub.nodes.lock().unwrap().remove(&number);
+        tasks.shutdown(Duration::ZERO).await;
+        ingester.shutdown().await;
+    }
+
+    fn up(&self) -> Vec<u64> {
+        self.nodes.iter().filter(|(_, node)| node.process.is_some()).map(|(number, _)| *number).collect()
+    }
+
+    /// Who leads now, if somebody does.
+    async fn leading(&self) -> Option<(u64, Arc<Ingester>)> {
+        for (number, node) in &self.nodes {
+            if let Some((ingester, _)) = &node.process
+                && ingester.confirm(SHARD).await.is_ok()
+            {
+                return Some((*number, Arc::clone(ingester)));
+            }
+        }
+        None
+    }
+
+    async fn leader(&self) -> (u64, Arc<Ingester>) {
+        let led = async {
+            loop {
+                match self.leading().await {
+                    Some(leader) => return leader,
+                    None => self.clock.sleep(LOOK).await,
+                }
+            }
+        };
+        self.clock.within(PATIENCE, led).await.expect("somebody leads")
+    }
+
+    /// Sends an upload until it is stored; says how many of its profiles are new.
+    async fn push(&self, one: &Upload) -> u32 {
+        let pushed = async {
+            loop {
+                let stored = self.leader().await.1.append(0, &tenant("acme"), vec![one.clone()]).await;
+                match &stored[0] {
+                    Ok(stored) => return stored.new,
+                    Err(status) => assert!(status.code.retryable(), "{status}"),
+                }
+                self.clock.sleep(LOOK).await;
+            }
+        };
+        self.clock.within(PATIENCE, pushed).await.expect("it is stored")
+    }
+
+    async fn cut(&self) {
+        let cut = async {
+            loop {
+                let (_, leader) = self.leader().await;
+                match leader.cut(&self.clock, Duration::from_secs(5)).await {
+                    Ok(_) if leader.confirm(SHARD).await.is_ok() => return,
+                    Ok(_) | Err(_) => self.clock.sleep(LOOK).await,
+                }
+            }
+        };
+        self.clock.within(PATIENCE, cut).await.expect("it is cut")
+    }
+
+    /// The sum of everything, from blocks and from the leader's heads, as a query plans it.
+    async fn total(&self) -> i64 {
+        let tenant = tenant("acme");
+        for _ in 0..100 {
+            let listing = self.catalog.listing(&tenant, i64::MIN, i64::MAX).await.unwrap();
+            let (_, leader) = self.leader().await;
+            let Ok(views) = leader.views(SHARD, listing.shards[0].watermark, &tenant) else { continue };
+            let mut rows = Vec::new();
+            views.iter().for_each(|view| read(view, &mut rows));
+            for block in &listing.blocks {
+                let block = Arc::new(fetch(&self.store, block).await);
+                read(&PartSource::new(block, "acme", Compute::inline()).unwrap(), &mut rows);
+            }
+            return rows.iter().map(|row| row.4).sum();
+        }
+        panic!("every plan was overtaken");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_outlives_its_leader() {
+    simulate(async {
+        let mut trio = Trio::start(1).await;
+        let uploads: Vec<Upload> = (0..12).map(|number| simple(now() + number, 10)).collect();
+        let mut stored = 0;
+        for (round, some) in uploads.chunks(3).enumerate() {
+            for one in some {
+                assert_eq!(trio.push(one).await, 1);
+                stored += 11;
+            }
+            if round % 2 == 1 {
+                trio.cut().await;
+            }
+            let (leader, _) = trio.leader().await;
+            trio.kill(leader).await;
+            assert_ne!(trio.leader().await.0, leader);
+            for one in &uploads[..round * 3 + 3] {
+                assert_eq!(trio.push(one).await, 0, "round {round}");
+            }
+            assert_eq!(trio.total().await, stored, "round {round}");
+            trio.boot(leader).await;
+        }
+        trio.cut().await;
+        assert_eq!(trio.total().await, stored);
+    });
+}
+
+#[test]
+fn a_member_that_was_away_gets_the_ids_with_their_files() {
+    simulate(async {
+        let mut trio = Trio::start(2).await;
+        let uploads: Vec<Upload> = (0..6).map(|number| simple(now() + number, 10)).collect();
+        trio.push(&uploads[0]).await;
+        let away = trio.leader().await.0 % NODES + 1;
+        trio.kill(away).await;
+        for one in &uploads[1..] {
+            trio.push(one).await;
+            // The log lets go of it.
+            trio.cut().await;
+        }
+        trio.boot(away).await;
+        for round in 0..20 {
+            let (leader, _) = trio.leader().await;
+            for one in &uploads {
+                assert_eq!(trio.push(one).await, 0, "round {round}, node {leader} leads");
+            }
+            if leader == away {
+                assert_eq!(trio.total().await, 6 * 11);
+                return;
+            }
+            trio.kill(leader).await;
+            trio.leader().await;
+            trio.boot(leader).await;
+        }
+        panic!("it never led");
+    });
+}
+
+#[test]
+fn a_leader_that_is_cut_off_neither_stores_nor_shows() {
+    simulate(async {
+        let trio = Trio::start(3).await;
+        trio.push(&simple(now(), 10)).await;
+        let (old, cut_off) = trio.leader().await;
+        trio.hub.cut_off.lock().unwrap().insert(old);
+        let (lost, tasks) = (simple(now() + 1, 20), Tasks::new(trio.clock.clone(), 10));
+        let (late, sent) = (Arc::clone(&cut_off), lost.clone());
+        let sending =
+            tasks.spawn("sends", async move { late.append(0, &tenant("acme"), vec![sent]).await.remove(0) });
+        trio.clock.sleep(Duration::from_secs(5)).await;
+        assert!(cut_off.confirm(SHARD).await.is_err());
+        assert_ne!(trio.leader().await.0, old);
+        assert_eq!(trio.push(&simple(now() + 2, 30)).await, 1);
+        trio.hub.cut_off.lock().unwrap().clear();
+        // What it took meanwhile is refused when it hears that another leads, and can be sent again.
+        assert!(sending.unwrap().await.unwrap().is_err());
+        assert_eq!(trio.push(&lost).await, 1);
+        assert_eq!(trio.total().await, 11 + 21 + 31);
+    });
+}
+
+/// Anything happens in any order: what was acknowledged is there, once.
+async fn storm(seed: u64) {
+    let mut trio = Trio::start(seed).await;
+    let random = Random::seeded(seed ^ 0xa7);
+    let (mut uploads, mut expected) = (Vec::<Upload>::new(), 0);
+    for step in 0..60 {
+        match random.below(12) {
+            0..=4 => {
+                let rows = [("main;work", 10), ("main", step + 1)];
+                let one = upload(&profile(now() + step, &rows));
+                assert_eq!(trio.push(&one).await, 1, "seed {seed}, step {step}");
+                uploads.push(one);
+                expected += 10 + step + 1;
+            }
+            5 | 6 if !uploads.is_empty() => {
+                let one = &uploads[random.below(uploads.len() as u64) as usize];
+                assert_eq!(trio.push(one).await, 0, "seed {seed}, step {step}");
+            }
+            7 => trio.cut().await,
+            8 => {
+                let up = trio.up();
+                if up.len() == NODES as usize && trio.hub.cut_off.lock().unwrap().is_empty() {
+                    trio.kill(up[random.below(NODES) as usize]).await;
+                }
+            }
+            9 if trio.up().len() == NODES as usize => {
+                let mut cut_off = trio.hub.cut_off.lock().unwrap();
+                cut_off.clear();
+                cut_off.insert(1 + random.below(NODES));
+            }
+            10 => {
+                trio.hub.cut_off.lock().unwrap().clear();
+                let down = (1..=NODES).find(|number| !trio.up().contains(number));
+                if let Some(down) = down {
+                    trio.boot(down).await;
+                }
+            }
+            _ => trio.clock.sleep(Duration::from_millis(random.below(3000))).await,
+        }
+    }
+    trio.hub.cut_off.lock().unwrap().clear();
+    assert_eq!(trio.total().await, expected, "seed {seed}");
+    trio.cut().await;
+    assert_eq!(trio.total().await, expected, "seed {seed}");
+    for one in &uploads {
+        assert_eq!(trio.push(one).await, 0, "seed {seed}");
+    }
+    assert_eq!(trio.total().await, expected, "seed {seed}");
+}
+
+#[test]
+fn anything_may_happen_to_two_nodes_of_three_in_turn() {
+    for seed in 1..=20 {
+        simulate(storm(seed));
+    }
+}
