@@ -1,6 +1,10 @@
 //! Numbers and texts packed into bytes: seven bits a byte, small numbers short. For what our own processes write
 //! and read back; foreign bytes have readers of their own.
 
+mod columns;
+
+pub use columns::{Scale, Texts, put_texts};
+
 /// Bytes that do not hold what they should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why} at byte {at}")]
@@ -137,6 +141,10 @@ impl<'a> Unpacker<'a> {
     pub fn text(&mut self) -> Result<&'a str, PackedError> {
         let wrong = self.wrong("a text that is not UTF-8");
         std::str::from_utf8(self.bytes()?).map_err(|_| wrong)
+    }
+    /// The next texts, as [`put_texts`] wrote them.
+    pub fn texts(&mut self) -> Result<Texts<'a>, PackedError> {
+        Texts::find(self)
     }
 }
 

@@ -4,6 +4,7 @@
 //! equal trees are equal arrays and two trees merge in one walk. Nothing here recurses: stacks may be deep.
 
 mod draft;
+mod packed;
 mod sorted;
 #[cfg(test)]
 pub(crate) mod tests;

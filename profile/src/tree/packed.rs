@@ -1,0 +1,170 @@
+//! Trees as bytes, for a peer: names once, then a column each of callees, names and own values. Callers and totals
+//! follow from these.
+
+use std::sync::Arc;
+
+use super::sorted::settle;
+use super::{Node, Tree, root};
+use crate::packed::{PackedError, Scale, Unpacker, put, put_texts};
+
+impl Tree {
+    /// Appends it.
+    pub fn pack(&self, out: &mut Vec<u8>) {
+        put_texts(out, self.names.iter().map(|name| &**name));
+        put(out, self.nodes.len() as u64);
+        for node in &self.nodes {
+            put(out, u64::from(node.child_count) << 1 | u64::from(node.other));
+        }
+        for at in 0..self.nodes.len() as u32 {
+            // Siblings are in the order of their names.
+            let mut before = 0;
+            for callee in &self.nodes[self.children(at).start as usize..self.children(at).end as usize] {
+                put(out, u64::from(callee.name - before));
+                before = callee.name;
+            }
+        }
+        let scale = Scale::put(out, self.nodes.iter().map(|node| node.own));
+        self.nodes.iter().for_each(|node| scale.put_number(out, node.own));
+    }
+
+    /// Reads what [`pack`](Self::pack) wrote, if it takes no more than so many [`bytes`](Self::bytes): no memory is
+    /// taken for more.
+    pub fn unpack(unpacker: &mut Unpacker<'_>, most: usize) -> Result<Tree, PackedError> {
+        let names = names(unpacker, most)?;
+        let count = unpacker.count()?;
+        let mut tree = Tree { names, nodes: Vec::new() };
+        if count.saturating_mul(size_of::<Node>()).saturating_add(tree.bytes()) > most {
+            return Err(unpacker.wrong("a tree that takes more memory than was said"));
+        }
+        if count == 0 {
+            return Err(unpacker.wrong("a tree without a root"));
+        }
+        tree.nodes = vec![root(); count];
+        tree.read_callees(unpacker)?;
+        tree.read_names(unpacker)?;
+        let scale = Scale::read(unpacker)?;
+        for node in &mut tree.nodes {
+            node.own = scale.number(unpacker)?;
+        }
+        let names = tree.names.len();
+        let tree = settle(tree.names, tree.nodes);
+        if (tree.names.len(), tree.nodes.len()) != (names, count) {
+            return Err(unpacker.wrong("names or nodes that stand for nothing"));
+        }
+        Ok(tree)
+    }
+
+    fn read_callees(&mut self, unpacker: &mut Unpacker<'_>) -> Result<(), PackedError> {
+        let mut next = 1;
+        for at in 0..self.nodes.len() {
+            let said = unpacker.number()?;
+            let callees = (said >> 1) as usize;
+            let is_known = at < next && callees <= self.nodes.len() - next;
+            if !is_known || (at == 0 && said & 1 == 1) {
+                return Err(unpacker.wrong("a tree whose nodes do not hang together"));
+            }
+            self.nodes[at].other = said & 1 == 1;
+            self.nodes[next..next + callees].iter_mut().for_each(|callee| callee.parent = at as u32);
+            next += callees;
+        }
+        Ok(())
+    }
+
+    fn read_names(&mut self, unpacker: &mut Unpacker<'_>) -> Result<(), PackedError> {
+        let mut before = root();
+        for node in &mut self.nodes[1..] {
+            let is_sibling = node.parent == before.parent;
+            let name = unpacker.small()?.checked_add(if is_sibling { before.name } else { 0 });
+            let name = name.filter(|&name| (name as usize) < self.names.len());
+            node.name = name.ok_or_else(|| unpacker.wrong("a name that was not written before"))?;
+            if is_sibling && (node.name, node.other) <= (before.name, before.other) {
+                return Err(unpacker.wrong("siblings out of order"));
+            }
+            before = *node;
+        }
+        Ok(())
+    }
+}
+
+/// The names of a tree, if they alone take no more than so many bytes.
+fn names(unpacker: &mut Unpacker<'_>, most: usize) -> Result<Vec<Arc<str>>, PackedError> {
+    let texts = unpacker.texts()?;
+    if texts.len().saturating_mul(size_of::<[usize; 4]>()) > most {
+        return Err(unpacker.wrong("names that take more memory than was said"));
+    }
+    let mut names: Vec<Arc<str>> = Vec::with_capacity(texts.len());
+    for text in texts {
+        let text = text?;
+        let is_in_order = names.last().map_or(text.is_empty(), |before| **before < *text);
+        if !is_in_order {
+            return Err(unpacker.wrong("names out of order"));
+        }
+        names.push(text.into());
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Builder;
+    use super::*;
+
+    fn trees() -> impl Strategy<Value = Tree> {
+        let value = prop_oneof![any::<i64>(), -9..9i64, Just(i64::MIN), Just(10_000_000)];
+        let stack = (prop::collection::vec("[a-cä]{0,2}", 0..5), value);
+        (prop::collection::vec(stack, 0..12), 0..20usize).prop_map(|(stacks, most)| {
+            let mut builder = Builder::default();
+            for (path, value) in stacks {
+                let node = path.iter().fold(Builder::ROOT, |caller, name| {
+                    let name = builder.name(name);
+                    builder.child(caller, name)
+                });
+                builder.add(node, value);
+            }
+            let mut tree = builder.finish();
+            tree.truncate(most);
+            tree
+        })
+    }
+
+    fn unpack(bytes: &[u8]) -> Result<Tree, PackedError> {
+        Tree::unpack(&mut Unpacker::new(bytes), 1 << 20)
+    }
+
+    proptest! {
+        #[test]
+        fn a_tree_comes_back(tree in trees()) {
+            let mut out = Vec::new();
+            tree.pack(&mut out);
+            let mut unpacker = Unpacker::new(&out);
+            prop_assert_eq!(Tree::unpack(&mut unpacker, tree.bytes()).unwrap(), tree.clone());
+            prop_assert!(unpacker.is_done());
+            prop_assert!(Tree::unpack(&mut Unpacker::new(&out), tree.bytes() - 1).is_err());
+            for cut in 0..out.len() {
+                prop_assert!(unpack(&out[..cut]).is_err());
+            }
+        }
+
+        #[test]
+        fn a_spoilt_one_is_refused_or_a_tree(tree in trees(), place in any::<prop::sample::Index>(), byte: u8) {
+            let mut out = Vec::new();
+            tree.pack(&mut out);
+            let place = place.index(out.len());
+            out[place] = byte;
+            if let Ok(read) = unpack(&out) {
+                let mut again = read.clone();
+                again.merge(&tree);
+                let mut packed = Vec::new();
+                read.pack(&mut packed);
+                prop_assert_eq!(unpack(&packed).unwrap(), read);
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(0..9u8, 0..40)) {
+            let _ = unpack(&bytes);
+        }
+    }
+}
