@@ -13,6 +13,9 @@
 //! An [`Ask`] goes to every source that may hold something; [`run`] answers from one of them, and answers merge in
 //! any order. So profiles may lie anywhere, as long as each lies in one place. Nothing is cut down on the way:
 //! whoever shows an answer truncates it, once.
+//!
+//! Where sources are another process's, the question goes there packed, [`answer`] answers it, and the answer comes
+//! back in [`Pieces`], which make a [`Received`] and then the same [`Partial`] again.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -24,10 +27,12 @@ mod query;
 mod run;
 mod selector;
 mod syntax;
+mod wire;
 
 pub use ask::{Ask, AskError, Bounds, CallSite, Needs, Points, Selection, What};
 pub use partial::{Cell, Merged, Partial};
 pub use query::{NoKind, Query, TimeRange, TypeFilter};
-pub use run::{run, series_labels};
+pub use run::{answer, run, series_labels};
 pub use selector::{Matcher, Selector};
 pub use syntax::{MAX_MATCHERS, MAX_REGEXES, MAX_TEXT, SelectorError};
+pub use wire::{MAX_ASK, MAX_PARTIAL, MAX_PIECE, Pieces, Received, WireError};

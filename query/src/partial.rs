@@ -113,22 +113,16 @@ impl Partial {
 
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
-        let text = |text: &String| size_of::<String>() + text.len();
-        let of_type = |of: &ProfileType| {
-            let ProfileType { name, value, period } = of;
-            [name, &value.kind, &value.unit, &period.kind, &period.unit].into_iter().map(text).sum::<usize>()
-        };
-        let of_labels = |of: &Labels| NODE + of.len() * 2 * size_of::<String>() + of.text_bytes();
-        let of_cell = |cell: &Cell| NODE + cell.moments.len() * MOMENT;
         match self {
-            Partial::ProfileTypes(types) => types.iter().map(of_type).sum(),
-            Partial::Texts(texts) => texts.iter().map(text).sum(),
-            Partial::Series(series) => series.iter().map(of_labels).sum(),
+            Partial::ProfileTypes(types) => types.iter().map(type_bytes).sum(),
+            Partial::Texts(texts) => texts.iter().map(|text| text_bytes(text)).sum(),
+            Partial::Series(series) => series.iter().map(labels_bytes).sum(),
             Partial::Tree(tree) => tree.bytes(),
             Partial::Profile(merged) => merged.dictionary.memory() + merged.totals.len() * size_of::<i64>(),
             Partial::Points(series) => {
                 let of_series = |(labels, cells): (&Labels, &BTreeMap<u64, Cell>)| {
-                    of_labels(labels) + cells.values().map(of_cell).sum::<usize>()
+                    labels_bytes(labels)
+                        + cells.values().map(|cell| cell_bytes(cell.moments.len())).sum::<usize>()
                 };
                 series.iter().map(of_series).sum()
             }
@@ -152,6 +146,26 @@ impl Partial {
     }
 }
 
+pub(crate) fn text_bytes(text: &str) -> usize {
+    size_of::<String>() + text.len()
+}
+
+pub(crate) fn type_bytes(of: &ProfileType) -> usize {
+    let ProfileType { name, value, period } = of;
+    [name, &value.kind, &value.unit, &period.kind, &period.unit]
+        .into_iter()
+        .map(|text| text_bytes(text))
+        .sum()
+}
+
+pub(crate) fn labels_bytes(of: &Labels) -> usize {
+    NODE + of.len() * 2 * size_of::<String>() + of.text_bytes()
+}
+
+pub(crate) fn cell_bytes(moments: usize) -> usize {
+    NODE + moments * MOMENT
+}
+
 fn union<T: Ord>(mut left: BTreeSet<T>, mut right: BTreeSet<T>) -> BTreeSet<T> {
     if left.len() < right.len() {
         std::mem::swap(&mut left, &mut right);
@@ -165,7 +179,7 @@ fn merge_stacks(left: Merged, right: &Merged) -> Merged {
     for (stack, &total) in (0..).zip(&right.totals).filter(|(_, total)| **total != 0) {
         merged.add(&right.dictionary, stack, total);
     }
-    merged.profiles += right.profiles;
+    merged.profiles = merged.profiles.saturating_add(right.profiles);
     merged
 }
 

@@ -107,6 +107,15 @@ pub fn run(ask: &Ask, source: &dyn Source) -> Result<Partial, AskError> {
     Ok(answer)
 }
 
+/// The answer of all sources that one process has for others, such as the heads of the shards that it leads. Merging
+/// answers of several such processes gives what asking all of their sources would have given.
+pub fn answer<'s>(ask: &Ask, sources: impl IntoIterator<Item = &'s dyn Source>) -> Result<Partial, AskError> {
+    sources.into_iter().try_fold(Partial::none(&ask.what), |sum, source| {
+        let next = run(ask, source)?;
+        sum.merge(next, &ask.bounds)
+    })
+}
+
 /// The labels of these names; all if none is given.
 fn only(labels: &Labels, names: &[String]) -> Labels {
     if names.is_empty() {

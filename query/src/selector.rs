@@ -7,7 +7,7 @@ use athanor_profile::Labels;
 use regex::{Regex, RegexBuilder};
 
 use crate::pattern::translate;
-use crate::syntax::{self, MAX_MATCHERS, MAX_REGEXES, Operator, SelectorError};
+use crate::syntax::{self, MAX_MATCHERS, MAX_REGEXES, Operator, Raw, SelectorError};
 
 /// Most bytes of a compiled regular expression.
 const MAX_REGEX: usize = 1 << 20;
@@ -61,6 +61,18 @@ impl Selector {
     pub fn matchers(&self) -> &[Matcher] {
         &self.matchers
     }
+    /// Compiles what was written; how many that are is looked at first.
+    pub(crate) fn compile(written: Vec<Raw>) -> Result<Self, SelectorError> {
+        if written.len() > MAX_MATCHERS {
+            return Err(SelectorError::TooMany);
+        }
+        let is_regex = |raw: &&Raw| matches!(raw.operator, Operator::Match | Operator::NotMatch);
+        if written.iter().filter(is_regex).count() > MAX_REGEXES {
+            return Err(SelectorError::TooManyRegexes);
+        }
+        let matchers = written.into_iter().map(|raw| Matcher::new(raw.name, raw.operator, raw.value, raw.at));
+        Ok(Selector { matchers: matchers.collect::<Result<_, _>>()? })
+    }
 }
 
 impl Matcher {
@@ -75,6 +87,10 @@ impl Matcher {
     /// The label's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+    /// How it compares, and with what.
+    pub(crate) fn comparison(&self) -> (Operator, &str) {
+        (self.operator, &self.value)
     }
     /// Whether it holds for a value.
     pub fn holds(&self, value: &str) -> bool {
@@ -116,14 +132,7 @@ impl FromStr for Selector {
     type Err = SelectorError;
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
-        let parsed = syntax::parse(text)?;
-        // Before any of them is compiled.
-        let is_regex = |raw: &&syntax::Raw| matches!(raw.operator, Operator::Match | Operator::NotMatch);
-        if parsed.iter().filter(is_regex).count() > MAX_REGEXES {
-            return Err(SelectorError::TooManyRegexes);
-        }
-        let matchers = parsed.into_iter().map(|raw| Matcher::new(raw.name, raw.operator, raw.value, raw.at));
-        Ok(Selector { matchers: matchers.collect::<Result<_, _>>()? })
+        Selector::compile(syntax::parse(text)?)
     }
 }
 

@@ -4,102 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::Tree;
-use athanor_profile::{Labels, Profile, SampleLabel, ValueType};
-use athanor_query::{Ask, Bounds, Partial, Points, Selection, TimeRange, What, run};
+use athanor_profile::{Labels, Source};
+use athanor_query::{Ask, Bounds, Partial, Points, What, run};
 use proptest::prelude::*;
 
-/// A profile as the model knows it.
-#[derive(Clone, Debug)]
-struct Upload {
-    service: u8,
-    pod: u8,
-    time: i64,
-    /// Path, whether a text label splits it off, values.
-    rows: Vec<(Vec<u8>, bool, [i8; 2])>,
-    /// Which source holds it.
-    source: u8,
-}
+#[path = "model/uploads.rs"]
+mod uploads;
 
-const TYPES: [(&str, &str); 2] = [("samples", "count"), ("cpu", "nanoseconds")];
-const CPU: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
-
-fn upload() -> impl Strategy<Value = Upload> {
-    let row = (prop::collection::vec(0..3u8, 0..4), any::<bool>(), any::<[i8; 2]>());
-    let rows = prop::collection::vec(row, 0..6);
-    (0..2u8, 0..3u8, 0..40i64, rows, 0..4u8).prop_map(|(service, pod, time, rows, source)| Upload {
-        service,
-        pod,
-        time,
-        rows,
-        source,
-    })
-}
-
-fn path(frames: &[u8]) -> Vec<String> {
-    frames.iter().map(|frame| format!("f{frame}")).collect()
-}
-
-impl Upload {
-    fn labels(&self) -> Labels {
-        let named = [
-            ("__name__", "process_cpu".to_owned()),
-            ("service_name", format!("s{}", self.service)),
-            // Not every series has a pod.
-            ("pod", if self.pod == 0 { String::new() } else { format!("p{}", self.pod) }),
-        ];
-        Labels::new(named.map(|(name, value)| (name.to_owned(), value)))
-    }
-    fn profile(&self) -> Profile {
-        let mut profile = Profile::default();
-        profile.header.types = TYPES.map(|(kind, unit)| ValueType::new(kind, unit)).to_vec();
-        profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
-        profile.header.time_nanos = self.time;
-        for (frames, labelled, values) in &self.rows {
-            let path = path(frames);
-            let stack = profile.dictionary.named_stack(path.iter().map(String::as_str));
-            let strings = &mut profile.dictionary.symbols.strings;
-            let (key, text) = (strings.intern("endpoint"), strings.intern("/x"));
-            let label = SampleLabel { key, text, number: 0, unit: 0 };
-            let set = if *labelled { vec![label] } else { Vec::new() };
-            let set = profile.dictionary.label_sets.intern(&profile.dictionary.symbols.strings, &set);
-            profile.samples.push(stack, set, &values.map(i64::from));
-        }
-        profile
-    }
-    fn selected(&self, asked: &Asked) -> bool {
-        self.service == asked.service && (asked.from..asked.to).contains(&self.time)
-    }
-}
-
-/// What the model is asked.
-#[derive(Clone, Debug)]
-struct Asked {
-    service: u8,
-    from: i64,
-    to: i64,
-    call_site: Vec<u8>,
-}
-
-fn asked() -> impl Strategy<Value = Asked> {
-    (0..2u8, 0..20i64, 10..45i64, prop::collection::vec(0..3u8, 0..3))
-        .prop_map(|(service, from, to, call_site)| Asked { service, from, to, call_site })
-}
+use uploads::{Asked, TYPES, Upload, asked, orders, path, question, sources, upload};
 
 fn answer(uploads: &[Upload], asked: &Asked, what: What, order: &[usize]) -> Partial {
-    let mut sources: Vec<MemorySource> = (0..4).map(|_| MemorySource::default()).collect();
-    for (id, upload) in (1u128..).zip(uploads) {
-        sources[upload.source as usize].add(&upload.labels(), &upload.profile(), id);
-    }
-    let time = match &what {
-        What::Points(points) => points.time(),
-        _ => TimeRange { from: asked.from, to: asked.to },
-    };
-    let selector = format!("{{service_name=\"s{}\"}}", asked.service).parse().expect("a selector");
-    let lists = matches!(what, What::Series(_) | What::LabelValues(_));
-    let profile_type = (!lists).then(|| CPU.parse().expect("a type"));
-    let ask = Ask { selection: Selection { selector, profile_type, time }, what, bounds: Bounds::default() };
-    let partials = order.iter().map(|&at| run(&ask, &sources[at]).expect("an answer"));
-    partials.fold(Partial::none(&ask.what), |sum, next| sum.merge(next, &ask.bounds).expect("a sum"))
+    let (ask, sources) = (question(asked, what), sources(uploads));
+    let in_order = order.iter().map(|&at| &sources[at] as &dyn Source);
+    athanor_query::answer(&ask, in_order).expect("an answer")
+}
+
+fn is_selected(upload: &Upload, asked: &Asked) -> bool {
+    upload.service == asked.service && (asked.from..asked.to).contains(&upload.time)
 }
 
 /// Own values by path, without zeros.
@@ -121,7 +42,8 @@ fn by_path(tree: &Tree) -> BTreeMap<Vec<String>, i64> {
 
 fn model_tree(uploads: &[Upload], asked: &Asked) -> BTreeMap<Vec<String>, i64> {
     let mut found: BTreeMap<Vec<String>, i64> = BTreeMap::new();
-    for (frames, _, values) in uploads.iter().filter(|one| one.selected(asked)).flat_map(|one| &one.rows) {
+    for (frames, _, values) in uploads.iter().filter(|one| is_selected(one, asked)).flat_map(|one| &one.rows)
+    {
         if frames.starts_with(&asked.call_site) {
             *found.entry(path(frames)).or_default() += i64::from(values[1]);
         }
@@ -147,10 +69,6 @@ fn model_points(uploads: &[Upload], asked: &Asked, points: &Points) -> ModelPoin
         *sum += rows.map(|(_, _, values)| i64::from(values[1])).sum::<i64>();
     }
     found
-}
-
-fn orders() -> impl Strategy<Value = Vec<usize>> {
-    Just(vec![0, 1, 2, 3]).prop_shuffle()
 }
 
 proptest! {
@@ -196,7 +114,7 @@ proptest! {
     fn lists(
         uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
     ) {
-        let selected: Vec<&Upload> = uploads.iter().filter(|one| one.selected(&asked)).collect();
+        let selected: Vec<&Upload> = uploads.iter().filter(|one| is_selected(one, &asked)).collect();
         let pods = selected.iter().filter_map(|one| one.labels().get("pod").map(str::to_owned));
         let expected: BTreeSet<String> = pods.collect();
         let Partial::Texts(found) = answer(&uploads, &asked, What::LabelValues("pod".into()), &order) else {

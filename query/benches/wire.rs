@@ -1,0 +1,105 @@
+//! How fast answers are packed and read, beside two floors: copying the bytes, and writing and reading as many numbers.
+//!
+//! Throughput is in packed bytes.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::hint::black_box;
+
+use athanor_profile::Dictionary;
+use athanor_profile::packed::{Unpacker, put};
+use athanor_profile::tree::Builder;
+use athanor_query::{Ask, MAX_PIECE, Merged, Partial, Received, What};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+/// Nodes of the tree, names that they share, and how deep it is.
+const NODES: u64 = 1_000_000;
+const NAMES: u64 = 50_000;
+const DEPTH: u64 = 40;
+const PERIOD: i64 = 10_000_000;
+
+/// A number that follows from another, and looks like chance.
+fn scatter(number: u64) -> u64 {
+    let product = u128::from(number ^ 0x5851_F42D_4C95_7F2D) * 0x9E37_79B9_7F4A_7C15;
+    product as u64 ^ (product >> 64) as u64
+}
+
+fn name(number: u64) -> String {
+    format!("github.com/example/service/internal/package{}.(*Type).method{number}", number % 500)
+}
+
+/// Stacks that leave each other at some depth, as those of one service do.
+fn tree() -> Partial {
+    let mut builder = Builder::with_room(NODES as usize);
+    let names: Vec<u32> = (0..NAMES).map(|number| builder.name(&name(number))).collect();
+    let (mut path, mut nodes, mut stack) = (Vec::new(), 0, 0);
+    while nodes < NODES {
+        stack += 1;
+        path.truncate((scatter(stack) % DEPTH) as usize);
+        while (path.len() as u64) < DEPTH {
+            let caller = path.last().copied().unwrap_or(Builder::ROOT);
+            let callee = names[(scatter(nodes) % NAMES) as usize];
+            path.push(builder.child(caller, callee));
+            nodes += 1;
+        }
+        builder.add(path[DEPTH as usize - 1], (1 + scatter(stack) as i64 % 50).abs() * PERIOD);
+    }
+    Partial::Tree(builder.finish())
+}
+
+fn profile() -> Partial {
+    let mut dictionary = Dictionary::default();
+    let mut totals = Vec::new();
+    for stack in 0..100_000 {
+        let depth = 5 + scatter(stack) % 20;
+        let names: Vec<String> = (0..depth).map(|at| name(scatter(at * (stack % 1_000)) % NAMES)).collect();
+        let id = dictionary.named_stack(names.iter().map(String::as_str)) as usize;
+        totals.resize(totals.len().max(id + 1), 0);
+        totals[id] += PERIOD;
+    }
+    Partial::Profile(Box::new(Merged { dictionary, totals, profiles: 1 }))
+}
+
+fn wire(criterion: &mut Criterion) {
+    for (name, partial, what) in
+        [("tree", tree(), What::Tree(Vec::new())), ("profile", profile(), What::Profile(Vec::new()))]
+    {
+        let ask = Ask { what, ..Ask::default() };
+        let bytes: Vec<u8> = partial.pack().unwrap().flatten().collect();
+        let mut group = criterion.benchmark_group(format!(
+            "{name} of {} bytes in memory, {} packed",
+            partial.bytes(),
+            bytes.len()
+        ));
+        group.sample_size(10).throughput(Throughput::Bytes(bytes.len() as u64));
+        group.bench_function("pack", |bench| bench.iter(|| partial.pack().unwrap().bytes()));
+        group.bench_function("read", |bench| {
+            bench.iter(|| {
+                let mut received = Received::default();
+                bytes.chunks(MAX_PIECE).for_each(|piece| received.push(piece).unwrap());
+                received.unpack(&ask).unwrap()
+            });
+        });
+        group.bench_function("floor: copy", |bench| bench.iter(|| black_box(&bytes).clone()));
+        // Half of the numbers take one byte, the others two.
+        let numbers: Vec<u64> = (0..bytes.len() as u64 * 2 / 3).map(|at| (at % 2) * 300).collect();
+        group.bench_function("floor: write numbers", |bench| {
+            bench.iter(|| {
+                let mut out = Vec::new();
+                black_box(&numbers).iter().for_each(|&number| put(&mut out, number));
+                out
+            });
+        });
+        let mut written = Vec::new();
+        numbers.iter().for_each(|&number| put(&mut written, number));
+        group.bench_function("floor: read numbers", |bench| {
+            bench.iter(|| {
+                let mut unpacker = Unpacker::new(black_box(&written));
+                (0..numbers.len()).map(|_| unpacker.number().unwrap()).fold(0, u64::wrapping_add)
+            });
+        });
+    }
+}
+
+criterion_group!(benches, wire);
+criterion_main!(benches);

@@ -1,0 +1,98 @@
+//! Answers on their way: cut into pieces, and put together again.
+
+use athanor_profile::packed::{PackedError, Unpacker, put};
+use bytes::Bytes;
+
+use super::{VERSION, WireError, damaged};
+use crate::ask::Ask;
+use crate::partial::Partial;
+
+/// Most bytes of a packed answer.
+pub const MAX_PARTIAL: usize = 64 << 20;
+/// Most bytes of a piece of it.
+pub const MAX_PIECE: usize = 1 << 20;
+
+pub(super) const WHAT: &str = "answer";
+
+/// A packed answer, piece by piece.
+#[derive(Clone, Debug)]
+pub struct Pieces(Bytes);
+
+/// Pieces of an answer, as far as they have come.
+#[derive(Clone, Debug, Default)]
+pub struct Received {
+    bytes: Vec<u8>,
+}
+
+impl Partial {
+    /// Packs it, for whoever asked.
+    pub fn pack(&self) -> Result<Pieces, WireError> {
+        let mut out = vec![VERSION];
+        put(&mut out, self.bytes() as u64);
+        self.put(&mut out);
+        fits("answer", out.len(), MAX_PARTIAL)?;
+        Ok(Pieces(out.into()))
+    }
+}
+
+impl Pieces {
+    /// Bytes that are still to be sent.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let length = self.0.len().min(MAX_PIECE);
+        (length > 0).then(|| self.0.split_to(length))
+    }
+}
+
+impl Received {
+    /// Adds the next piece.
+    pub fn push(&mut self, piece: &[u8]) -> Result<(), WireError> {
+        fits("piece of an answer", piece.len(), MAX_PIECE)?;
+        fits("answer", self.bytes.len() + piece.len(), MAX_PARTIAL)?;
+        self.bytes.extend_from_slice(piece);
+        match self.bytes.first() {
+            Some(&seen) if seen != VERSION => Err(WireError::Version { what: WHAT, seen }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether nothing has come.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// About how much memory the answer will take, once that is known: the first piece says so.
+    pub fn claim(&self) -> Option<usize> {
+        self.said().ok().map(|(claim, _)| claim)
+    }
+
+    fn said(&self) -> Result<(usize, Unpacker<'_>), PackedError> {
+        let mut unpacker = Unpacker::new(&self.bytes);
+        unpacker.take(1)?;
+        let wrong = unpacker.wrong("an answer that no machine holds");
+        let claim = usize::try_from(unpacker.number()?).map_err(|_| wrong)?;
+        Ok((claim, unpacker))
+    }
+
+    /// The answer to the question, when all pieces are here.
+    pub fn unpack(&self, ask: &Ask) -> Result<Partial, WireError> {
+        let (claim, mut unpacker) = self.said().map_err(damaged(WHAT))?;
+        Partial::read(&mut unpacker, ask, claim)
+    }
+}
+
+fn fits(what: &'static str, seen: usize, limit: usize) -> Result<(), WireError> {
+    if seen <= limit { Ok(()) } else { Err(WireError::TooLarge { what, seen, limit }) }
+}

@@ -1,0 +1,281 @@
+//! Whatever is packed comes back; whatever was not packed is refused.
+
+use std::collections::BTreeSet;
+
+use athanor_profile::generate::arbitrary;
+use athanor_profile::growth::{self, Mark};
+use athanor_profile::tree::{Builder, Tree};
+use athanor_profile::{Labels, ProfileType, ValueType};
+use proptest::collection::{btree_map, btree_set, vec};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Ask, Bounds, Cell, Merged, Partial, Points, Selection, TimeRange, What};
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof!["[ab]{0,2}", "\\PC{0,5}"]
+}
+
+fn number() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        any::<i64>(),
+        -9..9i64,
+        (-9..9i64).prop_map(|n| n * 10_000_000),
+        Just(i64::MIN),
+        Just(i64::MAX)
+    ]
+}
+
+fn profile_type() -> impl Strategy<Value = ProfileType> {
+    [text(), text(), text(), text(), text()].prop_map(|[name, kind, unit, period_kind, period_unit]| {
+        let value = ValueType::new(&kind, &unit);
+        ProfileType { name, value, period: ValueType::new(&period_kind, &period_unit) }
+    })
+}
+
+fn labels() -> impl Strategy<Value = Labels> {
+    vec((text(), text()), 0..4).prop_map(Labels::new)
+}
+
+fn tree() -> impl Strategy<Value = Tree> {
+    (vec((vec(text(), 0..4), number()), 0..12), 0..20usize).prop_map(|(stacks, most)| {
+        let mut builder = Builder::default();
+        for (path, value) in stacks {
+            let node = path.iter().fold(Builder::ROOT, |caller, name| {
+                let name = builder.name(name);
+                builder.child(caller, name)
+            });
+            builder.add(node, value);
+        }
+        let mut tree = builder.finish();
+        tree.truncate(most);
+        tree
+    })
+}
+
+/// Stacks with every corner of what may be known of a location.
+fn merged() -> impl Strategy<Value = Merged> {
+    (vec(0..40u64, 0..3), any::<u64>()).prop_map(|(seeds, profiles)| {
+        let mut merged = Merged { profiles, ..Merged::default() };
+        for profile in seeds.into_iter().map(arbitrary) {
+            let totals = profile.by_stack(0);
+            (0..).zip(totals).for_each(|(stack, total)| merged.add(&profile.dictionary, stack, total));
+        }
+        merged
+    })
+}
+
+fn cell() -> impl Strategy<Value = Cell> {
+    let moment = (number(), number(), number());
+    (number(), btree_set(moment, 0..3)).prop_map(|(sum, moments)| Cell { sum, moments })
+}
+
+fn place() -> impl Strategy<Value = u64> {
+    prop_oneof![0..9u64, any::<u64>()]
+}
+
+fn what() -> impl Strategy<Value = What> {
+    let list = || vec(text(), 0..4);
+    let points = (any::<[i64; 2]>(), any::<u64>(), list(), list(), any::<bool>());
+    prop_oneof![
+        Just(What::ProfileTypes),
+        Just(What::LabelNames),
+        text().prop_map(What::LabelValues),
+        list().prop_map(What::Series),
+        list().prop_map(What::Tree),
+        list().prop_map(What::Profile),
+        points.prop_map(|([start, step], count, group_by, call_site, mean)| {
+            What::Points(Points { start, step, count, group_by, call_site, mean })
+        }),
+    ]
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let matcher = ("[a-z]{1,3}", prop::sample::select(vec!["=", "!=", "=~", "!~"]), "[a-zäö.*|]{0,4}")
+        .prop_map(|(name, operator, value)| format!("{name}{operator}{value:?}"));
+    let selector = vec(matcher, 0..5).prop_filter_map("a regular expression", |matchers| {
+        format!("{{{}}}", matchers.join(",")).parse().ok()
+    });
+    let selection = (selector, prop::option::of(profile_type()), any::<[i64; 2]>());
+    (selection, what(), any::<[usize; 4]>()).prop_map(
+        |((selector, profile_type, [from, to]), what, bounds)| {
+            let [entries, nodes, stacks, points] = bounds;
+            let selection = Selection { selector, profile_type, time: TimeRange { from, to } };
+            Ask { selection, what, bounds: Bounds { entries, nodes, stacks, points } }
+        },
+    )
+}
+
+/// A question and an answer to it.
+fn answered() -> impl Strategy<Value = (What, Partial)> {
+    let types =
+        btree_set(profile_type(), 0..5).prop_map(|set| (What::ProfileTypes, Partial::ProfileTypes(set)));
+    let texts = btree_set(text(), 0..9).prop_map(|set| (What::LabelNames, Partial::Texts(set)));
+    let series = btree_set(labels(), 0..9).prop_map(|set| (What::Series(Vec::new()), Partial::Series(set)));
+    let trees = tree().prop_map(|tree| (What::Tree(Vec::new()), Partial::Tree(tree)));
+    let profiles = merged().prop_map(|one| (What::Profile(Vec::new()), Partial::Profile(Box::new(one))));
+    let points = btree_map(labels(), btree_map(place(), cell(), 0..4), 0..4)
+        .prop_map(|series| (What::Points(Points::default()), Partial::Points(series)));
+    prop_oneof![types, texts, series, trees, profiles, points]
+}
+
+fn of(what: What) -> Ask {
+    Ask { what, ..Ask::default() }
+}
+
+fn packed(partial: &Partial) -> Vec<u8> {
+    partial.pack().unwrap().flatten().collect()
+}
+
+fn unpack(bytes: &[u8], ask: &Ask) -> Result<Partial, WireError> {
+    let mut received = Received::default();
+    bytes.chunks(MAX_PIECE).try_for_each(|piece| received.push(piece))?;
+    received.unpack(ask)
+}
+
+fn dictionary(merged: &Merged) -> Vec<u8> {
+    let mut out = Vec::new();
+    growth::write(&merged.dictionary, Mark::default(), &mut out);
+    out
+}
+
+fn is_same(one: &Partial, other: &Partial) -> bool {
+    match (one, other) {
+        (Partial::ProfileTypes(one), Partial::ProfileTypes(other)) => one == other,
+        (Partial::Texts(one), Partial::Texts(other)) => one == other,
+        (Partial::Series(one), Partial::Series(other)) => one == other,
+        (Partial::Tree(one), Partial::Tree(other)) => one == other,
+        (Partial::Points(one), Partial::Points(other)) => one == other,
+        (Partial::Profile(one), Partial::Profile(other)) => {
+            (&one.totals, one.profiles) == (&other.totals, other.profiles)
+                && dictionary(one) == dictionary(other)
+        }
+        _ => false,
+    }
+}
+
+proptest! {
+    #[test]
+    fn questions_come_back(ask in ask()) {
+        let packed = ask.pack().unwrap();
+        let read = Ask::unpack(&packed).unwrap();
+        prop_assert_eq!(read.selection.selector.to_string(), ask.selection.selector.to_string());
+        prop_assert_eq!(&read.selection.profile_type, &ask.selection.profile_type);
+        prop_assert_eq!(read.selection.time, ask.selection.time);
+        prop_assert_eq!(&read.what, &ask.what);
+        prop_assert_eq!(read.bounds, ask.bounds);
+        prop_assert_eq!(read.pack().unwrap(), packed.clone());
+        for cut in 0..packed.len() {
+            prop_assert!(Ask::unpack(&packed[..cut]).is_err());
+        }
+    }
+
+    #[test]
+    fn answers_come_back((what, partial) in answered()) {
+        let (ask, bytes) = (of(what), packed(&partial));
+        let read = unpack(&bytes, &ask).unwrap();
+        prop_assert!(is_same(&read, &partial), "{read:?} is not {partial:?}");
+        prop_assert_eq!(packed(&read).len(), bytes.len());
+        // However it is cut up on its way.
+        let mut received = Received::default();
+        for byte in bytes.chunks(3) {
+            received.push(byte).unwrap();
+        }
+        prop_assert_eq!(received.claim(), Some(partial.bytes()));
+        prop_assert!(is_same(&received.unpack(&ask).unwrap(), &partial));
+        for cut in 0..bytes.len() {
+            prop_assert!(unpack(&bytes[..cut], &ask).is_err());
+        }
+    }
+
+    #[test]
+    fn spoilt_bytes_are_refused_or_an_answer(
+        (what, partial) in answered(), place in any::<prop::sample::Index>(), byte: u8,
+    ) {
+        let (ask, mut bytes) = (of(what), packed(&partial));
+        let place = place.index(bytes.len());
+        bytes[place] = byte;
+        if let Ok(read) = unpack(&bytes, &ask) {
+            // It merges and packs as any other does.
+            let merged = read.merge(partial, &ask.bounds).unwrap();
+            prop_assert!(unpack(&packed(&merged), &ask).is_ok());
+        }
+    }
+
+    #[test]
+    fn an_answer_is_of_its_question((what, partial) in answered(), other in what()) {
+        let is_other = !is_same(&Partial::none(&what), &Partial::none(&other));
+        prop_assert!(!is_other || unpack(&packed(&partial), &of(other)).is_err());
+    }
+
+    #[test]
+    fn no_bytes_panic(kind in 0..8u8, what in what(), bytes in vec(prop_oneof![0..5u8, any::<u8>()], 0..60)) {
+        let answer = [&[VERSION, 0xff, 0xff, 0x0f, kind][..], &bytes].concat();
+        let _ = unpack(&answer, &of(what));
+        let _ = Ask::unpack(&[&[VERSION][..], &bytes].concat());
+    }
+}
+
+#[test]
+fn a_text_that_is_said_once_takes_no_more_than_was_claimed() {
+    let long = "x".repeat(100_000);
+    let names = (0..100).map(|name| format!("n{name}"));
+    let series = names.map(|name| Labels::new([(name, long.clone())]));
+    let partial = Partial::Series(series.collect::<BTreeSet<Labels>>());
+    let (ask, bytes) = (of(What::Series(Vec::new())), packed(&partial));
+    assert!(bytes.len() < 110_000 && partial.bytes() > 10_000_000);
+    assert!(unpack(&bytes, &ask).is_ok());
+    let mut received = Received::default();
+    received.push(&bytes).unwrap();
+    let claim = received.claim().unwrap();
+    let mut lie = vec![VERSION];
+    athanor_profile::packed::put(&mut lie, claim as u64 / 2);
+    lie.extend_from_slice(&bytes[lie.len()..]);
+    let refused = unpack(&lie, &ask).unwrap_err().to_string();
+    assert!(refused.contains("more memory than was said"), "{refused}");
+}
+
+#[test]
+fn what_is_too_large_or_too_new_is_refused() {
+    let call_site = vec!["x".repeat(MAX_ASK)];
+    let refused = of(What::Tree(call_site)).pack().unwrap_err();
+    assert_eq!(refused.code(), Code::Invalid);
+    assert!(refused.to_string().contains("the limit is 4194304"), "{refused}");
+    let texts = (0..66).map(|text| format!("{text}{}", "x".repeat(1 << 20)));
+    let refused = Partial::Texts(texts.collect()).pack().unwrap_err();
+    assert!(refused.to_string().contains("the limit is 67108864"), "{refused}");
+
+    let mut received = Received::default();
+    assert!(received.is_empty() && received.claim().is_none());
+    let refused = received.push(&vec![VERSION; MAX_PIECE + 1]).unwrap_err();
+    assert!(refused.to_string().starts_with("packed piece of an answer has 1048577 bytes"), "{refused}");
+    for _ in 0..MAX_PARTIAL / MAX_PIECE {
+        received.push(&vec![VERSION; MAX_PIECE]).unwrap();
+    }
+    assert!(received.push(&[0]).is_err());
+
+    let refused = Received::default().push(&[9]).unwrap_err();
+    assert_eq!(refused, WireError::Version { what: "answer", seen: 9 });
+    assert_eq!(refused.code(), Code::Unimplemented);
+    assert_eq!(Ask::unpack(&[9]).unwrap_err().code(), Code::Unimplemented);
+    assert_eq!(Ask::unpack(&[]).unwrap_err().code(), Code::Internal);
+}
+
+#[test]
+fn an_answer_over_the_bounds_of_its_question_is_refused() {
+    let texts = Partial::Texts(["a", "b"].map(str::to_owned).into());
+    let bounds = Bounds { entries: 1, ..Bounds::default() };
+    let ask = Ask { what: What::LabelNames, bounds, ..Ask::default() };
+    let refused = unpack(&packed(&texts), &ask).unwrap_err();
+    assert_eq!(refused.code(), Code::Invalid);
+    assert!(refused.to_string().starts_with("answer has more than 1 names"), "{refused}");
+}
+
+#[test]
+fn pieces_are_of_one_size_but_for_the_last() {
+    let texts = (0..5).map(|text| format!("{text}{}", "x".repeat(500_000)));
+    let pieces = Partial::Texts(texts.collect()).pack().unwrap();
+    let whole = pieces.bytes();
+    let sizes: Vec<usize> = pieces.map(|piece| piece.len()).collect();
+    assert_eq!(sizes, [MAX_PIECE, MAX_PIECE, whole - 2 * MAX_PIECE]);
+}

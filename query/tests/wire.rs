@@ -1,0 +1,79 @@
+//! Asking two processes over the wire is asking all of their sources here.
+
+use athanor_profile::source::MemorySource;
+use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_query::{Ask, Partial, Points, Received, What, answer};
+use proptest::prelude::*;
+
+#[path = "model/uploads.rs"]
+mod uploads;
+
+use uploads::{TYPES, asked, orders, path, question, sources, upload};
+
+/// What another process answers from its sources.
+fn from_afar<'s>(ask: &Ask, sources: impl Iterator<Item = &'s dyn Source>) -> Partial {
+    let there = Ask::unpack(&ask.pack().expect("it is small")).expect("it was packed");
+    let pieces = answer(&there, sources).expect("an answer").pack().expect("it is small");
+    let mut received = Received::default();
+    for piece in pieces {
+        received.push(&piece).expect("it fits");
+    }
+    received.unpack(ask).expect("it was packed")
+}
+
+fn packed(partial: &Partial) -> Vec<u8> {
+    partial.pack().expect("it is small").flatten().collect()
+}
+
+proptest! {
+    #[test]
+    fn answers_from_afar_are_those_from_here(
+        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
+        split in 0..5usize, start in 0..30i64, step in 1..20i64, mean: bool,
+    ) {
+        let sources = sources(&uploads);
+        let all = || order.iter().map(|&at| &sources[at] as &dyn Source);
+        let call_site = path(&asked.call_site);
+        let points = Points {
+            start, step, count: 5, group_by: vec!["pod".to_owned()], call_site: call_site.clone(), mean,
+        };
+        for what in [
+            What::ProfileTypes,
+            What::LabelNames,
+            What::LabelValues("pod".to_owned()),
+            What::Series(vec!["pod".to_owned(), "__type__".to_owned()]),
+            What::Tree(call_site.clone()),
+            What::Profile(call_site.clone()),
+            What::Points(points.clone()),
+        ] {
+            let ask = question(&asked, what);
+            // The first come from one process, the rest from another.
+            let first = from_afar(&ask, all().take(split));
+            let merged = first.merge(from_afar(&ask, all().skip(split)), &ask.bounds).expect("a sum");
+            let here = answer(&ask, all().take(split)).expect("an answer");
+            let rest = answer(&ask, all().skip(split)).expect("an answer");
+            let here = here.merge(rest, &ask.bounds).expect("a sum");
+            // Equal answers are equal bytes, since ids are kept.
+            prop_assert_eq!(packed(&merged), packed(&here));
+        }
+    }
+}
+
+#[test]
+fn an_answer_of_many_pieces_comes_whole() {
+    let mut profile = Profile::default();
+    profile.header.types = TYPES.map(|(kind, unit)| ValueType::new(kind, unit)).to_vec();
+    for stack in 0..60_000i64 {
+        let names = [format!("caller {}", stack % 7), format!("a function of some length, number {stack}")];
+        let stack_id = profile.dictionary.named_stack(names.iter().map(String::as_str));
+        profile.samples.push(stack_id, 0, &[1, stack + 1]);
+    }
+    let mut source = MemorySource::default();
+    source.add(&Labels::default(), &profile, 1);
+    for what in [What::Tree(Vec::new()), What::Profile(Vec::new())] {
+        let ask = Ask { what, ..Ask::default() };
+        let here = answer(&ask, [&source as &dyn Source]).expect("an answer");
+        assert!(here.pack().expect("it is small").count() > 2);
+        assert_eq!(packed(&from_afar(&ask, [&source as &dyn Source].into_iter())), packed(&here));
+    }
+}
