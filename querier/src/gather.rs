@@ -1,24 +1,31 @@
-//! Answers of all sources become one: opened some at a time, run on compute threads, merged as they come.
+//! Answers of all sources become one: opened some at a time, run on compute threads, merged as they come. Peers are
+//! asked meanwhile, all at once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use athanor_chassis::{Activity, Code, Status};
+use athanor_chassis::{Activity, Code, Status, TenantId};
 use athanor_profile::Source;
 use athanor_query::{Ask, Partial, run};
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 
+use crate::inbox::Inbox;
+use crate::replan::{Asked, Attempt};
 use crate::room::{Room, Taken};
-use crate::{Opened, Plan, Querier, Reader, Stored};
+use crate::{Opened, Plan, Querier, Reader, Remote, Stored};
 
 /// Sources of one question that are open at once, at least: while some are fetched, others are read.
 const OPEN: usize = 16;
+/// Peers of one question that are asked at once: they work, and here is only waited.
+const PEERS: usize = 64;
 
 /// Where answers meet.
-struct Merging {
-    ask: Ask,
-    room: Arc<Room>,
+pub(crate) struct Merging {
+    pub(crate) ask: Arc<Ask>,
+    pub(crate) room: Arc<Room>,
     merged: Mutex<Option<Held>>,
+    /// What the answer lacks, in words.
+    missing: Mutex<Vec<String>>,
 }
 
 /// An answer in memory.
@@ -28,26 +35,26 @@ struct Held {
     taken: Taken,
 }
 
+/// Everything that is to be asked.
+#[derive(Default)]
+struct Parts {
+    sources: Vec<Arc<dyn Source>>,
+    stored: Vec<Box<dyn Stored>>,
+    remote: Vec<(TenantId, Arc<dyn Remote>)>,
+}
+
 impl Querier {
-    /// Asks all sources of all tenants. The reader holds the room that the answer takes.
+    /// Asks all sources of all tenants, by new plans as long as those are overtaken. The reader holds the room that
+    /// the answer takes.
     pub(crate) async fn gather(&self, reader: &Reader, ask: Ask) -> Result<Partial, Status> {
-        let (mut sources, mut stored) = (Vec::new(), Vec::new());
-        for tenant in reader.tenants() {
-            let plan = self.deps.sources.plan(tenant, &ask).await?;
-            let Plan { sources: here, stored: there, missing } = plan;
-            sources.extend(here);
-            stored.extend(there);
-            reader.miss(missing);
-        }
-        let merged = Mutex::new(None);
-        let merging = Arc::new(Merging { ask, room: Arc::clone(&self.room), merged });
-        let here = sources.into_iter().map(|source| Box::pin(self.run(&merging, source)) as BoxFuture<'_, _>);
-        let there =
-            stored.into_iter().map(|stored| Box::pin(self.open(&merging, stored)) as BoxFuture<'_, _>);
-        // One more job than there are threads: none waits for the next one to be handed in.
-        let width = OPEN.max(self.deps.compute.width() + 1);
-        let jobs: Vec<BoxFuture<'_, Result<(), Status>>> = here.chain(there).collect();
-        futures::stream::iter(jobs).buffer_unordered(width).try_collect::<()>().await?;
+        let (ask, mut attempt) = (Arc::new(ask), Attempt::default());
+        let merging = loop {
+            match self.by_one_plan(reader, &ask, attempt).await {
+                Ok(merging) => break merging,
+                Err(asked) => attempt = attempt.next(asked)?,
+            }
+        };
+        reader.miss(std::mem::take(&mut *merging.missing.lock().unwrap_or_else(PoisonError::into_inner)));
         let held = merging.merged.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Held { partial, taken }) = held else { return Ok(Partial::none(&merging.ask.what)) };
         // As much again is made of it to be shown.
@@ -56,26 +63,103 @@ impl Querier {
         Ok(partial)
     }
 
-    async fn open(&self, merging: &Arc<Merging>, stored: Box<dyn Stored>) -> Result<(), Status> {
+    async fn by_one_plan(
+        &self,
+        reader: &Reader,
+        ask: &Arc<Ask>,
+        attempt: Attempt,
+    ) -> Result<Arc<Merging>, Asked> {
+        let merging = Arc::new(Merging::new(Arc::clone(ask), Arc::clone(&self.room)));
+        let mut parts = Parts::default();
+        for tenant in reader.tenants() {
+            let Plan { sources, stored, remote, missing, moved } =
+                self.deps.sources.plan(tenant, ask).await?;
+            parts.sources.extend(sources);
+            parts.stored.extend(stored);
+            parts.remote.extend(remote.into_iter().map(|remote| (tenant.clone(), remote)));
+            merging.miss(missing);
+            for why in moved {
+                merging.miss([attempt.without(Asked::Replan(why))?]);
+            }
+        }
+        self.ask_all(&merging, parts, attempt).await?;
+        Ok(merging)
+    }
+
+    async fn ask_all(&self, merging: &Arc<Merging>, parts: Parts, attempt: Attempt) -> Result<(), Asked> {
+        let Parts { sources, stored, remote } = parts;
+        let here = sources.into_iter().map(|source| Box::pin(self.run(merging, source)) as BoxFuture<'_, _>);
+        let there = stored.into_iter().map(|stored| Box::pin(self.open(merging, stored)) as BoxFuture<'_, _>);
+        let afar = remote
+            .into_iter()
+            .map(|(tenant, remote)| Box::pin(self.ask_afar(merging, tenant, remote)) as BoxFuture<'_, _>);
+        let each = |asked: Result<(), Asked>| match asked {
+            Ok(()) => Ok(()),
+            Err(asked) => attempt.without(asked).map(|without| merging.miss([without])),
+        };
+        // One more job than there are threads: none waits for the next one to be handed in.
+        let width = OPEN.max(self.deps.compute.width() + 1);
+        let jobs: Vec<BoxFuture<'_, Result<(), Asked>>> = here.chain(there).collect();
+        let peers: Vec<BoxFuture<'_, Result<(), Asked>>> = afar.collect();
+        let jobs = futures::stream::iter(jobs).buffer_unordered(width).map(each).try_collect::<()>();
+        let peers = futures::stream::iter(peers).buffer_unordered(PEERS).map(each).try_collect::<()>();
+        futures::future::try_join(peers, jobs).await?;
+        Ok(())
+    }
+
+    async fn open(&self, merging: &Arc<Merging>, stored: Box<dyn Stored>) -> Result<(), Asked> {
         let Opened { source, held } = stored.open().await?;
         let run = self.run(merging, source).await;
         drop(held);
         run
     }
 
-    async fn run(&self, merging: &Arc<Merging>, source: Arc<dyn Source>) -> Result<(), Status> {
+    async fn run(&self, merging: &Arc<Merging>, source: Arc<dyn Source>) -> Result<(), Asked> {
         let merging = Arc::clone(merging);
         let job = move || merging.answer(source.as_ref());
         self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
     }
+
+    async fn ask_afar(
+        &self,
+        merging: &Arc<Merging>,
+        tenant: TenantId,
+        remote: Arc<dyn Remote>,
+    ) -> Result<(), Asked> {
+        let mut inbox = Inbox::new(Arc::clone(merging), self.deps.compute.clone());
+        remote.ask(&tenant, &merging.ask, &mut inbox).await?;
+        Ok(inbox.check()?)
+    }
 }
 
 impl Merging {
-    /// Adds the answer of one source. Whoever finds an answer there takes it and merges it into its own, so that no
-    /// thread waits while another one merges.
-    fn answer(&self, source: &dyn Source) -> Result<(), Status> {
-        let partial = run(&self.ask, source).map_err(|error| Status::of(&error))?;
-        let taken = self.room.take(partial.bytes())?;
+    fn new(ask: Arc<Ask>, room: Arc<Room>) -> Self {
+        Merging { ask, room, merged: Mutex::default(), missing: Mutex::default() }
+    }
+
+    /// Says what the answer lacks.
+    pub(crate) fn miss(&self, missing: impl IntoIterator<Item = String>) {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);
+    }
+
+    /// Adds the answer of one source.
+    fn answer(&self, source: &dyn Source) -> Result<(), Asked> {
+        let partial = run(&self.ask, source)?;
+        Ok(self.add(partial, None)?)
+    }
+
+    /// Adds an answer, for which some room may have been taken. Whoever finds an answer there takes it and merges it
+    /// into its own, so that no thread waits while another one merges.
+    pub(crate) fn add(&self, partial: Partial, taken: Option<Taken>) -> Result<(), Status> {
+        let bytes = partial.bytes();
+        let taken = match taken {
+            None => self.room.take(bytes)?,
+            Some(mut taken) => {
+                taken.shrink(bytes);
+                let more = self.room.take(bytes - taken.bytes())?;
+                taken.and(more)
+            }
+        };
         let mut mine = Held { partial, taken };
         loop {
             let mut place = self.merged.lock().unwrap_or_else(PoisonError::into_inner);

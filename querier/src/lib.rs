@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!  wire request ─► check ─► Ask ─► Sources::plan ─► fetch ─► run on each source, on compute threads ─► merge
-//!                                                                                              │
-//!  wire answer  ◄─ flame graph, tree, DOT, pprof, points, lists ◄─ cut to max_nodes, once ◄────┘
+//!                              ▲        │                                                            ▲ │
+//!                              └ replan ┴► Remote::ask, all peers at once ─► pieces ─► unpack ───────┘ │
+//!                                                                                                      │
+//!  wire answer  ◄─ flame graph, tree, DOT, pprof, points, lists ◄─ cut to max_nodes, once ◄────────────┘
 //! ```
 //!
 //! A request is refused before anything is read, or it is answered exactly: partial answers are merged by id and
@@ -23,16 +25,20 @@ use athanor_query::{Ask, Partial};
 mod check;
 mod dot;
 mod gather;
+mod inbox;
 mod later;
 mod lists;
 mod merge;
 mod points;
 mod reader;
 mod render;
+mod replan;
 mod room;
 
+pub use inbox::{Inbox, Remote};
 pub use reader::{MAX_TENANTS, Reader, TenantsError};
 pub use render::{Rendered, parse_parameters, parse_time};
+pub use replan::Asked;
 pub use room::Config;
 
 use gather::mixed_up;
@@ -48,8 +54,13 @@ pub struct Plan {
     pub sources: Vec<Arc<dyn Source>>,
     /// Those that are fetched when it is their turn.
     pub stored: Vec<Box<dyn Stored>>,
+    /// Peers that answer for sources of theirs.
+    pub remote: Vec<Arc<dyn Remote>>,
     /// What should be there and is not, in words: the answer is partial.
     pub missing: Vec<String>,
+    /// What has moved since the listing that this plan is of, in words: which shard, and where its rows went. Another
+    /// plan is made, unless there were too many.
+    pub moved: Vec<String>,
 }
 
 /// A source that is fetched when it is its turn.
@@ -74,6 +85,8 @@ pub struct Times {
     pub span: Option<(i64, i64)>,
     /// What should be there and is not, in words.
     pub missing: Vec<String>,
+    /// What has moved since the listing was made, as in [`Plan::moved`].
+    pub moved: Vec<String>,
 }
 
 /// Where a tenant's profiles lie at the moment.

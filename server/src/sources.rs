@@ -2,22 +2,19 @@
 //!
 //! A plan is one listing and the heads after its watermarks (E17): so every profile is read once, though it may be in
 //! a head and in a block at the moment. A head that has let go of what the listing does not know yet means that the
-//! listing is old: it is asked for again (E18).
+//! listing is old: the plan says so, and whoever asked for it asks for another one (E18).
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_catalog::{BlockEntry, Catalog, Scar, Wound};
-use athanor_chassis::{Code, Status, TenantId, Timestamp};
+use athanor_chassis::{Status, TenantId, Timestamp};
 use athanor_ingester::{Ingester, View};
 use athanor_profile::Source;
 use athanor_querier::{Plan, Sources, Stored, Times};
 use athanor_query::Ask;
 
 use crate::blocks::{Blocks, Wanted};
-
-/// How often a plan is made anew before the answer is that it cannot be made.
-const REPLANS: usize = 3;
 
 /// Everything that may hold profiles.
 pub struct Everywhere {
@@ -34,6 +31,7 @@ struct Found {
     views: Vec<View>,
     blocks: Vec<BlockEntry>,
     missing: Vec<String>,
+    moved: Vec<String>,
 }
 
 #[async_trait]
@@ -41,7 +39,7 @@ impl Sources for Everywhere {
     async fn plan(&self, tenant: &TenantId, ask: &Ask) -> Result<Plan, Status> {
         let range = ask.selection.time;
         let last = if range.to == i64::MAX { i64::MAX } else { range.to.saturating_sub(1) };
-        let Found { views, blocks, missing } = self.find(tenant, range.from, last).await?;
+        let Found { views, blocks, missing, moved } = self.find(tenant, range.from, last).await?;
         let sources = views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>).collect();
         let wanted = |block: &BlockEntry| {
             let span = block.span(tenant, range.from, last);
@@ -50,48 +48,37 @@ impl Sources for Everywhere {
             let (blocks, tenant, needs) = (Arc::clone(&self.blocks), tenant.clone(), ask.what.needs());
             Box::new(Wanted { blocks, block: block.id, tenant, needs, whole }) as Box<dyn Stored>
         };
-        Ok(Plan { sources, stored: blocks.iter().map(wanted).collect(), missing })
+        let stored = blocks.iter().map(wanted).collect();
+        Ok(Plan { sources, stored, missing, moved, ..Plan::default() })
     }
 
     async fn times(&self, tenant: &TenantId) -> Result<Times, Status> {
-        let Found { views, blocks, missing } = self.find(tenant, i64::MIN, i64::MAX).await?;
+        let Found { views, blocks, missing, moved } = self.find(tenant, i64::MIN, i64::MAX).await?;
         let of_blocks = blocks.iter().filter_map(|block| block.span(tenant, i64::MIN, i64::MAX));
         let of_blocks = of_blocks.map(|span| (span.min_time, span.max_time));
         let all = views.iter().filter_map(View::times).chain(of_blocks);
         let span = all.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        Ok(Times { span, missing })
+        Ok(Times { span, missing, moved })
     }
 }
 
 impl Everywhere {
     async fn find(&self, tenant: &TenantId, from: i64, last: i64) -> Result<Found, Status> {
-        let mut moved = None;
-        for _ in 0..=REPLANS {
-            let listing =
-                self.catalog.listing(tenant, from, last).await.map_err(|error| Status::of(&error))?;
-            let (mut views, mut lost, mut scars) = (Vec::new(), listing.lost, listing.scars);
-            let heads = listing.shards.iter().try_for_each(|shard| {
-                views.extend(self.ingester.views(shard.id, shard.watermark, tenant)?);
-                lost += self.ingester.lost(shard.id, shard.watermark);
-                if self.ingester.forgets(shard.id) {
-                    let wound = Wound::Ids { shard: shard.id, to: shard.watermark };
-                    scars.push(Scar { since: Timestamp::EPOCH, wound });
-                }
-                Ok(())
-            });
-            match heads {
-                Ok(()) => {
-                    let missing = missing(lost, &scars);
-                    return Ok(Found { views, blocks: listing.blocks, missing });
-                }
-                Err(error) => moved = Some(error),
+        let listing = self.catalog.listing(tenant, from, last).await.map_err(|error| Status::of(&error))?;
+        let (mut views, mut lost, mut scars) = (Vec::new(), listing.lost, listing.scars);
+        let mut moved = Vec::new();
+        for shard in &listing.shards {
+            match self.ingester.views(shard.id, shard.watermark, tenant) {
+                Ok(of_shard) => views.extend(of_shard),
+                Err(error) => moved.push(format!("shard {}: {error}", shard.id)),
+            }
+            lost += self.ingester.lost(shard.id, shard.watermark);
+            if self.ingester.forgets(shard.id) {
+                let wound = Wound::Ids { shard: shard.id, to: shard.watermark };
+                scars.push(Scar { since: Timestamp::EPOCH, wound });
             }
         }
-        let why = moved.map_or_else(String::new, |error: athanor_ingester::Moved| error.to_string());
-        Err(Status::new(
-            Code::Unavailable,
-            format!("the plan was overtaken {} times: {why}; ask again", REPLANS + 1),
-        ))
+        Ok(Found { views, blocks: listing.blocks, missing: missing(lost, &scars), moved })
     }
 }
 

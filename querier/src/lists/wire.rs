@@ -1,6 +1,6 @@
 //! Lists on the wire.
 
-use athanor_chassis::Status;
+use athanor_chassis::{Status, TenantId};
 use athanor_profile::Labels;
 use athanor_proto::querier::v1::{ProfileTypesRequest, ProfileTypesResponse, SeriesRequest, SeriesResponse};
 use athanor_proto::types::v1::{
@@ -10,7 +10,8 @@ use athanor_proto::types::v1::{
 use athanor_query::{Ask, Partial, Selection, What};
 
 use crate::check::{self, MILLI};
-use crate::{Querier, Reader, mixed_up};
+use crate::replan::{Asked, Attempt};
+use crate::{Querier, Reader, Times, mixed_up};
 
 /// What a request for types without a range means: the last hour, in milliseconds.
 const LAST_HOUR: i64 = 60 * 60 * 1_000;
@@ -107,9 +108,8 @@ impl Querier {
     ) -> Result<GetProfileStatsResponse, Status> {
         let mut span: Option<(i64, i64)> = None;
         for tenant in reader.tenants() {
-            let of_tenant = self.deps.sources.times(tenant).await?;
-            reader.miss(of_tenant.missing);
-            span = match (span, of_tenant.span) {
+            let of_tenant = self.times(reader, tenant).await?;
+            span = match (span, of_tenant) {
                 (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
                 (one, other) => one.or(other),
             };
@@ -120,6 +120,23 @@ impl Querier {
             oldest_profile_time: oldest.div_euclid(MILLI),
             newest_profile_time: newest.div_euclid(MILLI),
         })
+    }
+
+    /// Of which time a tenant has profiles, by new plans as long as those are overtaken.
+    async fn times(&self, reader: &Reader, tenant: &TenantId) -> Result<Option<(i64, i64)>, Status> {
+        let mut attempt = Attempt::default();
+        loop {
+            let Times { span, missing, moved } = self.deps.sources.times(tenant).await?;
+            let without: Result<Vec<String>, Asked> =
+                moved.into_iter().map(|why| attempt.without(Asked::Replan(why))).collect();
+            match without {
+                Ok(without) => {
+                    reader.miss(missing.into_iter().chain(without).collect());
+                    return Ok(span);
+                }
+                Err(asked) => attempt = attempt.next(asked)?,
+            }
+        }
     }
 }
 

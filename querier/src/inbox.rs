@@ -1,0 +1,87 @@
+//! What peers answer: pieces take room as they come, and a whole answer is merged into that of all others.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use athanor_chassis::{Activity, Code, Compute, Status, TenantId};
+use athanor_query::{Ask, Received};
+
+use crate::gather::Merging;
+use crate::replan::Asked;
+use crate::room::Taken;
+
+/// A peer that has profiles which are in no block yet: those of the shards that it leads.
+#[async_trait]
+pub trait Remote: Send + Sync {
+    /// Asks for all of its shards that the plan names, and puts what comes into the inbox: the pieces of an answer,
+    /// its end, and so on for each answer. A shard is either whole in an answer or not at all (E17).
+    ///
+    /// Where some shards have moved, the others are put in all the same, and the end is [`Asked::Replan`].
+    async fn ask(&self, tenant: &TenantId, ask: &Ask, inbox: &mut Inbox) -> Result<(), Asked>;
+}
+
+/// Takes the answers of one peer.
+pub struct Inbox {
+    merging: Arc<Merging>,
+    compute: Compute,
+    /// What has come of the answer that is under way, and the room for it and for what it will be.
+    received: Received,
+    taken: Option<Taken>,
+    made_room: bool,
+}
+
+impl Inbox {
+    pub(crate) fn new(merging: Arc<Merging>, compute: Compute) -> Self {
+        Inbox { merging, compute, received: Received::default(), taken: None, made_room: false }
+    }
+
+    /// Takes the next piece of an answer.
+    pub fn piece(&mut self, piece: &[u8]) -> Result<(), Status> {
+        let before = self.received.bytes();
+        self.received.push(piece).map_err(|error| Status::of(&error))?;
+        self.take(self.received.bytes().saturating_sub(before))?;
+        match self.received.claim() {
+            Some(claim) if !self.made_room => {
+                self.made_room = true;
+                self.take(claim)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), Status> {
+        let more = self.merging.room.take(bytes)?;
+        self.taken = Some(match self.taken.take() {
+            Some(taken) => taken.and(more),
+            None => more,
+        });
+        Ok(())
+    }
+
+    /// The answer is whole: it is read and merged, on a compute thread.
+    pub async fn end(&mut self) -> Result<(), Status> {
+        let (received, taken) = (std::mem::take(&mut self.received), self.taken.take());
+        self.made_room = false;
+        let merging = Arc::clone(&self.merging);
+        let job = move || {
+            let partial = received.unpack(&merging.ask).map_err(|error| Status::of(&error))?;
+            drop(received);
+            merging.add(partial, taken)
+        };
+        self.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
+    }
+
+    /// Says what the peer lacks, in words: the answer is partial.
+    pub fn miss(&mut self, what: String) {
+        self.merging.miss([what]);
+    }
+
+    /// An answer that begins must end.
+    pub(crate) fn check(&self) -> Result<(), Status> {
+        if self.received.is_empty() {
+            return Ok(());
+        }
+        let message = "a peer's answer broke off before its end; ask again";
+        Err(Status::new(Code::Unavailable, message))
+    }
+}

@@ -1,0 +1,61 @@
+//! Plans that are overtaken, and what is done about it.
+//!
+//! A plan is a listing and those who have what the listing has not. Between the two, rows may move: into blocks that
+//! a newer listing names, or to another leader. Whoever finds out says *replan*, be it whoever plans, a source, or a
+//! peer; and the question begins again, with a new plan. What was put together by then is thrown away, since its parts
+//! are of another plan: a profile might be missing, or count twice (E18).
+
+use athanor_chassis::{Code, Status};
+use athanor_profile::SourceError;
+use athanor_query::AskError;
+
+/// How often a plan is made anew. The last one goes on without what has moved, and says so.
+const REPLANS: usize = 3;
+
+/// Why a source or a peer gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Asked {
+    /// What it should have has moved since the plan was made. In words: which shard, and where its rows went.
+    #[error("{0}")]
+    Replan(String),
+    /// Planning again does not help.
+    #[error(transparent)]
+    Failed(#[from] Status),
+}
+
+impl From<AskError> for Asked {
+    fn from(error: AskError) -> Self {
+        match error {
+            AskError::Source(SourceError::Moved(_)) => Asked::Replan(error.to_string()),
+            error => Asked::Failed(Status::of(&error)),
+        }
+    }
+}
+
+/// One of the plans of a question.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Attempt {
+    replans: usize,
+}
+
+impl Attempt {
+    /// What is to be said of an answer that goes on without what has moved. Before the last plan it does not go on.
+    pub(crate) fn without(self, asked: Asked) -> Result<String, Asked> {
+        match asked {
+            Asked::Replan(why) if self.replans == REPLANS => Ok(format!(
+                "{why}: profiles are left out, since {} plans were overtaken; ask again",
+                REPLANS + 1
+            )),
+            asked => Err(asked),
+        }
+    }
+
+    /// The attempt after one that ended so.
+    pub(crate) fn next(self, asked: Asked) -> Result<Self, Status> {
+        match asked {
+            Asked::Failed(status) => Err(status),
+            Asked::Replan(_) if self.replans < REPLANS => Ok(Attempt { replans: self.replans + 1 }),
+            Asked::Replan(why) => Err(Status::new(Code::Unavailable, format!("{why}; ask again"))),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Peers that answer for sources of theirs, and plans that are overtaken.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
+use athanor_profile::source::{EachRows, MemorySource, ReadNames};
+use athanor_profile::{Labels, Profile, ProfileRow, Series, Source, SourceError, ValueType};
+use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectMergeStacktracesResponse};
+use athanor_proto::types::v1::GetProfileStatsRequest;
+use athanor_querier::{Asked, Config, Deps, Inbox, Plan, Querier, Reader, Remote, Sources, Times};
+use athanor_query::{Ask, answer};
+use tokio::sync::Barrier;
+
+const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+
+fn source(function: &str, value: i64) -> Arc<dyn Source> {
+    let mut profile = Profile::default();
+    profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+    profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
+    profile.header.time_nanos = 5_000_000;
+    let stack = profile.dictionary.named_stack(["main", function].into_iter());
+    profile.samples.push(stack, 0, &[value]);
+    let mut source = MemorySource::default();
+    source.add(&Labels::new([("__name__".to_owned(), "process_cpu".to_owned())]), &profile, 1);
+    Arc::new(source)
+}
+
+/// A peer that packs what it answers, as if it were far away.
+#[derive(Default)]
+struct Peer {
+    /// The heads of each of its shards.
+    shards: Vec<Vec<Arc<dyn Source>>>,
+    /// Bytes of a piece.
+    piece: usize,
+    /// How it ends.
+    ends: Option<Asked>,
+    /// What is damaged on the way: a byte in the middle; or the rest is lost.
+    spoilt: bool,
+    cut: bool,
+    lacks: Option<String>,
+    /// It answers when so many have been asked.
+    together: Option<Arc<Barrier>>,
+}
+
+#[async_trait::async_trait]
+impl Remote for Peer {
+    async fn ask(&self, _: &TenantId, ask: &Ask, inbox: &mut Inbox) -> Result<(), Asked> {
+        let ask = Ask::unpack(&ask.pack().expect("it is small")).expect("it was packed");
+        if let Some(together) = &self.together {
+            together.wait().await;
+        }
+        for heads in &self.shards {
+            let partial = answer(&ask, heads.iter().map(AsRef::as_ref))?;
+            let mut bytes: Vec<u8> = partial.pack().expect("it is small").flatten().collect();
+            if self.spoilt {
+                let middle = bytes.len() / 2;
+                bytes[middle] = 0xff;
+            }
+            if self.cut {
+                bytes.pop();
+                inbox.piece(&bytes)?;
+                return Ok(());
+            }
+            bytes.chunks(self.piece.max(1)).try_for_each(|piece| inbox.piece(piece))?;
+            inbox.end().await?;
+        }
+        self.lacks.iter().for_each(|lacks| inbox.miss(lacks.clone()));
+        self.ends.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// A source whose rows went elsewhere.
+struct Moved;
+
+impl Source for Moved {
+    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+        Err(SourceError::Moved("shard 7 is on its way".to_owned()))
+    }
+    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
+        Ok(Arc::new([]))
+    }
+    fn totals(&self, _: &[u32]) -> Result<Vec<i64>, SourceError> {
+        Ok(Vec::new())
+    }
+    fn rows(&self, _: &[u32], _: &mut EachRows<'_>) -> Result<(), SourceError> {
+        Ok(())
+    }
+    fn names(&self, _: &mut ReadNames<'_>) -> Result<(), SourceError> {
+        Ok(())
+    }
+}
+
+/// Makes the n-th plan, counted from 0.
+struct Plans<F> {
+    made: AtomicUsize,
+    make: F,
+}
+
+#[async_trait::async_trait]
+impl<F: Fn(usize) -> Plan + Send + Sync> Sources for Plans<F> {
+    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
+        Ok((self.make)(self.made.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+        let Plan { missing, moved, .. } = (self.make)(self.made.fetch_add(1, Ordering::Relaxed));
+        Ok(Times { span: Some((1_000_000, 2_000_000)), missing, moved })
+    }
+}
+
+/// What was answered, what it lacks, and how many plans that took.
+struct Outcome {
+    answer: Result<SelectMergeStacktracesResponse, Status>,
+    missing: Option<String>,
+    plans: usize,
+}
+
+impl Outcome {
+    fn total(&self) -> i64 {
+        let answer = self.answer.as_ref().expect("an answer");
+        answer.flamegraph.as_ref().expect("a graph").total
+    }
+}
+
+fn querier(config: Config, sources: Arc<dyn Sources>) -> Querier {
+    let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
+    let overrides = Overrides::new(Limits::default());
+    Querier::new(config, Deps { sources, overrides, clock, compute: Compute::inline() })
+}
+
+async fn ask_within(config: Config, make: impl Fn(usize) -> Plan + Send + Sync + 'static) -> Outcome {
+    let plans = Arc::new(Plans { made: AtomicUsize::new(0), make });
+    let querier = querier(config, Arc::<Plans<_>>::clone(&plans));
+    let reader = Reader::parse("acme").expect("a tenant");
+    let request = SelectMergeStacktracesRequest {
+        profile_type_id: TYPE.to_owned(),
+        label_selector: "{}".to_owned(),
+        start: 1,
+        end: 10,
+        ..SelectMergeStacktracesRequest::default()
+    };
+    let answer = querier.select_merge_stacktraces(&reader, request).await;
+    Outcome { answer, missing: reader.missing(), plans: plans.made.load(Ordering::Relaxed) }
+}
+
+async fn ask(make: impl Fn(usize) -> Plan + Send + Sync + 'static) -> Outcome {
+    ask_within(Config::default(), make).await
+}
+
+/// One source here, and one peer.
+fn with(peer: Peer) -> Plan {
+    Plan { sources: vec![source("here", 1)], remote: vec![Arc::new(peer)], ..Plan::default() }
+}
+
+fn two_shards() -> Peer {
+    let shards = vec![vec![source("a", 10), source("b", 20)], Vec::new(), vec![source("a", 300)]];
+    Peer { shards, piece: 7, ..Peer::default() }
+}
+
+fn replan() -> Option<Asked> {
+    Some(Asked::Replan("shard 7: its leader is another one".to_owned()))
+}
+
+#[tokio::test]
+async fn peers_are_asked_at_once_and_their_answers_add_up() {
+    let afar = ask(|_| {
+        let together = Some(Arc::new(Barrier::new(3)));
+        let peer = || Arc::new(Peer { together: together.clone(), ..two_shards() }) as Arc<dyn Remote>;
+        Plan { remote: vec![peer(), peer(), peer()], ..with(Peer::default()) }
+    });
+    let afar = afar.await;
+    assert_eq!((afar.total(), afar.missing.as_deref(), afar.plans), (991, None, 1));
+    // Whoever holds a source, the answer is the same.
+    let here = ask(|_| {
+        let shards = (0..3).flat_map(|_| two_shards().shards).flatten();
+        Plan { sources: shards.chain([source("here", 1)]).collect(), ..Plan::default() }
+    });
+    assert_eq!(here.await.answer, afar.answer);
+}
+
+#[tokio::test]
+async fn what_was_put_together_by_an_overtaken_plan_does_not_count() {
+    let overtaken: [fn() -> Plan; 3] = [
+        || with(Peer { ends: replan(), ..two_shards() }),
+        || Plan { sources: vec![source("here", 1), Arc::new(Moved)], ..Plan::default() },
+        || Plan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
+    ];
+    for first in overtaken {
+        let second = move |made| {
+            if made == 0 {
+                return Plan { missing: vec!["not said".to_owned()], ..first() };
+            }
+            with(two_shards())
+        };
+        let outcome = ask(second).await;
+        assert_eq!((outcome.total(), outcome.missing.as_deref(), outcome.plans), (331, None, 2));
+    }
+}
+
+#[tokio::test]
+async fn after_three_new_plans_the_answer_goes_on_without_what_has_moved_and_says_so() {
+    let always: [fn() -> Plan; 3] = [
+        || with(Peer { ends: replan(), ..two_shards() }),
+        || Plan { sources: vec![source("b", 330), source("here", 1), Arc::new(Moved)], ..Plan::default() },
+        || Plan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
+    ];
+    for plan in always {
+        let outcome = ask(move |_| plan()).await;
+        // All other shards count, those of the same peer as well.
+        assert_eq!((outcome.total(), outcome.plans), (331, 4));
+        let missing = outcome.missing.expect("something is missing");
+        assert!(missing.contains("shard 7") && missing.contains("4 plans were overtaken"), "{missing}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_peer_lacks_is_said() {
+    let lacks = Some("3 batches of shard 7 were lost".to_owned());
+    let outcome = ask(move |_| with(Peer { lacks: lacks.clone(), ..two_shards() })).await;
+    assert_eq!(outcome.total(), 331);
+    assert_eq!(outcome.missing.as_deref(), Some("3 batches of shard 7 were lost"));
+}
+
+#[tokio::test]
+async fn a_peer_that_fails_fails_the_whole() {
+    let status = Status::new(Code::Exhausted, "32 queries are under way");
+    let refused = status.clone();
+    let outcome = ask(move |_| with(Peer { ends: Some(refused.clone().into()), ..two_shards() })).await;
+    assert_eq!((outcome.answer, outcome.plans), (Err(status), 1));
+}
+
+#[tokio::test]
+async fn answers_that_are_damaged_or_break_off_are_refused() {
+    let spoilt = ask(|_| with(Peer { spoilt: true, ..two_shards() })).await.answer.expect_err("a bad byte");
+    assert_eq!(spoilt.code, Code::Internal, "{spoilt}");
+    let cut = ask(|_| with(Peer { cut: true, ..two_shards() })).await.answer.expect_err("no end");
+    assert_eq!(cut.code, Code::Unavailable);
+    assert!(cut.message.contains("broke off"), "{cut}");
+}
+
+#[tokio::test]
+async fn answers_of_peers_take_room() {
+    for (config, named) in [
+        (Config { answer: ByteSize::bytes(100), ..Config::default() }, "querier.answer)"),
+        (Config { answers: ByteSize::bytes(300), ..Config::default() }, "querier.answers)"),
+    ] {
+        let outcome = ask_within(config, |_| Plan { sources: Vec::new(), ..with(two_shards()) }).await;
+        let refused = outcome.answer.expect_err("it is larger");
+        assert!(refused.message.contains(named), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn times_are_of_a_plan_that_was_not_overtaken() {
+    for (overtaken, plans) in [(1, 2), (9, 4)] {
+        let make = move |made| Plan {
+            moved: if made < overtaken { vec!["shard 7: in blocks".to_owned()] } else { Vec::new() },
+            ..Plan::default()
+        };
+        let sources = Arc::new(Plans { made: AtomicUsize::new(0), make });
+        let querier = querier(Config::default(), Arc::<Plans<_>>::clone(&sources));
+        let reader = Reader::parse("acme").expect("a tenant");
+        let stats = querier.get_profile_stats(&reader, GetProfileStatsRequest {}).await.expect("times");
+        assert_eq!((stats.oldest_profile_time, stats.newest_profile_time), (1, 2));
+        assert_eq!(sources.made.load(Ordering::Relaxed), plans);
+        assert_eq!(reader.missing().is_some(), overtaken > 3);
+    }
+}
