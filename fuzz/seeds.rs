@@ -6,9 +6,12 @@ use athanor_block::{FILES, FORMAT, FileMeta, Meta, TenantMeta};
 use athanor_chassis::Random;
 use athanor_profile::generate::arbitrary;
 use athanor_profile::pprof::encode;
+use athanor_profile::source::MemorySource;
+use athanor_profile::{Labels, Source};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_proto::types::v1::LabelPair;
+use athanor_query::{Ask, Points, What, answer};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 
@@ -72,7 +75,39 @@ fn main() -> std::io::Result<()> {
     for (number, query) in RENDER.iter().enumerate() {
         save("render", &format!("seed-{number}"), query.as_bytes())?;
     }
-    calls(&save)
+    calls(&save)?;
+    answers(&save)
+}
+
+/// Questions of each kind, and what one profile answers them.
+fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    let list = || vec!["a".to_owned(), "b".to_owned()];
+    let points = Points { step: 1, count: u64::MAX >> 2, group_by: list(), mean: true, ..Points::default() };
+    let kinds = [
+        What::ProfileTypes,
+        What::LabelNames,
+        What::LabelValues("a".to_owned()),
+        What::Series(list()),
+        What::Tree(Vec::new()),
+        What::Profile(Vec::new()),
+        What::Points(points),
+    ];
+    for seed in 0..10 {
+        let mut source = MemorySource::default();
+        let labels = [("a".to_owned(), "b".to_owned()), ("c".to_owned(), seed.to_string())];
+        source.add(&Labels::new(labels), &arbitrary(seed), 1);
+        for (kind, what) in (0u8..).zip(kinds.clone()) {
+            let mut ask = Ask { what, ..Ask::default() };
+            let Ok(answer) = answer(&ask, [&source as &dyn Source]) else { continue };
+            let Ok(pieces) = answer.pack() else { continue };
+            let packed: Vec<u8> = pieces.flatten().collect();
+            save("partial_wire", &format!("answer-{kind}-{seed}"), &[&[kind * 2 + 1], &packed[..]].concat())?;
+            ask.selection.selector = r#"{a="b", c=~"d.*"}"#.parse().unwrap_or_default();
+            let Ok(packed) = ask.pack() else { continue };
+            save("partial_wire", &format!("question-{kind}"), &[&[14], &packed[..]].concat())?;
+        }
+    }
+    Ok(())
 }
 
 const RENDER: [&str; 5] = [

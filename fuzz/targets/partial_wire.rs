@@ -1,0 +1,52 @@
+//! Any bytes as a question or as an answer on the wire: refused, or one that packs, comes back and merges.
+//!
+//! The first byte says which question is answered; the last kind is the question itself. Of answers the version and
+//! what they claim to take are written here, unless the first byte is odd.
+#![no_main]
+
+use athanor_profile::packed::put;
+use athanor_query::{Ask, MAX_PIECE, Partial, Points, Received, What};
+use libfuzzer_sys::fuzz_target;
+
+const VERSION: u8 = 1;
+/// What an answer claims to take: what is refused must not be made.
+const CLAIM: u64 = 16 << 20;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&first, rest)) = bytes.split_first() else { return };
+    let what = match first / 2 % 8 {
+        0 => What::ProfileTypes,
+        1 => What::LabelNames,
+        2 => What::LabelValues("a".to_owned()),
+        3 => What::Series(Vec::new()),
+        4 => What::Tree(Vec::new()),
+        5 => What::Profile(Vec::new()),
+        6 => What::Points(Points::default()),
+        _ => return question(rest),
+    };
+    let ask = Ask { what, ..Ask::default() };
+    let mut answer = Vec::new();
+    if first % 2 == 0 {
+        answer.push(VERSION);
+        put(&mut answer, CLAIM);
+    }
+    answer.extend_from_slice(rest);
+    let Ok(partial) = unpack(&ask, &answer) else { return };
+    let packed: Vec<u8> = partial.pack().expect("it came over the wire").flatten().collect();
+    let again = unpack(&ask, &packed).expect("what was packed is read");
+    assert_eq!(again.pack().expect("it was packed").flatten().collect::<Vec<u8>>(), packed);
+    again.merge(partial, &ask.bounds).expect("answers to one question add up");
+});
+
+fn unpack(ask: &Ask, bytes: &[u8]) -> Result<Partial, ()> {
+    let mut received = Received::default();
+    bytes.chunks(MAX_PIECE).try_for_each(|piece| received.push(piece)).map_err(drop)?;
+    received.unpack(ask).map_err(drop)
+}
+
+fn question(bytes: &[u8]) {
+    let Ok(ask) = Ask::unpack(bytes) else { return };
+    let packed = ask.pack().expect("it came over the wire");
+    let again = Ask::unpack(&packed).expect("what was packed is read");
+    assert_eq!(again.pack().expect("it was packed"), packed);
+}
