@@ -12,7 +12,7 @@
 //!               ▼
 //!           telemetry                                   what is said about it
 //!
-//!   clock   random   disk          ◄── real, or simulated from a seed
+//!   clock   random   disk   net    ◄── real, or simulated from a seed
 //!     │                │
 //!   tasks   gate    compute        ◄── bounded; panics reported; ended together, with a deadline
 //!
@@ -23,6 +23,7 @@
 //! * [`clock`], [`random`]: [`Clock`] and [`Random`], each real or driven by a test.
 //! * [`disk`]: one folder of files, [`LocalDisk`](disk::LocalDisk) or [`MemoryDisk`](disk::MemoryDisk), the latter
 //!   with crashes and faults.
+//! * [`net`]: streams to others, [`LocalNet`](net::LocalNet) or those of a simulation.
 //! * [`tasks`], [`gate`]: background work and requests, both of which a shutdown waits for.
 //! * [`compute`]: threads for what would hold up an I/O thread.
 //! * [`activity`], [`process`], [`histogram`]: what a process uses, what for, and how numbers are spread.
@@ -40,6 +41,7 @@ pub mod disk;
 pub mod gate;
 pub mod histogram;
 pub mod limits;
+pub mod net;
 pub mod process;
 pub mod random;
 pub mod tasks;
@@ -55,6 +57,7 @@ pub use disk::Disk;
 pub use gate::Gate;
 pub use histogram::Histogram;
 pub use limits::{Limits, Overrides};
+pub use net::Net;
 pub use random::Random;
 pub use tasks::Tasks;
 pub use telemetry::Telemetry;

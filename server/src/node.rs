@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use athanor_catalog::{Catalog, Wound};
 use athanor_chassis::compute::ComputeError;
+use athanor_chassis::net::LocalNet;
 use athanor_chassis::tasks::{SpawnError, Task};
 use athanor_chassis::{
-    ByteSize, Clock, Code, Coded, Compute, Disk, Overrides, Random, Status, Tasks, process,
+    ByteSize, Clock, Code, Coded, Compute, Disk, Net, Overrides, Random, Status, Tasks, process,
 };
 use athanor_cluster::placement::TableError;
 use athanor_consensus::log::{self, Log, Pump};
@@ -76,6 +77,8 @@ pub struct System {
     pub pump: Pump,
     /// The bucket.
     pub store: Store,
+    /// The way to others, and theirs to this node.
+    pub net: Arc<dyn Net>,
 }
 
 /// The roles of a node, without a port: what a simulation runs.
@@ -164,6 +167,7 @@ impl System {
             state: Arc::new(state),
             pump: Pump::Thread,
             store,
+            net: Arc::new(LocalNet::new(clock.clone())),
             clock,
             random,
         })
@@ -184,7 +188,7 @@ impl Roles {
         tasks: Tasks,
         readiness: Arc<Readiness>,
     ) -> Result<Self, StartError> {
-        let System { clock, random, compute, log: log_disk, state, pump, store } = system;
+        let System { clock, random, compute, log: log_disk, state, pump, store, net: _ } = system;
         let identity = identity::load(&*state, &random)?;
         let (split, settings) = (random.split(), config.log());
         let opening = move || Log::open(log_disk, &split, identity, &settings, pump);
@@ -360,7 +364,7 @@ impl Node {
         overrides: Overrides,
         settings: Arc<str>,
     ) -> Result<Self, StartError> {
-        let listener = Listener::bind(&config.listen).await?;
+        let listener = Listener::bind(&*system.net, &config.listen).await?;
         Self::start_on(listener, config, system, overrides, settings).await
     }
 
@@ -471,7 +475,7 @@ fn connections(config: &Config) -> usize {
 
 /// Serves `first` until there is a router, and that one then.
 async fn serve(
-    listener: Listener,
+    mut listener: Listener,
     first: Router,
     mut begun: watch::Receiver<Option<Router>>,
     lasting: Lasting,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::config::{Explained, Loaded, Origin, Sources, process_environment};
-use athanor_chassis::{Code, Overrides, Status, Telemetry};
+use athanor_chassis::net::LocalNet;
+use athanor_chassis::{Clock, Code, Overrides, Status, Telemetry};
 use athanor_server::http::Listener;
 use athanor_server::{Config, Node, StartError, System, request};
 use serde_json::{Value, json};
@@ -100,7 +101,8 @@ async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Statu
     let settings: Arc<str> = explained(&loaded).into();
     let config = loaded.value;
     // First of all: whoever finds the port taken begins no folder.
-    let listener = Listener::bind(&config.listen).await.map_err(|error| Status::of(&error))?;
+    let net = LocalNet::new(Clock::system());
+    let listener = Listener::bind(&net, &config.listen).await.map_err(|error| Status::of(&error))?;
     let failed = |error: StartError| of_folder(&config.data, &error);
     let system = System::local(&config).map_err(failed)?;
     let clock = system.clock.clone();

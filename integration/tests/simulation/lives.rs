@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::net::LocalNet;
 use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, TenantId, Timestamp};
 use athanor_consensus::log::Pump;
 use athanor_server::{Config, Roles, StartError, System};
@@ -182,6 +183,7 @@ impl<'a> Process<'a> {
             state: Arc::clone(&self.state) as _,
             pump: Pump::Inline,
             store: Store::on(Arc::new(bucket), &patience, deps),
+            net: Arc::new(LocalNet::new(clock.clone())),
         };
         Roles::open(&remains.config, system, Overrides::new(remains.config.limits.clone())).await
     }

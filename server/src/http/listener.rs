@@ -1,20 +1,22 @@
 //! The port: accepts connections, serves each as HTTP/1.1 or HTTP/2, and drains politely.
 
+use std::fmt;
 use std::future::poll_fn;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use athanor_chassis::code::{Code, Coded};
-use athanor_chassis::{Clock, Tasks};
+use athanor_chassis::net::{Accept, Stream};
+use athanor_chassis::{Clock, Net, Tasks};
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +31,8 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
 /// How long to wait after the system refused a connection, for example for want of file descriptors.
 const BREATHER: Duration = Duration::from_millis(50);
+/// How long it may take to tell who is turned away why.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What is told to who comes when there are as many connections as there may be.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
@@ -36,10 +40,8 @@ content-type: text/plain; charset=utf-8\r\n\r\n\
 there are as many connections as there may be (max_connections); come again later\n";
 
 /// A bound port that serves nothing yet.
-#[derive(Debug)]
 pub struct Listener {
-    socket: TcpListener,
-    address: SocketAddr,
+    socket: Box<dyn Accept>,
 }
 
 /// What connections take from their process.
@@ -88,22 +90,27 @@ pub async fn patient<C>(
 }
 
 impl Listener {
-    /// Binds an address; port 0 takes any free one.
-    pub async fn bind(wanted: &str) -> Result<Self, ListenerError> {
+    /// Binds the first address of a name that can be had; port 0 takes any free one.
+    pub async fn bind(net: &dyn Net, wanted: &str) -> Result<Self, ListenerError> {
         let failed = |source| ListenerError { wanted: wanted.to_owned(), source };
-        let socket = TcpListener::bind(wanted).await.map_err(failed)?;
-        let address = socket.local_addr().map_err(failed)?;
-        Ok(Self { socket, address })
+        let mut last = None;
+        for address in net.resolve(wanted).await.map_err(failed)? {
+            match net.listen(address).await {
+                Ok(socket) => return Ok(Self { socket }),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(failed(last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into())))
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.socket.address()
     }
 
     /// Serves until `stop`, then listens no more and lets those finish who have begun: until all have, for at most
     /// `patience`, or until there is haste.
-    pub async fn serve(self, router: Router, lasting: &Lasting, stop: CancellationToken, haste: &Notify) {
+    pub async fn serve(mut self, router: Router, lasting: &Lasting, stop: CancellationToken, haste: &Notify) {
         let connections = self.accept(&router, lasting, &stop).await;
         drop(self.socket);
         let finished = tokio::select! {
@@ -119,7 +126,7 @@ impl Listener {
 
     /// Accepts connections until `stop`, and gives them.
     pub async fn accept(
-        &self,
+        &mut self,
         router: &Router,
         lasting: &Lasting,
         stop: &CancellationToken,
@@ -142,7 +149,7 @@ impl Listener {
                             "connections refused: there are as many as there may be (max_connections)"
                         );
                     }
-                    turn_away(stream);
+                    turn_away(stream, lasting);
                 }
             }
         }
@@ -151,14 +158,12 @@ impl Listener {
 
 /// Serves a connection, which keeps its place until it ends.
 fn connect(
-    stream: TcpStream,
+    stream: Stream,
     place: OwnedSemaphorePermit,
     router: &Router,
     lasting: &Lasting,
     connections: &GracefulShutdown,
 ) {
-    // A small answer should not wait for the next one.
-    let _ = stream.set_nodelay(true);
     let mut http = Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     http.http2()
@@ -182,17 +187,27 @@ fn connect(
     }
 }
 
-/// Says why, as far as that goes without waiting.
-fn turn_away(stream: TcpStream) {
-    if let Ok(mut stream) = stream.into_std() {
-        let _ = stream.write(FULL);
+/// Says why, as far as that goes soon.
+fn turn_away(mut stream: Stream, lasting: &Lasting) {
+    let clock = lasting.clock.clone();
+    // Where there is no room for that either, the connection is closed without a word.
+    let _ = lasting.tasks.spawn("turning away", async move {
+        let _ = clock.within(FAREWELL, stream.write_all(FULL)).await;
+    });
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("address", &self.address()).finish()
     }
 }
+
 #[cfg(test)]
 mod tests {
     use athanor_chassis::Timestamp;
+    use athanor_chassis::net::LocalNet;
     use futures::future::poll_immediate;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncReadExt;
 
     use super::*;
 
@@ -217,8 +232,8 @@ mod tests {
         assert_eq!(accepted.await, "a connection");
     }
 
-    async fn first_line(address: SocketAddr) -> String {
-        let mut stream = TcpStream::connect(address).await.unwrap();
+    async fn first_line(net: &LocalNet, address: SocketAddr) -> String {
+        let mut stream = net.connect(address, FAREWELL).await.unwrap();
         let mut answer = String::new();
         // Whoever is turned away may hear of it before having asked.
         let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
@@ -231,21 +246,22 @@ mod tests {
         let clock = Clock::system();
         let tasks = Tasks::new(clock.clone(), 10);
         let room = Arc::new(Semaphore::new(1));
+        let net = LocalNet::new(clock.clone());
         let lasting = Lasting { tasks, clock, patience: Duration::ZERO, room: Arc::clone(&room) };
-        let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+        let mut listener = Listener::bind(&net, "127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.address(), CancellationToken::new());
         let router = Router::new().route("/", axum::routing::get(async || "here"));
         let asking = async {
-            let mut idle = TcpStream::connect(address).await.unwrap();
+            let mut idle = net.connect(address, FAREWELL).await.unwrap();
             while room.available_permits() > 0 {
                 tokio::task::yield_now().await;
             }
-            let refused = first_line(address).await;
+            let refused = first_line(&net, address).await;
             idle.shutdown().await.unwrap();
             while room.available_permits() == 0 {
                 tokio::task::yield_now().await;
             }
-            let served = first_line(address).await;
+            let served = first_line(&net, address).await;
             stop.cancel();
             (refused, served)
         };

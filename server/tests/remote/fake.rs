@@ -56,6 +56,7 @@ impl Answer {
 
 impl Server {
     /// Answers a request by itself and by how many came before it.
+    #[expect(clippy::disallowed_methods, reason = "a foreign server")]
     pub fn start(answer: impl Fn(&Seen, usize) -> Answer + Send + Sync + 'static) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

@@ -45,6 +45,7 @@ struct Hand {
 }
 
 impl Server {
+    #[expect(clippy::disallowed_methods, reason = "a foreign server")]
     pub async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join(BUCKET)).unwrap();

@@ -1,0 +1,166 @@
+//! The network, as something that is handed in: [`LocalNet`] in a process, streams in memory in a simulation.
+//!
+//! Streams are bytes in order, and nothing else is asked of them: no address of the other side once they are open, no
+//! options. Whoever needs a limit for silence brings one along, since a stream whose other side is cut off is mute,
+//! not broken.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::clock::Clock;
+
+/// A way to reach others, and to be reached.
+#[async_trait]
+pub trait Net: Send + Sync + 'static {
+    /// Takes an address; port 0 takes any free one.
+    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn Accept>>;
+
+    /// Opens a stream, within a limit.
+    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<Stream>;
+
+    /// The addresses that `host:port` stands for, at least one.
+    async fn resolve(&self, name: &str) -> io::Result<Vec<SocketAddr>>;
+}
+
+/// An address that was taken. It is let go with this value; streams that were accepted stay.
+pub trait Accept: Send {
+    /// Which one.
+    fn address(&self) -> SocketAddr;
+
+    /// The next stream, and who opened it. An error is of that stream, or of want, and not the end.
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>>;
+}
+
+/// Both directions of a stream.
+pub trait ReadWrite: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ReadWrite for S {}
+
+/// An open stream.
+pub type Stream = Box<dyn ReadWrite>;
+
+/// TCP of this machine.
+#[derive(Clone, Debug)]
+pub struct LocalNet {
+    clock: Clock,
+}
+
+impl dyn Accept {
+    /// As [`poll_accept`](Accept::poll_accept), to be awaited. Nothing is lost where it is dropped.
+    pub async fn accept(&mut self) -> io::Result<(Stream, SocketAddr)> {
+        poll_fn(|context| self.poll_accept(context)).await
+    }
+}
+
+impl LocalNet {
+    /// The clock measures limits.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock }
+    }
+}
+
+#[async_trait]
+impl Net for LocalNet {
+    #[expect(clippy::disallowed_methods, reason = "one of the places that use sockets")]
+    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn Accept>> {
+        let socket = TcpListener::bind(at).await?;
+        let address = socket.local_addr()?;
+        Ok(Box::new(Local { socket, address }))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "one of the places that use sockets")]
+    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<Stream> {
+        match self.clock.within(limit, TcpStream::connect(to)).await {
+            Ok(stream) => Ok(prompt(stream?)),
+            Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed.to_string())),
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "one of the places that use sockets")]
+    async fn resolve(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+        let found: Vec<_> = tokio::net::lookup_host(name).await?.collect();
+        if found.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the name stands for no address"));
+        }
+        Ok(found)
+    }
+}
+
+struct Local {
+    socket: TcpListener,
+    address: SocketAddr,
+}
+
+impl Accept for Local {
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
+        let (stream, from) = ready!(self.socket.poll_accept(context))?;
+        Poll::Ready(Ok((prompt(stream), from)))
+    }
+}
+
+/// A small message should not wait for the next one.
+fn prompt(stream: TcpStream) -> Stream {
+    // A stream that closed meanwhile says so when it is used.
+    let _ = stream.set_nodelay(true);
+    Box::new(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::clock::Timestamp;
+
+    #[tokio::test]
+    async fn streams_are_open_both_ways() {
+        let net = LocalNet::new(Clock::system());
+        let mut listener = net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.address();
+        assert_ne!(address.port(), 0);
+        let (opened, accepted) =
+            tokio::join!(net.connect(address, Duration::from_secs(5)), listener.accept());
+        let (mut here, (mut there, from)) = (opened.unwrap(), accepted.unwrap());
+        assert!(from.ip().is_loopback());
+        here.write_all(b"ask").await.unwrap();
+        let mut read = [0; 3];
+        there.read_exact(&mut read).await.unwrap();
+        there.write_all(b"yes").await.unwrap();
+        drop((there, listener));
+        let mut answer = String::new();
+        here.read_to_string(&mut answer).await.unwrap();
+        assert_eq!((&read, answer.as_str()), (b"ask", "yes"));
+        assert!(net.connect(address, Duration::from_secs(5)).await.is_err(), "the address was let go");
+    }
+
+    #[tokio::test]
+    async fn an_address_is_taken_once_and_names_stand_for_some() {
+        let net = LocalNet::new(Clock::system());
+        let listener = net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let taken = net.listen(listener.address()).await.map(drop).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(net.resolve("127.0.0.1:7").await.unwrap(), ["127.0.0.1:7".parse().unwrap()]);
+        assert!(net.resolve("localhost").await.is_err(), "a port is part of the name");
+    }
+
+    #[tokio::test]
+    async fn who_does_not_answer_is_given_up() {
+        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let net = LocalNet::new(clock);
+        // Nobody has this address; a machine without a route to it says so at once.
+        let connecting = net.connect("192.0.2.1:9".parse().unwrap(), Duration::from_secs(1));
+        let (connected, ()) = tokio::join!(connecting, async { hand.advance(Duration::from_secs(1)) });
+        assert!(connected.is_err());
+    }
+}
