@@ -12,6 +12,13 @@ const ROOTS: [&str; 4] = [
     "grpc/health/v1/health.proto",
 ];
 
+/// What nodes say to each other.
+const INTERNAL: [&str; 3] = [
+    "athanor/internal/v1/raft.proto",
+    "athanor/internal/v1/shards.proto",
+    "athanor/internal/v1/catalogue.proto",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=protos");
     let files = protox::compile(ROOTS, ["protos"])?;
@@ -23,5 +30,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         .ignore_unknown_fields()
         .ignore_unknown_enum_variants()
         .build(&[".push", ".querier", ".types", ".google", ".debuginfo", ".grpc"])?;
+    // Streams are not made here: whoever has one hands it in.
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .bytes(".")
+        .compile_fds(protox::compile(INTERNAL, ["protos"])?)?;
     Ok(())
 }

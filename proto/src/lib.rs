@@ -4,6 +4,8 @@
 //!  push.v1 ────┐
 //!              ├─► types.v1      labels, series, selectors
 //!  querier.v1 ─┴─► google.v1     pprof
+//!
+//!  athanor.internal.v1           what nodes of one cluster say to each other, with services of gRPC
 //! ```
 //!
 //! The contracts are the files in `protos/`; the modules here are made from them when the crate is built, and
@@ -17,6 +19,18 @@
 //!
 //! [`google::v1::Profile`] is for answers, and for tests. Uploads do not pass through it: they stay bytes in
 //! [`push::v1::RawSample`], and the pprof reader, which has limits of its own, reads those.
+
+/// Ours.
+pub mod athanor {
+    /// Between nodes.
+    pub mod internal {
+        /// The only version. Each message names who sends it, see [`Caller`](v1::Caller).
+        #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+        pub mod v1 {
+            include!(concat!(env!("OUT_DIR"), "/athanor.internal.v1.rs"));
+        }
+    }
+}
 
 /// Names that Google gave.
 pub mod google {
