@@ -1,0 +1,63 @@
+//! Failures as they travel between nodes.
+
+use std::time::Duration;
+
+use athanor_chassis::{Code, Status};
+use athanor_proto::athanor::internal::v1::Failure;
+
+/// Bytes of a failure's sentence that travel.
+const SENTENCE: usize = 2048;
+
+/// For a message. `leader` is whom to ask instead, where that is known.
+pub fn pack(status: &Status, leader: Option<u64>) -> Failure {
+    let retry_after = status.retry_after.unwrap_or_default().as_millis();
+    Failure {
+        code: status.code.name().to_owned(),
+        message: shortened(&status.message),
+        retry_after_ms: u64::try_from(retry_after).unwrap_or(u64::MAX),
+        leader: leader.unwrap_or_default(),
+    }
+}
+
+/// From a message. A code of a younger version is [`Code::Internal`].
+pub fn unpack(failure: &Failure) -> Status {
+    let code = Code::from_name(&failure.code).unwrap_or(Code::Internal);
+    let status = Status::new(code, failure.message.clone());
+    match failure.retry_after_ms {
+        0 => status,
+        wait => status.after(Duration::from_millis(wait)),
+    }
+}
+
+/// As the end of a call.
+pub fn to_grpc(status: &Status) -> tonic::Status {
+    tonic::Status::new(tonic::Code::from_i32(status.code.grpc()), shortened(&status.message))
+}
+
+/// The end of a call.
+pub fn from_grpc(status: &tonic::Status) -> Status {
+    Status::new(Code::from_grpc(status.code().into()), status.message())
+}
+
+fn shortened(message: &str) -> String {
+    let end = message.floor_char_boundary(SENTENCE);
+    message[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_come_back_as_they_were() {
+        for code in Code::ALL {
+            let status = Status::new(code, "why").after(Duration::from_millis(7));
+            assert_eq!(unpack(&pack(&status, None)), status);
+        }
+        assert_eq!(pack(&Status::new(Code::NotLeader, "ask another"), Some(3)).leader, 3);
+        let odd = Failure { code: "of tomorrow".to_owned(), ..Failure::default() };
+        assert_eq!(unpack(&odd), Status::new(Code::Internal, ""));
+        let conflict = from_grpc(&to_grpc(&Status::new(Code::Conflict, "é".repeat(SENTENCE))));
+        assert_eq!((conflict.code, conflict.message.len()), (Code::Conflict, SENTENCE));
+    }
+}

@@ -1,0 +1,158 @@
+//! Who speaks, and whom it means: the first thing that two nodes tell each other.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use athanor_chassis::{Code, Coded};
+use athanor_proto::athanor::internal::v1::Caller;
+
+use crate::NodeId;
+
+/// Of the protocol between nodes.
+const VERSION: u32 = 1;
+/// Nodes whose last start is remembered.
+const MOST: usize = 4096;
+
+/// Who this node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Me {
+    /// The cluster's id.
+    pub cluster: u128,
+    /// This node's.
+    pub node: NodeId,
+    /// How often it was started, this start included.
+    pub boot: u64,
+}
+
+/// Introduces this node to others, and others to this node.
+#[derive(Debug)]
+pub struct Introductions {
+    me: Me,
+    /// The youngest start of each node that was heard of.
+    boots: Mutex<BTreeMap<NodeId, u64>>,
+}
+
+/// Why whoever speaks is not listened to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each says what it is by its message")]
+pub enum Stranger {
+    #[error("the message does not say who sends it")]
+    Nameless,
+    #[error(
+        "this is node {node} of cluster {cluster:032x}, not of {theirs:032x}: an address was reused; check cluster.id and cluster.seeds"
+    )]
+    Foreign { node: NodeId, cluster: u128, theirs: u128 },
+    #[error("this is node {node}, not {meant}: an address was reused, and gossip will tell the new one")]
+    NotMeant { node: NodeId, meant: NodeId },
+    #[error(
+        "node {node} was started again, for the {seen}th time; this is a leftover of its {boot}th, which should end"
+    )]
+    Leftover { node: NodeId, boot: u64, seen: u64 },
+}
+
+impl Coded for Stranger {
+    fn code(&self) -> Code {
+        match self {
+            Self::Nameless => Code::Invalid,
+            Self::Foreign { .. } | Self::NotMeant { .. } | Self::Leftover { .. } => Code::Conflict,
+        }
+    }
+}
+
+impl Introductions {
+    /// Introduces this node.
+    pub fn new(me: Me) -> Self {
+        Self { me, boots: Mutex::default() }
+    }
+
+    /// Who this node is.
+    pub fn me(&self) -> Me {
+        self.me
+    }
+
+    /// What to say to a node whose answer is waited for so long.
+    pub fn caller(&self, to: NodeId, limit: Duration) -> Caller {
+        Caller {
+            cluster: self.me.cluster.to_be_bytes().to_vec().into(),
+            node: self.me.node,
+            boot: self.me.boot,
+            version: VERSION,
+            to,
+            deadline_ms: u32::try_from(limit.as_millis()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Whether whoever says this is of the cluster and means this node; gives who it is.
+    pub fn check(&self, caller: Option<&Caller>) -> Result<NodeId, Stranger> {
+        let Me { cluster, node, .. } = self.me;
+        let caller = caller.ok_or(Stranger::Nameless)?;
+        let theirs: [u8; 16] = caller.cluster[..].try_into().map_err(|_| Stranger::Nameless)?;
+        let theirs = u128::from_be_bytes(theirs);
+        if theirs != cluster {
+            return Err(Stranger::Foreign { node, cluster, theirs });
+        }
+        if caller.to != node {
+            return Err(Stranger::NotMeant { node, meant: caller.to });
+        }
+        let mut boots = self.boots.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = boots.get(&caller.node).copied().unwrap_or_default();
+        if caller.boot < seen {
+            return Err(Stranger::Leftover { node: caller.node, boot: caller.boot, seen });
+        }
+        if seen == 0 && boots.len() >= MOST {
+            // Whoever is forgotten here is known again with the next message.
+            boots.pop_first();
+        }
+        boots.insert(caller.node, caller.boot);
+        Ok(caller.node)
+    }
+
+    /// Whether whoever answers is the node that was called.
+    pub fn check_answer(&self, called: NodeId, caller: Option<&Caller>) -> Result<(), Stranger> {
+        match self.check(caller)? {
+            node if node == called => Ok(()),
+            node => Err(Stranger::NotMeant { node, meant: called }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    fn node(cluster: u128, node: NodeId, boot: u64) -> Introductions {
+        Introductions::new(Me { cluster, node, boot })
+    }
+
+    #[test]
+    fn only_who_means_this_node_of_this_cluster_is_listened_to() {
+        let me = node(7, 1, 1);
+        let check = |caller: Caller| me.check(Some(&caller));
+        assert_eq!(check(node(7, 2, 5).caller(1, LIMIT)), Ok(2));
+        let foreign = check(node(8, 2, 5).caller(1, LIMIT)).unwrap_err();
+        assert_eq!(foreign.code(), Code::Conflict);
+        assert!(foreign.to_string().contains("cluster.id and cluster.seeds"), "{foreign}");
+        assert_eq!(check(node(7, 2, 5).caller(3, LIMIT)), Err(Stranger::NotMeant { node: 1, meant: 3 }));
+        assert_eq!(check(Caller::default()), Err(Stranger::Nameless));
+        assert_eq!(me.check(None), Err(Stranger::Nameless));
+        assert_eq!(
+            check(node(7, 2, 4).caller(1, LIMIT)),
+            Err(Stranger::Leftover { node: 2, boot: 4, seen: 5 })
+        );
+        assert_eq!(check(node(7, 2, 6).caller(1, LIMIT)), Ok(2));
+        let other = node(7, 3, 1).caller(1, LIMIT);
+        assert_eq!(me.check_answer(2, Some(&other)), Err(Stranger::NotMeant { node: 3, meant: 2 }));
+    }
+
+    #[test]
+    fn what_is_remembered_of_others_is_bounded() {
+        let me = node(7, 1, 1);
+        for other in 2..MOST as u64 + 100 {
+            assert_eq!(me.check(Some(&node(7, other, 1).caller(1, LIMIT))), Ok(other));
+        }
+        assert_eq!(me.boots.lock().unwrap().len(), MOST);
+    }
+}

@@ -1,0 +1,278 @@
+//! Who is here, as far as this node knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::NodeId;
+
+/// Nodes that are remembered; of more, those that are missing for longest are forgotten.
+pub const MOST: usize = 500;
+/// How long a node that is missing is remembered.
+pub const REMEMBERED: Duration = Duration::from_secs(10 * 60);
+
+/// What a node does for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RoleName {
+    /// Takes profiles.
+    Distributor,
+    /// Keeps recent ones.
+    Ingester,
+    /// Knows the blocks.
+    Metastore,
+    /// Answers queries.
+    Querier,
+}
+
+/// Where a node is in its life, by its own word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemberState {
+    /// It reads its disk.
+    Starting,
+    /// It takes calls.
+    Ready,
+    /// It finishes what it has, and takes nothing new.
+    Draining,
+    /// It has said goodbye.
+    Left,
+}
+
+/// A node. There is one for each id: its youngest start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Member {
+    /// Its id.
+    pub node: NodeId,
+    /// What people call it.
+    pub name: String,
+    /// Where it stands; members of a group stand in different ones.
+    pub zone: String,
+    /// What it does.
+    pub roles: BTreeSet<RoleName>,
+    /// Where it takes calls of other nodes.
+    pub internal: SocketAddr,
+    /// How often it was started.
+    pub boot: u64,
+    /// Where it is in its life.
+    pub state: MemberState,
+    /// Since when it is missing, by this node's monotonic clock; none of who is here.
+    #[serde(skip)]
+    pub missing_since: Option<Duration>,
+}
+
+/// Members by id, as they are now and as they change. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Members {
+    seen: watch::Receiver<Arc<BTreeMap<NodeId, Member>>>,
+}
+
+/// Keeps one member for each node.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    members: BTreeMap<NodeId, Member>,
+}
+
+// === impl RoleName ===
+
+impl RoleName {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Distributor, Self::Ingester, Self::Metastore, Self::Querier];
+
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Distributor => "distributor",
+            Self::Ingester => "ingester",
+            Self::Metastore => "metastore",
+            Self::Querier => "querier",
+        }
+    }
+}
+
+// === impl MemberState ===
+
+impl MemberState {
+    const ALL: [Self; 4] = [Self::Starting, Self::Ready, Self::Draining, Self::Left];
+
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+            Self::Left => "left",
+        }
+    }
+
+    /// Reads what [`name`](Self::name) gives.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+// === impl Member ===
+
+impl Member {
+    /// Whether it seems to be here.
+    pub fn is_alive(&self) -> bool {
+        self.missing_since.is_none()
+    }
+
+    /// How long it is missing.
+    pub fn dead_for(&self, now: Duration) -> Duration {
+        self.missing_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+}
+
+// === impl Members ===
+
+impl Members {
+    pub(crate) fn new(seen: watch::Receiver<Arc<BTreeMap<NodeId, Member>>>) -> Self {
+        Self { seen }
+    }
+
+    /// Members that never change: for whoever knows the others from elsewhere.
+    pub fn fixed(members: impl IntoIterator<Item = Member>) -> Self {
+        let members = members.into_iter().map(|member| (member.node, member)).collect();
+        Self { seen: watch::Sender::new(Arc::new(members)).subscribe() }
+    }
+
+    /// All that are known, also those that are missing.
+    pub fn now(&self) -> Arc<BTreeMap<NodeId, Member>> {
+        Arc::clone(&self.seen.borrow())
+    }
+
+    /// Waits for a change. False: there will be none.
+    pub async fn changed(&mut self) -> bool {
+        self.seen.changed().await.is_ok()
+    }
+
+    /// Waits until they are as wanted, and gives them; as they are at the end, if there is one before.
+    pub async fn until(
+        &mut self,
+        wanted: impl Fn(&BTreeMap<NodeId, Member>) -> bool,
+    ) -> Arc<BTreeMap<NodeId, Member>> {
+        match self.seen.wait_for(|members| wanted(members)).await {
+            Ok(members) => return Arc::clone(&members),
+            Err(_ended) => {}
+        }
+        self.now()
+    }
+}
+
+// === impl Book ===
+
+impl Book {
+    /// Takes what gossip calls alive now. An older start of a node is never taken for the node, though gossip holds
+    /// on to it for a while.
+    pub(crate) fn look(&mut self, alive: impl IntoIterator<Item = Member>, now: Duration) {
+        let mut here = BTreeSet::new();
+        for mut member in alive {
+            let known = self.members.get(&member.node).map(|known| (known.boot, known.missing_since));
+            if known.is_some_and(|(boot, _)| boot > member.boot) {
+                continue;
+            }
+            if known.is_none() && self.members.len() >= MOST && !self.forget_one() {
+                continue;
+            }
+            if member.state == MemberState::Left {
+                let before = known.filter(|(boot, _)| *boot == member.boot);
+                member.missing_since = before.and_then(|(_, since)| since).or(Some(now));
+            }
+            here.insert(member.node);
+            self.members.insert(member.node, member);
+        }
+        for member in self.members.values_mut().filter(|member| !here.contains(&member.node)) {
+            member.missing_since.get_or_insert(now);
+        }
+        self.members.retain(|_, member| member.is_alive() || member.dead_for(now) < REMEMBERED);
+    }
+
+    /// Makes room. False: all are here.
+    fn forget_one(&mut self) -> bool {
+        let missing = self.members.values().filter_map(|member| Some((member.missing_since?, member.node)));
+        match missing.min() {
+            Some((_, node)) => self.members.remove(&node).is_some(),
+            None => false,
+        }
+    }
+
+    pub(crate) fn members(&self) -> &BTreeMap<NodeId, Member> {
+        &self.members
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn member(node: NodeId, boot: u64) -> Member {
+        Member {
+            node,
+            name: String::new(),
+            zone: String::new(),
+            roles: BTreeSet::new(),
+            internal: ([127, 0, 0, 1], 9095).into(),
+            boot,
+            state: MemberState::Ready,
+            missing_since: None,
+        }
+    }
+
+    fn told(book: &Book) -> Vec<(NodeId, u64, bool)> {
+        book.members().values().map(|member| (member.node, member.boot, member.is_alive())).collect()
+    }
+
+    #[test]
+    fn the_youngest_start_of_a_node_is_the_node() {
+        let mut book = Book::default();
+        book.look([member(1, 3), member(2, 1), member(1, 4)], SECOND);
+        assert_eq!(told(&book), [(1, 4, true), (2, 1, true)]);
+        // Gossip holds on to the older start after the younger one is gone.
+        book.look([member(1, 3), member(2, 1)], 2 * SECOND);
+        assert_eq!(told(&book), [(1, 4, false), (2, 1, true)]);
+        assert_eq!(book.members()[&1].dead_for(5 * SECOND), 3 * SECOND);
+        book.look([member(1, 5)], 3 * SECOND);
+        assert_eq!(told(&book), [(1, 5, true), (2, 1, false)]);
+    }
+
+    #[test]
+    fn who_is_missing_is_forgotten_after_a_while_and_who_left_is_missing() {
+        let mut book = Book::default();
+        let left = Member { state: MemberState::Left, ..member(2, 1) };
+        book.look([member(1, 1), left.clone()], SECOND);
+        assert_eq!(told(&book), [(1, 1, true), (2, 1, false)]);
+        book.look([left], SECOND + REMEMBERED / 2);
+        assert_eq!(book.members()[&2].missing_since, Some(SECOND), "saying it again changes nothing");
+        book.look([], SECOND + REMEMBERED);
+        assert_eq!(told(&book), [(1, 1, false)]);
+        book.look([], SECOND + 2 * REMEMBERED);
+        assert_eq!(told(&book), []);
+    }
+
+    #[test]
+    fn there_is_a_bound_and_the_missing_go_first() {
+        let mut book = Book::default();
+        book.look((0..MOST as u64 + 10).map(|node| member(node, 1)), SECOND);
+        assert_eq!(book.members().len(), MOST);
+        book.look((1..MOST as u64).map(|node| member(node, 1)), 2 * SECOND);
+        book.look((1..=MOST as u64).map(|node| member(node, 1)), 3 * SECOND);
+        assert_eq!(book.members().len(), MOST);
+        assert!(!book.members().contains_key(&0));
+    }
+
+    #[test]
+    fn states_come_back_from_their_names() {
+        for state in MemberState::ALL {
+            assert_eq!(MemberState::from_name(state.name()), Some(state));
+        }
+        assert_eq!(MemberState::from_name("gone"), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! Nodes that take calls, and call each other.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use athanor_chassis::{Clock, Code, Net, Random, Status, Tasks};
+use athanor_cluster::NodeId;
+use athanor_cluster::greeting::{Introductions, Me};
+use athanor_cluster::internal;
+use athanor_cluster::members::{Member, MemberState, Members};
+use athanor_cluster::peers::{PeerDeps, Peers};
+use athanor_cluster::secret::Secrets;
+use athanor_cluster::talk::{Answering, Hear, Talk};
+use bytes::Bytes;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+
+pub const CLUSTER: u128 = 0xc1;
+pub const SECRET: &str = "a secret of some length";
+
+/// A group that no node has.
+pub const NO_GROUP: u32 = 404;
+/// One whose members never answer.
+pub const MUTE: u32 = 7;
+
+/// What the node of that id answers.
+pub fn answer(node: NodeId, request: &[u8]) -> Bytes {
+    let reversed = request.iter().rev().copied();
+    node.to_be_bytes().into_iter().chain(reversed).collect()
+}
+
+/// Answers after a while, by [`answer`].
+struct Echo {
+    node: NodeId,
+    clock: Clock,
+    random: Random,
+}
+
+#[async_trait]
+impl Hear for Echo {
+    async fn hear(&self, _: NodeId, group: u32, request: Bytes) -> Result<Bytes, Status> {
+        match group {
+            NO_GROUP => return Err(Status::new(Code::NotFound, "there is no such group here")),
+            MUTE => std::future::pending().await,
+            _ => {}
+        }
+        if self.random.below(4) == 0 {
+            self.clock.sleep(std::time::Duration::from_millis(self.random.below(20))).await;
+        }
+        Ok(answer(self.node, &request))
+    }
+}
+
+/// What nodes live in.
+#[derive(Clone)]
+pub struct Town {
+    pub net: Arc<dyn Net>,
+    pub clock: Clock,
+    pub tasks: Tasks,
+    pub random: Random,
+}
+
+impl Town {
+    pub fn new(net: Arc<dyn Net>) -> Self {
+        let clock = Clock::system();
+        Self { net, tasks: Tasks::new(clock.clone(), 10_000), clock, random: Random::seeded(1) }
+    }
+
+    /// A node that takes calls; gives where.
+    pub async fn serve(&self, me: Me, secrets: &Secrets) -> SocketAddr {
+        let mut listener = self.net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.address();
+        let echo = Echo { node: me.node, clock: self.clock.clone(), random: self.random.split() };
+        let introductions = Arc::new(Introductions::new(me));
+        let answering = Answering::new(Arc::new(echo), introductions, self.clock.clone(), self.tasks.token());
+        let routes = internal::routes(secrets.clone(), answering);
+        let tasks = self.tasks.clone();
+        let accepting = async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let service = TowerToHyperService::new(routes.clone());
+                let serving = http2::Builder::new(TokioExecutor::new())
+                    .initial_stream_window_size(4 << 20)
+                    .serve_connection(TokioIo::new(stream), service);
+                let token = tasks.token();
+                let served = async move {
+                    tokio::select! {
+                        () = token.cancelled() => {}
+                        _ = serving => {}
+                    }
+                };
+                tasks.spawn("connection", served).unwrap();
+            }
+        };
+        self.tasks.spawn("listener", accepting).unwrap();
+        address
+    }
+
+    /// Who calls others at these addresses.
+    pub fn caller(&self, me: Me, secrets: &Secrets, others: &[(NodeId, SocketAddr)]) -> Talk {
+        let members = Members::fixed(others.iter().map(|(node, address)| member(*node, *address)));
+        let deps = PeerDeps {
+            net: Arc::clone(&self.net),
+            secrets: secrets.clone(),
+            clock: self.clock.clone(),
+            random: self.random.split(),
+            tasks: self.tasks.clone(),
+        };
+        Talk::new(Peers::new(deps, members), Arc::new(Introductions::new(me)))
+    }
+}
+
+pub fn me(node: NodeId) -> Me {
+    Me { cluster: CLUSTER, node, boot: 1 }
+}
+
+pub fn secrets() -> Secrets {
+    Secrets::read(SECRET).unwrap()
+}
+
+fn member(node: NodeId, internal: SocketAddr) -> Member {
+    Member {
+        node,
+        name: format!("n{node}"),
+        zone: String::new(),
+        roles: BTreeSet::new(),
+        internal,
+        boot: 1,
+        state: MemberState::Ready,
+        missing_since: None,
+    }
+}
