@@ -2,21 +2,26 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_chassis::{Clock, Code, Net, Random, Status, Tasks};
-use athanor_cluster::NodeId;
 use athanor_cluster::greeting::{Introductions, Me};
-use athanor_cluster::internal;
+use athanor_cluster::internal::Services;
 use athanor_cluster::members::{Member, MemberState, Members};
 use athanor_cluster::peers::{PeerDeps, Peers};
 use athanor_cluster::secret::Secrets;
 use athanor_cluster::talk::{Answering, Hear, Talk};
+use athanor_cluster::{NodeId, failure};
+use athanor_proto::athanor::internal::v1 as wire;
+use athanor_proto::athanor::internal::v1::shards_server::{Shards, ShardsServer};
 use bytes::Bytes;
+use futures::Stream;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
+use tonic::{Request, Response};
 
 pub const CLUSTER: u128 = 0xc1;
 pub const SECRET: &str = "a secret of some length";
@@ -54,6 +59,47 @@ impl Hear for Echo {
     }
 }
 
+/// A node whose disk says one thing of one shard, and nothing else is asked of.
+struct Described {
+    introductions: Arc<Introductions>,
+}
+
+type Told<T> = Result<Response<T>, tonic::Status>;
+type Pieces<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>;
+
+#[async_trait]
+impl Shards for Described {
+    type QueryStream = Pieces<wire::QueryResponse>;
+    type WindowStream = Pieces<wire::Ids>;
+
+    async fn append(&self, _: Request<wire::AppendRequest>) -> Told<wire::AppendResponse> {
+        Ok(Response::new(Default::default()))
+    }
+
+    async fn query(&self, _: Request<wire::QueryRequest>) -> Told<Self::QueryStream> {
+        let piece = |number: u8| wire::QueryResponse {
+            of: Some(wire::query_response::Of::Partial(vec![number; 1 << 20].into())),
+        };
+        let pieces = (0..5).map(move |number| Ok(piece(number)));
+        Ok(Response::new(Box::pin(futures::stream::iter(pieces))))
+    }
+
+    async fn window(&self, _: Request<wire::WindowRequest>) -> Told<Self::WindowStream> {
+        Ok(Response::new(Box::pin(futures::stream::empty())))
+    }
+
+    async fn settle(&self, _: Request<wire::SettleRequest>) -> Told<wire::SettleResponse> {
+        Ok(Response::new(Default::default()))
+    }
+
+    async fn describe(&self, request: Request<wire::DescribeRequest>) -> Told<wire::DescribeResponse> {
+        let checked = self.introductions.check(request.get_ref().caller.as_ref());
+        checked.map_err(|stranger| failure::to_grpc(&Status::of(&stranger)))?;
+        let shards = vec![wire::Described { shard: 7, sealed: Some(3), ..wire::Described::default() }];
+        Ok(Response::new(wire::DescribeResponse { shards }))
+    }
+}
+
 /// What nodes live in.
 #[derive(Clone)]
 pub struct Town {
@@ -75,8 +121,14 @@ impl Town {
         let address = listener.address();
         let echo = Echo { node: me.node, clock: self.clock.clone(), random: self.random.split() };
         let introductions = Arc::new(Introductions::new(me));
-        let answering = Answering::new(Arc::new(echo), introductions, self.clock.clone(), self.tasks.token());
-        let routes = internal::routes(secrets.clone(), answering);
+        let answering = Answering::new(
+            Arc::new(echo),
+            Arc::clone(&introductions),
+            self.clock.clone(),
+            self.tasks.token(),
+        );
+        let shards = ShardsServer::new(Described { introductions });
+        let routes = Services::default().raft(answering).with(shards).guarded(secrets.clone());
         let tasks = self.tasks.clone();
         let accepting = async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -100,6 +152,10 @@ impl Town {
 
     /// Who calls others at these addresses.
     pub fn caller(&self, me: Me, secrets: &Secrets, others: &[(NodeId, SocketAddr)]) -> Talk {
+        Talk::new(self.peers(secrets, others), Arc::new(Introductions::new(me)))
+    }
+
+    pub fn peers(&self, secrets: &Secrets, others: &[(NodeId, SocketAddr)]) -> Peers {
         let members = Members::fixed(others.iter().map(|(node, address)| member(*node, *address)));
         let deps = PeerDeps {
             net: Arc::clone(&self.net),
@@ -108,7 +164,7 @@ impl Town {
             random: self.random.split(),
             tasks: self.tasks.clone(),
         };
-        Talk::new(Peers::new(deps, members), Arc::new(Introductions::new(me)))
+        Peers::new(deps, members)
     }
 }
 
