@@ -1,5 +1,7 @@
 //! The settings of a server, every one with a default.
 
+mod cluster;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +9,8 @@ use athanor_chassis::telemetry::TelemetryConfig;
 use athanor_chassis::units::duration_text;
 use athanor_chassis::{ByteSize, Code, Coded, Limits};
 use serde::{Deserialize, Serialize};
+
+pub use cluster::{ClusterSettings, Joining};
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +40,8 @@ pub struct Config {
     pub retention: Duration,
     /// A file with exceptions from the limits by tenant. Example: `/etc/athanor/overrides.yaml`.
     pub runtime_config: Option<PathBuf>,
+    /// The other nodes of its cluster; a server that is alone needs none of it.
+    pub cluster: ClusterSettings,
     /// The node's log.
     pub log: LogSettings,
     /// Where blocks go; a folder below `data` if nothing else is named.
@@ -76,6 +82,7 @@ impl Default for Config {
             drain: Duration::from_secs(10),
             retention: Duration::from_secs(31 * 24 * 3600),
             runtime_config: None,
+            cluster: ClusterSettings::default(),
             log: LogSettings::default(),
             storage: athanor_storage::Config::default(),
             distributor: athanor_distributor::Config::default(),
@@ -97,8 +104,8 @@ impl Default for LogSettings {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {reason}")]
 pub struct BadSetting {
-    setting: &'static str,
-    reason: String,
+    pub(crate) setting: &'static str,
+    pub(crate) reason: String,
 }
 
 impl Coded for BadSetting {
@@ -129,6 +136,7 @@ impl Config {
         if segment < least {
             return bad("log.segment", format!("segments of {segment} are too small, the least is {least}"));
         }
+        self.cluster.joining()?;
         self.telemetry.check().or_else(|error| bad("telemetry.level", error.to_string()))
     }
 

@@ -15,6 +15,7 @@ mod encoding;
 mod health;
 mod json;
 mod listener;
+mod members;
 mod opening;
 mod operations;
 mod pages;

@@ -4,6 +4,7 @@
 //!  node ─┬─ http       one port: Connect, gRPC, gRPC-Web, /ingest, /pyroscope/render, pages
 //!        ├─ shards     from the door to the shards
 //!        ├─ sources    heads and blocks, as one plan; blocks, fetch and cache: what of them is in memory
+//!        ├─ others     the other nodes of a cluster, and the port for them
 //!        ├─ janitor    what is too old goes
 //!        ├─ repair     what the catalogue lost to damage, and the bucket still knows
 //!        └─ metrics, myself   what it says of itself
@@ -28,12 +29,14 @@ mod janitor;
 mod metrics;
 mod myself;
 mod node;
+mod others;
 mod readiness;
 mod repair;
 mod shards;
 mod sources;
 
 pub use admin::{SOCKET, request};
-pub use config::{BadSetting, Config, LogSettings};
+pub use config::{BadSetting, ClusterSettings, Config, Joining, LogSettings};
 pub use metrics::{Routes, Scrape};
 pub use node::{Node, Roles, StartError, System};
+pub use others::{Company, JoinError, Others};

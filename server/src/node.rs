@@ -6,19 +6,20 @@
 //!
 //! Everything that depends on the machine comes in through [`System`], so that the same assembly runs in a simulation.
 
+mod error;
+
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::{Catalog, Wound};
-use athanor_chassis::compute::ComputeError;
 use athanor_chassis::net::LocalNet;
 use athanor_chassis::tasks::{SpawnError, Task};
-use athanor_chassis::{
-    ByteSize, Clock, Code, Coded, Compute, Disk, Net, Overrides, Random, Status, Tasks, process,
-};
-use athanor_cluster::placement::TableError;
+use athanor_chassis::{ByteSize, Clock, Code, Compute, Disk, Net, Overrides, Random, Status, Tasks, process};
+use athanor_cluster::gossip::{Transport, UdpTransport};
+use athanor_cluster::greeting::Me;
+use athanor_cluster::members::MemberState;
 use athanor_consensus::log::{self, Log, Pump};
 use athanor_consensus::replicated::Founding;
 use athanor_consensus::{Replicated, replicated};
@@ -34,16 +35,19 @@ use tokio_util::sync::CancellationToken;
 use crate::blocks::Blocks;
 use crate::cache::Parts;
 use crate::config::Config;
-use crate::folder::{self, FolderError, Parts as Folders};
+use crate::folder::{self, Parts as Folders};
 use crate::health::Health;
-use crate::http::{Door, Lasting, Listener, ListenerError, Services, router, starting};
-use crate::identity::{self, IdentityError};
+use crate::http::{Door, Lasting, Listener, Services, router, starting};
+use crate::identity;
 use crate::janitor::{Done, Janitor};
 use crate::metrics::{Routes, Scrape};
+use crate::others::{Entry, Others};
 use crate::readiness::Readiness;
 use crate::repair::Repair;
 use crate::shards::{Local, Places};
 use crate::sources::Everywhere;
+
+pub use error::StartError;
 
 /// Tasks that a node may have at once: connections, mostly.
 const TASKS: usize = 100_000;
@@ -79,6 +83,8 @@ pub struct System {
     pub store: Store,
     /// The way to others, and theirs to this node.
     pub net: Arc<dyn Net>,
+    /// What carries gossip.
+    pub gossip: Arc<dyn Transport>,
 }
 
 /// The roles of a node, without a port: what a simulation runs.
@@ -95,6 +101,7 @@ pub struct Roles {
     pub scrape: Arc<Scrape>,
     readiness: Arc<Readiness>,
     health: Arc<Health>,
+    others: Option<Others>,
     log: Log,
     tasks: Tasks,
     clock: Clock,
@@ -108,49 +115,6 @@ pub struct Node {
     stop: CancellationToken,
     served: Task<()>,
     haste: Arc<Notify>,
-}
-
-/// Why a node does not start.
-#[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "each says what it is by its message")]
-pub enum StartError {
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    #[error("threads cannot be started")]
-    Compute(#[from] ComputeError),
-    #[error("the bucket cannot be opened")]
-    Store(#[from] athanor_storage::StoreError),
-    #[error("the log cannot be opened")]
-    Log(#[from] log::OpenError),
-    #[error("the catalogue cannot be opened")]
-    Catalogue(#[from] replicated::OpenError),
-    #[error(transparent)]
-    Ingester(#[from] athanor_ingester::OpenError),
-    #[error("profiles cannot be placed")]
-    Placement(#[from] TableError),
-    #[error(transparent)]
-    Listener(#[from] ListenerError),
-    #[error(transparent)]
-    Task(#[from] SpawnError),
-}
-
-impl Coded for StartError {
-    fn code(&self) -> Code {
-        match self {
-            Self::Folder(error) => error.code(),
-            Self::Identity(error) => error.code(),
-            Self::Compute(_) => Code::Unavailable,
-            Self::Store(error) => error.code(),
-            Self::Log(error) => error.code(),
-            Self::Catalogue(error) => error.code(),
-            Self::Ingester(error) => error.code(),
-            Self::Placement(error) => error.code(),
-            Self::Listener(error) => error.code(),
-            Self::Task(error) => error.code(),
-        }
-    }
 }
 
 impl System {
@@ -168,6 +132,7 @@ impl System {
             pump: Pump::Thread,
             store,
             net: Arc::new(LocalNet::new(clock.clone())),
+            gossip: Arc::new(UdpTransport),
             clock,
             random,
         })
@@ -178,18 +143,18 @@ impl Roles {
     /// Opens the log and everything on it.
     pub async fn open(config: &Config, system: System, overrides: Overrides) -> Result<Self, StartError> {
         let tasks = Tasks::new(system.clock.clone(), TASKS);
-        Self::open_on(config, system, overrides, tasks, Arc::default()).await
+        Self::open_on(config, system, overrides, (tasks, None), Arc::default()).await
     }
 
     async fn open_on(
         config: &Config,
         system: System,
         overrides: Overrides,
-        tasks: Tasks,
+        (tasks, entry): (Tasks, Option<Entry>),
         readiness: Arc<Readiness>,
     ) -> Result<Self, StartError> {
-        let System { clock, random, compute, log: log_disk, state, pump, store, net: _ } = system;
-        let identity = identity::load(&*state, &random)?;
+        let (identity, others) = begin(config, &system, &tasks, entry).await?;
+        let System { clock, random, compute, log: log_disk, state, pump, store, .. } = system;
         let (split, settings) = (random.split(), config.log());
         let opening = move || Log::open(log_disk, &split, identity, &settings, pump);
         let (log, recovery) = compute.run(opening).await?.inspect(|(_, recovery)| report(recovery))?;
@@ -198,11 +163,14 @@ impl Roles {
             disk: state,
             compute: compute.clone(),
             random: random.split(),
-            network: None,
+            network: others.as_ref().map(Others::network),
             node: identity.node,
             timing: replicated::Timing::default(),
         };
         let facts = open_facts(&consensus).await?;
+        if let Some(others) = &others {
+            offer(others, &facts);
+        }
         let catalog: Arc<dyn Catalog> = Arc::new(Metastore::new(facts.clone(), clock.clone()));
         mark(&recovery, &*catalog).await;
         let deps = athanor_ingester::Deps {
@@ -217,28 +185,10 @@ impl Roles {
             cluster: identity.cluster,
         };
         let ingester = Arc::new(Ingester::open(&config.ingester, deps).await?);
-        let places = Places::of(&ingester, overrides.clone(), clock.clone(), compute.clone())?;
-        let deps = athanor_distributor::Deps {
-            overrides: overrides.clone(),
-            clock: clock.clone(),
-            random: random.split(),
-            compute: compute.clone(),
-            shards: Arc::new(Local { ingester: Arc::clone(&ingester), places }),
-        };
-        let distributor = Distributor::new(config.distributor.clone(), deps);
+        let around = Around { overrides, clock: clock.clone(), random, compute: compute.clone() };
+        let distributor = around.distributor(config, &ingester)?;
         let parts = Arc::new(Parts::new(PARTS));
-        let sources = Everywhere {
-            catalog: Arc::clone(&catalog),
-            ingester: Arc::clone(&ingester),
-            blocks: Arc::new(Blocks::new(store.clone(), Arc::clone(&parts), compute.clone(), READING)),
-        };
-        let deps = athanor_querier::Deps {
-            sources: Arc::new(sources),
-            overrides,
-            clock: clock.clone(),
-            compute: compute.clone(),
-        };
-        let querier = Querier::new(config.querier.clone(), deps);
+        let querier = around.querier(config, &catalog, &ingester, &store, &parts);
         let upkeep =
             Upkeep { catalog: Arc::clone(&catalog), store, clock: clock.clone(), cluster: identity.cluster };
         let done = upkeep.spawn(config, &tasks)?;
@@ -261,7 +211,28 @@ impl Roles {
         let health = Arc::new(health);
         let checked = Arc::clone(&health);
         readiness.serve(Box::new(move || checked.check()));
-        Ok(Self { distributor, querier, ingester, catalog, scrape, readiness, health, log, tasks, clock })
+        if let Some(others) = &others {
+            others.tell(MemberState::Ready).await;
+        }
+        let roles = Self {
+            distributor,
+            querier,
+            ingester,
+            catalog,
+            scrape,
+            readiness,
+            health,
+            others,
+            log,
+            tasks,
+            clock,
+        };
+        Ok(roles)
+    }
+
+    /// The other nodes; none where there are no settings of a cluster.
+    pub fn others(&self) -> Option<&Others> {
+        self.others.as_ref()
     }
 
     /// Cuts what is in memory, and ends everything. An error says that something acknowledged may be nowhere.
@@ -281,6 +252,9 @@ impl Roles {
             Ok(()) => Ok(()),
             Err(why) => self.health.kept(&why),
         };
+        if let Some(others) = self.others {
+            others.leave().await;
+        }
         let ended = self.tasks.shutdown(TASKS_END).await;
         if !ended.unfinished.is_empty() {
             tracing::warn!(tasks = ?ended.unfinished, "tasks did not end");
@@ -292,6 +266,78 @@ impl Roles {
         self.log.close();
         kept
     }
+}
+
+/// What the roles at the door take from their process.
+struct Around {
+    overrides: Overrides,
+    clock: Clock,
+    random: Random,
+    compute: Compute,
+}
+
+impl Around {
+    fn distributor(&self, config: &Config, ingester: &Arc<Ingester>) -> Result<Distributor, StartError> {
+        let Self { overrides, clock, random, compute } = self;
+        let places = Places::of(ingester, overrides.clone(), clock.clone(), compute.clone())?;
+        let deps = athanor_distributor::Deps {
+            overrides: overrides.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+            compute: compute.clone(),
+            shards: Arc::new(Local { ingester: Arc::clone(ingester), places }),
+        };
+        Ok(Distributor::new(config.distributor.clone(), deps))
+    }
+
+    fn querier(
+        &self,
+        config: &Config,
+        catalog: &Arc<dyn Catalog>,
+        ingester: &Arc<Ingester>,
+        store: &Store,
+        parts: &Arc<Parts>,
+    ) -> Querier {
+        let Self { overrides, clock, compute, .. } = self;
+        let sources = Everywhere {
+            catalog: Arc::clone(catalog),
+            ingester: Arc::clone(ingester),
+            blocks: Arc::new(Blocks::new(store.clone(), Arc::clone(parts), compute.clone(), READING)),
+        };
+        let deps = athanor_querier::Deps {
+            sources: Arc::new(sources),
+            overrides: overrides.clone(),
+            clock: clock.clone(),
+            compute: compute.clone(),
+        };
+        Querier::new(config.querier.clone(), deps)
+    }
+}
+
+/// Finds out who this node is, and takes part in its cluster where it has one.
+async fn begin(
+    config: &Config,
+    system: &System,
+    tasks: &Tasks,
+    entry: Option<Entry>,
+) -> Result<(log::Identity, Option<Others>), StartError> {
+    let identity = identity::load(&*system.state, &system.random, config.cluster.cluster()?)?;
+    let Some(entry) = entry else { return Ok((identity, None)) };
+    // What is counted is durable before anybody hears of it.
+    let boot = identity::next_boot(&*system.state)?;
+    let me = Me { cluster: identity.cluster, node: identity.node, boot };
+    let others = entry.begin(me, &config.cluster, system, tasks).await?;
+    Ok((identity, Some(others)))
+}
+
+/// Lets other nodes call the catalogue's group.
+fn offer(others: &Others, facts: &Replicated<Facts>) {
+    let facts = facts.clone();
+    let answer = move |request| {
+        let facts = facts.clone();
+        Box::pin(async move { facts.answer(request).await }) as _
+    };
+    others.groups().add(athanor_metastore::GROUP, Box::new(answer));
 }
 
 /// What runs beside the roles.
@@ -380,6 +426,10 @@ impl Node {
         let (clock, compute) = (system.clock.clone(), system.compute.clone());
         let (tasks, readiness) = (Tasks::new(clock.clone(), TASKS), Arc::<Readiness>::default());
         let (stop, haste) = (CancellationToken::new(), Arc::new(Notify::new()));
+        let entry = match config.cluster.joining()? {
+            Some(joining) => Some(Entry::take(joining, &*system.net).await?),
+            None => None,
+        };
         let (begin, begun) = watch::channel(None);
         let served = {
             let first = starting(Arc::clone(&readiness), clock.clone(), begun.clone());
@@ -389,7 +439,7 @@ impl Node {
             let (stop, haste) = (stop.clone(), Arc::clone(&haste));
             tasks.spawn("listener", serve(listener, first, begun, lasting, stop, haste))?
         };
-        let opened = Roles::open_on(config, system, overrides, tasks, Arc::clone(&readiness)).await;
+        let opened = Roles::open_on(config, system, overrides, (tasks, entry), Arc::clone(&readiness)).await;
         let roles = opened.inspect_err(|_| stop.cancel())?;
         let door = Door::new(config.multitenancy_enabled, config.request_bytes, clock.clone(), compute);
         let services = Services {
@@ -399,6 +449,7 @@ impl Node {
             readiness,
             stop: stop.clone(),
             settings,
+            company: roles.others().map(|others| others.company().clone()),
         };
         let opened =
             crate::admin::serve(&config.data, Arc::clone(&roles.ingester), clock.clone(), &roles.tasks);
@@ -433,6 +484,9 @@ impl Node {
     /// As [`Node::stop`], and answers for a while after having said that it is not ready.
     pub async fn stop_after(self, delay: Duration) -> Result<(), Status> {
         self.roles.readiness.stop();
+        if let Some(others) = &self.roles.others {
+            others.tell(MemberState::Draining).await;
+        }
         if !delay.is_zero() {
             tracing::info!(
                 ?delay,

@@ -145,7 +145,14 @@ async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Statu
 /// Why a server does not start, with the name of its folder where that is what it is about.
 fn of_folder(data: &Path, error: &StartError) -> Status {
     let mut status = Status::of(error);
-    let says_so = matches!(error, StartError::Folder(_) | StartError::Listener(_) | StartError::Task(_));
+    let says_so = matches!(
+        error,
+        StartError::Folder(_)
+            | StartError::Listener(_)
+            | StartError::Setting(_)
+            | StartError::Join(_)
+            | StartError::Task(_)
+    );
     if !says_so {
         status.message = format!("{}: {}", data.display(), status.message);
     }

@@ -4,6 +4,7 @@
 
 mod exposition;
 mod health;
+mod members;
 mod metrics;
 mod refusals;
 mod server;

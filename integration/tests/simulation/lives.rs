@@ -8,6 +8,7 @@ use std::time::Duration;
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::net::LocalNet;
 use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, TenantId, Timestamp};
+use athanor_cluster::gossip::UdpTransport;
 use athanor_consensus::log::Pump;
 use athanor_server::{Config, Roles, StartError, System};
 use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
@@ -184,6 +185,7 @@ impl<'a> Process<'a> {
             pump: Pump::Inline,
             store: Store::on(Arc::new(bucket), &patience, deps),
             net: Arc::new(LocalNet::new(clock.clone())),
+            gossip: Arc::new(UdpTransport),
         };
         Roles::open(&remains.config, system, Overrides::new(remains.config.limits.clone())).await
     }

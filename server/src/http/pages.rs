@@ -25,7 +25,7 @@ const SERVICE: &str = "service_name";
 /// More boxes than that nobody can tell apart.
 const NODES: i64 = 16 * 1024;
 
-const STYLE: &str = "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:60em;padding:0 1em;color:#222}\
+pub(super) const STYLE: &str = "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:60em;padding:0 1em;color:#222}\
 h1{font-size:1.4em}h2{font-size:1.05em;margin:1.4em 0 .3em}a{color:#b4380a}li{margin:.15em 0}\
 code{background:#f3f0ec;padding:.1em .3em;border-radius:3px}.t{color:#777}";
 
@@ -142,7 +142,7 @@ async fn draw(hall: &Hall, reader: &Reader, query: &str) -> Result<String, Statu
     hall.door.on_compute(usize::MAX, move || svg::write(&tree, &unit, &title)).await
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in printable(text).chars() {
         match c {

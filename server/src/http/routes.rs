@@ -22,8 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::encoding::{Refused, json_error};
 use super::weight::Admits;
-use super::{Door, caller, health, operations, pages, plain, unary};
+use super::{Door, caller, health, members, operations, pages, plain, unary};
 use crate::metrics::{Scrape, Underway};
+use crate::others::Company;
 use crate::readiness::Readiness;
 
 /// What answers.
@@ -41,6 +42,8 @@ pub struct Services {
     pub stop: CancellationToken,
     /// The settings in force, secrets masked.
     pub settings: Arc<str>,
+    /// The other nodes of the cluster; none of a server that is alone.
+    pub company: Option<Company>,
 }
 
 /// A door and what lies behind it.
@@ -250,8 +253,11 @@ fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
         ("/api/v1/status/buildinfo", operations::build_info),
         ("/debug/pprof/profile", operations::profile),
     ];
+    let of_clusters: [(&'static str, Handler); 2] =
+        [("/members", members::members), ("/members.json", members::members_json)];
+    let of_clusters = of_clusters.into_iter().filter(|_| hall.services.company.is_some());
     let writes = writes.map(|(path, handler)| (path, post(with(handler))));
-    let reads = reads.map(|(path, handler)| (path, get(with(handler))));
+    let reads = reads.into_iter().chain(of_clusters).map(|(path, handler)| (path, get(with(handler))));
     let all = writes.into_iter().chain(reads);
     all.fold(router, |router, (path, answer)| router.route(path, counted(hall, path, answer)))
 }

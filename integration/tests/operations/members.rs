@@ -1,0 +1,152 @@
+//! Servers of one cluster: they see each other, and refuse who is not one of them.
+
+use std::path::Path;
+
+use athanor_chassis::{Clock, Code, Coded, Overrides};
+use athanor_cluster::members::{Member, MemberState};
+use athanor_server::{ClusterSettings, Config, Node, StartError, System};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::server::{PATIENCE, Server, send};
+
+const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
+const FOREIGN: &str = "0000000000000000000000000000000f";
+
+/// The settings of a node, with a secret in that folder.
+fn settings(folder: &Path, name: &str, seeds: &[&Server]) -> ClusterSettings {
+    let secret = folder.join("secret");
+    std::fs::write(&secret, "a secret of some length\n").unwrap();
+    ClusterSettings {
+        id: Some(ID.to_owned()),
+        name: Some(name.to_owned()),
+        zone: format!("zone of {name}"),
+        secret_file: Some(secret),
+        listen_internal: Some("127.0.0.1:0".to_owned()),
+        listen_gossip: Some("127.0.0.1:0".to_owned()),
+        advertise: None,
+        seeds: seeds.iter().map(|seed| seed.node.roles().others().unwrap().gossip().to_string()).collect(),
+    }
+}
+
+fn member(name: &str, seeds: &[&Server]) -> Server {
+    Server::start(|config| config.cluster = settings(&config.data.clone(), name, seeds))
+}
+
+/// Waits until a server sees so many others ready, besides itself.
+fn sees(server: &Server, count: usize) {
+    let mut members = server.node.roles().others().unwrap().company().members.clone();
+    let clock = Clock::system();
+    let ready = members.until(|members| {
+        let ready = |member: &&Member| member.is_alive() && member.state == MemberState::Ready;
+        members.values().filter(ready).count() == count
+    });
+    let seen = server.runtime.block_on(clock.within(2 * PATIENCE, ready));
+    assert!(seen.is_ok(), "{count} members within {PATIENCE:?}");
+}
+
+fn listed(server: &Server) -> Value {
+    let answer = server.get("/members", &[("accept", "application/json")]);
+    assert_eq!((answer.status, answer.header("content-type")), (200, "application/json"));
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+fn names(told: &Value, key: &str) -> Vec<String> {
+    let members = told["members"].as_array().unwrap().iter();
+    let mut names: Vec<_> =
+        members.filter(|m| m["alive"] == true).map(|m| m[key].as_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn servers_of_a_cluster_see_each_other_and_miss_who_left() {
+    let a = member("a", &[]);
+    let b = member("b", &[&a]);
+    let c = member("c", &[&a]);
+    for server in [&a, &b, &c] {
+        sees(server, 3);
+        let told = listed(server);
+        assert_eq!(told["cluster"], ID);
+        assert_eq!(names(&told, "name"), ["a", "b", "c"]);
+        assert_eq!(names(&told, "state"), ["ready"; 3]);
+    }
+    let page = a.get("/members", &[]);
+    assert_eq!(page.header("content-type"), "text/html; charset=utf-8");
+    assert!(page.text().contains("zone of b"), "{}", page.text());
+    assert_eq!(names(&serde_json::from_slice(&a.get("/members.json", &[]).body).unwrap(), "name").len(), 3);
+
+    c.runtime.block_on(c.node.stop()).unwrap();
+    sees(&a, 2);
+    sees(&b, 2);
+    assert_eq!(names(&listed(&a), "name"), ["a", "b"]);
+    for server in [a, b] {
+        server.runtime.block_on(server.node.stop()).unwrap();
+    }
+}
+
+#[test]
+fn each_port_is_for_its_own() {
+    let server = member("a", &[]);
+    let call = "/athanor.internal.v1.Raft/Talk";
+    let public = server.post(call, &[("content-type", "application/grpc")], b"");
+    assert_eq!(public.status, 404, "nothing for nodes is on the port for clients");
+    let internal = server.node.roles().others().unwrap().address();
+    for path in [call, "/querier.v1.QuerierService/Series", "/push.v1.PusherService/Push", "/config"] {
+        let answer = send(internal, &format!("POST {path}"), &[("x-scope-orgid", "anybody")], b"");
+        assert_eq!(answer.header("grpc-status"), "16", "a tenant's name opens nothing");
+        assert!(answer.header("grpc-message").contains("public%20port"), "{:?}", answer.headers);
+    }
+    let alone = Server::start(|_| {});
+    assert!(alone.node.roles().others().is_none());
+    assert_eq!((alone.get("/members", &[]).status, alone.get("/members.json", &[]).status), (404, 404));
+}
+
+/// Why a server does not start on a folder.
+fn refused(folder: &TempDir, cluster: ClusterSettings) -> StartError {
+    let mut config = Config { listen: "127.0.0.1:0".to_owned(), cluster, ..Config::default() };
+    config.data = folder.path().to_owned();
+    config.log.reserve = athanor_chassis::ByteSize::bytes(0);
+    let system = System::local(&config).unwrap();
+    let overrides = Overrides::new(config.limits.clone());
+    let starting = Node::start(&config, system, overrides, "".into());
+    Runtime::new().unwrap().block_on(starting).map(drop).unwrap_err()
+}
+
+#[test]
+fn what_is_of_another_cluster_or_no_secret_is_refused_in_words() {
+    let server = member("a", &[]);
+    let Server { node, runtime, folder, .. } = server;
+    runtime.block_on(node.stop()).unwrap();
+    drop(runtime);
+    let whole = settings(folder.path(), "a", &[]);
+    let foreign = refused(&folder, ClusterSettings { id: Some(FOREIGN.to_owned()), ..whole.clone() });
+    assert_eq!(foreign.code(), Code::Conflict);
+    let said = foreign.to_string();
+    assert!(said.contains(ID) && said.contains(FOREIGN) && said.contains("--data"), "{said}");
+
+    std::fs::write(folder.path().join("secret"), "short").unwrap();
+    let short = refused(&folder, whole.clone());
+    assert_eq!(short.code(), Code::Invalid);
+    assert!(format!("{short}").contains("cluster.secret_file"), "{short}");
+    std::fs::remove_file(folder.path().join("secret")).unwrap();
+    assert_eq!(refused(&folder, whole).code(), Code::NotFound);
+}
+
+#[test]
+fn a_server_of_another_cluster_stays_a_stranger() {
+    let a = member("a", &[]);
+    let stranger = Server::start(|config| {
+        let settings = settings(&config.data.clone(), "stranger", &[&a]);
+        config.cluster = ClusterSettings { id: Some(FOREIGN.to_owned()), ..settings };
+    });
+    let b = member("b", &[&stranger, &a]);
+    sees(&b, 2);
+    sees(&a, 2);
+    // Those of the cluster have heard of each other meanwhile, by way of the same addresses.
+    for server in [&a, &b] {
+        assert_eq!(names(&listed(server), "name"), ["a", "b"]);
+    }
+    assert_eq!(names(&listed(&stranger), "name"), ["stranger"]);
+}

@@ -1,0 +1,187 @@
+//! The settings of a node that has others beside it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::BadSetting;
+
+/// Bytes of a name and of a zone: as many as others take.
+const NAME: usize = 64;
+const MOST_SEEDS: usize = 64;
+const LISTEN_INTERNAL: &str = "0.0.0.0:9095";
+const LISTEN_GOSSIP: &str = "0.0.0.0:7946";
+
+/// The other nodes of a cluster. Where neither `seeds` nor an address to listen on is given, there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterSettings {
+    /// Which cluster: 32 hexadecimal digits, the same on all nodes. Drawn with the folder, if not given. Example:
+    /// `5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60`.
+    pub id: Option<String>,
+    /// What people call this node; its id, if not given. Example: `athanor-1`.
+    pub name: Option<String>,
+    /// Where it stands: members of a group are put into different zones. Example: `eu-west-1a`.
+    pub zone: String,
+    /// A file with the secret that the nodes share, or with the old and the new one. Example:
+    /// `/etc/athanor/cluster-secret`.
+    pub secret_file: Option<PathBuf>,
+    /// Where other nodes connect; `0.0.0.0:9095` for a node of a cluster, if not given. Example: `10.0.0.5:9095`.
+    pub listen_internal: Option<String>,
+    /// Where it hears who is there; `0.0.0.0:7946` for a node of a cluster, if not given. Example: `10.0.0.5:7946`.
+    pub listen_gossip: Option<String>,
+    /// The address by which others reach this node, if not the one where it listens. Example: `10.0.0.5`.
+    pub advertise: Option<String>,
+    /// Where it asks for others first. Example: `[athanor-0.athanor:7946]`.
+    pub seeds: Vec<String>,
+}
+
+/// What these settings mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joining {
+    /// Which cluster.
+    pub cluster: u128,
+    /// The file with the secret.
+    pub secret_file: PathBuf,
+    /// Where other nodes connect.
+    pub listen_internal: SocketAddr,
+    /// Where it hears who is there.
+    pub listen_gossip: SocketAddr,
+    /// By which others reach it.
+    pub advertise: Option<IpAddr>,
+}
+
+impl ClusterSettings {
+    /// What they mean; none for a node that is alone.
+    pub fn joining(&self) -> Result<Option<Joining>, BadSetting> {
+        let bad = |setting, reason: String| Err(BadSetting { setting, reason });
+        let cluster = self.cluster()?;
+        self.check_names()?;
+        let alone = self.seeds.is_empty() && self.listen_gossip.is_none() && self.listen_internal.is_none();
+        if alone {
+            return Ok(None);
+        }
+        let Some(cluster) = cluster else {
+            let way_out =
+                "write the same 32 hexadecimal digits on all nodes; `openssl rand -hex 16` draws some";
+            return bad("cluster.id", format!("a node that has others must know whose it is; {way_out}"));
+        };
+        let Some(secret_file) = self.secret_file.clone() else {
+            let reason = "nodes trust each other by a shared secret; name a file that holds it".to_owned();
+            return bad("cluster.secret_file", reason);
+        };
+        let listen_internal =
+            address("cluster.listen_internal", self.listen_internal.as_deref(), LISTEN_INTERNAL)?;
+        let listen_gossip = address("cluster.listen_gossip", self.listen_gossip.as_deref(), LISTEN_GOSSIP)?;
+        let advertise = match self.advertise.as_deref().map(|text| (text, text.parse::<IpAddr>())) {
+            None => None,
+            Some((_, Ok(address))) if !address.is_unspecified() => Some(address),
+            Some((text, _)) => {
+                let reason = format!(
+                    "{text:?} is no address by which others reach this node; write for example 10.0.0.5, the port follows from where it listens"
+                );
+                return bad("cluster.advertise", reason);
+            }
+        };
+        let everywhere = listen_internal.ip().is_unspecified() || listen_gossip.ip().is_unspecified();
+        if advertise.is_none() && everywhere {
+            let reason = "this node listens on all its addresses; write the one by which others reach it, for example 10.0.0.5".to_owned();
+            return bad("cluster.advertise", reason);
+        }
+        Ok(Some(Joining { cluster, secret_file, listen_internal, listen_gossip, advertise }))
+    }
+
+    /// The id, where it is told.
+    pub fn cluster(&self) -> Result<Option<u128>, BadSetting> {
+        let Some(text) = &self.id else { return Ok(None) };
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = u128::from_str_radix(text, 16).ok().filter(|id| digits && *id != 0);
+        let reason =
+            || format!("{text:?} is no cluster's id; write 32 hexadecimal digits, not all of them 0");
+        id.map(Some).ok_or_else(|| BadSetting { setting: "cluster.id", reason: reason() })
+    }
+
+    fn check_names(&self) -> Result<(), BadSetting> {
+        let name = self.name.as_deref().unwrap_or("unnamed");
+        for (setting, text) in [("cluster.name", name), ("cluster.zone", &self.zone)] {
+            if text.len() > NAME || text.chars().any(char::is_control) {
+                let reason = format!("{text:?} has {} bytes; write up to {NAME}, on one line", text.len());
+                return Err(BadSetting { setting, reason });
+            }
+        }
+        let bad = |reason: String| Err(BadSetting { setting: "cluster.seeds", reason });
+        if self.seeds.len() > MOST_SEEDS {
+            return bad(format!("there are {}; some are enough, up to {MOST_SEEDS}", self.seeds.len()));
+        }
+        for seed in &self.seeds {
+            let named = seed.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+            let port = named.and_then(|(_, port)| port.parse::<u16>().ok());
+            if port.is_none_or(|port| port == 0) {
+                return bad(format!("{seed:?} is no host with a port; write for example 10.0.0.5:7946"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn address(setting: &'static str, text: Option<&str>, default: &str) -> Result<SocketAddr, BadSetting> {
+    let text = text.unwrap_or(default);
+    let reason = |_| format!("{text:?} is no address with a port; write for example {default}");
+    text.parse().map_err(reason).map_err(|reason| BadSetting { setting, reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
+
+    fn whole() -> ClusterSettings {
+        ClusterSettings {
+            id: Some(ID.to_owned()),
+            secret_file: Some("secret".into()),
+            advertise: Some("10.0.0.5".to_owned()),
+            seeds: vec!["10.0.0.6:7946".to_owned(), "[::1]:7946".to_owned()],
+            ..ClusterSettings::default()
+        }
+    }
+
+    #[test]
+    fn a_node_without_others_needs_nothing() {
+        assert_eq!(ClusterSettings::default().joining(), Ok(None));
+        let named = ClusterSettings { id: Some(ID.to_owned()), ..ClusterSettings::default() };
+        assert_eq!(named.joining(), Ok(None));
+        let joining = whole().joining().unwrap().unwrap();
+        assert_eq!(format!("{:x}", joining.cluster), ID);
+        assert_eq!((joining.listen_internal.port(), joining.listen_gossip.port()), (9095, 7946));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_way_out() {
+        type Change = fn(&mut ClusterSettings);
+        let cases: [(Change, &str, &str); 13] = [
+            (|s| s.id = None, "cluster.id", "openssl rand -hex 16"),
+            (|s| s.id = Some("5f".to_owned()), "cluster.id", "\"5f\" is no cluster's id"),
+            (|s| s.id = Some("0".repeat(32)), "cluster.id", "not all of them 0"),
+            (|s| s.id = Some(format!("+{}", "1".repeat(31))), "cluster.id", "32 hexadecimal digits"),
+            (|s| s.secret_file = None, "cluster.secret_file", "name a file"),
+            (|s| s.listen_internal = Some("9095".to_owned()), "cluster.listen_internal", "0.0.0.0:9095"),
+            (|s| s.listen_gossip = Some("here:1".to_owned()), "cluster.listen_gossip", "0.0.0.0:7946"),
+            (|s| s.advertise = None, "cluster.advertise", "write the one by which others reach it"),
+            (|s| s.advertise = Some("0.0.0.0".to_owned()), "cluster.advertise", "is no address"),
+            (|s| s.advertise = Some("a:1".to_owned()), "cluster.advertise", "the port follows"),
+            (|s| s.seeds = vec!["a".to_owned()], "cluster.seeds", "\"a\" is no host with a port"),
+            (|s| s.seeds = vec!["a:0".to_owned()], "cluster.seeds", "\"a:0\""),
+            (|s| s.name = Some("x".repeat(65)), "cluster.name", "has 65 bytes"),
+        ];
+        for (change, setting, said) in cases {
+            let mut settings = whole();
+            change(&mut settings);
+            let error = settings.joining().unwrap_err();
+            assert!(error.setting == setting && error.reason.contains(said), "{error}");
+        }
+        let many = ClusterSettings { seeds: vec!["a:1".to_owned(); 65], ..whole() };
+        assert!(many.joining().unwrap_err().to_string().starts_with("cluster.seeds: there are 65"));
+    }
+}

@@ -1,0 +1,139 @@
+//! Who is in the cluster, for people and for programs.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use athanor_chassis::units::about_duration;
+use athanor_cluster::members::Member;
+use axum::body::Body;
+use axum::http::Request;
+use axum::http::header::ACCEPT;
+use serde_json::{Value, json};
+
+use super::pages::{STYLE, escaped};
+use super::plain::{Answering, not_found};
+use super::routes::{Hall, text};
+use crate::others::Company;
+
+/// `GET /members`: a page, or JSON for who accepts that.
+pub fn members(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+    let accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let wants_json = accepted.into_iter().any(|value| value.contains("application/json"));
+    answer(hall, wants_json)
+}
+
+/// `GET /members.json`.
+pub fn members_json(hall: Arc<Hall>, _: Request<Body>) -> Answering {
+    answer(hall, true)
+}
+
+fn answer(hall: Arc<Hall>, wants_json: bool) -> Answering {
+    Box::pin(async move {
+        match &hall.services.company {
+            None => not_found(),
+            Some(company) if wants_json => text("application/json", listed(company).to_string()),
+            Some(company) => text("text/html; charset=utf-8", page(company)),
+        }
+    })
+}
+
+fn listed(company: &Company) -> Value {
+    let now = company.clock.monotonic();
+    let one = |member: &Member| {
+        // Numbers of nodes are larger than those that all readers of JSON keep exactly.
+        json!({
+            "node": format!("{:016x}", member.node),
+            "name": member.name,
+            "zone": member.zone,
+            "roles": member.roles,
+            "internal": member.internal,
+            "boot": member.boot,
+            "state": member.state,
+            "alive": member.is_alive(),
+            "dead_for_seconds": member.dead_for(now).as_secs(),
+        })
+    };
+    json!({
+        "cluster": format!("{:032x}", company.me.cluster),
+        "node": format!("{:016x}", company.me.node),
+        "members": company.members.now().values().map(one).collect::<Vec<_>>(),
+    })
+}
+
+fn page(company: &Company) -> String {
+    let now = company.clock.monotonic();
+    let mut page = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Members</title><style>{STYLE}\
+         table{{border-collapse:collapse}}td,th{{text-align:left;padding:.2em .8em .2em 0}}</style>\
+         <h1>Members of cluster <code>{:032x}</code></h1>\
+         <table><tr><th>Name<th>Zone<th>State<th>Roles<th>Address<th>Starts<th>Node",
+        company.me.cluster
+    );
+    for member in company.members.now().values() {
+        let roles: Vec<_> = member.roles.iter().map(|role| role.name()).collect();
+        let state = match member.missing_since {
+            None => member.state.name().to_owned(),
+            Some(_) => format!("missing for {}", about_duration(member.dead_for(now))),
+        };
+        let here = if member.node == company.me.node { " (this one)" } else { "" };
+        // Writing to a string does not fail.
+        let _ = write!(
+            page,
+            "<tr><td>{}{here}<td>{}<td>{state}<td>{}<td>{}<td>{}<td><code>{:016x}</code>",
+            escaped(&member.name),
+            escaped(&member.zone),
+            roles.join(", "),
+            member.internal,
+            member.boot,
+            member.node
+        );
+    }
+    page.push_str("</table><p class=\"t\">Also as <a href=\"/members.json\">JSON</a>.</p></html>");
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use athanor_chassis::{Clock, Timestamp};
+    use athanor_cluster::greeting::Me;
+    use athanor_cluster::members::{MemberState, Members, RoleName};
+
+    use super::*;
+
+    #[test]
+    fn people_and_programs_see_who_is_there() {
+        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        hand.advance(Duration::from_secs(90));
+        let member = |node, name: &str, missing_since| Member {
+            node,
+            name: name.to_owned(),
+            zone: "<z>".to_owned(),
+            roles: BTreeSet::from([RoleName::Querier]),
+            internal: ([10, 0, 0, 5], 9095).into(),
+            boot: 3,
+            state: MemberState::Ready,
+            missing_since,
+        };
+        let gone = Some(Duration::from_secs(30));
+        let members = Members::fixed([member(1, "a&b", None), member(2, "two", gone)]);
+        let company = Company { me: Me { cluster: 7, node: 1, boot: 3 }, members, clock };
+        let shown = page(&company);
+        for part in [
+            "a&amp;b (this one)",
+            "&lt;z&gt;",
+            "missing for 1 minute",
+            "10.0.0.5:9095",
+            "<td>ready<td>querier",
+        ] {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
+        let told = listed(&company);
+        assert_eq!(told["members"][0]["alive"], true);
+        assert_eq!(told["members"][1]["dead_for_seconds"], 60);
+        assert_eq!(told["members"][1]["node"], "0000000000000002");
+        assert_eq!(told["members"][1]["roles"], json!(["querier"]));
+    }
+}

@@ -1,0 +1,329 @@
+//! The other nodes of a cluster: who is there, the port for them, and messages of groups.
+//!
+//! ```text
+//!  Entry (port, secret) ─► begin ─► Others ─┬─ gossip, members
+//!                                           ├─ network: groups of this node call theirs
+//!                                           └─ groups: theirs call groups of this node
+//! ```
+//! A server that is alone has none of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use athanor_chassis::tasks::{SpawnError, Task};
+use athanor_chassis::{Clock, Code, Coded, Compute, Net, Status, Tasks};
+use athanor_cluster::NodeId;
+use athanor_cluster::gossip::{Gossip, GossipConfig, GossipError, This, Transport};
+use athanor_cluster::greeting::{Introductions, Me};
+use athanor_cluster::internal::Services;
+use athanor_cluster::members::{MemberState, Members, RoleName};
+use athanor_cluster::peers::{PeerDeps, Peers};
+use athanor_cluster::secret::{SecretError, Secrets};
+use athanor_cluster::talk::{Answering, Hear, Talk};
+use athanor_consensus::replicated::{CallError, Network};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{ClusterSettings, Joining};
+use crate::http::{Lasting, Listener, ListenerError};
+use crate::node::System;
+
+/// Connections of other nodes.
+const CONNECTIONS: usize = 1024;
+/// How often the file with the secret is read again.
+const RELOAD: Duration = Duration::from_secs(10);
+/// Bytes of it, at most.
+const SECRET_FILE: u64 = 8 << 10;
+/// How long a message of a group is under way at the most; raft has shorter limits of its own.
+const CALL: Duration = Duration::from_secs(10);
+/// How long what other nodes have asked may take to finish when this one stops.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a node of a cluster needs before it knows who it is.
+pub struct Entry {
+    joining: Joining,
+    secrets: Secrets,
+    listener: Listener,
+}
+
+/// The other nodes, and this one's part.
+pub struct Others {
+    company: Company,
+    gossip: Gossip,
+    talk: Talk,
+    groups: Arc<Groups>,
+    address: SocketAddr,
+    stop: CancellationToken,
+    served: Task<()>,
+}
+
+/// Who is there, for whoever looks.
+#[derive(Clone)]
+pub struct Company {
+    /// This node.
+    pub me: Me,
+    /// All of them.
+    pub members: Members,
+    /// Since when somebody is missing is by this one.
+    pub clock: Clock,
+}
+
+/// Why a node does not join its cluster.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each says what it is by its message")]
+pub enum JoinError {
+    #[error("cluster.secret_file: {}: {source}", path.display())]
+    Secret { path: PathBuf, source: SecretError },
+    #[error("cluster.secret_file: {} cannot be read: {source}", path.display())]
+    SecretFile { path: PathBuf, source: io::Error },
+    #[error(
+        "cannot listen for other nodes on {at}: {source}; cluster.listen_internal chooses another address"
+    )]
+    Listen { at: SocketAddr, source: ListenerError },
+    #[error(transparent)]
+    Gossip(#[from] GossipError),
+    #[error(transparent)]
+    Task(#[from] SpawnError),
+}
+
+impl Coded for JoinError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Secret { .. } => Code::Invalid,
+            Self::SecretFile { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => Code::NotFound,
+                io::ErrorKind::PermissionDenied => Code::PermissionDenied,
+                _ => Code::Unavailable,
+            },
+            Self::Listen { source, .. } => source.code(),
+            Self::Gossip(error) => error.code(),
+            Self::Task(error) => error.code(),
+        }
+    }
+}
+
+impl Entry {
+    /// Reads the secret and takes the port.
+    pub async fn take(joining: Joining, net: &dyn Net) -> Result<Self, JoinError> {
+        let path = &joining.secret_file;
+        let text = read(path).map_err(|source| JoinError::SecretFile { path: path.clone(), source })?;
+        let secrets =
+            Secrets::read(&text).map_err(|source| JoinError::Secret { path: path.clone(), source })?;
+        let at = joining.listen_internal;
+        let listener = Listener::bind(net, &at.to_string()).await;
+        let listener = listener.map_err(|source| JoinError::Listen { at, source })?;
+        Ok(Self { joining, secrets, listener })
+    }
+
+    /// Takes part, as this node.
+    pub async fn begin(
+        self,
+        me: Me,
+        settings: &ClusterSettings,
+        system: &System,
+        tasks: &Tasks,
+    ) -> Result<Others, JoinError> {
+        let Self { joining, secrets, listener } = self;
+        let clock = system.clock.clone();
+        let mut address = listener.address();
+        if let Some(advertise) = joining.advertise {
+            address.set_ip(advertise);
+        }
+        let this = This {
+            name: settings.name.clone().unwrap_or_else(|| format!("{:016x}", me.node)),
+            zone: settings.zone.clone(),
+            roles: BTreeSet::from(RoleName::ALL),
+            internal: address,
+        };
+        let config = GossipConfig {
+            me,
+            listen: joining.listen_gossip,
+            advertise: joining.advertise,
+            seeds: settings.seeds.clone(),
+            this,
+        };
+        let transport: &dyn Transport = &*system.gossip;
+        let (gossip, members) = Gossip::start(config, transport, clock.clone(), tasks).await?;
+        let introductions = Arc::new(Introductions::new(me));
+        let deps = PeerDeps {
+            net: Arc::clone(&system.net),
+            secrets: secrets.clone(),
+            clock: clock.clone(),
+            random: system.random.split(),
+            tasks: tasks.clone(),
+        };
+        let talk = Talk::new(Peers::new(deps, members.clone()), Arc::clone(&introductions));
+        let (groups, stop) = (Arc::<Groups>::default(), CancellationToken::new());
+        let hear: Arc<dyn Hear> = Arc::clone(&groups) as _;
+        let answering = Answering::new(hear, introductions, clock.clone(), stop.clone());
+        let routes = Services::default().raft(answering).guarded(secrets.clone());
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let lasting = Lasting { tasks: tasks.clone(), clock: clock.clone(), patience: PATIENCE, room };
+        let stopped = stop.clone();
+        let served = tasks.spawn("listener for other nodes", async move {
+            listener.serve(routes, &lasting, stopped, &Notify::new()).await;
+        })?;
+        let compute = system.compute.clone();
+        let watching = watch(secrets, joining.secret_file, compute, clock.clone(), tasks.token());
+        tasks.spawn("secret", watching)?;
+        tracing::info!(internal = %address, gossip = %gossip.address(), "joining the cluster");
+        let company = Company { me, members, clock };
+        Ok(Others { company, gossip, talk, groups, address, stop, served })
+    }
+}
+
+impl Others {
+    /// Who is there.
+    pub fn company(&self) -> &Company {
+        &self.company
+    }
+
+    /// Where other nodes find this one in gossip.
+    pub fn gossip(&self) -> SocketAddr {
+        self.gossip.address()
+    }
+
+    /// Where they connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The way of this node's groups to their other members.
+    pub fn network(&self) -> Arc<dyn Network> {
+        Arc::new(Ways(self.talk.clone()))
+    }
+
+    /// Groups of this node, which other nodes may call.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// Tells where in its life this node is.
+    pub async fn tell(&self, state: MemberState) {
+        self.gossip.tell(state).await;
+    }
+
+    /// Says goodbye, and takes no more calls.
+    pub async fn leave(self) {
+        self.gossip.leave().await;
+        self.stop.cancel();
+        if let Err(error) = self.served.await {
+            tracing::warn!(%error, "the listener for other nodes did not end well");
+        }
+    }
+}
+
+/// How a group answers.
+type Answer = Box<dyn Fn(Bytes) -> BoxFuture<'static, Bytes> + Send + Sync>;
+
+/// Groups that this node is a member of.
+#[derive(Default)]
+pub struct Groups {
+    known: RwLock<BTreeMap<u32, Answer>>,
+}
+
+impl Groups {
+    /// From now on calls to that group are answered so.
+    pub fn add(&self, group: u32, answer: Answer) {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).insert(group, answer);
+    }
+}
+
+#[async_trait]
+impl Hear for Groups {
+    async fn hear(&self, _: NodeId, group: u32, request: Bytes) -> Result<Bytes, Status> {
+        let answering = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            known.get(&group).map(|answer| answer(request))
+        };
+        match answering {
+            Some(answering) => Ok(answering.await),
+            None => Err(Status::new(Code::NotFound, format!("this node is no member of group {group}"))),
+        }
+    }
+}
+
+/// Messages of groups, on their way.
+struct Ways(Talk);
+
+#[async_trait]
+impl Network for Ways {
+    async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, CallError> {
+        let called = self.0.call(to, group, request, CALL).await;
+        called.map_err(|error| CallError { to, reason: error.to_string() })
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(SECRET_FILE).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Takes what the file with the secret says from time to time.
+async fn watch(secrets: Secrets, path: PathBuf, compute: Compute, clock: Clock, token: CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = token.cancelled() => return,
+            () = clock.sleep(RELOAD) => {}
+        }
+        let file = path.clone();
+        let found = match compute.run(move || read(&file)).await {
+            Ok(read) => read.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let taken = found.and_then(|text| secrets.replace(&text).map_err(|error| error.to_string()));
+        if let Err(error) = taken {
+            tracing::warn!(path = %path.display(), error, "the secret of the cluster stays as it was");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::Timestamp;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_secret_is_read_again_and_a_bad_file_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let texts = ["the first of all secrets", "the second of all secrets"];
+        std::fs::write(&path, texts[0]).unwrap();
+        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let secrets = Secrets::read(&read(&path).unwrap()).unwrap();
+        let [first, second] = texts.map(|text| Secrets::read(text).unwrap().shown());
+        let token = CancellationToken::new();
+        let watching = watch(secrets.clone(), path.clone(), Compute::inline(), clock.clone(), token.clone());
+        let driving = async {
+            for (text, shown) in [("short", &first), (texts[1], &second), ("", &second)] {
+                hand.until_sleeping(1).await;
+                std::fs::write(&path, text).unwrap();
+                hand.advance(RELOAD);
+                hand.until_sleeping(1).await;
+                assert_eq!(secrets.shown(), *shown, "{text}");
+            }
+            token.cancel();
+        };
+        tokio::join!(watching, driving);
+    }
+
+    #[tokio::test]
+    async fn groups_answer_for_themselves() {
+        let groups = Groups::default();
+        groups.add(7, Box::new(|request| Box::pin(async move { request.slice(1..) })));
+        assert_eq!(groups.hear(1, 7, Bytes::from_static(b"ab")).await, Ok(Bytes::from_static(b"b")));
+        let none = groups.hear(1, 8, Bytes::new()).await.unwrap_err();
+        assert_eq!((none.code, none.message.as_str()), (Code::NotFound, "this node is no member of group 8"));
+    }
+}
