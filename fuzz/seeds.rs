@@ -1,17 +1,22 @@
 //! Writes the inputs that fuzzing starts from: `seeds FOLDER` makes a folder for each target.
 
 use std::path::Path;
+use std::time::Duration;
 
 use athanor_block::{FILES, FORMAT, FileMeta, Meta, TenantMeta};
 use athanor_chassis::Random;
+use athanor_cluster::greeting::{Introductions, Me};
 use athanor_profile::generate::arbitrary;
 use athanor_profile::pprof::encode;
 use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Source};
+use athanor_proto::athanor::internal::v1::frame::Of;
+use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, Hello, More};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_proto::types::v1::LabelPair;
 use athanor_query::{Ask, Points, What, answer};
+use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 
@@ -75,8 +80,36 @@ fn main() -> std::io::Result<()> {
     for (number, query) in RENDER.iter().enumerate() {
         save("render", &format!("seed-{number}"), query.as_bytes())?;
     }
+    for (number, stream) in frames().iter().enumerate() {
+        save("internal-frames", &format!("seed-{number}"), stream)?;
+    }
     calls(&save)?;
     answers(&save)
+}
+
+/// Streams of nodes: a hello, then small and long messages of one direction.
+fn frames() -> Vec<Vec<u8>> {
+    let caller = Introductions::new(Me { cluster: 7, node: 2, boot: 3 }).caller(1, Duration::from_secs(1));
+    let hello = Frame { of: Some(Of::Hello(Hello { caller: Some(caller) })) };
+    let data = |size: usize| Bytes::from(vec![5; size]);
+    let frame = |of| Frame { of: Some(of) };
+    let more = |left, answer| frame(Of::More(More { id: 1, data: data(left), answer }));
+    let call = |id, left| frame(Of::Call(Call { id, group: 9, data: data(20), left }));
+    let answer = |id, left, failure| frame(Of::Answer(Answer { id, data: data(20), left, failure }));
+    let failure =
+        Failure { code: "not_leader".to_owned(), message: "ask 3".to_owned(), ..Failure::default() };
+    let streams = [
+        vec![hello.clone()],
+        vec![call(1, 0), call(2, 0)],
+        vec![call(1, 50), call(2, 0), more(30, false), more(20, false), call(3, 0)],
+        vec![answer(1, 50, None), answer(2, 0, Some(failure)), more(50, true)],
+        vec![hello.clone(), hello],
+    ];
+    let written = |frame: &Frame| {
+        let bytes = frame.encode_to_vec();
+        [&(bytes.len() as u16).to_le_bytes()[..], &bytes].concat()
+    };
+    streams.iter().map(|stream| stream.iter().flat_map(written).collect()).collect()
 }
 
 /// Questions of each kind, and what one profile answers them.
@@ -101,10 +134,10 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
             let Ok(answer) = answer(&ask, [&source as &dyn Source]) else { continue };
             let Ok(pieces) = answer.pack() else { continue };
             let packed: Vec<u8> = pieces.flatten().collect();
-            save("partial_wire", &format!("answer-{kind}-{seed}"), &[&[kind * 2 + 1], &packed[..]].concat())?;
+            save("partial-wire", &format!("answer-{kind}-{seed}"), &[&[kind * 2 + 1], &packed[..]].concat())?;
             ask.selection.selector = r#"{a="b", c=~"d.*"}"#.parse().unwrap_or_default();
             let Ok(packed) = ask.pack() else { continue };
-            save("partial_wire", &format!("question-{kind}"), &[&[14], &packed[..]].concat())?;
+            save("partial-wire", &format!("question-{kind}"), &[&[14], &packed[..]].concat())?;
         }
     }
     Ok(())

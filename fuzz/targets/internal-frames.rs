@@ -1,0 +1,51 @@
+//! Frames as another node may send them: refused, or messages that come out the same when sent again.
+//! Each frame is two bytes of length, the lower first, and so many bytes.
+#![no_main]
+
+use athanor_chassis::Code;
+use athanor_cluster::failure;
+use athanor_cluster::greeting::{Introductions, Me};
+use athanor_cluster::talk::{Assembler, Direction, Lanes, MESSAGE, Message};
+use athanor_proto::athanor::internal::v1::Frame;
+use athanor_proto::athanor::internal::v1::frame::Of;
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use prost::Message as _;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut frames = Vec::new();
+    let mut rest = bytes;
+    while let Some((length, after)) = rest.split_first_chunk::<2>() {
+        let (frame, after) = after.split_at(usize::from(u16::from_le_bytes(*length)).min(after.len()));
+        frames.extend(Frame::decode(Bytes::copy_from_slice(frame)));
+        rest = after;
+    }
+    let introductions = Introductions::new(Me { cluster: 7, node: 1, boot: 1 });
+    for frame in &frames {
+        if let Some(Of::Hello(hello)) = &frame.of {
+            let _ = introductions.check(hello.caller.as_ref());
+        }
+    }
+    for direction in [Direction::Calls, Direction::Answers] {
+        let mut assembler = Assembler::new(direction);
+        // The first bad frame ends a stream.
+        let taken = frames.iter().map_while(|frame| assembler.take(frame.clone()).ok());
+        taken.flatten().for_each(|message| sent_again(direction, message));
+    }
+});
+
+fn sent_again(direction: Direction, message: Message) {
+    match &message {
+        Message::Call { data, .. } | Message::Answer { result: Ok(data), .. } => {
+            assert!(data.len() <= MESSAGE)
+        }
+        Message::Answer { result: Err(refused), .. } => {
+            let status = failure::unpack(refused);
+            assert!(Code::from_name(&refused.code).is_none_or(|code| code == status.code));
+        }
+    }
+    let (mut lanes, mut assembler) = (Lanes::default(), Assembler::new(direction));
+    lanes.push(message.clone()).expect("what came fits");
+    let mut came = lanes.filter_map(|frame| assembler.take(frame).expect("what is sent is taken"));
+    assert_eq!((came.next(), came.next()), (Some(message), None));
+}
