@@ -30,7 +30,7 @@ use athanor_consensus::replicated::{CallError, Network};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{ClusterSettings, Joining};
 use crate::http::{Lasting, Listener, ListenerError};
@@ -61,7 +61,8 @@ pub struct Others {
     talk: Talk,
     groups: Arc<Groups>,
     address: SocketAddr,
-    stop: CancellationToken,
+    /// Dropped, the port is let go.
+    stop: DropGuard,
     served: Task<()>,
 }
 
@@ -176,7 +177,7 @@ impl Entry {
         tasks.spawn("secret", watching)?;
         tracing::info!(internal = %address, gossip = %gossip.address(), "joining the cluster");
         let company = Company { me, members, clock };
-        Ok(Others { company, gossip, talk, groups, address, stop, served })
+        Ok(Others { company, gossip, talk, groups, address, stop: stop.drop_guard(), served })
     }
 }
 
@@ -214,7 +215,7 @@ impl Others {
     /// Says goodbye, and takes no more calls.
     pub async fn leave(self) {
         self.gossip.leave().await;
-        self.stop.cancel();
+        drop(self.stop);
         if let Err(error) = self.served.await {
             tracing::warn!(%error, "the listener for other nodes did not end well");
         }
