@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Code, Coded, Status};
+use athanor_chassis::{Code, Coded, Status};
 use athanor_proto::athanor::internal::v1::frame::Of;
 use athanor_proto::athanor::internal::v1::{Frame, Hello};
 use bytes::Bytes;
@@ -108,6 +108,8 @@ struct LineState {
     waiting: BTreeMap<u64, oneshot::Sender<Result<Bytes, TalkError>>>,
     /// Whether there is a stream, or one is being opened.
     open: bool,
+    /// How many streams have ended: what is left of one must not take what is meant for the next.
+    ended: u64,
     /// Of the stream, when it had nothing to send.
     waker: Option<Waker>,
 }
@@ -200,7 +202,8 @@ impl Shared {
     async fn try_carry(&self, line: &Arc<Line>) -> Result<(), Status> {
         let (to, clock) = (line.to, &self.peers.deps().clock);
         let hello = Hello { caller: Some(self.introductions.caller(to, HELLO)) };
-        let outgoing = Outgoing { line: Arc::clone(line), hello: Some(hello) };
+        let stream = line.state().ended;
+        let outgoing = Outgoing { line: Arc::clone(line), stream, hello: Some(hello) };
         let mut client = self.peers.raft(to).max_decoding_message_size(FRAME);
         let ended = |status: tonic::Status| failure::from_grpc(&status);
         let opened = async {
@@ -240,7 +243,7 @@ impl Line {
     ) -> Result<(u64, oneshot::Receiver<Result<Bytes, TalkError>>), TalkError> {
         let mut state = self.state();
         if state.waiting.len() >= CALLS {
-            return Err(NoRoom::Busy { waiting: ByteSize::bytes(0) }.into());
+            return Err(NoRoom::Calls { limit: CALLS }.into());
         }
         let id = state.next;
         state.lanes.push(Message::Call { id, group, data })?;
@@ -265,10 +268,10 @@ impl Line {
     fn fail(&self, cause: &str) {
         let waiting = {
             let mut state = self.state();
-            state.open = false;
-            state.waker = None;
-            state.lanes = Lanes::default();
-            std::mem::take(&mut state.waiting)
+            let waiting = std::mem::take(&mut state.waiting);
+            // Numbers go on: an answer that is late is nobody else's.
+            *state = LineState { next: state.next, ended: state.ended + 1, ..LineState::default() };
+            waiting
         };
         for answer in waiting.into_values() {
             let _ = answer.send(Err(TalkError::Broken { to: self.to, cause: cause.to_owned() }));
@@ -279,6 +282,8 @@ impl Line {
 /// What this node sends on a stream: hello, then calls as they come.
 struct Outgoing {
     line: Arc<Line>,
+    /// How many had ended before.
+    stream: u64,
     hello: Option<Hello>,
 }
 
@@ -290,6 +295,9 @@ impl Stream for Outgoing {
             return Poll::Ready(Some(Frame { of: Some(Of::Hello(hello)) }));
         }
         let mut state = self.line.state();
+        if state.ended != self.stream {
+            return Poll::Ready(None);
+        }
         match state.lanes.next() {
             Some(frame) => Poll::Ready(Some(frame)),
             None => {
@@ -297,5 +305,49 @@ impl Stream for Outgoing {
                 Poll::Pending
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use futures::stream::StreamExt;
+
+    use super::*;
+
+    fn line() -> Arc<Line> {
+        Arc::new(Line { to: 2, state: Mutex::default() })
+    }
+
+    #[test]
+    fn what_is_left_of_a_stream_takes_nothing_from_the_next() {
+        let line = line();
+        let outgoing = |stream| Outgoing { line: Arc::clone(&line), stream, hello: None };
+        let (mut first, mut second) = (outgoing(0), outgoing(1));
+        assert!(first.next().now_or_never().is_none());
+        let (_, mut broken) = line.enter(1, Bytes::new()).unwrap();
+        line.fail("cut");
+        assert!(broken.try_recv().unwrap().is_err_and(|error| error.code() == Code::Unavailable));
+        let (id, mut answered) = line.enter(1, Bytes::new()).unwrap();
+        assert_eq!(first.next().now_or_never(), Some(None));
+        let frame = second.next().now_or_never().flatten().and_then(|frame| frame.of);
+        assert!(matches!(frame, Some(Of::Call(call)) if call.id == id && id == 1));
+        line.answered(0, Ok(Bytes::from_static(b"late")));
+        line.answered(id, Ok(Bytes::from_static(b"own")));
+        assert_eq!(answered.try_recv(), Ok(Ok(Bytes::from_static(b"own"))));
+    }
+
+    #[test]
+    fn calls_that_wait_have_a_bound() {
+        let line = line();
+        let mut outgoing = Outgoing { line: Arc::clone(&line), stream: 0, hello: None };
+        let mut waiting = Vec::new();
+        for _ in 0..CALLS {
+            waiting.push(line.enter(1, Bytes::new()).unwrap());
+            assert!(outgoing.next().now_or_never().is_some());
+        }
+        let refused = line.enter(1, Bytes::new()).map(drop).unwrap_err();
+        assert_eq!(refused.code(), Code::Exhausted);
+        assert!(refused.to_string().starts_with("8192 calls to this node"), "{refused}");
     }
 }

@@ -66,6 +66,12 @@ pub enum NoRoom {
         /// Its size.
         size: ByteSize,
     },
+    /// Too many wait for their answers already.
+    #[error("{limit} calls to this node wait for their answers already; try again")]
+    Calls {
+        /// How many may.
+        limit: usize,
+    },
     /// Too much waits already.
     #[error("{waiting} wait to be sent to this node already; try again")]
     Busy {
@@ -122,7 +128,7 @@ impl Coded for NoRoom {
     fn code(&self) -> Code {
         match self {
             Self::TooLarge { .. } => Code::TooLarge,
-            Self::Busy { .. } => Code::Exhausted,
+            Self::Calls { .. } | Self::Busy { .. } => Code::Exhausted,
         }
     }
 }

@@ -58,7 +58,7 @@ async fn one_call(talk: &Talk, clock: &Clock, random: &Random, number: u64) -> O
 #[test]
 fn every_call_has_its_own_answer_or_fails_within_its_limit() {
     let mut seen = Vec::new();
-    for seed in 0..30 {
+    for seed in 0..16 {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         seen.extend(runtime.block_on(async {
@@ -84,8 +84,8 @@ fn every_call_has_its_own_answer_or_fails_within_its_limit() {
         }));
     }
     let count = |outcome| seen.iter().filter(|seen| **seen == outcome).count();
-    assert!(count(Outcome::Answered) > 900, "{} were answered", count(Outcome::Answered));
-    assert!(count(Outcome::Failed) > 50 && count(Outcome::NotWaitedFor) > 20, "not all of it happened");
+    assert!(count(Outcome::Answered) > 480, "{} were answered", count(Outcome::Answered));
+    assert!(count(Outcome::Failed) > 25 && count(Outcome::NotWaitedFor) > 10, "not all of it happened");
 }
 
 #[tokio::test(start_paused = true)]
