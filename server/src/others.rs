@@ -33,7 +33,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{ClusterSettings, Joining};
-use crate::http::{Lasting, Listener, ListenerError};
+use crate::http::{Lasting, Listener};
 use crate::node::System;
 
 /// Connections of other nodes.
@@ -88,7 +88,7 @@ pub enum JoinError {
     #[error(
         "cannot listen for other nodes on {at}: {source}; cluster.listen_internal chooses another address"
     )]
-    Listen { at: SocketAddr, source: ListenerError },
+    Listen { at: SocketAddr, source: io::Error },
     #[error(transparent)]
     Gossip(#[from] GossipError),
     #[error(transparent)]
@@ -104,7 +104,7 @@ impl Coded for JoinError {
                 io::ErrorKind::PermissionDenied => Code::PermissionDenied,
                 _ => Code::Unavailable,
             },
-            Self::Listen { source, .. } => source.code(),
+            Self::Listen { .. } => Code::Unavailable,
             Self::Gossip(error) => error.code(),
             Self::Task(error) => error.code(),
         }
@@ -119,9 +119,8 @@ impl Entry {
         let secrets =
             Secrets::read(&text).map_err(|source| JoinError::Secret { path: path.clone(), source })?;
         let at = joining.listen_internal;
-        let listener = Listener::bind(net, &at.to_string()).await;
-        let listener = listener.map_err(|source| JoinError::Listen { at, source })?;
-        Ok(Self { joining, secrets, listener })
+        let socket = net.listen(at).await.map_err(|source| JoinError::Listen { at, source })?;
+        Ok(Self { joining, secrets, listener: Listener::on(socket) })
     }
 
     /// Takes part, as this node.

@@ -90,13 +90,18 @@ pub async fn patient<C>(
 }
 
 impl Listener {
+    /// An address that was taken.
+    pub fn on(socket: Box<dyn Accept>) -> Self {
+        Self { socket }
+    }
+
     /// Binds the first address of a name that can be had; port 0 takes any free one.
     pub async fn bind(net: &dyn Net, wanted: &str) -> Result<Self, ListenerError> {
         let failed = |source| ListenerError { wanted: wanted.to_owned(), source };
         let mut last = None;
         for address in net.resolve(wanted).await.map_err(failed)? {
             match net.listen(address).await {
-                Ok(socket) => return Ok(Self { socket }),
+                Ok(socket) => return Ok(Self::on(socket)),
                 Err(error) => last = Some(error),
             }
         }
