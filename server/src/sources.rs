@@ -68,7 +68,9 @@ impl Everywhere {
         let (mut views, mut lost, mut scars) = (Vec::new(), listing.lost, listing.scars);
         let mut moved = Vec::new();
         for shard in &listing.shards {
-            match self.ingester.views(shard.id, shard.watermark, tenant) {
+            // Who was deposed, and does not know it, lacks what others have acknowledged since (E17).
+            let confirmed = self.ingester.confirm(shard.id).await;
+            match confirmed.and_then(|()| self.ingester.views(shard.id, shard.watermark, tenant)) {
                 Ok(of_shard) => views.extend(of_shard),
                 Err(error) => moved.push(format!("shard {}: {error}", shard.id)),
             }
