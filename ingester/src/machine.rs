@@ -177,7 +177,7 @@ impl Machine {
         if let Some(head) = Entry::head(entry)? {
             let verdicts = self.batch(index, &head)?;
             if let Some(reign) = &self.reign {
-                reign.show(index, head.token, &verdicts)?;
+                reign.show(index, head.token, &verdicts);
             }
             lock(&self.window).show(index);
             return Ok(Applied::Batch(verdicts));

@@ -95,18 +95,20 @@ impl Reign {
     }
 
     /// Shows what is new of the batch in flight, if it is the one that was applied.
-    pub(crate) fn show(&self, index: u64, token: u64, verdicts: &[Vec<bool>]) -> Result<(), PackedError> {
+    pub(crate) fn show(&self, index: u64, token: u64, verdicts: &[Vec<bool>]) {
         let proposed = lock(&self.proposed).take_if(|(batch, _)| batch.token == token);
-        let Some((batch, head)) = proposed else { return Ok(()) };
+        let Some((batch, head)) = proposed else { return };
         if batch.is_fresh() {
             head.begin_after(index - 1);
         }
         if head.is_empty() {
             head.bear(self.clock.monotonic());
         }
-        show(&head, &batch, verdicts)?;
+        if let Err(error) = show(&head, &batch, verdicts) {
+            tracing::error!(index, %error, "a batch cannot be shown; its profiles are missing");
+            lock(&self.unreadable).push(index);
+        }
         head.reached(index);
-        Ok(())
     }
 
     /// A generation is over.

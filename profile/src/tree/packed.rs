@@ -36,7 +36,8 @@ impl Tree {
         if count.saturating_mul(size_of::<Node>()).saturating_add(tree.bytes()) > most {
             return Err(unpacker.wrong("a tree that takes more memory than was said"));
         }
-        if count == 0 {
+        // The root has a name as well, which is empty and so the first.
+        if count == 0 || tree.names.is_empty() {
             return Err(unpacker.wrong("a tree without a root"));
         }
         tree.nodes = vec![root(); count];
@@ -160,6 +161,14 @@ mod tests {
                 read.pack(&mut packed);
                 prop_assert_eq!(unpack(&packed).unwrap(), read);
             }
+        }
+
+        #[test]
+        fn one_without_names_is_refused(nodes in 0..3u8) {
+            let mut out = Vec::new();
+            put_texts(&mut out, [""; 0].into_iter());
+            out.extend([nodes, 0, 0, 0, 0, 0, 0, 0]);
+            prop_assert!(unpack(&out).is_err());
         }
 
         #[test]
