@@ -89,7 +89,7 @@ impl Group {
         let (led, watch, tasks) = (RwLock::default(), Mutex::default(), deps.tasks.clone());
         let group = Arc::new(Self { id: shard, log, counts, parts, claim, cuts, led, watch });
         // One of several may be said to lead by its own log alone: others may know better.
-        if group.log.members().voters == [node].into() {
+        if group.is_alone() {
             let led = group.begin(entry).await.map_err(|source| OpenError::Lead { shard, source })?;
             *write(&group.led) = Some(led);
         }
@@ -103,6 +103,11 @@ impl Group {
         })?;
         *lock(&group.watch) = Some(watch);
         Ok(group)
+    }
+
+    /// Whether nobody else votes: then nobody else can lead.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.log.members().voters == [self.parts.deps.consensus.node].into()
     }
 
     /// The shard, if this node leads it.

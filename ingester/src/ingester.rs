@@ -188,6 +188,9 @@ impl Ingester {
     pub async fn confirm(&self, shard: ShardId) -> Result<(), Moved> {
         let group = self.shards.get(&shard).ok_or(Moved::Lead { shard, leader: None })?;
         let led = group.lead()?;
+        if group.is_alone() {
+            return Ok(());
+        }
         let asked = group.log.lead_index().await;
         asked.map_err(|_| Moved::Lead { shard, leader: None })?;
         // It may have been deposed and chosen again, with other rows in between.

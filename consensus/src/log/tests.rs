@@ -233,7 +233,7 @@ fn what_cannot_be_is_refused_and_says_why() {
     for index in 3..=122 {
         log.submit(vec![entry(1, index, 1, 8_000)], |_| ()).unwrap();
     }
-    let busy = (123..800).find_map(|index| log.submit(vec![entry(1, index, 1, 8_000)], |_| ()).err());
+    let busy = (123..1600).find_map(|index| log.submit(vec![entry(1, index, 1, 8_000)], |_| ()).err());
     assert!(matches!(busy, Some(LogError::Busy { .. })), "{busy:?}");
     while log.turn() {}
     log.close();
