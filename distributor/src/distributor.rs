@@ -152,15 +152,20 @@ impl Distributor {
         self.admission.admit(tenant, bytes as u64, limits)
     }
 
-    /// As [`Shards::append`], with as many answers as uploads whatever the shards do.
+    /// As [`Shards::append`], with as many answers as uploads whatever the shards do. What a shard would say of its own of
+    /// an upload is said here, since another may be asked for it next.
     pub(crate) async fn append(
         &self,
         tenant: &TenantId,
-        uploads: Vec<Upload>,
+        mut uploads: Vec<Upload>,
     ) -> Vec<Result<Stored, Status>> {
         let count = uploads.len();
         if count == 0 {
             return Vec::new();
+        }
+        let received = self.deps.clock.wall().nanos();
+        for upload in &mut uploads {
+            (upload.drawn, upload.received_nanos) = (self.deps.random.id128(), received);
         }
         let mut answers = self.deps.shards.append(tenant, uploads).await;
         answers.resize_with(count, || Err(Status::new(Code::Internal, "a shard gave no answer")));

@@ -92,7 +92,8 @@ impl Distributor {
         let series = series(labels, &label_limits(&limits))
             .map_err(|refused| Refused::at(door, labels_refused(&refused)))?;
         let Some(pprof) = pprof else { return Ok(Stored::NOTHING) };
-        let upload = Upload { sent: series.sent, labels: series.labels, client_id: None, time_nanos, pprof };
+        let (sent, labels) = (series.sent, series.labels);
+        let upload = Upload { sent, labels, time_nanos, pprof, ..Upload::default() };
         let answer = self.append(tenant, vec![upload]).await.pop().unwrap_or(Ok(Stored::NOTHING));
         answer.map_err(|status| Refused::at(door, of_content(status)))
     }

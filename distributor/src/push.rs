@@ -104,8 +104,8 @@ fn upload(series: &Series, profile: SentProfile) -> Upload {
         sent: series.sent.clone(),
         labels: series.labels.clone(),
         client_id: profile.id.filter(|id| !id.is_empty()),
-        time_nanos: 0,
         pprof: profile.pprof,
+        ..Upload::default()
     }
 }
 

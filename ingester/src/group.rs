@@ -6,6 +6,8 @@
 //!              └──── the lead is lost, or what became of a batch ◄──┘
 //! ```
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use athanor_catalog::{Catalog, CatalogError, Command, Inherits, Phase, ShardEntr
 use athanor_chassis::tasks::Task;
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_consensus::Replicated;
-use athanor_consensus::replicated::Founding;
+use athanor_consensus::replicated::{Deps as Consensus, Founding};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -21,8 +23,9 @@ use crate::cut::{Asked, CutDeps, Cutter};
 use crate::entry::Entry;
 use crate::head::{read, write};
 use crate::heads::Moved;
-use crate::ingester::{Config, Deps, OpenError};
+use crate::ingester::{Config, Deps, Described, OpenError};
 use crate::machine::{Machine, lock};
+use crate::membership;
 use crate::reign::{Begun, Claim, Reign};
 use crate::shard::{Shard, ShardDeps, lost};
 use crate::stats::CutCounts;
@@ -47,6 +50,12 @@ pub(crate) struct Parts {
 /// One member of a shard's group.
 pub(crate) struct Group {
     pub(crate) id: ShardId,
+    /// What never changes of it.
+    pub(crate) slot: u32,
+    pub(crate) epoch: u32,
+    pub(crate) members: BTreeSet<u64>,
+    /// So many are handing over the lead: nothing is taken meanwhile.
+    pub(crate) leaving: AtomicU32,
     pub(crate) log: Replicated<Machine>,
     pub(crate) counts: Arc<CutCounts>,
     parts: Parts,
@@ -67,6 +76,26 @@ pub(crate) struct Led {
     over: CancellationToken,
 }
 
+impl Parts {
+    /// How a member begins here: durable, before it does.
+    async fn founding(&self, entry: &ShardEntry) -> Result<Founding, OpenError> {
+        let Consensus { disk, log, compute, .. } = self.deps.consensus.clone();
+        let (entry, shard) = (entry.clone(), entry.id);
+        let found = move || membership::founding(&*disk, &entry, log.groups().contains(&entry.id));
+        compute.run(found).await?.map_err(|source| OpenError::Membership { shard, source })
+    }
+
+    /// A member has begun here.
+    async fn founded(&self, entry: &ShardEntry) -> Result<(), OpenError> {
+        let Consensus { disk, compute, .. } = self.deps.consensus.clone();
+        let (entry, shard) = (entry.clone(), entry.id);
+        compute
+            .run(move || membership::founded(&*disk, &entry))
+            .await?
+            .map_err(|source| OpenError::Membership { shard, source })
+    }
+}
+
 impl Group {
     /// Opens the log of a shard's member here. Where nobody else votes, this node leads when it
     /// returns.
@@ -77,19 +106,44 @@ impl Group {
         let shelf = Shelf::open(disk, shard, node, config.recent_ids as usize)?;
         let machine =
             Machine::new(Arc::clone(&claim), Arc::clone(&cuts), deps.clock.clone(), Window::new(shelf));
-        // Opened before members were named, it is of this node alone.
-        let founding = match entry.members.is_empty() {
-            true => Founding::alone(node),
-            false => Founding::Members(entry.members.clone()),
+        let mut members = entry.members.clone();
+        if members.is_empty() {
+            // Opened before members were named, it is of this node alone.
+            members.insert(node);
+        }
+        let founding = match deps.alone {
+            true => Founding::Members(members.clone()),
+            false => parts.founding(&entry).await?,
         };
         let log = Replicated::open(&deps.consensus, shard, founding, machine)
             .await
             .map_err(|source| OpenError::Log { shard, source })?;
         let counts = Arc::new(CutCounts::new(deps.clock.monotonic()));
         let (led, watch, tasks) = (RwLock::default(), Mutex::default(), deps.tasks.clone());
-        let group = Arc::new(Self { id: shard, log, counts, parts, claim, cuts, led, watch });
+        let group = Self {
+            id: shard,
+            slot: entry.slot,
+            epoch: entry.epoch,
+            members,
+            leaving: AtomicU32::new(0),
+            log,
+            counts,
+            parts,
+            claim,
+            cuts,
+            led,
+            watch,
+        };
+        let group = Arc::new(group);
+        if !group.parts.deps.alone
+            && let Err(error) = group.parts.founded(&entry).await
+        {
+            // It may be opened again: two members of one log would be one too many.
+            group.log.shutdown().await;
+            return Err(error);
+        }
         // One of several may be said to lead by its own log alone: others may know better.
-        if group.is_alone() {
+        if group.parts.deps.alone && group.is_alone() {
             let led = group.begin(entry).await.map_err(|source| OpenError::Lead { shard, source })?;
             *write(&group.led) = Some(led);
         }
@@ -110,6 +164,13 @@ impl Group {
         self.log.members().voters == [self.parts.deps.consensus.node].into()
     }
 
+    /// What is known of the shard here. Waits while entries are applied.
+    pub(crate) fn describe(&self) -> Described {
+        let (shard, slot, epoch, members) = (self.id, self.slot, self.epoch, self.members.clone());
+        let cut = Some(self.log.with(Machine::cut));
+        Described { shard, slot, epoch, members, cut, sealed: None, fenced: FIRST_TABLE }
+    }
+
     /// The shard, if this node leads it.
     pub(crate) fn led(&self) -> Option<Arc<Led>> {
         read(&self.led).clone()
@@ -117,9 +178,36 @@ impl Group {
 
     /// The shard, or who leads it.
     pub(crate) fn lead(&self) -> Result<Arc<Led>, Moved> {
-        let leader =
-            || self.log.leadership().now().node.filter(|&node| node != self.parts.deps.consensus.node);
-        self.led().ok_or_else(|| Moved::Lead { shard: self.id, leader: leader() })
+        self.led().ok_or_else(|| self.moved())
+    }
+
+    /// The shard while it takes profiles, or who leads it.
+    pub(crate) fn takes(&self) -> Result<Arc<Led>, Moved> {
+        let stays = self.leaving.load(Ordering::SeqCst) == 0;
+        self.led().filter(|_| stays).ok_or_else(|| self.moved())
+    }
+
+    fn moved(&self) -> Moved {
+        let node = self.parts.deps.consensus.node;
+        Moved::Lead {
+            shard: self.id,
+            leader: self.log.leadership().now().node.filter(|&leader| leader != node),
+        }
+    }
+
+    /// Ends this member. What was acknowledged is kept.
+    pub(crate) async fn end(&self) {
+        // The watch ends with the log's member, and no reign begins after it.
+        self.log.shutdown().await;
+        let watch = lock(&self.watch).take();
+        if let Some(watch) = watch
+            && let Err(error) = watch.await
+        {
+            tracing::error!(shard = self.id, %error, "the watch over a shard ended badly");
+        }
+        if let Some(led) = write(&self.led).take() {
+            led.over.cancel();
+        }
     }
 
     /// Why it takes nothing more, or cuts no more, until a restart.

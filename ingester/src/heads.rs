@@ -49,6 +49,16 @@ pub enum Moved {
     },
 }
 
+impl Moved {
+    /// Who leads the shard, where that is known.
+    pub const fn leader(&self) -> Option<u64> {
+        match self {
+            Self::Lead { leader, .. } => *leader,
+            Self::Rows { .. } => None,
+        }
+    }
+}
+
 impl Heads {
     /// One empty head.
     pub fn new() -> Self {

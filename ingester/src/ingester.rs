@@ -1,10 +1,11 @@
 //! The shards of one node.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use athanor_catalog::{Catalog, CatalogError, MAX_SLOTS, ShardEntry, ShardId, shard_id, slot_and_epoch};
+use athanor_chassis::compute::ComputeError;
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::tasks::SpawnError;
 use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Overrides, Random, Status, Tasks, TenantId};
@@ -16,9 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cut::CutConfig;
 use crate::group::{Group, Led, Parts};
-use crate::head::View;
+use crate::head::{View, read, write};
 use crate::heads::Moved;
-use crate::machine::Machine;
+use crate::machine::{Machine, lock};
+use crate::membership::{self, MembershipError};
 use crate::shard::{Stored, lost};
 use crate::stats::{ShardStats, Written};
 use crate::walking::Walkers;
@@ -82,13 +84,37 @@ pub struct Deps {
     pub tasks: Tasks,
     /// Which cluster this is, for blocks to say.
     pub cluster: u128,
+    /// No other node has shards: the first start opens the slots. Otherwise shards are opened as [`Ingester::take`] is told.
+    pub alone: bool,
 }
 
 /// The shards of one node.
 pub struct Ingester {
-    shards: BTreeMap<ShardId, Arc<Group>>,
-    by_slot: BTreeMap<u32, ShardId>,
-    compute: Compute,
+    shards: RwLock<BTreeMap<ShardId, Arc<Group>>>,
+    /// The newest revision of what every node must know that was taken. Held while shards are opened and ended.
+    taken: tokio::sync::Mutex<u64>,
+    /// Shards that should be here and do not open, and why.
+    failing: Mutex<BTreeMap<ShardId, String>>,
+    parts: Parts,
+}
+
+/// What this node can say of a shard of which it is a member (E16).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// The shard.
+    pub shard: ShardId,
+    /// The slot that it serves.
+    pub slot: u32,
+    /// Which of the slot's shards it is.
+    pub epoch: u32,
+    /// Who has its log.
+    pub members: BTreeSet<u64>,
+    /// Everything up to here lies in registered blocks, as far as its log says; none if the log cannot be opened.
+    pub cut: Option<u64>,
+    /// Where its log has ended; none if it has not, or cannot be opened.
+    pub sealed: Option<u64>,
+    /// The newest table whose fence is in its log.
+    pub fenced: u64,
 }
 
 /// Why an ingester does not start.
@@ -116,6 +142,20 @@ pub enum OpenError {
     /// The folder of its ids cannot be read.
     #[error("the ids of recent profiles cannot be read")]
     Ids(#[from] DiskError),
+    /// It is not known what this node is a member of.
+    #[error("what is known of shard {shard} cannot be read")]
+    Membership {
+        /// The shard.
+        shard: ShardId,
+        /// Why.
+        source: MembershipError,
+    },
+    /// It is not known of which shards this node is a member.
+    #[error("of which shards this node is a member cannot be read")]
+    Memberships(#[source] MembershipError),
+    /// A thread that should have read or written failed.
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
     /// The process is ending.
     #[error(transparent)]
     Ending(#[from] SpawnError),
@@ -128,65 +168,125 @@ impl Coded for OpenError {
             Self::Log { source, .. } => source.code(),
             Self::Lead { source, .. } => source.code,
             Self::Ids(error) => error.code(),
+            Self::Membership { source, .. } | Self::Memberships(source) => source.code(),
+            Self::Compute(error) => error.code(),
             Self::Ending(error) => error.code(),
         }
     }
 }
 
 impl Ingester {
-    /// Opens the shards that the catalogue knows, or the first ones; reads their logs and begins to work.
+    /// Where no other node has shards, opens those that the catalogue knows, or the first ones; reads their logs and begins
+    /// to work. Otherwise nothing is here before [`Ingester::take`].
     pub async fn open(config: &Config, deps: Deps) -> Result<Self, OpenError> {
-        let compute = deps.compute.clone();
-        let mut ingester = Self { shards: BTreeMap::new(), by_slot: BTreeMap::new(), compute };
         let walkers = Arc::new(Walkers::new(deps.compute.clone(), config.decoded));
-        let known = known(config, &deps).await?;
+        let known = if deps.alone { known(config, &deps).await? } else { Vec::new() };
         let parts = Parts { config: config.clone(), deps, walkers };
         let node = parts.deps.consensus.node;
+        let mut shards = BTreeMap::new();
         for entry in
             known.into_iter().filter(|entry| entry.members.is_empty() || entry.members.contains(&node))
         {
-            // A slot's latest shard takes what comes.
-            ingester.by_slot.insert(entry.slot, entry.id);
             let group = Group::open(parts.clone(), entry).await?;
-            ingester.shards.insert(group.id, group);
+            shards.insert(group.id, group);
         }
-        Ok(ingester)
+        let shards = RwLock::new(shards);
+        Ok(Self { shards, taken: tokio::sync::Mutex::default(), failing: Mutex::default(), parts })
+    }
+
+    /// Opens the shards of which this node is a member, and ends those that retired. One that does not open is told, is
+    /// tried again with the next view, and keeps no other from opening. A view that is older than one that was taken
+    /// changes nothing.
+    pub async fn take(&self, view: &athanor_catalog::View) {
+        let mut taken = self.taken.lock().await;
+        if view.revision < *taken {
+            return;
+        }
+        *taken = view.revision;
+        for entry in &view.shards {
+            let here = self.group(entry.id);
+            match here {
+                Some(group) if entry.is_retired() => {
+                    write(&self.shards).remove(&entry.id);
+                    group.end().await;
+                    tracing::info!(shard = entry.id, "the shard is over; its member here has ended");
+                }
+                None if !entry.is_retired() && entry.members.contains(&self.node()) => {
+                    self.join(entry.clone()).await;
+                }
+                Some(_) | None => {}
+            }
+        }
+        let is_over = |shard: &ShardId| {
+            view.shards.iter().find(|entry| entry.id == *shard).is_none_or(ShardEntry::is_retired)
+        };
+        lock(&self.failing).retain(|shard, _| !is_over(shard));
+    }
+
+    async fn join(&self, entry: ShardEntry) {
+        let shard = entry.id;
+        match Group::open(self.parts.clone(), entry).await {
+            Ok(group) => {
+                write(&self.shards).insert(shard, group);
+                lock(&self.failing).remove(&shard);
+            }
+            Err(error) => {
+                let why = Status::of(&error).message;
+                tracing::error!(shard, why, "a shard of which this node is a member does not open");
+                lock(&self.failing).insert(shard, why);
+            }
+        }
+    }
+
+    /// What is known here of each shard of which this node is a member, open or not.
+    pub async fn describe(&self) -> Result<Vec<Described>, OpenError> {
+        let (disk, groups) = (Arc::clone(&self.parts.deps.consensus.disk), self.groups());
+        let described = move || {
+            let closed =
+                membership::all(&*disk)?.into_iter().map(|(shard, known)| (shard, known.describe(shard)));
+            let here = groups.iter().map(|group| (group.id, group.describe()));
+            let all: BTreeMap<ShardId, Described> = closed.chain(here).collect();
+            Ok::<_, MembershipError>(all.into_values().collect())
+        };
+        let described = self.parts.deps.compute.run(described).await?;
+        described.map_err(OpenError::Memberships)
     }
 
     /// The slots that it has a shard of, ascending.
-    pub fn slots(&self) -> impl Iterator<Item = u32> {
-        self.by_slot.keys().copied()
+    pub fn slots(&self) -> Vec<u32> {
+        let slots: BTreeSet<u32> = self.groups().iter().map(|group| group.slot).collect();
+        slots.into_iter().collect()
     }
 
-    /// Stores uploads in the shard of a slot.
+    /// The latest shard of a slot that is here: it takes what comes.
+    pub fn shard_of_slot(&self, slot: u32) -> Option<ShardId> {
+        // Their numbers ascend with the epoch.
+        read(&self.shards).values().rev().find(|group| group.slot == slot).map(|group| group.id)
+    }
+
+    /// Stores uploads in a shard; `_table` is the version of the table by which they were placed. What is refused as a
+    /// whole is in no log: this node does not lead the shard.
     pub async fn append(
         &self,
-        slot: u32,
+        shard: ShardId,
+        _table: u64,
         tenant: &TenantId,
         uploads: Vec<Upload>,
-    ) -> Vec<Result<Stored, Status>> {
-        let led = match self.by_slot.get(&slot).and_then(|id| self.shards.get(id)) {
-            Some(group) => group.lead().map_err(|moved| Status::new(Code::NotLeader, moved.to_string())),
-            None => {
-                let message = format!("no shard of slot {slot} is here, there are {}", self.by_slot.len());
-                Err(Status::new(Code::Internal, message))
-            }
-        };
-        match led {
-            Ok(led) => led.shard.append(tenant, uploads).await,
-            Err(status) => vec![Err(status); uploads.len()],
-        }
+    ) -> Result<Vec<Result<Stored, Status>>, Moved> {
+        let group = self.group(shard).ok_or(Moved::Lead { shard, leader: None })?;
+        let led = group.takes()?;
+        Ok(led.shard.append(tenant, uploads).await)
     }
 
     /// Answers another member of a shard's group; none where no such shard is here.
     pub async fn answer(&self, shard: ShardId, request: Bytes) -> Option<Bytes> {
-        Some(self.shards.get(&shard)?.log.answer(request).await)
+        Some(self.group(shard)?.log.answer(request).await)
     }
 
     /// That this node leads a shard now, so that its rows are all that were acknowledged (E17). One that was deposed, and
     /// does not know it yet, finds out.
     pub async fn confirm(&self, shard: ShardId) -> Result<(), Moved> {
-        let group = self.shards.get(&shard).ok_or(Moved::Lead { shard, leader: None })?;
+        let group = self.group(shard).ok_or(Moved::Lead { shard, leader: None })?;
         let led = group.lead()?;
         if group.is_alone() {
             return Ok(());
@@ -199,16 +299,16 @@ impl Ingester {
 
     /// A tenant's rows in a shard that lie after a watermark (E17).
     pub fn views(&self, shard: ShardId, watermark: u64, tenant: &TenantId) -> Result<Vec<View>, Moved> {
-        let group = self.shards.get(&shard).ok_or(Moved::Lead { shard, leader: None })?;
+        let group = self.group(shard).ok_or(Moved::Lead { shard, leader: None })?;
         let led = group.lead()?;
         let heads = led.shard.heads().after(watermark)?;
-        Ok(heads.iter().filter_map(|head| Some(head.view(tenant)?.on(&self.compute))).collect())
+        Ok(heads.iter().filter_map(|head| Some(head.view(tenant)?.on(&self.parts.deps.compute))).collect())
     }
 
     /// How many entries of a shard's log after a watermark were acknowledged and lost to damage (E7).
     pub fn lost(&self, shard: ShardId, watermark: u64) -> u64 {
         let range = watermark..u64::MAX;
-        self.shards.get(&shard).map_or(0, |group| match group.led() {
+        self.group(shard).map_or(0, |group| match group.led() {
             Some(led) => led.shard.lost(range),
             None => lost(&group.log, range),
         })
@@ -216,13 +316,14 @@ impl Ingester {
 
     /// Whether ids of a shard were lost to damage, and the catalogue does not say so yet.
     pub fn forgets(&self, shard: ShardId) -> bool {
-        self.shards.get(&shard).is_some_and(|group| group.log.with(Machine::forgot).is_some())
+        self.group(shard).is_some_and(|group| group.log.with(Machine::forgot).is_some())
     }
 
     /// Cuts the heads of all shards that this node leads and returns when their blocks are registered, or the time is up. One that cannot be
     /// cut keeps no other from it.
     pub async fn cut(&self, clock: &Clock, patience: Duration) -> Result<Written, Status> {
-        let written = || self.shards.values().map(|group| group.counts.written());
+        let groups = self.groups();
+        let written = || groups.iter().map(|group| group.counts.written());
         let before: Vec<Written> = written().collect();
         let cut = |group: &Arc<Group>| {
             let (led, counts, shard) = (group.led(), Arc::clone(&group.counts), group.id);
@@ -235,7 +336,7 @@ impl Ingester {
                 })
             }
         };
-        let cuts = futures::future::join_all(self.shards.values().map(cut)).await;
+        let cuts = futures::future::join_all(groups.iter().map(cut)).await;
         let failed: Vec<String> = cuts.into_iter().filter_map(Result::err).collect();
         if !failed.is_empty() {
             return Err(Status::new(Code::Deadline, failed.join("; ")));
@@ -249,14 +350,17 @@ impl Ingester {
 
     /// Ends the shards' groups. What was acknowledged is kept.
     pub async fn shutdown(&self) {
-        for group in self.shards.values() {
+        for group in self.groups() {
             group.log.shutdown().await;
         }
     }
 
-    /// Why a shard takes nothing more, or cuts no more, until a restart: the first that has failed.
+    /// Why a shard does not open, takes nothing more, or cuts no more until a restart: the first that has failed.
     pub fn failed(&self) -> Option<String> {
-        self.shards.values().find_map(|group| group.failed().map(|why| format!("shard {}: {why}", group.id)))
+        let of = |shard: ShardId, why: &str| format!("shard {shard}: {why}");
+        let failing = lock(&self.failing).first_key_value().map(|(shard, why)| of(*shard, why));
+        let failed = |group: &Arc<Group>| group.failed().map(|why| of(group.id, &why));
+        failing.or_else(|| self.groups().iter().find_map(failed))
     }
 
     /// How each shard fares that this node leads.
@@ -270,7 +374,7 @@ impl Ingester {
                 ..led.shard.stats(group.id)
             })
         };
-        self.shards.values().filter_map(of).collect()
+        self.groups().iter().filter_map(of).collect()
     }
 
     /// Whether there are profiles that are in no block yet.
@@ -284,7 +388,23 @@ impl Ingester {
     }
 
     fn led(&self) -> impl Iterator<Item = Arc<Led>> {
-        self.shards.values().filter_map(|group| group.led())
+        self.groups().into_iter().filter_map(|group| group.led())
+    }
+
+    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
+        read(&self.shards).values().cloned().collect()
+    }
+
+    pub(crate) fn group(&self, shard: ShardId) -> Option<Arc<Group>> {
+        read(&self.shards).get(&shard).cloned()
+    }
+
+    pub(crate) fn node(&self) -> u64 {
+        self.parts.deps.consensus.node
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.parts.deps.clock
     }
 }
 

@@ -68,14 +68,13 @@ struct Split {
 }
 
 impl Intake {
-    /// Decompresses, walks and checks an upload. `drawn` is like no other's.
+    /// Decompresses, walks and checks an upload.
     pub fn read(
         &mut self,
         tenant: &TenantId,
         upload: Upload,
         limits: &Limits,
         now: Timestamp,
-        drawn: u128,
     ) -> Result<(), Status> {
         self.upload = upload;
         let raw = self.walk.read(&self.upload.pprof, &bounds(limits)).map_err(|error| refused(&error))?;
@@ -86,9 +85,11 @@ impl Intake {
         check_name(&self.upload.labels, decoded)?;
         check_sums(decoded)?;
         let header = &decoded.header;
+        let drawn = self.upload.drawn.to_le_bytes();
         let client_id = self.upload.client_id.as_deref().filter(|id| !is_nil(id));
         let sent = taken_at(header.time_nanos, self.upload.time_nanos);
-        self.time = if sent != 0 { sent } else { now.nanos() };
+        let received = self.upload.received_nanos;
+        self.time = [sent, received].into_iter().find(|time| *time != 0).unwrap_or(now.nanos());
         check_time(self.time, now, limits)?;
         self.identity = Identity {
             tenant: tenant.as_str(),
@@ -97,8 +98,9 @@ impl Intake {
             duration_nanos: header.duration_nanos,
             content: decoded.content.finish(header),
             // E3: what has neither id nor time cannot be told from its repeat, so each counts. Our own time would
-            // not tell two apart that come at one moment.
-            client_id: client_id.map(str::as_bytes).or((sent == 0).then_some(&drawn.to_le_bytes()[..])),
+            // not tell two apart that come at one moment. It was drawn before any shard was asked: the next one that is
+            // asked for the same upload knows it.
+            client_id: client_id.map(str::as_bytes).or((sent == 0).then_some(&drawn[..])),
         }
         .identity();
         Ok(())

@@ -386,9 +386,9 @@ mod tests {
         let (tenant, limits) = (TenantId::anonymous(), Arc::new(Limits::default()));
         let labels = Labels::new([("service_name".to_owned(), "shop".to_owned())]);
         let pprof = encode(&profile).into();
-        let upload = Upload { sent: labels.clone(), labels, client_id: None, time_nanos: 0, pprof };
+        let upload = Upload { sent: labels.clone(), labels, drawn: 7, pprof, ..Upload::default() };
         let mut intake = Intake::default();
-        intake.read(&tenant, upload, &limits, Timestamp::from_seconds(1_700_000_000), 7).unwrap();
+        intake.read(&tenant, upload, &limits, Timestamp::from_seconds(1_700_000_000)).unwrap();
         let (answer, answered) = oneshot::channel();
         let content = Content { tenant, limits, uploads: vec![Ok(intake)], room: None };
         (Request { content, raw_bytes: 0, answer }, answered)

@@ -238,8 +238,7 @@ impl<'s> Sending<'s> {
             }
         };
         let (tenant, limits, now) = (self.tenant.clone(), Arc::clone(&self.limits), self.now);
-        let drawn = self.shard.deps.random.id128();
-        let read = move |intake: &mut Intake| intake.read(&tenant, upload, &limits, now, drawn);
+        let read = move |intake: &mut Intake| intake.read(&tenant, upload, &limits, now);
         let walked = walkers.walk(&turn, read).await;
         let walked = match walked {
             Ok(mut intake) => {

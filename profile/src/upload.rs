@@ -16,6 +16,12 @@ pub struct Upload {
     pub client_id: Option<String>,
     /// Unix nanoseconds, used where the profile itself says no time (E3); 0 if unknown.
     pub time_nanos: i64,
+    /// Like no other's, drawn once where the request came in: it is what tells uploads apart that have neither id nor time
+    /// (E3), to whichever shard's leader they are sent, and how often.
+    pub drawn: u128,
+    /// When the request came in, by the clock of who took it, Unix nanoseconds: the time of a profile for which nobody says
+    /// one. 0 if unknown; then it is the shard's.
+    pub received_nanos: i64,
     /// The profile: plain, gzip or zstd.
     pub pprof: Bytes,
 }

@@ -183,6 +183,7 @@ impl Roles {
             compute: compute.clone(),
             tasks: tasks.clone(),
             cluster: identity.cluster,
+            alone: true,
         };
         let ingester = Arc::new(Ingester::open(&config.ingester, deps).await?);
         let around = Around { overrides, clock: clock.clone(), random, compute: compute.clone() };

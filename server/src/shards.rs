@@ -7,10 +7,13 @@ use async_trait::async_trait;
 use athanor_chassis::{Activity, Clock, Code, Coded, Compute, Overrides, Status, TenantId};
 use athanor_cluster::placement::{Route, Table, TableError, Tables};
 use athanor_distributor::{Outcome, Shards, Stored};
-use athanor_ingester::Ingester;
+use athanor_ingester::{Ingester, Moved};
 use athanor_profile::normalise::{SERVICE, taken_at};
 use athanor_profile::pprof;
 use athanor_profile::upload::Upload;
+
+/// The version of the only table.
+const FIRST: u64 = 1;
 
 /// The shards of this node.
 pub struct Local {
@@ -49,7 +52,16 @@ impl Shards for Local {
             }
         }
         let asked = of_slot.into_iter().map(|(slot, (places, uploads))| async move {
-            (places, self.ingester.append(slot, tenant, uploads).await)
+            let count = uploads.len();
+            let stored = match self.ingester.shard_of_slot(slot) {
+                Some(shard) => self.ingester.append(shard, FIRST, tenant, uploads).await,
+                None => {
+                    let message = format!("no shard of slot {slot} is here");
+                    return (places, vec![Err(Status::new(Code::Internal, message)); count]);
+                }
+            };
+            let moved = |moved: Moved| Status::new(Code::NotLeader, moved.to_string());
+            (places, stored.unwrap_or_else(|error| vec![Err(moved(error)); count]))
         });
         for (places, stored) in futures::future::join_all(asked).await {
             for (place, stored) in places.into_iter().zip(stored) {
@@ -68,7 +80,7 @@ impl Places {
         clock: Clock,
         compute: Compute,
     ) -> Result<Self, TableError> {
-        let tables = Table::even(1, i64::MIN, ingester.slots().collect())?.into();
+        let tables = Table::even(FIRST, i64::MIN, ingester.slots())?.into();
         Ok(Places { tables, overrides, clock, compute })
     }
 
@@ -143,9 +155,9 @@ mod tests {
         Upload {
             sent: labels("large", pod),
             labels: labels_after,
-            client_id: None,
             time_nanos: request,
             pprof,
+            ..Upload::default()
         }
     }
 

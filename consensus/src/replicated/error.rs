@@ -3,6 +3,7 @@
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ByteSize, Code, Coded};
 
+use super::lead::LeadError;
 use crate::log::LogError;
 
 /// Why a proposal was not answered.
@@ -103,6 +104,18 @@ impl Coded for ProposeError {
             Self::TooLarge { .. } => Code::TooLarge,
             Self::ShuttingDown | Self::NoQuorum => Code::Unavailable,
             Self::Failed { .. } => Code::Internal,
+        }
+    }
+}
+
+impl Coded for LeadError {
+    fn code(&self) -> Code {
+        match self {
+            Self::NotLeader { .. } => Code::NotLeader,
+            Self::NoVoter { .. } => Code::Invalid,
+            Self::Late { .. } => Code::Deadline,
+            Self::LastVoter { .. } | Self::Leads { .. } => Code::Conflict,
+            Self::Refused { .. } => Code::Unavailable,
         }
     }
 }

@@ -140,7 +140,8 @@ fn a_shard_that_cannot_be_cut_keeps_no_other_from_it() {
         let world = World::boot(Remains { slots: 2, ..first }).await;
         let rows = profile(now(), &[("a;b", 1)]);
         for slot in 0..2 {
-            let stored = world.ingester.append(slot, &tenant("acme"), vec![upload(&rows)]).await;
+            let shard = world.ingester.shard_of_slot(slot).unwrap();
+            let stored = world.ingester.append(shard, 1, &tenant("acme"), vec![upload(&rows)]).await.unwrap();
             assert_eq!(stored[0].as_ref().unwrap().new, 1);
         }
         world.remains.catalog.barred.store(1, Ordering::Relaxed);

@@ -108,6 +108,11 @@ fn what_has_neither_id_nor_time_counts_each_time() {
             assert_eq!(world.push_one(&nameless).await, 1);
         }
         assert_eq!(world.total().await, 55);
+        // It is the same one: whoever took it sends it to the next leader, since this one did not answer.
+        let received_nanos = now() - 5;
+        let again = Upload { drawn: 9, received_nanos, ..nameless.clone() };
+        assert_eq!((world.push_one(&again).await, world.push_one(&again).await), (1, 0));
+        assert!(world.rows("acme").await.iter().any(|row| row.1 == received_nanos));
         let named = Upload { client_id: Some("7a".to_owned()), ..nameless.clone() };
         assert_eq!((world.push_one(&named).await, world.push_one(&named).await), (1, 0));
         let timed = Upload { time_nanos: now(), ..nameless };

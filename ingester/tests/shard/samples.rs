@@ -60,7 +60,7 @@ pub fn upload(profile: &Profile) -> Upload {
     let pairs = [("__name__", "process_cpu"), ("service_name", "checkout")];
     let labels = Labels::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let pprof = encode(profile).into();
-    Upload { sent: labels.clone(), labels, client_id: None, time_nanos: 0, pprof }
+    Upload { sent: labels.clone(), labels, pprof, ..Upload::default() }
 }
 
 /// Eleven and `value - 10` more.

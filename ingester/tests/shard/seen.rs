@@ -55,7 +55,7 @@ fn a_folder_keeps_the_number_of_slots_that_it_was_begun_with() {
         for slots in [3, 7, 1] {
             world.remains.slots = slots;
             world = world.crash(1).await;
-            assert_eq!((world.ingester.slots().count(), world.total().await), (1, 11));
+            assert_eq!((world.ingester.slots().len(), world.total().await), (1, 11));
         }
         world.cut().await;
         assert_eq!((world.blocks().await, world.total().await), (1, 11));

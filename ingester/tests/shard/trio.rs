@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_block::PartSource;
-use athanor_catalog::{Catalog, Command, Settings};
+use athanor_catalog::{Catalog, Choice, Command, Phase, Settings, View};
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, Tasks};
 use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
@@ -122,13 +122,19 @@ impl Trio {
             compute: Compute::inline(),
             tasks: tasks.clone(),
             cluster: 1,
+            alone: false,
         };
         let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
         // Every cut puts its ids into a file.
         let config = Config { cut: never, shards: 1, recent_ids: 1, ..Config::default() };
         let ingester = Arc::new(Ingester::open(&config, deps).await.unwrap());
+        ingester.take(&self.view()).await;
         self.hub.nodes.lock().unwrap().insert(number, Arc::clone(&ingester));
         self.nodes.get_mut(&number).unwrap().process = Some((ingester, tasks));
+    }
+
+    fn view(&self) -> View {
+        self.catalog.held.state().view()
     }
 
     /// A node loses its power.
@@ -181,7 +187,11 @@ impl Trio {
     async fn send(&self, one: &Upload) -> (u32, u32) {
         let pushed = async {
             for tries in 1.. {
-                let stored = self.leader().await.1.append(0, &tenant("acme"), vec![one.clone()]).await;
+                let leader = self.leader().await.1;
+                let Ok(stored) = leader.append(SHARD, 1, &tenant("acme"), vec![one.clone()]).await else {
+                    self.clock.sleep(LOOK).await;
+                    continue;
+                };
                 match &stored[0] {
                     Ok(stored) => return (stored.new, tries),
                     Err(status) => assert!(status.code.retryable(), "{status}"),
@@ -293,8 +303,9 @@ fn a_leader_that_is_cut_off_neither_stores_nor_shows() {
         trio.hub.cut_off.lock().unwrap().insert(old);
         let (lost, tasks) = (simple(now() + 1, 20), Tasks::new(trio.clock.clone(), 10));
         let (late, sent) = (Arc::clone(&cut_off), lost.clone());
-        let sending =
-            tasks.spawn("sends", async move { late.append(0, &tenant("acme"), vec![sent]).await.remove(0) });
+        let sending = tasks.spawn("sends", async move {
+            late.append(SHARD, 1, &tenant("acme"), vec![sent]).await.unwrap().remove(0)
+        });
         trio.clock.sleep(Duration::from_secs(5)).await;
         assert!(cut_off.confirm(SHARD).await.is_err());
         assert_ne!(trio.leader().await.0, old);
@@ -304,6 +315,75 @@ fn a_leader_that_is_cut_off_neither_stores_nor_shows() {
         assert!(sending.unwrap().await.unwrap().is_err());
         assert_eq!(trio.push(&lost).await, 1);
         assert_eq!(trio.total().await, 11 + 21 + 31);
+    });
+}
+
+#[test]
+fn a_member_whose_log_is_gone_does_not_vote_and_keeps_no_other_shard_from_opening() {
+    simulate(async {
+        let mut trio = Trio::start(4).await;
+        let zones = (1..=NODES).map(|node| (node, format!("zone-{node}"))).collect();
+        let choice = Choice { members: (1..=NODES).collect(), zones };
+        trio.push(&simple(now(), 10)).await;
+        let (leader, wiped) = (trio.leader().await.0, trio.leader().await.0 % NODES + 1);
+        trio.kill(wiped).await;
+        trio.catalog.propose(Command::AddSlot { slot: 1, choice }).await.unwrap();
+        trio.nodes.get_mut(&wiped).unwrap().log_disk = MemoryDisk::new();
+        trio.boot(wiped).await;
+        let (ingester, _) = trio.nodes[&wiped].process.as_ref().unwrap();
+        assert!(ingester.failed().unwrap().starts_with("shard 1: "), "{:?}", ingester.failed());
+        assert_eq!(ingester.slots(), [1]);
+        let described = ingester.describe().await.unwrap();
+        let found = described.iter().map(|shard| (shard.shard, shard.cut.is_some()));
+        assert_eq!(found.collect::<Vec<_>>(), [(1, false), (2, true)]);
+        // The other two are a majority.
+        assert_eq!(trio.push(&simple(now() + 1, 10)).await, 1);
+        assert_ne!(trio.leader().await.0, wiped);
+        assert_eq!(trio.total().await, 22, "node {leader} led");
+    });
+}
+
+#[test]
+fn views_open_shards_and_end_them_and_old_ones_change_nothing() {
+    simulate(async {
+        let trio = Trio::start(5).await;
+        let (_, leader) = trio.leader().await;
+        let old = trio.view();
+        let mut over = old.clone();
+        over.revision += 1;
+        over.shards[0].phase = Phase::Retired { at: trio.clock.wall(), abandoned: false };
+        for (ingester, _) in trio.nodes.values().filter_map(|node| node.process.as_ref()) {
+            ingester.take(&over).await;
+            ingester.take(&old).await;
+            assert_eq!((ingester.slots(), ingester.failed()), (vec![], None));
+        }
+        assert!(leader.append(SHARD, 1, &tenant("acme"), vec![simple(now(), 10)]).await.is_err());
+        assert!(leader.answer(SHARD, Bytes::new()).await.is_none());
+    });
+}
+
+#[test]
+fn leads_are_handed_over_to_who_can_take_them() {
+    simulate(async {
+        let mut trio = Trio::start(6).await;
+        trio.push(&simple(now(), 10)).await;
+        let (old, ingester) = trio.leader().await;
+        assert_eq!((ingester.leads(), ingester.leader(SHARD)), (vec![SHARD], Some(old)));
+        // The one that is nearest does not answer any more.
+        let away = old % NODES + 1;
+        trio.kill(away).await;
+        ingester.drain(PATIENCE).await.unwrap();
+        let (new, next) = trio.leader().await;
+        assert!(new != old && new != away);
+        assert_eq!(ingester.append(SHARD, 1, &tenant("acme"), vec![]).await.unwrap_err().leader(), Some(new));
+        assert_eq!(trio.push(&simple(now(), 20)).await, 1);
+        assert_eq!(trio.total().await, 11 + 21);
+        next.hand_over(SHARD, old, PATIENCE).await.unwrap();
+        assert_eq!(trio.leader().await.0, old);
+        // Nobody is left who could.
+        trio.kill(new).await;
+        let status = ingester.drain(Duration::from_secs(10)).await.unwrap_err();
+        assert!(status.message.starts_with("shard 1 is led by this node still: "), "{status}");
     });
 }
 

@@ -195,6 +195,7 @@ impl World {
             compute: compute.clone(),
             tasks: tasks.clone(),
             cluster: 1,
+            alone: true,
         };
         let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
         // Every cut puts its ids into a file.
@@ -221,8 +222,14 @@ impl World {
         Self::boot(remains).await
     }
 
+    /// As who took the request would: what has nothing drawn is like no other.
     pub async fn push(&self, name: &str, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>> {
-        self.ingester.append(0, &tenant(name), uploads).await
+        let drawn = uploads.into_iter().map(|upload| match upload.drawn {
+            0 => Upload { drawn: self.remains.random.id128(), ..upload },
+            _ => upload,
+        });
+        let uploads: Vec<Upload> = drawn.collect();
+        self.ingester.append(1, 1, &tenant(name), uploads).await.unwrap()
     }
 
     /// Pushes one upload; says how many profiles are new.

@@ -1,0 +1,159 @@
+//! What a node keeps of each shard that it is a member of, beside the shard's log.
+//!
+//! It is written before the log begins. So a member whose log is gone is known as one that may have voted, and does not
+//! vote anew (E8); and a shard of which nothing is in a block yet is known somewhere when the catalogue is lost (E16).
+
+use std::collections::BTreeSet;
+
+use athanor_catalog::{ShardEntry, ShardId};
+use athanor_chassis::disk::DiskError;
+use athanor_chassis::{Code, Coded, Disk};
+use athanor_consensus::replicated::Founding;
+use serde::{Deserialize, Serialize};
+
+use crate::ingester::Described;
+
+/// What is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Membership {
+    /// The slot that the shard serves.
+    pub(crate) slot: u32,
+    /// Which of the slot's shards it is.
+    pub(crate) epoch: u32,
+    /// Who has its log.
+    pub(crate) members: BTreeSet<u64>,
+    /// The log has begun. Until then a crash leaves none, and nobody was answered by this member yet.
+    founded: bool,
+}
+
+/// Why it is not known what the node is a member of.
+#[derive(Debug, thiserror::Error)]
+pub enum MembershipError {
+    /// The file cannot be read or written.
+    #[error("what this node is a member of cannot be kept")]
+    Disk(#[from] DiskError),
+    /// The file is not one of ours.
+    #[error(
+        "{file} in the folder `state` cannot be read ({why}): restore it, or start with an empty folder as a new node"
+    )]
+    Unreadable {
+        /// Which.
+        file: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl Coded for MembershipError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Disk(error) => error.code(),
+            Self::Unreadable { .. } => Code::DataLoss,
+        }
+    }
+}
+
+impl Membership {
+    /// What is known of a shard whose log is not open.
+    pub(crate) fn describe(self, shard: ShardId) -> Described {
+        let Self { slot, epoch, members, .. } = self;
+        Described { shard, slot, epoch, members, cut: None, sealed: None, fenced: 0 }
+    }
+}
+
+fn file(shard: ShardId) -> String {
+    format!("shard-{shard}.json")
+}
+
+/// How a member begins, of whose log something is here, or nothing. What is said of it is durable when this returns.
+pub(crate) fn founding(
+    disk: &dyn Disk,
+    entry: &ShardEntry,
+    has_log: bool,
+) -> Result<Founding, MembershipError> {
+    let known = read(disk, entry.id)?;
+    if known.is_none() {
+        write(disk, entry, has_log)?;
+    }
+    Ok(match has_log || known.is_some_and(|known| known.founded) {
+        true => Founding::Kept,
+        false => Founding::Members(entry.members.clone()),
+    })
+}
+
+/// The member's log has begun.
+pub(crate) fn founded(disk: &dyn Disk, entry: &ShardEntry) -> Result<(), MembershipError> {
+    match read(disk, entry.id)? {
+        Some(known) if known.founded => Ok(()),
+        _ => write(disk, entry, true),
+    }
+}
+
+/// Of which shards this node is a member.
+pub(crate) fn all(disk: &dyn Disk) -> Result<Vec<(ShardId, Membership)>, MembershipError> {
+    let number = |name: &String| name.strip_prefix("shard-")?.strip_suffix(".json")?.parse().ok();
+    let shards: Vec<ShardId> = disk.list()?.iter().filter_map(number).collect();
+    let known = shards.into_iter().filter_map(|shard| match read(disk, shard) {
+        Ok(known) => Some(Ok((shard, known?))),
+        Err(error) => Some(Err(error)),
+    });
+    known.collect()
+}
+
+fn read(disk: &dyn Disk, shard: ShardId) -> Result<Option<Membership>, MembershipError> {
+    let file = file(shard);
+    if !disk.list()?.contains(&file) {
+        return Ok(None);
+    }
+    let read = serde_json::from_slice(&disk.read(&file)?);
+    read.map(Some).map_err(|error| MembershipError::Unreadable { file, why: error.to_string() })
+}
+
+fn write(disk: &dyn Disk, entry: &ShardEntry, founded: bool) -> Result<(), MembershipError> {
+    let file = file(entry.id);
+    let known = Membership { slot: entry.slot, epoch: entry.epoch, members: entry.members.clone(), founded };
+    let bytes = serde_json::to_vec(&known)
+        .map_err(|error| MembershipError::Unreadable { file: file.clone(), why: error.to_string() })?;
+    Ok(disk.write(&file, &bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_catalog::{Phase, shard_id};
+    use athanor_chassis::Timestamp;
+    use athanor_chassis::disk::MemoryDisk;
+
+    use super::*;
+
+    fn entry(slot: u32) -> ShardEntry {
+        let (id, members, phase) = (shard_id(slot, 1), [1, 2, 3].into(), Phase::Open);
+        ShardEntry { id, slot, epoch: 1, watermark: 0, members, phase, fenced: 1, since: Timestamp::EPOCH }
+    }
+
+    /// E8: it may have voted, and what for is gone.
+    #[test]
+    fn a_member_whose_log_is_gone_does_not_begin_anew() {
+        let (disk, entry) = (MemoryDisk::new(), entry(4));
+        let anew = Founding::Members(entry.members.clone());
+        assert_eq!(founding(&disk, &entry, false).unwrap(), anew);
+        // It was not opened: nobody has heard of it.
+        assert_eq!(founding(&disk, &entry, false).unwrap(), anew);
+        founded(&disk, &entry).unwrap();
+        assert_eq!(founding(&disk, &entry, true).unwrap(), Founding::Kept);
+        assert_eq!(founding(&disk, &entry, false).unwrap(), Founding::Kept);
+    }
+
+    #[test]
+    fn a_log_that_was_there_before_is_known_from_then_on() {
+        let disk = MemoryDisk::new();
+        assert_eq!(founding(&disk, &entry(0), true).unwrap(), Founding::Kept);
+        assert_eq!(founding(&disk, &entry(0), false).unwrap(), Founding::Kept);
+        founding(&disk, &entry(7), false).unwrap();
+        disk.write("shard-x.json", b"?").unwrap();
+        let slots = all(&disk).unwrap().into_iter().map(|(shard, known)| (shard, known.slot));
+        assert_eq!(slots.collect::<Vec<_>>(), [(1, 0), (8, 7)]);
+        disk.write("shard-1.json", b"{}").unwrap();
+        assert!(matches!(founding(&disk, &entry(0), true), Err(MembershipError::Unreadable { .. })));
+    }
+}
