@@ -133,6 +133,17 @@ impl State {
         }
     }
 
+    /// Without facts, at a revision: what goes on after facts were lost must not tell of revisions that were told of
+    /// before.
+    pub fn beginning_at(revision: u64) -> Self {
+        Self { revision, ..Self::default() }
+    }
+
+    /// Grows with every change.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
     /// All blocks, by name.
     pub fn blocks(&self) -> impl Iterator<Item = &BlockEntry> {
         self.blocks.values()

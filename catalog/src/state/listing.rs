@@ -11,11 +11,12 @@ use super::{Node, Pending, Phase, Scar, Settings, ShardEntry, ShardId, State, Vo
 use crate::block::BlockEntry;
 
 /// Blocks and watermarks at one revision.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Listing {
     /// Grows with every change.
     pub revision: u64,
-    /// Blocks with rows of the tenant in the range.
+    /// Blocks with rows of the tenant in the range. Whose rows they hold as well is not told.
     pub blocks: Vec<BlockEntry>,
     /// Acknowledged entries that blocks lack, perhaps of this tenant and time, perhaps of others.
     pub lost: u64,
@@ -50,14 +51,19 @@ pub struct View {
 impl State {
     /// What a tenant has in a range of time, both ends included.
     pub fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Listing {
-        let blocks = self.blocks.values().filter(|block| block.span(tenant, from, to).is_some());
+        let of_tenant = |block: &BlockEntry| {
+            let span = block.span(tenant, from, to)?;
+            let BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, .. } = *block;
+            let tenants = vec![span.clone()];
+            Some(BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, tenants })
+        };
         let hurt = self.blocks.values().filter(|block| block.lost > 0);
         let is_partial =
             |phase: &Phase| matches!(phase, Phase::Lost { .. } | Phase::Retired { abandoned: true, .. });
         let partial = self.shards.values().filter(|shard| is_partial(&shard.phase));
         Listing {
             revision: self.revision,
-            blocks: blocks.cloned().collect(),
+            blocks: self.blocks.values().filter_map(of_tenant).collect(),
             lost: hurt.map(|block| block.lost).sum(),
             shards: self.shards.values().filter(|shard| !shard.is_retired()).cloned().collect(),
             partial: partial.map(|shard| shard.id).collect(),

@@ -1,0 +1,130 @@
+//! The state machine of the catalogue's group.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use athanor_catalog::{Answer, Logged, State, Unreadable};
+use athanor_consensus::StateMachine;
+use athanor_consensus::replicated::{Restored, Snapshot};
+use tokio::sync::Notify;
+
+/// The facts, as the log has brought them.
+#[derive(Debug, Default)]
+pub struct Facts {
+    state: State,
+    applied: u64,
+    told: Arc<Told>,
+}
+
+/// What an entry did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The command's answer.
+    Answer(Answer),
+    /// No command of a version that this one knows.
+    Unreadable(String),
+}
+
+/// How much is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Blocks that are registered.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Names that never register.
+    pub condemned: u64,
+}
+
+/// The revision of the facts, for those who wait for another one. They wake in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    revision: AtomicU64,
+    changed: Notify,
+}
+
+impl Told {
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::SeqCst)
+    }
+
+    fn tell(&self, revision: u64) {
+        if self.revision.swap(revision, Ordering::SeqCst) != revision {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Waits until the revision is another one.
+    pub(crate) async fn other_than(&self, revision: u64) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.revision() != revision {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Facts {
+    /// How much this node knows now.
+    pub fn size(&self) -> Size {
+        let blocks = self.state.blocks();
+        let add =
+            |size: Size, bytes: u64| Size { blocks: size.blocks + 1, bytes: size.bytes + bytes, ..size };
+        let size = blocks.map(|block| block.bytes).fold(Size::default(), add);
+        Size { condemned: self.state.condemned().count() as u64, ..size }
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) fn told(&self) -> Arc<Told> {
+        Arc::clone(&self.told)
+    }
+
+    fn become_state(&mut self, state: State, applied: u64) {
+        self.state = state;
+        self.applied = applied;
+        self.told.tell(self.state.revision());
+    }
+}
+
+/// What becomes of a member that cannot read an entry which others can: the one place that decides it.
+fn unreadable(index: u64, error: &Unreadable) -> Applied {
+    tracing::error!(index, %error, "an entry of the catalogue cannot be read");
+    Applied::Unreadable(error.to_string())
+}
+
+impl StateMachine for Facts {
+    type Answer = Applied;
+
+    fn apply(&mut self, index: u64, entry: &[u8]) -> Applied {
+        self.applied = index;
+        match Logged::decode(entry) {
+            Ok(Logged { at, command }) => {
+                let answer = self.state.apply(at, command);
+                self.told.tell(self.state.revision());
+                Applied::Answer(answer)
+            }
+            Err(error) => unreadable(index, &error),
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::of(self.applied, self.state.encode())
+    }
+
+    fn restore(&mut self, Restored { index, bytes, .. }: Restored<'_>) -> Result<(), String> {
+        let state = State::decode(bytes).map_err(|error| error.to_string())?;
+        self.become_state(state, index);
+        Ok(())
+    }
+
+    fn forget(&mut self, index: u64) {
+        // No entry makes more than one revision: so those who saw an earlier one see that this is younger.
+        self.become_state(State::beginning_at(index), index);
+    }
+}
