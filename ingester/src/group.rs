@@ -32,8 +32,8 @@ use crate::stats::CutCounts;
 use crate::walking::Walkers;
 use crate::window::{Shelf, Window};
 
-/// Uncompressed bytes of profiles that are proposed together, about, where the log takes so much.
-const BATCH: usize = 32 << 20;
+/// The most bytes that an entry has, where the log takes so much: a follower has a second to take one (E6).
+const ENTRY: usize = 8 << 20;
 /// The table by which nothing is placed otherwise than before: no log needs a fence for it (E5).
 const FIRST_TABLE: u64 = 1;
 /// After a failure to begin, until the next try.
@@ -293,8 +293,7 @@ impl Group {
             random: deps.random.clone(),
             compute: deps.compute.clone(),
             walkers: Arc::clone(walkers),
-            // Rows and names take less than pprof does; what is said of each record is allowed for by half.
-            batch: usize::try_from(deps.consensus.log.largest() / 2).unwrap_or(BATCH).min(BATCH),
+            entry: usize::try_from(deps.consensus.log.largest()).unwrap_or(ENTRY).min(ENTRY),
             waiting: config.waiting,
             unregistered: config.unregistered,
             ids: config.ids,

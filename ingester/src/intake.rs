@@ -23,7 +23,7 @@ use crate::rows::{self, Row};
 /// The most records that one upload makes: some hundred bytes each, so that no batch grows beyond what it was sent.
 const MOST_RECORDS: usize = 20_000;
 /// The most bytes of labels and types that the series of one upload have: a text may be in each of them.
-const MOST_TEXT: usize = 16 << 20;
+const MOST_TEXT: usize = 4 << 20;
 /// Labels of samples that name one request, not a series. `profile_id` is what older clients call a span.
 const SPAN: [&str; 2] = ["span_id", "profile_id"];
 const TRACE: &str = "trace_id";
@@ -104,6 +104,11 @@ impl Intake {
         }
         .identity();
         Ok(())
+    }
+
+    /// What it shares with equal uploads only.
+    pub fn identity(&self) -> Hash {
+        self.identity
     }
 
     /// Bytes of uncompressed pprof.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Random, Status, TenantId};
+use athanor_chassis::{Activity, ByteSize, Clock, Code, Compute, Limits, Random, Status, TenantId};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -22,6 +22,8 @@ use crate::window::Window;
 
 /// The most uploads that are proposed together.
 const MOST: usize = 4096;
+/// As many bytes of profiles as this times an entry's are prepared together, at most.
+const RAW: usize = 4;
 /// What an entry says of a record beside its rows, at most.
 const RECORD: usize = 72;
 /// Added to the age limits: how long ids are remembered beyond them (E11).
@@ -38,7 +40,6 @@ pub(crate) enum Job {
 /// Uploads of one caller.
 pub(crate) struct Request {
     pub(crate) content: Content,
-    pub(crate) raw_bytes: usize,
     pub(crate) answer: oneshot::Sender<Answered>,
 }
 
@@ -46,6 +47,8 @@ pub(crate) struct Request {
 pub(crate) struct Content {
     pub(crate) tenant: TenantId,
     pub(crate) limits: Arc<Limits>,
+    /// Of all uploads, uncompressed.
+    pub(crate) raw_bytes: usize,
     pub(crate) uploads: Vec<Result<Intake, Status>>,
     /// For what was walked; none where nothing was.
     pub(crate) room: Option<OwnedSemaphorePermit>,
@@ -65,7 +68,8 @@ pub(crate) struct Prepared {
 
 /// What came of some requests.
 struct Made {
-    entry: Option<NewEntry>,
+    /// None if there is nothing to store.
+    entry: Option<Result<NewEntry, Status>>,
     /// What becomes of the first ones.
     placings: Vec<Placing>,
     /// Those that are for another entry.
@@ -93,8 +97,8 @@ pub struct Preparer {
 #[derive(Clone)]
 pub(crate) struct Begin {
     pub(crate) walkers: Arc<Walkers>,
-    /// About how many bytes of profiles, and of what an entry says of them, go together.
-    pub(crate) batch: usize,
+    /// The most bytes that an entry has.
+    pub(crate) entry: usize,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
     pub(crate) window: Arc<Mutex<Window>>,
@@ -139,7 +143,7 @@ impl Preparer {
                 }
                 Job::Append(request) => {
                     let mut requests = vec![request];
-                    next = gather(&mut self.jobs, &mut requests, self.begin.batch);
+                    next = gather(&mut self.jobs, &mut requests, self.begin.entry * RAW);
                     let mut sent = true;
                     while sent && !requests.is_empty() {
                         let prepared = self.prepare(&mut requests).await;
@@ -164,7 +168,7 @@ impl Preparer {
         let mut state = self.state.take().unwrap_or_else(|| self.begin.preparing());
         // The answers stay here: whatever happens there, everybody is told.
         let (contents, answers): (Vec<Content>, Vec<_>) =
-            requests.drain(..).map(|request| (request.content, (request.raw_bytes, request.answer))).unzip();
+            requests.drain(..).map(|request| (request.content, request.answer)).unzip();
         let counts: Vec<usize> = contents.iter().map(|content| content.uploads.len()).collect();
         let worked = self.compute.run_as(Activity::Prepare, move || {
             let prepared = state.prepare(contents);
@@ -176,21 +180,17 @@ impl Preparer {
                 let mut answers = answers.into_iter();
                 let waiting = placings.into_iter().zip(&mut answers);
                 let waiting: Vec<Waiting> =
-                    waiting.map(|(placing, (_, answer))| Waiting { placing, answer }).collect();
+                    waiting.map(|(placing, answer)| Waiting { placing, answer }).collect();
                 let left = left.into_iter().zip(answers);
-                requests.extend(left.map(|(content, (raw_bytes, answer))| Request {
-                    content,
-                    raw_bytes,
-                    answer,
-                }));
-                match entry {
-                    Some(entry) => Some(Box::new(Prepared { entry, waiting })),
-                    None => {
-                        // Nothing to store, and nothing that a log need know.
-                        waiting.into_iter().for_each(|waiting| waiting.answer(&Ok(Applied::Done)));
-                        None
-                    }
-                }
+                requests.extend(left.map(|(content, answer)| Request { content, answer }));
+                let nowhere = match entry {
+                    Some(Ok(entry)) => return Some(Box::new(Prepared { entry, waiting })),
+                    Some(Err(status)) => Err(status),
+                    // Nothing to store, and nothing that a log need know.
+                    None => Ok(Applied::Done),
+                };
+                waiting.into_iter().for_each(|waiting| waiting.answer(&nowhere));
+                None
             }
             Err(error) => {
                 // Half a batch may be in the head's names. So nothing is built on them: what comes is of another
@@ -198,7 +198,7 @@ impl Preparer {
                 tracing::error!(%error, "a batch was not prepared, and is refused");
                 let status =
                     Status::new(Code::Internal, format!("nothing of this batch was stored: {error}"));
-                for ((_, answer), count) in answers.into_iter().zip(counts) {
+                for (answer, count) in answers.into_iter().zip(counts) {
                     // Whoever asked may have left.
                     let _ = answer.send(vec![Err(status.clone()); count]);
                 }
@@ -223,17 +223,17 @@ impl Begin {
     }
 }
 
-/// Takes what waits, up to the size of a batch; gives back what is for another one.
+/// Takes what waits, up to so many bytes of profiles; gives back what is for another one.
 fn gather(jobs: &mut mpsc::Receiver<Job>, requests: &mut Vec<Request>, batch: usize) -> Option<Job> {
-    let mut bytes: usize = requests.iter().map(|request| request.raw_bytes).sum();
+    let mut bytes: usize = requests.iter().map(|request| request.content.raw_bytes).sum();
     let mut uploads: usize = requests.iter().map(|request| request.content.uploads.len()).sum();
     while bytes < batch && uploads < MOST {
         match jobs.try_recv() {
-            Ok(Job::Append(request)) if bytes + request.raw_bytes > batch => {
+            Ok(Job::Append(request)) if bytes + request.content.raw_bytes > batch => {
                 return Some(Job::Append(request));
             }
             Ok(Job::Append(request)) => {
-                bytes += request.raw_bytes;
+                bytes += request.content.raw_bytes;
                 uploads += request.content.uploads.len();
                 requests.push(request);
             }
@@ -266,11 +266,14 @@ impl Preparing {
         let mut placings = Vec::with_capacity(contents.len());
         // What the entry will say, at most.
         let mut said = 0;
-        let mut left = contents.into_iter();
-        while said <= self.begin.batch
-            && let Some(content) = left.next()
+        let mut left = contents.into_iter().peekable();
+        // Rows and names take less than profiles do, mostly much less: so half of an entry leaves room for one more piece,
+        // and what is large goes alone.
+        let entry = self.begin.entry;
+        while let Some(content) =
+            left.next_if(|next| placings.is_empty() || said <= entry / 2 && said + next.raw_bytes <= entry)
         {
-            let Content { tenant, limits, uploads, room: _room } = content;
+            let Content { tenant, limits, uploads, raw_bytes: _, room: _room } = content;
             batch.window = batch.window.max(remembered(&limits));
             let place = *places.entry(tenant.clone()).or_insert_with(|| {
                 batch.tenants.push(TenantPart { tenant: tenant.to_string(), ..TenantPart::default() });
@@ -305,7 +308,26 @@ impl Preparing {
             // Names that no profile has, in a head that nobody looks after yet.
             self.renew();
         }
-        Made { entry: some.then(|| self.finish(batch)), placings, left: left.collect() }
+        let entry = some.then(|| self.finish(batch)).map(|entry| self.check(entry, placings.len()));
+        Made { entry, placings, left: left.collect() }
+    }
+
+    /// An entry that is too large is none, and what it would have said is said by nobody: so nothing builds on it.
+    fn check(&mut self, entry: NewEntry, requests: usize) -> Result<NewEntry, Status> {
+        if entry.bytes.len() <= self.begin.entry {
+            return Ok(entry);
+        }
+        self.renew();
+        // Nobody is to blame for the company: alone, each is told what is true of it.
+        if requests > 1 {
+            let message = "the profiles of several requests do not fit together; send them again";
+            return Err(Status::new(Code::Unavailable, message).after(BUSY));
+        }
+        let [size, limit] = [entry.bytes.len(), self.begin.entry].map(|bytes| ByteSize::bytes(bytes as u64));
+        let message = format!(
+            "profiles of the request take {size} of the log at once, the limit of an entry is {limit} (8MiB, or half of log.segment): send smaller profiles"
+        );
+        Err(Status::new(Code::TooLarge, message))
     }
 
     /// Why no new id is taken, if the window holds too many (E11). Those count that are young enough by the time that
@@ -369,8 +391,8 @@ fn remembered(limits: &Limits) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use athanor_chassis::Timestamp;
     use athanor_chassis::disk::MemoryDisk;
-    use athanor_chassis::{ByteSize, Timestamp};
     use athanor_profile::pprof::encode;
     use athanor_profile::upload::Upload;
     use athanor_profile::{Labels, Profile, ValueType};
@@ -390,32 +412,47 @@ mod tests {
         let mut intake = Intake::default();
         intake.read(&tenant, upload, &limits, Timestamp::from_seconds(1_700_000_000)).unwrap();
         let (answer, answered) = oneshot::channel();
-        let content = Content { tenant, limits, uploads: vec![Ok(intake)], room: None };
-        (Request { content, raw_bytes: 0, answer }, answered)
+        let content = Content { tenant, limits, raw_bytes: 0, uploads: vec![Ok(intake)], room: None };
+        (Request { content, answer }, answered)
     }
 
-    fn begin(clock: Clock, batch: usize) -> Begin {
+    fn begin(clock: Clock, entry: usize) -> Begin {
         let walkers = Arc::new(Walkers::new(Compute::inline(), ByteSize::mib(1)));
         let shelf = Shelf::open(Arc::new(MemoryDisk::new()), 1, 1, 100).unwrap();
         let (window, failures) = (Arc::new(Mutex::new(Window::new(shelf))), Arc::default());
         let since = (0, clock.monotonic());
-        Begin { walkers, batch, clock, random: Random::seeded(1), window, since, ids: 100, failures }
+        Begin { walkers, entry, clock, random: Random::seeded(1), window, since, ids: 100, failures }
     }
 
     #[test]
     fn a_batch_ends_where_its_names_are_many() {
         let (clock, _) = Clock::manual(Timestamp::EPOCH);
-        let mut state = begin(clock, 4096).preparing();
+        let mut state = begin(clock, 2 * 4096).preparing();
         let contents = (0..20).map(|value| request(&"f".repeat(1000 + value), value as i64 + 1).0.content);
         let mut left: Vec<Content> = contents.collect();
         let mut sizes = Vec::new();
         while !left.is_empty() {
             let made = state.prepare(left);
             sizes.push(made.placings.len());
-            assert!(made.entry.unwrap().bytes.len() < 2 * 4096);
+            assert!(made.entry.unwrap().unwrap().bytes.len() < 2 * 4096);
             left = made.left;
         }
         assert_eq!(sizes, [4; 5]);
+    }
+
+    #[test]
+    fn what_is_large_goes_alone() {
+        let mut state = begin(Clock::manual(Timestamp::EPOCH).0, 4096).preparing();
+        let contents =
+            [10, 3000, 5000, 10].map(|raw_bytes| Content { raw_bytes, ..request("main", 1).0.content });
+        let mut left: Vec<Content> = contents.into();
+        let mut sizes = Vec::new();
+        while !left.is_empty() {
+            let made = state.prepare(left);
+            sizes.push(made.placings.len());
+            left = made.left;
+        }
+        assert_eq!(sizes, [2, 2]);
     }
 
     #[test]

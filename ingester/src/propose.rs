@@ -96,7 +96,7 @@ impl Proposer {
                 biased;
                 () = self.over.cancelled() => Err(unknown()),
                 proposed = self.log.propose(bytes) => {
-                    proposed.map(|(_, applied)| applied).map_err(|error| refused(&error, waiting.len()))
+                    proposed.map(|(_, applied)| applied).map_err(|error| refused(&error))
                 }
             }
         };
@@ -116,23 +116,11 @@ fn unknown() -> Status {
 }
 
 /// What those are told whose batch the log did not take.
-fn refused(error: &ProposeError, requests: usize) -> Status {
+fn refused(error: &ProposeError) -> Status {
     let status = Status::of(error);
     match error {
         ProposeError::Refused(LogError::Full { .. }) => status.after(FULL),
         ProposeError::Refused(LogError::Busy { .. }) => status.after(BUSY),
-        // Nobody is to blame for the company: alone, each is told what is true of it.
-        ProposeError::TooLarge { .. } if requests > 1 => Status::new(
-            Code::Unavailable,
-            "the profiles of several requests do not fit together; send them again",
-        )
-        .after(BUSY),
-        ProposeError::TooLarge { size, limit } => {
-            let message = format!(
-                "profiles of the request take {size} of the log at once, the limit is {limit} (half of log.segment): send smaller profiles"
-            );
-            Status::new(Code::TooLarge, message)
-        }
         _ => status,
     }
 }

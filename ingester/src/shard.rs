@@ -7,6 +7,7 @@
 //!
 //! What waits is taken together, so that a batch grows with the load and no timer is needed.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use athanor_chassis::{
     ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId, Timestamp,
 };
 use athanor_consensus::Replicated;
+use athanor_profile::hash::Hash;
 use athanor_profile::upload::Upload;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -37,8 +39,8 @@ pub use crate::waiting::Stored;
 const QUEUE: usize = 4096;
 /// What a client is told to wait when there is no room.
 pub(crate) const BUSY: Duration = Duration::from_secs(1);
-/// A request goes to batches in pieces of this part of one, about: its last profile may say much more than it weighs.
-const PIECES: usize = 4;
+/// A request goes to entries in pieces that weigh this part of one, or have one profile: it may say more than it weighs.
+const PIECES: usize = 8;
 
 /// What shards share.
 #[derive(Clone)]
@@ -53,8 +55,8 @@ pub struct ShardDeps {
     pub compute: Compute,
     /// Walks profiles, for all shards.
     pub walkers: Arc<Walkers>,
-    /// Uncompressed bytes of profiles that are proposed together, about.
-    pub batch: usize,
+    /// The most bytes that an entry of the log has (E6).
+    pub entry: usize,
     /// Bytes of uploads that may wait for a shard.
     pub waiting: ByteSize,
     /// Bytes of a shard's profiles that may be in no block yet.
@@ -97,7 +99,7 @@ impl Shard {
         let window = log.with(Machine::window);
         let begin = Begin {
             walkers: Arc::clone(&deps.walkers),
-            batch: deps.batch,
+            entry: deps.entry,
             clock: deps.clock.clone(),
             random: deps.random.split(),
             window: Arc::clone(&window),
@@ -208,6 +210,8 @@ struct Sending<'s> {
     piece: Vec<Result<Intake, Status>>,
     raw_bytes: usize,
     room: Option<OwnedSemaphorePermit>,
+    /// Of each upload that could be walked.
+    identities: Vec<Option<Hash>>,
     /// How many uploads each piece had that was sent, and their answers.
     sent: Vec<(usize, oneshot::Receiver<Answered>)>,
 }
@@ -223,6 +227,7 @@ impl<'s> Sending<'s> {
             piece: Vec::new(),
             raw_bytes: 0,
             room: None,
+            identities: Vec::new(),
             sent: Vec::new(),
         }
     }
@@ -254,15 +259,24 @@ impl<'s> Sending<'s> {
                     None => self.room = Some(room),
                 }
                 intake.count(&mut self.equals);
+                if intake.raw_bytes() >= self.piece_bytes() {
+                    // Its company need not fit with it.
+                    self.send().await;
+                }
                 self.raw_bytes += intake.raw_bytes();
                 Ok(intake)
             }
             Err(status) => Err(status),
         };
+        self.identities.push(walked.as_ref().ok().map(Intake::identity));
         self.piece.push(walked);
-        if self.raw_bytes >= self.shard.deps.batch / PIECES {
+        if self.raw_bytes >= self.piece_bytes() {
             self.send().await;
         }
+    }
+
+    fn piece_bytes(&self) -> usize {
+        self.shard.deps.entry / PIECES
     }
 
     /// Sends what was walked.
@@ -274,8 +288,8 @@ impl<'s> Sending<'s> {
         let uploads = std::mem::take(&mut self.piece);
         self.sent.push((uploads.len(), answered));
         let (tenant, limits, room) = (self.tenant.clone(), Arc::clone(&self.limits), self.room.take());
-        let content = Content { tenant, limits, uploads, room };
-        let request = Request { content, raw_bytes: std::mem::take(&mut self.raw_bytes), answer };
+        let raw_bytes = std::mem::take(&mut self.raw_bytes);
+        let request = Request { content: Content { tenant, limits, raw_bytes, uploads, room }, answer };
         // If nobody takes it, nobody answers either.
         let _ = self.shard.queue.send(Job::Append(request)).await;
     }
@@ -286,7 +300,23 @@ impl<'s> Sending<'s> {
         for (count, answered) in self.sent {
             all.extend(answered.await.unwrap_or_else(|_| vec![Err(stopping()); count]));
         }
+        together(&mut all, &self.identities);
         all
+    }
+}
+
+/// Equal uploads of a request are told apart by their number in it (E2), and may lie in different entries. If one of them
+/// was not stored and may be later, all are to be sent again: alone it would have the number of one that was stored.
+fn together(answers: &mut [Result<Stored, Status>], identities: &[Option<Hash>]) {
+    let of = |(answer, identity): (&Result<Stored, Status>, &Option<Hash>)| {
+        let status = answer.as_ref().err().filter(|status| status.code.retryable())?;
+        Some(((*identity)?, status.clone()))
+    };
+    let failed: HashMap<Hash, Status> = answers.iter().zip(identities).filter_map(of).collect();
+    for (answer, identity) in answers.iter_mut().zip(identities) {
+        if let Some(status) = identity.and_then(|identity| failed.get(&identity)) {
+            *answer = Err(status.clone());
+        }
     }
 }
 
@@ -302,4 +332,19 @@ pub(crate) fn lost(log: &Replicated<Machine>, range: Range<u64>) -> u64 {
 
 fn stopping() -> Status {
     Status::new(Code::Unavailable, "this shard is stopping; send it again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// E2: alone it would be sent as the first of its kind, and taken for a repeat of the one that was stored.
+    #[test]
+    fn equal_uploads_are_sent_again_together() {
+        let stored = || Ok(Stored { new: 1, ..Stored::default() });
+        let (later, never) = (Status::new(Code::Unavailable, "later"), Status::new(Code::Invalid, "never"));
+        let mut answers = vec![stored(), stored(), Err(later.clone()), Err(never.clone()), stored()];
+        together(&mut answers, &[Some(1), Some(2), Some(1), None, Some(1)]);
+        assert_eq!(answers, [Err(later.clone()), stored(), Err(later.clone()), Err(never), Err(later)]);
+    }
 }

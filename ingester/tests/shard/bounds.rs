@@ -153,6 +153,32 @@ fn what_takes_more_room_than_there_is_goes_in_pieces() {
     });
 }
 
+/// E6: what fits goes in as many entries as it takes, and what does not is told.
+#[test]
+fn no_entry_is_larger_than_the_log_takes() {
+    simulate(async {
+        let world = World::new().await;
+        let long = |names: usize, mark: u8| {
+            let name = |number: usize| format!("{}{number}", char::from(mark).to_string().repeat(20_000));
+            let names: Vec<String> = (0..names).map(name).collect();
+            let rows: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+            upload(&profile(now(), &rows))
+        };
+        let mut uploads: Vec<Upload> = (b'a'..b'k').map(|mark| long(4, mark)).collect();
+        uploads.insert(5, long(8, b'x'));
+        let mut answers = world.push("acme", uploads).await;
+        let refused = answers.remove(5).unwrap_err();
+        assert!(
+            refused.code == Code::TooLarge && refused.message.contains("limit of an entry"),
+            "{refused:?}"
+        );
+        assert!(answers.into_iter().all(|answer| answer.unwrap().new == 1));
+        assert_eq!(world.total().await, 40);
+        let world = world.crash(3).await;
+        assert_eq!(world.total().await, 40);
+    });
+}
+
 #[test]
 fn a_text_that_would_be_in_many_series_is_refused() {
     simulate(async {
