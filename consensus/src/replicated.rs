@@ -29,6 +29,7 @@ pub use lead::{LeadError, Leader, Leadership, Members};
 pub use network::{CallError, Network};
 
 use crate::log::{Log, LogError, ReadError};
+use lead::LIMIT;
 use machine::Machine;
 use network::{Answers, Links};
 use raft::{Proposal, Raft};
@@ -297,7 +298,8 @@ impl<S: StateMachine> Replicated<S> {
         Ok(())
     }
 
-    /// Proposes an entry, and gives its index and what the machine answered when it is committed and applied here.
+    /// Proposes an entry, and gives its index and what the machine answered when it is committed and applied here. A leader
+    /// that others do not answer does not wait for ever.
     pub async fn propose(&self, entry: Bytes) -> Result<(u64, S::Answer), ProposeError> {
         self.propose_if(entry, Log::admit).await
     }
@@ -328,7 +330,13 @@ impl<S: StateMachine> Replicated<S> {
             LogError::Closed => ProposeError::ShuttingDown,
             refused => ProposeError::Refused(refused),
         })?;
-        match self.shared.raft.client_write(Proposal(entry)).await {
+        let write = self.shared.raft.client_write(Proposal(entry));
+        let written = tokio::select! {
+            biased;
+            written = write => written,
+            () = self.lost_touch() => return Err(ProposeError::Unknown { limit: LIMIT }),
+        };
+        match written {
             Ok(written) => {
                 let answer = written.data.take().ok_or_else(|| ProposeError::Failed {
                     cause: "the state machine gave no answer".to_owned(),

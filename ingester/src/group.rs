@@ -15,7 +15,7 @@ use athanor_catalog::{Catalog, CatalogError, Command, Inherits, Phase, ShardEntr
 use athanor_chassis::tasks::Task;
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_consensus::Replicated;
-use athanor_consensus::replicated::{Deps as Consensus, Founding};
+use athanor_consensus::replicated::{Deps as Consensus, Founding, Leader};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -74,6 +74,8 @@ pub(crate) struct Led {
     works: [Task<()>; 3],
     /// The reign is over: nothing of it goes on.
     over: CancellationToken,
+    /// Which vote made this node lead.
+    term: u64,
 }
 
 impl Parts {
@@ -183,7 +185,8 @@ impl Group {
 
     /// The shard while it takes profiles, or who leads it.
     pub(crate) fn takes(&self) -> Result<Arc<Led>, Moved> {
-        let stays = self.leaving.load(Ordering::SeqCst) == 0;
+        // One that others do not answer would keep its callers waiting, and most likely another leads by now.
+        let stays = self.leaving.load(Ordering::SeqCst) == 0 && !self.log.is_cut_off();
         self.led().filter(|_| stays).ok_or_else(|| self.moved())
     }
 
@@ -224,7 +227,7 @@ impl Group {
         let mut leadership = self.log.leadership();
         loop {
             let led = self.led();
-            let here = leadership.now().here;
+            let Leader { here, term, .. } = leadership.now();
             if here && led.is_none() {
                 tokio::select! {
                     biased;
@@ -233,7 +236,8 @@ impl Group {
                 }
                 continue;
             }
-            if let Some(led) = led.filter(|led| !here || led.over.is_cancelled()) {
+            // Who was deposed and chosen again in between does not know what others have stored.
+            if let Some(led) = led.filter(|led| !here || led.term != term || led.over.is_cancelled()) {
                 tracing::info!(shard = self.id, here, "this node's reign over the shard ends");
                 led.over.cancel();
                 write(&self.led).take();
@@ -285,6 +289,7 @@ impl Group {
         settle(deps, &mut entry, &self.log).await.map_err(|error| Status::of(&error))?;
         self.opened(&entry).await?;
         let reign = Arc::new(Reign::new(deps.clock.clone()));
+        let term = self.log.leadership().now().term;
         let begun = self.claim(&reign).await?;
         reign.rebuild(&self.log, &deps.compute).await?;
         let shard_deps = ShardDeps {
@@ -332,7 +337,7 @@ impl Group {
             spawn("proposes", Box::pin(works.proposer.run()))?,
             spawn("cuts", ends(Box::pin(cutter.run())))?,
         ];
-        Ok(Arc::new(Led { shard, asked, works, over }))
+        Ok(Arc::new(Led { shard, asked, works, over, term }))
     }
 
     /// Has a shard that is the first of its slot take records (E12).

@@ -73,7 +73,7 @@ impl Proposer {
             tokio::select! {
                 biased;
                 () = self.over.cancelled() => return Err(unknown()),
-                ended = self.log.propose_relief(end) => drop(ended.map_err(|error| Status::of(&error))?),
+                ended = self.log.propose_relief(end) => drop(ended.map_err(|error| self.failed(&error))?),
             }
         }
         self.reign.heads().begin(next);
@@ -96,7 +96,7 @@ impl Proposer {
                 biased;
                 () = self.over.cancelled() => Err(unknown()),
                 proposed = self.log.propose(bytes) => {
-                    proposed.map(|(_, applied)| applied).map_err(|error| refused(&error))
+                    proposed.map(|(_, applied)| applied).map_err(|error| self.failed(&error))
                 }
             }
         };
@@ -105,6 +105,16 @@ impl Proposer {
             *lock(&self.failures) += 1;
         }
         waiting.into_iter().for_each(|waiting| waiting.answer(&applied));
+    }
+
+    /// What those are told whose proposal failed. If it may be kept yet, the reign is over: the next batch would take its
+    /// place among what is to be shown, and its rows would be in no head and in no block, though its ids are known. The
+    /// next reign begins behind it in the log, or without it, and reads it back.
+    fn failed(&self, error: &ProposeError) -> Status {
+        if matches!(error, ProposeError::Unknown { .. } | ProposeError::NotLeader { .. }) {
+            self.over.cancel();
+        }
+        refused(error)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Why a group does not open, or does not answer a proposal.
 
+use std::time::Duration;
+
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ByteSize, Code, Coded};
 
@@ -34,6 +36,14 @@ pub enum ProposeError {
     Failed {
         /// What happened.
         cause: String,
+    },
+    /// Others did not answer in time. The proposal may yet be kept, whoever leads then.
+    #[error(
+        "no majority of the group's members answered within {limit:?}, or in the last moments; whether this is kept is not known: try again"
+    )]
+    Unknown {
+        /// The most that is waited.
+        limit: Duration,
     },
     /// Too few members were reached to say what is committed.
     #[error("no majority of the group's members was reached; try again")]
@@ -102,7 +112,7 @@ impl Coded for ProposeError {
             Self::NotLeader { .. } => Code::NotLeader,
             Self::Refused(error) => error.code(),
             Self::TooLarge { .. } => Code::TooLarge,
-            Self::ShuttingDown | Self::NoQuorum => Code::Unavailable,
+            Self::ShuttingDown | Self::NoQuorum | Self::Unknown { .. } => Code::Unavailable,
             Self::Failed { .. } => Code::Internal,
         }
     }

@@ -13,6 +13,13 @@ use super::raft::Raft;
 use super::wire::{Ask, Reply};
 use super::{Replicated, Shared, StateMachine};
 
+/// What was proposed is waited for so long...
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
+/// ...and no longer than a majority is silent for so long.
+const SILENCE: Duration = Duration::from_millis(1500);
+/// Between two looks at that.
+const TOUCH: Duration = Duration::from_millis(100);
+
 /// Who leads, as this member knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leader {
@@ -157,6 +164,28 @@ impl<S: StateMachine> Replicated<S> {
             }
         })
         .await?
+    }
+
+    /// Whether this member leads as far as it knows, and has no answer of a majority for so long that another may lead. What
+    /// is proposed to it may never be committed, or only when it is reached again.
+    pub fn is_cut_off(&self) -> bool {
+        if self.members().voters == [self.shared.node].into() {
+            return false;
+        }
+        let seen = self.shared.raft.data_metrics();
+        let silent = seen.borrow().millis_since_quorum_ack;
+        silent.is_some_and(|millis| Duration::from_millis(millis) > SILENCE)
+    }
+
+    /// Returns when what was proposed to this leader was waited for long enough. One that asks nobody need not be waited
+    /// for: it commits what its disk takes.
+    pub(super) async fn lost_touch(&self) {
+        let others = || self.members().voters != [self.shared.node].into();
+        let mut waited = Duration::ZERO;
+        while !(others() && (self.is_cut_off() || waited >= LIMIT)) {
+            sleep(TOUCH).await;
+            waited += TOUCH;
+        }
     }
 
     /// Asks another to take over if it has all of the log, and waits a while for that.

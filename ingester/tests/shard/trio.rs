@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use athanor_block::PartSource;
 use athanor_catalog::{Catalog, Choice, Command, Phase, Settings, View};
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, Tasks};
+use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Tasks};
 use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
 use athanor_consensus::replicated::{self, CallError, Network};
-use athanor_ingester::{Config, CutConfig, Deps, Ingester};
+use athanor_ingester::{Config, CutConfig, Deps, Ingester, Moved};
 use athanor_profile::upload::Upload;
 use athanor_storage::{Config as Bucket, Store, StoreDeps};
 use bytes::Bytes;
@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(50);
 struct Hub {
     nodes: Mutex<BTreeMap<u64, Arc<Ingester>>>,
     cut_off: Mutex<BTreeSet<u64>>,
+    /// They hear, and are not heard.
+    mute: Mutex<BTreeSet<u64>>,
 }
 
 struct Wire {
@@ -47,7 +49,7 @@ impl Network for Wire {
         let node = self.hub.nodes.lock().unwrap().get(&to).filter(|_| !is_cut).cloned();
         let answer = node.ok_or_else(|| fail("it is not reached"))?.answer(group, request).await;
         // An answer may be lost, too.
-        let is_cut = self.hub.cut_off.lock().unwrap().contains(&to);
+        let is_cut = [&self.hub.cut_off, &self.hub.mute].iter().any(|of| of.lock().unwrap().contains(&to));
         answer.filter(|_| !is_cut).ok_or_else(|| fail("it does not answer"))
     }
 }
@@ -308,13 +310,42 @@ fn a_leader_that_is_cut_off_neither_stores_nor_shows() {
         });
         trio.clock.sleep(Duration::from_secs(5)).await;
         assert!(cut_off.confirm(SHARD).await.is_err());
+        let refused = cut_off.append(SHARD, 1, &tenant("acme"), vec![simple(now() + 9, 1)]).await;
+        assert_eq!(refused, Err(Moved::Lead { shard: SHARD, leader: None }));
+        // What it took before is not known to be stored, nor to be lost.
+        let answer = sending.unwrap().await.unwrap();
+        assert_eq!(answer.unwrap_err().code, Code::Unavailable);
         assert_ne!(trio.leader().await.0, old);
         assert_eq!(trio.push(&simple(now() + 2, 30)).await, 1);
         trio.hub.cut_off.lock().unwrap().clear();
-        // What it took meanwhile is refused when it hears that another leads, and can be sent again.
-        assert!(sending.unwrap().await.unwrap().is_err());
         assert_eq!(trio.push(&lost).await, 1);
         assert_eq!(trio.total().await, 11 + 21 + 31);
+    });
+}
+
+/// A batch of which nobody knows whether it is stored is stored later, when others were proposed after it.
+#[test]
+fn what_is_stored_after_it_was_given_up_is_shown() {
+    simulate(async {
+        let trio = &Trio::start(7).await;
+        trio.push(&simple(now(), 10)).await;
+        let (old, leader) = &trio.leader().await;
+        trio.hub.mute.lock().unwrap().extend((1..=NODES).filter(|node| node != old));
+        let uploads: Vec<Upload> = (0..8).map(|number| simple(now() + number, 20 + number)).collect();
+        // One after the other, so that some wait behind those that are given up.
+        let sending = uploads.iter().zip(0..).map(|(one, number)| async move {
+            trio.clock.sleep(Duration::from_millis(number * 10)).await;
+            let sent = leader.append(SHARD, 1, &tenant("acme"), vec![one.clone()]).await;
+            assert!(sent.unwrap().remove(0).is_err());
+        });
+        futures::future::join_all(sending).await;
+        trio.hub.mute.lock().unwrap().clear();
+        for one in &uploads {
+            trio.push(one).await;
+        }
+        assert_eq!(trio.total().await, 11 + (21..29).sum::<i64>());
+        trio.cut().await;
+        assert_eq!(trio.total().await, 11 + (21..29).sum::<i64>());
     });
 }
 

@@ -218,8 +218,11 @@ fn a_leader_that_is_cut_off_reads_nothing() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             };
             led().await;
-            // It still believes that it leads.
+            // It still believes that it leads, and says of what it is given that it does not know.
             assert!(cluster.member(old).leadership().now().here);
+            let proposed = cluster.member(old).propose(entry(3)).await;
+            assert_eq!(proposed, Err(ProposeError::Unknown { limit: Duration::from_secs(5) }), "seed {seed}");
+            assert!(cluster.member(old).is_cut_off() && !others.iter().any(Replicated::is_cut_off));
             let read = cluster.member(old).read_index().await;
             assert_eq!(read, Err(ProposeError::NoQuorum), "seed {seed}");
             cluster.hub.cut_off.lock().unwrap().clear();
