@@ -1,0 +1,172 @@
+//! Any node asks, and voters die or are cut off meanwhile.
+
+use std::time::Duration;
+
+use athanor_catalog::{Answer, BlockId, Catalog, CatalogError, Command, Logged, Settings};
+use athanor_chassis::{Code, TenantId, Timestamp};
+use athanor_cluster::failure;
+use athanor_cluster::greeting::{Introductions, Me};
+use athanor_proto::athanor::internal::v1 as wire;
+use athanor_proto::athanor::internal::v1::propose_response::Of;
+
+use crate::harness::{CLUSTER, Town, me, simulate};
+
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// A change that is another one for each number.
+pub fn change(number: u64) -> Command {
+    Command::AddVoter { node: 1 + number % 5, address: format!("127.0.0.1:{number}") }
+}
+
+async fn revision(catalog: &dyn Catalog) -> Result<u64, CatalogError> {
+    Ok(catalog.listing(&TenantId::anonymous(), 0, 0).await?.revision)
+}
+
+#[test]
+fn what_any_node_proposed_is_listed_by_every_other_one_right_after() {
+    simulate(async {
+        let town = Town::start(3, 1).await;
+        let mut proposed = 0;
+        for round in 0..6 {
+            for node in [1, 2, 3, 8, 9] {
+                proposed += 1;
+                let answer = town.client(node).propose(change(proposed)).await.unwrap();
+                assert_eq!(answer, Answer::Changed(1));
+                for reader in [1, 2, 3, 8, 9] {
+                    let seen = revision(&town.client(reader)).await.unwrap();
+                    assert_eq!(seen, proposed, "node {reader} in round {round} after node {node}");
+                }
+                for voter in [1, 2, 3] {
+                    assert_eq!(revision(&town.metastore(voter)).await.unwrap(), proposed, "voter {voter}");
+                }
+            }
+        }
+        let refused = town.client(8).propose(Command::Stop { shard: 7 }).await.unwrap();
+        assert!(matches!(refused, Answer::Refused(_)), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_voter_that_does_not_lead_sends_a_proposal_on_once() {
+    simulate(async {
+        let town = Town::start(3, 2).await;
+        let leader = town.leader().await;
+        let follower = leader % 3 + 1;
+        let introductions = Introductions::new(me(8));
+        let request = |hops| wire::ProposeRequest {
+            caller: Some(introductions.caller(follower, LIMIT)),
+            command: Logged { at: Default::default(), command: change(1) }.encode().into(),
+            hops,
+        };
+        let ask = async |hops| {
+            town.peers(8).catalogue(follower).propose(request(hops)).await.unwrap().into_inner().of.unwrap()
+        };
+        assert!(matches!(ask(0).await, Of::Answer(_)));
+        let Of::Failure(refused) = ask(1).await else { panic!("it was sent on again") };
+        assert_eq!((failure::unpack(&refused).code, refused.leader), (Code::NotLeader, leader));
+    });
+}
+
+#[test]
+fn proposals_and_listings_go_on_when_the_leader_dies_or_is_cut_off() {
+    simulate(async {
+        for seed in 3..6 {
+            let mut town = Town::start(3, seed).await;
+            let leader = town.leader().await;
+            let client = town.client(8);
+            client.propose(change(1)).await.unwrap();
+            let cut_off = seed % 2 == 0;
+            if cut_off {
+                // It still reaches those who ask, and thinks that it leads.
+                for other in [1, 2, 3] {
+                    town.net.cut(leader, other);
+                }
+            } else {
+                town.kill(leader).await;
+            }
+            for number in 2..6 {
+                assert_eq!(client.propose(change(number)).await.unwrap(), Answer::Changed(1));
+                assert_eq!(revision(&town.client(9)).await.unwrap(), number);
+            }
+            if cut_off {
+                // Its own voter cannot say what there is, so its node asks others; it reaches none.
+                let alone = revision(&town.client(leader)).await.unwrap_err();
+                let CatalogError::Unavailable(status) = alone else { panic!("{alone}") };
+                assert_eq!(status.code, Code::Unavailable);
+                assert!(status.message.contains("this node: "), "{status}");
+                town.net.heal();
+            } else {
+                town.boot(leader, Some(athanor_consensus::replicated::Founding::Kept)).await;
+            }
+            assert_eq!(revision(&town.client(leader)).await.unwrap(), 5);
+        }
+    });
+}
+
+#[test]
+fn who_reaches_no_voter_is_told_whom_it_tried() {
+    simulate(async {
+        let mut town = Town::start(1, 7).await;
+        town.kill(1).await;
+        let before = town.clock.monotonic();
+        let error = town.client(8).propose(change(1)).await.unwrap_err().to_string();
+        assert!(error.contains("within 5s") && error.contains("node 1: node 1 was not reached"), "{error}");
+        assert!(town.clock.monotonic() - before <= Duration::from_secs(6));
+        let blocks = town.client(8).blocks().await.unwrap_err();
+        assert!(blocks.to_string().contains("only a node that votes"), "{blocks}");
+    });
+}
+
+#[test]
+fn what_cannot_be_helped_is_refused_at_once() {
+    simulate(async {
+        let town = Town::start(3, 8).await;
+        town.leader().await;
+        let before = town.clock.monotonic();
+        let address = "a".repeat(2 << 20);
+        let error = town.client(8).propose(Command::AddVoter { node: 1, address }).await.unwrap_err();
+        assert!(error.to_string().contains("the limit is 1MiB"), "{error}");
+        assert_eq!(town.clock.monotonic(), before);
+
+        let call = async |introductions: Introductions, command: &'static [u8]| {
+            let caller = Some(introductions.caller(1, LIMIT));
+            let request = wire::ProposeRequest { caller, command: command.into(), hops: 0 };
+            town.peers(8).catalogue(1).propose(request).await
+        };
+        let odd = call(Introductions::new(me(8)), b"{\"format\":99}").await.unwrap().into_inner().of;
+        let Some(Of::Failure(odd)) = odd else { panic!("{odd:?}") };
+        assert_eq!(failure::unpack(&odd).code, Code::Invalid);
+        let stranger = Introductions::new(Me { cluster: CLUSTER + 1, ..me(8) });
+        let refused = failure::from_grpc(&call(stranger, b"").await.unwrap_err());
+        assert_eq!(refused.code, Code::Conflict);
+        assert!(refused.message.contains("check cluster.id"), "{refused}");
+
+        // A change that expects what is not there is refused by the facts, whoever asks.
+        let settings = Settings { copies: 3, ..Settings::default() };
+        let wrong = Settings { copies: 2, ..Settings::default() };
+        let change = Command::Configure { expected: wrong, settings };
+        assert!(matches!(town.client(9).propose(change).await.unwrap(), Answer::Refused(_)));
+    });
+}
+
+#[test]
+fn the_leading_voter_says_when_something_was_proposed() {
+    simulate(async {
+        let town = Town::start(3, 9).await;
+        let leader = town.leader().await;
+        let introductions = Introductions::new(me(8));
+        let (now, far) = (town.clock.wall(), Duration::from_secs(1 << 30));
+        for (number, at) in [now.plus(far), now.minus(far)].into_iter().enumerate() {
+            for (place, voter) in [leader, leader % 3 + 1].into_iter().enumerate() {
+                let block = BlockId::from_number((number * 2 + place) as u128);
+                let command = Logged { at, command: Command::Condemn { blocks: vec![block] } };
+                let caller = Some(introductions.caller(voter, LIMIT));
+                let request = wire::ProposeRequest { caller, command: command.encode().into(), hops: 0 };
+                town.peers(8).catalogue(voter).propose(request).await.unwrap();
+            }
+        }
+        let condemned = town.metastore(leader).condemned().await.unwrap();
+        let near = |at: Timestamp| at.since(now).max(now.since(at)) < Duration::from_secs(60);
+        assert!(condemned.len() == 4 && condemned.iter().all(|(_, at)| near(*at)), "{condemned:?}");
+    });
+}

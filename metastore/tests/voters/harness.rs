@@ -1,0 +1,288 @@
+//! Nodes of a cluster in one thread: some vote in the catalogue, some only ask it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::{ByteSize, Clock, Code, Compute, Net, Random, Status, Tasks};
+use athanor_cluster::NodeId;
+use athanor_cluster::greeting::{Introductions, Me};
+use athanor_cluster::internal::Services;
+use athanor_cluster::members::{Member, MemberState, Members, RoleName};
+use athanor_cluster::peers::{PeerDeps, Peers};
+use athanor_cluster::secret::Secrets;
+use athanor_cluster::talk::{Answering, Hear, Talk};
+use athanor_consensus::Replicated;
+use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
+use athanor_consensus::replicated::{CallError, Deps, Founding, Network, Timing};
+use athanor_metastore::{Client, Facts, GROUP, Metastore, Others, Reach, Service, ServiceDeps, Views};
+use bytes::Bytes;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+
+use crate::memory::{Memory, address};
+
+pub const CLUSTER: u128 = 0xc1;
+/// In all of this time something must come to its end.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(20);
+
+pub struct Town {
+    pub net: Memory,
+    pub clock: Clock,
+    pub random: Random,
+    members: Members,
+    pub nodes: BTreeMap<NodeId, Node>,
+}
+
+/// What outlives a node's process, and the process.
+pub struct Node {
+    log_disk: MemoryDisk,
+    state_disk: MemoryDisk,
+    process: Option<Process>,
+}
+
+struct Process {
+    tasks: Tasks,
+    metastore: Option<Metastore>,
+    group: Option<Replicated<Facts>>,
+    service: Option<Service>,
+    peers: Peers,
+    client: Client,
+    views: Views,
+}
+
+/// The group of this node, for others.
+struct Group(Option<Replicated<Facts>>);
+
+#[async_trait]
+impl Hear for Group {
+    async fn hear(&self, _: NodeId, _: u32, request: Bytes) -> Result<Bytes, Status> {
+        match &self.0 {
+            Some(group) => Ok(group.answer(request).await),
+            None => Err(Status::new(Code::NotFound, "this node has no group")),
+        }
+    }
+}
+
+struct Ways(Talk);
+
+#[async_trait]
+impl Network for Ways {
+    async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, CallError> {
+        let called = self.0.call(to, group, request, Duration::from_secs(10)).await;
+        called.map_err(|error| CallError { to, reason: error.to_string() })
+    }
+}
+
+/// The node of that number, as gossip tells of it.
+fn member(node: NodeId, roles: &[RoleName]) -> Member {
+    Member {
+        node,
+        name: format!("n{node}"),
+        zone: String::new(),
+        roles: roles.iter().copied().collect(),
+        internal: address(node),
+        boot: 1,
+        state: MemberState::Ready,
+        missing_since: None,
+    }
+}
+
+pub fn me(node: NodeId) -> Me {
+    Me { cluster: CLUSTER, node, boot: 1 }
+}
+
+impl Town {
+    /// Nodes 1 to `voters` vote, 8 and 9 ask; more may join.
+    pub async fn start(voters: u64, seed: u64) -> Self {
+        let votes = (1..=7).map(|node| member(node, &[RoleName::Metastore]));
+        let asks = [8, 9].map(|node| member(node, &[RoleName::Distributor]));
+        let mut town = Self {
+            net: Memory::default(),
+            clock: Clock::system(),
+            random: Random::seeded(seed),
+            members: Members::fixed(votes.chain(asks)),
+            nodes: BTreeMap::new(),
+        };
+        let founders: BTreeSet<NodeId> = (1..=voters).collect();
+        for node in 1..=voters {
+            town.boot(node, Some(Founding::Members(founders.clone()))).await;
+        }
+        for node in [8, 9] {
+            town.boot(node, None).await;
+        }
+        town
+    }
+
+    /// Starts a node, or starts it again. With a founding it votes.
+    pub async fn boot(&mut self, number: NodeId, founding: Option<Founding>) {
+        let disks = || Node { log_disk: MemoryDisk::new(), state_disk: MemoryDisk::new(), process: None };
+        let (log_disk, state_disk) = {
+            let node = self.nodes.entry(number).or_insert_with(disks);
+            (node.log_disk.clone(), node.state_disk.clone())
+        };
+        let tasks = Tasks::new(self.clock.clone(), 10_000);
+        let introductions = Arc::new(Introductions::new(me(number)));
+        let net: Arc<dyn Net> = Arc::new(self.net.port(number));
+        let peers = Peers::new(
+            PeerDeps {
+                net: Arc::clone(&net),
+                secrets: secrets(),
+                clock: self.clock.clone(),
+                random: self.random.split(),
+                tasks: tasks.clone(),
+            },
+            self.members.clone(),
+        );
+        let group = match founding {
+            None => None,
+            Some(founding) => {
+                let talk = Talk::new(peers.clone(), Arc::clone(&introductions));
+                let deps = self.consensus(number, &log_disk, &state_disk, talk);
+                Some(Replicated::open(&deps, GROUP, founding, Facts::default()).await.unwrap())
+            }
+        };
+        let metastore = group.clone().map(|group| Metastore::new(group, self.clock.clone()));
+        let hear: Arc<dyn Hear> = Arc::new(Group(group.clone()));
+        let answering = Answering::new(hear, Arc::clone(&introductions), self.clock.clone(), tasks.token());
+        let mut services = Services::default().raft(answering);
+        let service = metastore.clone().map(|metastore| {
+            Service::new(ServiceDeps {
+                metastore,
+                peers: peers.clone(),
+                introductions: Arc::clone(&introductions),
+                clock: self.clock.clone(),
+                compute: Compute::inline(),
+                stop: tasks.token(),
+            })
+        });
+        if let Some(service) = service.clone() {
+            services = services.with(service.offered());
+        }
+        serve(services, net, number, &tasks).await;
+        let client = Client::new(Reach {
+            local: metastore.clone(),
+            others: Some(Others { peers: peers.clone(), introductions }),
+            clock: self.clock.clone(),
+            random: self.random.split(),
+            compute: Compute::inline(),
+        });
+        let views = Views::follow(&client, &tasks).unwrap();
+        let process = Process { tasks, metastore, group, service, peers, client, views };
+        self.nodes.get_mut(&number).unwrap().process = Some(process);
+    }
+
+    fn consensus(&self, node: NodeId, log: &MemoryDisk, state: &MemoryDisk, talk: Talk) -> Deps {
+        let config = LogConfig {
+            segment: ByteSize::mib(4),
+            spares: 1,
+            reserve: ByteSize::bytes(0),
+            ..LogConfig::default()
+        };
+        let identity = Identity { cluster: CLUSTER, node };
+        let log = Log::open(Arc::new(log.clone()), &self.random, identity, &config, Pump::Inline);
+        Deps {
+            log: log.unwrap().0,
+            disk: Arc::new(state.clone()),
+            compute: Compute::inline(),
+            random: self.random.split(),
+            network: Some(Arc::new(Ways(talk))),
+            node,
+            timing: Timing::default(),
+        }
+    }
+
+    /// A node loses its power.
+    pub async fn kill(&mut self, number: NodeId) {
+        self.net.gone(number);
+        let seed = self.random.next_u64();
+        let node = self.nodes.get_mut(&number).unwrap();
+        (node.log_disk, node.state_disk) = (node.log_disk.crash(seed), node.state_disk.crash(seed));
+        let process = node.process.take().unwrap();
+        process.tasks.shutdown(Duration::ZERO).await;
+        if let Some(group) = process.group {
+            group.shutdown().await;
+        }
+    }
+
+    fn process(&self, node: NodeId) -> &Process {
+        self.nodes[&node].process.as_ref().unwrap()
+    }
+
+    pub fn metastore(&self, node: NodeId) -> Metastore {
+        self.process(node).metastore.clone().unwrap()
+    }
+
+    pub fn service(&self, node: NodeId) -> Service {
+        self.process(node).service.clone().unwrap()
+    }
+
+    pub fn client(&self, node: NodeId) -> Client {
+        self.process(node).client.clone()
+    }
+
+    pub fn views(&self, node: NodeId) -> Views {
+        self.process(node).views.clone()
+    }
+
+    pub fn peers(&self, node: NodeId) -> Peers {
+        self.process(node).peers.clone()
+    }
+
+    /// Who leads and is heard by a majority.
+    pub async fn leader(&self) -> NodeId {
+        let looking = async {
+            loop {
+                for (number, node) in &self.nodes {
+                    let metastore = node.process.as_ref().and_then(|process| process.metastore.as_ref());
+                    if let Some(metastore) = metastore
+                        && metastore.leadership().now().here
+                        && metastore.seats().await.is_ok()
+                    {
+                        return *number;
+                    }
+                }
+                self.clock.sleep(LOOK).await;
+            }
+        };
+        self.clock.within(PATIENCE, looking).await.expect("somebody leads")
+    }
+}
+
+pub fn secrets() -> Secrets {
+    Secrets::read("a secret of some length").unwrap()
+}
+
+async fn serve(services: Services, net: Arc<dyn Net>, node: NodeId, tasks: &Tasks) {
+    let routes = services.guarded(secrets());
+    let mut listener = net.listen(address(node)).await.unwrap();
+    let all = tasks.clone();
+    let accepting = async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = TowerToHyperService::new(routes.clone());
+            let serving =
+                http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+            let token = all.token();
+            let served = async move {
+                tokio::select! {
+                    biased;
+                    () = token.cancelled() => {}
+                    _ = serving => {}
+                }
+            };
+            // None is taken by a node that ends.
+            let _ = all.spawn("connection", served);
+        }
+    };
+    tasks.spawn("listener", accepting).unwrap();
+}
+
+/// Runs a world whose time is only waited for; with it ends everything that was started in it.
+pub fn simulate<R>(world: impl Future<Output = R>) -> R {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(world)
+}

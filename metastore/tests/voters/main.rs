@@ -1,0 +1,8 @@
+//! The catalogue of several voters, on nodes that call each other over a network in memory whose time is paused.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod asking;
+mod harness;
+mod memory;
+mod voting;
+mod watching;
