@@ -45,6 +45,13 @@ pub trait StateMachine: Send + Sync + 'static {
     /// what was applied before. Runs on compute threads.
     fn apply(&mut self, index: u64, entry: &[u8]) -> Self::Answer;
 
+    /// Why the last entry given to [`apply`](Self::apply) could not be taken in, though others may take it in. Then this
+    /// member must stop, not guess: it would say something else than they do. The entry does not count as applied, what
+    /// `apply` answered is not told, and the group ends here, with [`Replicated::failed`] saying this.
+    fn halted(&self) -> Option<String> {
+        None
+    }
+
     /// What may replace the entries up to an index: the label that the machine is willing to be cut at, not above
     /// what was applied (E9).
     fn snapshot(&self) -> Snapshot;
@@ -383,7 +390,7 @@ impl<S: StateMachine> Replicated<S> {
         }
         match fatal {
             Fatal::Stopped => ProposeError::ShuttingDown,
-            Fatal::StorageError(_) | Fatal::Panicked => ProposeError::Failed { cause: fatal.to_string() },
+            fatal => ProposeError::Failed { cause: self.cause(fatal) },
         }
     }
 
@@ -453,8 +460,13 @@ impl<S: StateMachine> Replicated<S> {
         let cause = self.shared.log.failed().map(|cause| cause.to_string());
         cause.or_else(|| match &self.shared.raft.metrics().borrow().running_state {
             Ok(()) | Err(Fatal::Stopped) => None,
-            Err(fatal) => Some(fatal.to_string()),
+            Err(fatal) => Some(self.cause(fatal)),
         })
+    }
+
+    /// What ended the group: the machine says it in fewer words than raft.
+    fn cause(&self, fatal: &Fatal<u64>) -> String {
+        self.with(S::halted).unwrap_or_else(|| fatal.to_string())
     }
 
     /// Ends this member. What was acknowledged is kept.

@@ -3,26 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use athanor_catalog::{Answer, Logged, State, Unreadable};
+use athanor_catalog::{Answer, Logged, State};
 use athanor_consensus::StateMachine;
 use athanor_consensus::replicated::{Restored, Snapshot};
 use tokio::sync::Notify;
+
+use crate::shelf::Copy;
 
 /// The facts, as the log has brought them.
 #[derive(Debug, Default)]
 pub struct Facts {
     state: State,
     applied: u64,
+    /// Why an entry could not be read.
+    halted: Option<String>,
     told: Arc<Told>,
-}
-
-/// What an entry did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// The command's answer.
-    Answer(Answer),
-    /// No command of a version that this one knows.
-    Unreadable(String),
 }
 
 /// How much is known.
@@ -85,6 +80,10 @@ impl Facts {
         Arc::clone(&self.told)
     }
 
+    pub(crate) fn copy(&self) -> Copy {
+        Copy { index: self.applied, state: self.state.clone() }
+    }
+
     fn become_state(&mut self, state: State, applied: u64) {
         self.state = state;
         self.applied = applied;
@@ -92,25 +91,28 @@ impl Facts {
     }
 }
 
-/// What becomes of a member that cannot read an entry which others can: the one place that decides it.
-fn unreadable(index: u64, error: &Unreadable) -> Applied {
-    tracing::error!(index, %error, "an entry of the catalogue cannot be read");
-    Applied::Unreadable(error.to_string())
-}
-
 impl StateMachine for Facts {
-    type Answer = Applied;
+    /// None where the entry could not be read; then nobody hears it.
+    type Answer = Option<Answer>;
 
-    fn apply(&mut self, index: u64, entry: &[u8]) -> Applied {
-        self.applied = index;
+    fn apply(&mut self, index: u64, entry: &[u8]) -> Option<Answer> {
         match Logged::decode(entry) {
             Ok(Logged { at, command }) => {
+                self.applied = index;
                 let answer = self.state.apply(at, command);
                 self.told.tell(self.state.revision());
-                Applied::Answer(answer)
+                Some(answer)
             }
-            Err(error) => unreadable(index, &error),
+            // Other voters may know it. Who skipped it would hold other facts than they do.
+            Err(error) => {
+                self.halted = Some(format!("entry {index} of the catalogue cannot be read: {error}"));
+                None
+            }
         }
+    }
+
+    fn halted(&self) -> Option<String> {
+        self.halted.clone()
     }
 
     fn snapshot(&self) -> Snapshot {

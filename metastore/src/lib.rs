@@ -12,22 +12,30 @@
 //!
 //! * [`Facts`] is the state machine, [`Metastore`] a voter.
 //! * [`Service`] answers for a voter; [`Client`] asks voters, one after the other until one answers.
+//! * [`founding`] says how the group begins on a node, [`Upkeep`] what voters do by themselves.
+//! * [`Shelf`]: snapshots in the bucket, from which a catalogue that lost all its voters is rebuilt.
 //! * [`Views`]: tables, shards and voters, which a node keeps in memory, so that it asks nobody where to send profiles.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod client;
 mod facts;
+mod founding;
 mod packed;
 mod service;
+mod shelf;
 mod sightings;
 mod tries;
+mod upkeep;
 mod views;
 mod voter;
 
 pub use client::{Client, Others, Reach};
-pub use facts::{Applied, Facts, Size};
+pub use facts::{Facts, Size};
+pub use founding::{Deciding, FoundingError, WANTED, founding};
 pub use service::{Service, ServiceDeps};
+pub use shelf::{Shelf, Shelved};
+pub use upkeep::Upkeep;
 pub use views::Views;
 pub use voter::{MAX_COMMAND, Metastore, Seat};
 

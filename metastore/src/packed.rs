@@ -15,6 +15,7 @@ const PACKED: usize = 16 << 20;
 const UNPACKED: u64 = 256 << 20;
 /// Twelve times smaller than JSON, as fast as it is written.
 const LEVEL: i32 = 1;
+const STORED: i32 = 3;
 /// Bytes that a reader keeps of what came before, as a power of two. The writer's level takes less.
 const WINDOW: u32 = 23;
 
@@ -23,8 +24,8 @@ const WINDOW: u32 = 23;
 pub(crate) enum PackError {
     #[error("the answer has {seen} packed, the limit is {}; ask for a shorter time", ByteSize::bytes(PACKED as u64))]
     TooLarge { seen: ByteSize },
-    #[error("what came has more than {} unpacked, the limit", ByteSize::bytes(UNPACKED))]
-    TooLong,
+    #[error("what came has more than {limit} unpacked, the limit; ask for less")]
+    TooLong { limit: ByteSize },
     #[error("what came was not packed by a version that this one knows: {0}")]
     Unknown(#[from] serde_json::Error),
     #[error("what came is damaged: {0}")]
@@ -34,7 +35,7 @@ pub(crate) enum PackError {
 impl Coded for PackError {
     fn code(&self) -> Code {
         match self {
-            Self::TooLarge { .. } | Self::TooLong => Code::TooLarge,
+            Self::TooLarge { .. } | Self::TooLong { .. } => Code::TooLarge,
             Self::Unknown(_) => Code::Internal,
             Self::Damaged(_) => Code::DataLoss,
         }
@@ -56,13 +57,23 @@ pub(crate) fn unpack<T: DeserializeOwned>(packed: &[u8]) -> Result<T, PackError>
 }
 
 fn unpack_within<T: DeserializeOwned>(packed: &[u8], limit: u64) -> Result<T, PackError> {
+    Ok(serde_json::from_slice(&decompress(packed, limit)?)?)
+}
+
+/// What is stored for long is worth more work.
+pub(crate) fn compress(bytes: &[u8]) -> Result<Bytes, PackError> {
+    Ok(zstd::stream::encode_all(bytes, STORED)?.into())
+}
+
+/// At most so many bytes.
+pub(crate) fn decompress(packed: &[u8], limit: u64) -> Result<Vec<u8>, PackError> {
     let mut decoder = Decoder::with_buffer(packed)?;
     decoder.window_log_max(WINDOW)?;
-    let mut text = Vec::new();
-    decoder.take(limit + 1).read_to_end(&mut text)?;
-    match text.len() as u64 <= limit {
-        true => Ok(serde_json::from_slice(&text)?),
-        false => Err(PackError::TooLong),
+    let mut bytes = Vec::new();
+    decoder.take(limit + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 <= limit {
+        true => Ok(bytes),
+        false => Err(PackError::TooLong { limit: ByteSize::bytes(limit) }),
     }
 }
 
@@ -88,7 +99,7 @@ mod tests {
     fn no_more_is_unpacked_than_may_be() {
         let zeros = pack(&vec![0; 1 << 20]).unwrap();
         assert!(zeros.len() < 1 << 12);
-        assert_eq!(unpack_within::<Vec<u8>>(&zeros, 2 << 20).unwrap().len(), 1 << 20);
+        assert_eq!(unpack_within::<Vec<u8>>(&zeros, 3 << 20).unwrap().len(), 1 << 20);
         let error = unpack_within::<Vec<u8>>(&zeros, 1 << 20).unwrap_err();
         assert_eq!(error.code(), Code::TooLarge);
         // A window larger than the writer's is none of ours.

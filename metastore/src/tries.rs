@@ -16,7 +16,7 @@ const EACH: Duration = Duration::from_secs(2);
 /// Before all are tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Bytes of each reason that are told.
-const REASON: usize = 200;
+const REASON: usize = 300;
 
 /// Where somebody is who may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

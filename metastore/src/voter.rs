@@ -10,10 +10,11 @@ use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Comman
 use athanor_chassis::{ByteSize, Clock, Code, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_consensus::Replicated;
-use athanor_consensus::replicated::{Leader, Leadership};
+use athanor_consensus::replicated::{LeadError, Leader, Leadership};
 use tokio::sync::Semaphore;
 
-use crate::facts::{Applied, Facts, Told};
+use crate::facts::{Facts, Told};
+use crate::shelf::Copy;
 
 /// Bytes of a command.
 pub const MAX_COMMAND: ByteSize = ByteSize::mib(1);
@@ -175,7 +176,11 @@ impl Metastore {
             }
         }
         let removed = group.remove_voter(node, CHANGE).await;
-        removed.map_err(|error| Status::of(&error))?;
+        removed.map_err(|error| match error {
+            // No other voter would do it.
+            LeadError::LastVoter { .. } => Status::new(Code::Invalid, error.to_string()),
+            error => Status::of(&error),
+        })?;
         self.change(Command::RemoveVoter { node }).await.map_err(|error| Status::of(&error))
     }
 
@@ -189,9 +194,10 @@ impl Metastore {
         self.seats().await.map_err(status)
     }
 
-    async fn compact(&self, index: u64) {
+    /// Cuts this voter's log if it has grown. Each voter cuts its own.
+    pub(crate) async fn compact(&self) {
         let Shared { group, compacted, .. } = &*self.shared;
-        let before = compacted.load(Ordering::Relaxed);
+        let (before, index) = (self.compacted(), self.applied());
         let claim = || compacted.compare_exchange(before, index, Ordering::Relaxed, Ordering::Relaxed);
         if index < before + COMPACT_EVERY || claim().is_err() {
             return;
@@ -199,6 +205,26 @@ impl Metastore {
         if let Err(error) = group.compact(index).await {
             tracing::warn!(%error, "the catalogue's log was not cut");
         }
+    }
+
+    /// How far its log was cut.
+    pub(crate) fn compacted(&self) -> u64 {
+        self.shared.compacted.load(Ordering::Relaxed)
+    }
+
+    /// The last entry that this voter knows.
+    pub(crate) fn applied(&self) -> u64 {
+        self.shared.group.applied().unwrap_or_default()
+    }
+
+    /// All facts as they are now.
+    pub(crate) fn copy(&self) -> Copy {
+        self.shared.group.with(Facts::copy)
+    }
+
+    /// Why this voter takes nothing more until a restart, if it has failed.
+    pub fn failed(&self) -> Option<String> {
+        self.shared.group.failed()
     }
 }
 
@@ -249,12 +275,10 @@ impl Catalog for Metastore {
             true => group.propose_relief(entry.into()).await,
             false => group.propose(entry.into()).await,
         };
-        let (index, applied) = proposed.map_err(|error| CatalogError::Unavailable(Status::of(&error)))?;
-        self.compact(index).await;
-        match applied {
-            Applied::Answer(answer) => Ok(answer),
-            Applied::Unreadable(why) => Err(CatalogError::Unavailable(Status::new(Code::Internal, why))),
-        }
+        let (_, applied) = proposed.map_err(|error| CatalogError::Unavailable(Status::of(&error)))?;
+        self.compact().await;
+        let unread = || Status::new(Code::Internal, "this voter cannot read what it has logged itself");
+        applied.ok_or_else(|| CatalogError::Unavailable(unread()))
     }
 
     async fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Result<Listing, CatalogError> {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! blocks/<tenant>/<block>/<file>      blocks/_shared/<block>/<file>
-//! catalogue/snapshots/<index>
+//! catalogue/founding.json
+//! catalogue/snapshots/<index>         catalogue/snapshots/<index>.<part>
 //! debuginfo/<build id>/<file>
 //! ```
 //!
@@ -43,10 +44,19 @@ pub enum Key {
         /// Which of its files.
         file: FileName,
     },
+    /// Who founded the catalogue.
+    Founding,
     /// A snapshot of the catalogue.
     Snapshot {
         /// The index in the catalogue's log up to which it goes.
         index: u64,
+    },
+    /// A part of one that is too large for one object.
+    SnapshotPart {
+        /// The snapshot's index.
+        index: u64,
+        /// Which part.
+        part: u16,
     },
     /// Debug information.
     Debuginfo {
@@ -160,7 +170,13 @@ impl Key {
                 block: u128::from_str_radix(block, 16).ok()?,
                 file: FileName::new(file).ok()?,
             },
-            ["catalogue", "snapshots", index] => Self::Snapshot { index: index.parse().ok()? },
+            ["catalogue", "founding.json"] => Self::Founding,
+            ["catalogue", "snapshots", name] => match name.split_once('.') {
+                None => Self::Snapshot { index: name.parse().ok()? },
+                Some((index, part)) => {
+                    Self::SnapshotPart { index: index.parse().ok()?, part: part.parse().ok()? }
+                }
+            },
             ["debuginfo", build, file] => {
                 Self::Debuginfo { build: BuildId::new(build).ok()?, file: FileName::new(file).ok()? }
             }
@@ -175,7 +191,9 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Block { owner, block, file } => write!(f, "blocks/{owner}/{block:032x}/{}", file.0),
+            Self::Founding => f.write_str("catalogue/founding.json"),
             Self::Snapshot { index } => write!(f, "catalogue/snapshots/{index:020}"),
+            Self::SnapshotPart { index, part } => write!(f, "catalogue/snapshots/{index:020}.{part:05}"),
             Self::Debuginfo { build, file } => write!(f, "debuginfo/{}/{}", build.0, file.0),
         }
     }
@@ -219,7 +237,9 @@ mod tests {
                 block,
                 file
             }),
+            Just(Key::Founding),
             any::<u64>().prop_map(|index| Key::Snapshot { index }),
+            any::<(u64, u16)>().prop_map(|(index, part)| Key::SnapshotPart { index, part }),
             (build, file()).prop_map(|(build, file)| Key::Debuginfo { build, file }),
         ]
     }
@@ -249,7 +269,18 @@ mod tests {
         let tenant = |name: &str| Owner::Tenant(name.parse().unwrap()).to_string();
         assert_eq!((tenant("_shared"), tenant("a_b:c")), ("=5Fshared".to_owned(), "a_b=3Ac".to_owned()));
         assert_eq!(Key::Snapshot { index: 7 }.to_string(), "catalogue/snapshots/00000000000000000007");
-        for bad in ["", "blocks/a/zz/f", "catalogue/snapshots/7", "blocks/../00/f", "debuginfo/ABCD/f"] {
+        assert_eq!(
+            Key::SnapshotPart { index: 7, part: 3 }.to_string(),
+            "catalogue/snapshots/00000000000000000007.00003"
+        );
+        for bad in [
+            "",
+            "blocks/a/zz/f",
+            "catalogue/snapshots/7",
+            "catalogue/snapshots/00000000000000000007.3",
+            "blocks/../00/f",
+            "debuginfo/ABCD/f",
+        ] {
             assert_eq!(Key::parse(bad).unwrap_err().code(), Code::Invalid, "{bad}");
         }
         assert!(FileName::new("../x").is_err() && BuildId::new("abc").is_err());

@@ -240,14 +240,20 @@ impl<S: StateMachine> Shared<S> {
         self.disk.sync_dir()
     }
 
-    fn apply(&self, entries: Vec<Entry>) -> Vec<Answer> {
+    fn apply(&self, entries: Vec<Entry>) -> Result<Vec<Answer>, StorageError> {
         let mut state = self.write();
         let mut answers = Vec::with_capacity(entries.len());
         for entry in entries {
-            state.applied = Some(entry.log_id);
             answers.push(match entry.payload {
                 EntryPayload::Normal(proposal) => {
-                    Answer::of(state.machine.apply(entry.log_id.index, &proposal.0))
+                    let answer = state.machine.apply(entry.log_id.index, &proposal.0);
+                    if let Some(reason) = state.machine.halted() {
+                        let (group, index) = (self.group, entry.log_id.index);
+                        tracing::error!(group, index, reason, "this member of the group stops");
+                        let reason = openraft::AnyError::error(reason);
+                        return Err(StorageIOError::apply(entry.log_id, reason).into());
+                    }
+                    Answer::of(answer)
                 }
                 EntryPayload::Membership(membership) => {
                     state.memberships.push_back(Membership::new(Some(entry.log_id), membership));
@@ -255,8 +261,9 @@ impl<S: StateMachine> Shared<S> {
                 }
                 EntryPayload::Blank => Answer::none(),
             });
+            state.applied = Some(entry.log_id);
         }
-        answers
+        Ok(answers)
     }
 
     /// Asks the machine for a snapshot and keeps it, unless there is one as new. Says where it was cut, if at all.
@@ -425,7 +432,7 @@ impl<S: StateMachine> RaftStateMachine<Types> for Machine<S> {
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<Entry> = entries.into_iter().collect();
-        self.run(Activity::Apply, move |shared| Ok(shared.apply(entries))).await
+        self.run(Activity::Apply, move |shared| shared.apply(entries)).await
     }
 
     async fn get_snapshot_builder(&mut self) -> Self {

@@ -5,6 +5,7 @@ mod cluster;
 mod lead;
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use athanor_chassis::disk::MemoryDisk;
 
@@ -16,6 +17,9 @@ use crate::log::{Config, Identity, Pump, Record, Recovery};
 struct Numbers {
     kept: Vec<(u64, u64)>,
     cut: u64,
+    /// Whether it knows no odd numbers, and whether one came.
+    knows_no_odd: AtomicBool,
+    odd: Option<u64>,
 }
 
 const CUT: u64 = u64::MAX;
@@ -25,12 +29,18 @@ impl StateMachine for Numbers {
 
     fn apply(&mut self, index: u64, entry: &[u8]) -> usize {
         let number = u64::from_le_bytes(entry[..8].try_into().unwrap());
-        if number == CUT {
+        if self.knows_no_odd.load(Ordering::Relaxed) && number % 2 == 1 {
+            self.odd = Some(number);
+        } else if number == CUT {
             self.cut = index;
         } else {
             self.kept.push((index, number));
         }
         self.kept.len()
+    }
+
+    fn halted(&self) -> Option<String> {
+        self.odd.map(|number| format!("{number} is odd"))
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -50,7 +60,7 @@ impl StateMachine for Numbers {
     }
 
     fn forget(&mut self, index: u64) {
-        *self = Self { kept: Vec::new(), cut: index };
+        *self = Self { cut: index, ..Self::default() };
     }
 }
 

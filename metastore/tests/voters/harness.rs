@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Clock, Code, Compute, Net, Random, Status, Tasks};
+use athanor_chassis::{ByteSize, Clock, Code, Compute, Disk, Net, Random, Status, Tasks};
 use athanor_cluster::NodeId;
 use athanor_cluster::greeting::{Introductions, Me};
 use athanor_cluster::internal::Services;
@@ -17,7 +17,10 @@ use athanor_cluster::talk::{Answering, Hear, Talk};
 use athanor_consensus::Replicated;
 use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
 use athanor_consensus::replicated::{CallError, Deps, Founding, Network, Timing};
-use athanor_metastore::{Client, Facts, GROUP, Metastore, Others, Reach, Service, ServiceDeps, Views};
+use athanor_metastore::{
+    Client, Deciding, Facts, GROUP, Metastore, Others, Reach, Service, ServiceDeps, Upkeep, Views, founding,
+};
+use athanor_storage::{Config as Bucket, Store, StoreDeps};
 use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -34,6 +37,7 @@ pub struct Town {
     pub net: Memory,
     pub clock: Clock,
     pub random: Random,
+    pub store: Store,
     members: Members,
     pub nodes: BTreeMap<NodeId, Node>,
 }
@@ -97,17 +101,24 @@ pub fn me(node: NodeId) -> Me {
 }
 
 impl Town {
-    /// Nodes 1 to `voters` vote, 8 and 9 ask; more may join.
-    pub async fn start(voters: u64, seed: u64) -> Self {
+    /// Without nodes.
+    pub fn new(seed: u64) -> Self {
+        let (clock, random) = (Clock::system(), Random::seeded(seed));
         let votes = (1..=7).map(|node| member(node, &[RoleName::Metastore]));
         let asks = [8, 9].map(|node| member(node, &[RoleName::Distributor]));
-        let mut town = Self {
+        Self {
             net: Memory::default(),
-            clock: Clock::system(),
-            random: Random::seeded(seed),
+            store: bucket(&clock, &random),
+            clock,
+            random,
             members: Members::fixed(votes.chain(asks)),
             nodes: BTreeMap::new(),
-        };
+        }
+    }
+
+    /// Nodes 1 to `voters` vote, 8 and 9 ask; more may join.
+    pub async fn start(voters: u64, seed: u64) -> Self {
+        let mut town = Self::new(seed);
         let founders: BTreeSet<NodeId> = (1..=voters).collect();
         for node in 1..=voters {
             town.boot(node, Some(Founding::Members(founders.clone()))).await;
@@ -120,11 +131,38 @@ impl Town {
 
     /// Starts a node, or starts it again. With a founding it votes.
     pub async fn boot(&mut self, number: NodeId, founding: Option<Founding>) {
+        let log = self.log(number);
+        self.open(number, founding.map(|founding| (founding, log)), None).await;
+    }
+
+    /// Starts a node that votes as its log or the bucket say, and does what voters do by themselves.
+    pub async fn begin(&mut self, number: NodeId, wanted: u16) {
+        let log = self.log(number);
+        let deciding = self.deciding(number, wanted);
+        let founding = founding(&log, &deciding).await.unwrap();
+        self.open(number, Some((founding, log)), Some(deciding)).await;
+    }
+
+    pub fn deciding(&self, node: NodeId, wanted: u16) -> Deciding {
+        let (store, members, clock) = (self.store.clone(), self.members.clone(), self.clock.clone());
+        Deciding { store, members, node, cluster: CLUSTER, wanted, clock }
+    }
+
+    pub fn log(&mut self, number: NodeId) -> Log {
         let disks = || Node { log_disk: MemoryDisk::new(), state_disk: MemoryDisk::new(), process: None };
-        let (log_disk, state_disk) = {
-            let node = self.nodes.entry(number).or_insert_with(disks);
-            (node.log_disk.clone(), node.state_disk.clone())
+        let disk = self.nodes.entry(number).or_insert_with(disks).log_disk.clone();
+        let config = LogConfig {
+            segment: ByteSize::mib(4),
+            spares: 1,
+            reserve: ByteSize::bytes(0),
+            ..LogConfig::default()
         };
+        let identity = Identity { cluster: CLUSTER, node: number };
+        Log::open(Arc::new(disk), &self.random, identity, &config, Pump::Inline).unwrap().0
+    }
+
+    async fn open(&mut self, number: NodeId, founding: Option<(Founding, Log)>, deciding: Option<Deciding>) {
+        let state_disk = self.nodes[&number].state_disk.clone();
         let tasks = Tasks::new(self.clock.clone(), 10_000);
         let introductions = Arc::new(Introductions::new(me(number)));
         let net: Arc<dyn Net> = Arc::new(self.net.port(number));
@@ -140,9 +178,9 @@ impl Town {
         );
         let group = match founding {
             None => None,
-            Some(founding) => {
+            Some((founding, log)) => {
                 let talk = Talk::new(peers.clone(), Arc::clone(&introductions));
-                let deps = self.consensus(number, &log_disk, &state_disk, talk);
+                let deps = self.consensus(number, log, state_disk, talk);
                 Some(Replicated::open(&deps, GROUP, founding, Facts::default()).await.unwrap())
             }
         };
@@ -172,22 +210,17 @@ impl Town {
             compute: Compute::inline(),
         });
         let views = Views::follow(&client, &tasks).unwrap();
+        if let (Some(metastore), Some(deciding)) = (metastore.clone(), deciding) {
+            Upkeep { metastore, deciding, compute: Compute::inline() }.spawn(&tasks).unwrap();
+        }
         let process = Process { tasks, metastore, group, service, peers, client, views };
         self.nodes.get_mut(&number).unwrap().process = Some(process);
     }
 
-    fn consensus(&self, node: NodeId, log: &MemoryDisk, state: &MemoryDisk, talk: Talk) -> Deps {
-        let config = LogConfig {
-            segment: ByteSize::mib(4),
-            spares: 1,
-            reserve: ByteSize::bytes(0),
-            ..LogConfig::default()
-        };
-        let identity = Identity { cluster: CLUSTER, node };
-        let log = Log::open(Arc::new(log.clone()), &self.random, identity, &config, Pump::Inline);
+    fn consensus(&self, node: NodeId, log: Log, state: MemoryDisk, talk: Talk) -> Deps {
         Deps {
-            log: log.unwrap().0,
-            disk: Arc::new(state.clone()),
+            log,
+            disk: Arc::new(state),
             compute: Compute::inline(),
             random: self.random.split(),
             network: Some(Arc::new(Ways(talk))),
@@ -215,6 +248,15 @@ impl Town {
 
     pub fn metastore(&self, node: NodeId) -> Metastore {
         self.process(node).metastore.clone().unwrap()
+    }
+
+    pub fn group(&self, node: NodeId) -> Replicated<Facts> {
+        self.process(node).group.clone().unwrap()
+    }
+
+    /// Names of the files beside a node's log.
+    pub fn files(&self, node: NodeId) -> Vec<String> {
+        self.nodes[&node].state_disk.list().unwrap()
     }
 
     pub fn service(&self, node: NodeId) -> Service {
@@ -251,6 +293,11 @@ impl Town {
         };
         self.clock.within(PATIENCE, looking).await.expect("somebody leads")
     }
+}
+
+pub fn bucket(clock: &Clock, random: &Random) -> Store {
+    let deps = StoreDeps { clock: clock.clone(), random: random.split() };
+    Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap()
 }
 
 pub fn secrets() -> Secrets {

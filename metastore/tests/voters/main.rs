@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod asking;
+mod founding;
 mod harness;
 mod memory;
+mod upkeep;
 mod voting;
 mod watching;

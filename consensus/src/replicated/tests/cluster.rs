@@ -2,7 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "members wait on raft's time")]
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use super::*;
 
@@ -175,6 +175,30 @@ fn any_member_reads_what_was_acknowledged_before() {
                 assert_eq!(member.with(|numbers| numbers.kept.len()), number as usize, "node {node}");
             }
         }
+    });
+}
+
+#[test]
+fn a_member_that_cannot_read_an_entry_stops_and_the_others_go_on() {
+    simulate(async {
+        let cluster = Cluster::start(6).await;
+        for number in [2, 4] {
+            cluster.propose(number).await;
+        }
+        let leader = cluster.leader().await;
+        let member = cluster.member(leader % 3 + 1);
+        member.with(|numbers| numbers.knows_no_odd.store(true, Ordering::Relaxed));
+        let (index, _) = cluster.propose(5).await;
+        cluster.propose(6).await;
+        while member.failed().is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let why = member.failed().unwrap();
+        assert!(why.contains("5 is odd"), "{why}");
+        assert!(member.applied() < Some(index));
+        assert_eq!(member.with(|numbers| numbers.kept.len()), 2, "nothing is skipped");
+        cluster.propose(7).await;
+        assert_eq!(cluster.member(cluster.leader().await).with(|numbers| numbers.kept.len()), 5);
     });
 }
 

@@ -1,0 +1,159 @@
+//! What voters do by themselves: they cut their logs, and the one that leads takes in others until there are enough,
+//! writes down where voters are found, and puts snapshots into the bucket.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use athanor_catalog::{Catalog, Command};
+use athanor_chassis::tasks::SpawnError;
+use athanor_chassis::{Compute, Tasks};
+use athanor_cluster::NodeId;
+use athanor_cluster::members::{Member, MemberState, RoleName};
+use tokio_util::sync::CancellationToken;
+
+use crate::founding::Deciding;
+use crate::shelf::Shelf;
+use crate::voter::{Metastore, Seat};
+
+/// Between looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// A snapshot is put into the bucket so often, if there is something new.
+const SHELVE: Duration = Duration::from_secs(5 * 60);
+
+/// What upkeep takes.
+#[derive(Clone)]
+pub struct Upkeep {
+    /// The voter.
+    pub metastore: Metastore,
+    /// Who may vote, and the bucket.
+    pub deciding: Deciding,
+    /// Packs snapshots.
+    pub compute: Compute,
+}
+
+impl Upkeep {
+    /// Goes on until the process ends.
+    pub fn spawn(self, tasks: &Tasks) -> Result<(), SpawnError> {
+        let (growing, token) = (self.clone(), tasks.token());
+        tasks.spawn("voters of the catalogue", async move { growing.grow(&token).await })?;
+        let token = tasks.token();
+        tasks.spawn("snapshots of the catalogue", async move { self.shelve(&token).await })?;
+        Ok(())
+    }
+
+    /// Waits a moment. False: the process ends.
+    async fn goes_on(&self, token: &CancellationToken) -> bool {
+        tokio::select! {
+            biased;
+            () = token.cancelled() => false,
+            () = self.deciding.clock.sleep(LOOK) => true,
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.metastore.leader().here
+    }
+
+    async fn grow(&self, token: &CancellationToken) {
+        let (mut is_noted, mut passed_over) = (false, BTreeSet::new());
+        while self.goes_on(token).await {
+            if !self.leads() {
+                continue;
+            }
+            let round = async {
+                is_noted = is_noted || self.deciding.note().await;
+                self.take_in(&mut passed_over).await;
+                self.write_down().await;
+            };
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return,
+                () = round => {}
+            }
+        }
+    }
+
+    /// Makes one more node vote, where too few do. Nobody is taken out for that: whoever is missing may come back, and
+    /// people know which one will not.
+    async fn take_in(&self, passed_over: &mut BTreeSet<NodeId>) {
+        let voters = self.metastore.voters();
+        if voters.len() >= usize::from(self.deciding.wanted) {
+            return;
+        }
+        let members = self.deciding.members.now();
+        let may_vote = |member: &&Member| {
+            member.is_alive()
+                && member.roles.contains(&RoleName::Metastore)
+                && matches!(member.state, MemberState::Starting | MemberState::Ready)
+                && !voters.contains(&member.node)
+        };
+        let next = members.values().filter(may_vote).filter(|member| !passed_over.contains(&member.node));
+        // One that is ready before one that may not answer yet.
+        let Some(next) = next.min_by_key(|member| (member.state != MemberState::Ready, member.node)) else {
+            passed_over.clear();
+            return;
+        };
+        let (node, address) = (next.node, next.internal.to_string());
+        match self.metastore.add_voter(Seat { node, address }).await {
+            Ok(()) => tracing::info!(node, "votes in the catalogue from now on"),
+            Err(why) => {
+                tracing::warn!(node, %why, "does not vote in the catalogue yet");
+                passed_over.insert(node);
+            }
+        }
+    }
+
+    /// Has the catalogue say who votes, and where they are found, as it is.
+    async fn write_down(&self) {
+        let (voters, view) = (self.metastore.voters(), self.metastore.view());
+        let members = self.deciding.members.now();
+        let mut changes = Vec::new();
+        for node in &voters {
+            let found = members.get(node).filter(|member| member.is_alive());
+            let Some(address) = found.map(|member| member.internal.to_string()) else { continue };
+            if view.voters.get(node).is_none_or(|voter| voter.address != address) {
+                changes.push(Command::AddVoter { node: *node, address });
+            }
+        }
+        let gone = view.voters.keys().filter(|node| !voters.contains(node));
+        changes.extend(gone.map(|node| Command::RemoveVoter { node: *node }));
+        for change in changes {
+            if let Err(error) = self.metastore.change(change).await {
+                tracing::warn!(%error, "it is not written down where the catalogue's voters are found");
+                return;
+            }
+        }
+    }
+
+    async fn shelve(&self, token: &CancellationToken) {
+        let Deciding { store, cluster, clock, .. } = &self.deciding;
+        let shelf = Shelf::new(store.clone(), *cluster);
+        let (mut shelved, mut tried, mut last) = (None, None, clock.monotonic());
+        while self.goes_on(token).await {
+            self.metastore.compact().await;
+            let (cut, applied) = (self.metastore.compacted(), self.metastore.applied());
+            let is_due = tried != Some(cut) || clock.monotonic() >= last + SHELVE;
+            if !is_due || Some(applied) == shelved || !self.leads() {
+                continue;
+            }
+            (tried, last) = (Some(cut), clock.monotonic());
+            let copy = self.metastore.copy();
+            let put = async {
+                let packed =
+                    self.compute.run(move || copy.pack()).await.map_err(|error| error.to_string())??;
+                shelf.put(packed).await.map_err(|error| error.to_string())
+            };
+            let put = tokio::select! {
+                biased;
+                () = token.cancelled() => return,
+                put = put => put,
+            };
+            match put {
+                Ok(()) => shelved = Some(applied),
+                Err(error) => {
+                    tracing::warn!(error, "a snapshot of the catalogue was not put into the bucket")
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! One node founds the catalogue, whatever others think meanwhile.
+
+use std::time::Duration;
+
+use athanor_catalog::Catalog;
+use athanor_chassis::{Code, Coded};
+use athanor_consensus::replicated::Founding;
+use athanor_metastore::{Deciding, FoundingError, founding};
+use athanor_storage::path::Key;
+
+use crate::asking::change;
+use crate::harness::{CLUSTER, PATIENCE, Town, simulate};
+
+#[test]
+fn the_smallest_founds_and_the_others_join() {
+    simulate(async {
+        let mut town = Town::new(41);
+        let logs: Vec<_> = (1..=3).map(|node| town.log(node)).collect();
+        let deciding: Vec<Deciding> = (1..=3).map(|node| town.deciding(node, 3)).collect();
+        let decided = futures::future::join_all(
+            logs.iter().zip(&deciding).map(|(log, deciding)| founding(log, deciding)),
+        );
+        let decided = town.clock.within(PATIENCE, decided).await.unwrap();
+        let decided: Vec<Founding> = decided.into_iter().map(Result::unwrap).collect();
+        assert_eq!(decided, [Founding::alone(1), Founding::Joining, Founding::Joining]);
+        // Asked again it says the same; a node with the same place and another number joins.
+        assert_eq!(founding(&logs[0], &deciding[0]).await.unwrap(), Founding::alone(1));
+        assert_eq!(founding(&logs[0], &town.deciding(0, 3)).await.unwrap(), Founding::Joining);
+    });
+}
+
+#[test]
+fn nobody_founds_while_too_few_are_seen_or_there_was_a_catalogue() {
+    simulate(async {
+        let mut town = Town::new(42);
+        let log = town.log(1);
+        let mut waiting = town.deciding(1, 5);
+        let few = town.deciding(1, 3).members.now();
+        let few = few.values().filter(|member| member.node <= 4).cloned();
+        waiting.members = athanor_cluster::members::Members::fixed(few);
+        let long = Duration::from_secs(600);
+        assert!(town.clock.within(long, founding(&log, &waiting)).await.is_err(), "four of five are there");
+        let founded = town.clock.within(PATIENCE, founding(&log, &Deciding { wanted: 3, ..waiting })).await;
+        assert_eq!(founded.unwrap().unwrap(), Founding::alone(1));
+        town.store.delete(&Key::Founding).await.unwrap();
+        town.store.create(&Key::Snapshot { index: 7 }, b"of before".as_slice().into()).await.unwrap();
+        let waiting = town.deciding(1, 3);
+        assert!(
+            town.clock.within(long, founding(&log, &waiting)).await.is_err(),
+            "it would hide what there was"
+        );
+    });
+}
+
+#[test]
+fn a_foreign_bucket_and_odd_numbers_are_refused() {
+    simulate(async {
+        let mut town = Town::new(43);
+        let log = town.log(1);
+        let even = founding(&log, &town.deciding(1, 2)).await.unwrap_err();
+        assert_eq!(even.code(), Code::Invalid);
+        let other = Deciding { cluster: CLUSTER + 1, ..town.deciding(1, 1) };
+        founding(&log, &other).await.unwrap();
+        let foreign = founding(&log, &town.deciding(1, 1)).await.unwrap_err();
+        assert!(
+            matches!(foreign, FoundingError::Foreign { .. }) && foreign.code() == Code::Conflict,
+            "{foreign}"
+        );
+        town.store.delete(&Key::Founding).await.unwrap();
+        town.store.create(&Key::Founding, b"{}".as_slice().into()).await.unwrap();
+        let odd = founding(&log, &town.deciding(1, 1)).await.unwrap_err();
+        assert!(odd.code() == Code::DataLoss && odd.to_string().contains("catalogue/founding.json"), "{odd}");
+    });
+}
+
+#[test]
+fn what_a_log_says_needs_no_bucket() {
+    simulate(async {
+        let mut town = Town::new(44);
+        for node in 1..=3 {
+            town.begin(node, 3).await;
+        }
+        let grown = async {
+            while town.client(1).voters().await.unwrap().len() < 3 {
+                town.clock.sleep(Duration::from_millis(100)).await;
+            }
+        };
+        town.clock.within(PATIENCE, grown).await.expect("three vote");
+        town.client(3).propose(change(1)).await.unwrap();
+        // The bucket comes to nothing, and all lose their power.
+        town.store.delete(&Key::Founding).await.unwrap();
+        town.store.create(&Key::Founding, b"nothing".as_slice().into()).await.unwrap();
+        for node in 1..=3 {
+            town.kill(node).await;
+        }
+        for node in 1..=3 {
+            town.begin(node, 3).await;
+        }
+        town.leader().await;
+        let seats = town.client(2).voters().await.unwrap();
+        assert_eq!(seats.iter().map(|seat| seat.node).collect::<Vec<_>>(), [1, 2, 3]);
+    });
+}
