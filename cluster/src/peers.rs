@@ -36,6 +36,8 @@ const CALL_WINDOW: u32 = 4 << 20;
 const WINDOW: u32 = 16 << 20;
 /// Bytes of one message of a service; one of the bulkiest calls and what it is wrapped in.
 pub const MESSAGE: usize = (16 << 20) + (64 << 10);
+/// Bytes of uploads that go to a shard together, and of what is around them.
+pub const APPEND: usize = (48 << 20) + (1 << 20);
 /// Connections that are remembered; of more, those of nodes that nobody knows any more are forgotten.
 const MOST: usize = 2048;
 
@@ -147,7 +149,7 @@ impl Peers {
     pub fn shards(&self, to: NodeId) -> ShardsClient<Link> {
         ShardsClient::with_origin(self.link(to, Purpose::Calls), origin())
             .max_decoding_message_size(MESSAGE)
-            .max_encoding_message_size(MESSAGE)
+            .max_encoding_message_size(APPEND)
     }
 
     /// What the catalogue does for others.

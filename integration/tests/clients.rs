@@ -47,7 +47,14 @@ async fn heaviest(node: &Node, service: &str, profile_type: &str) -> Vec<String>
         ..SelectMergeStacktracesRequest::default()
     };
     let reader = Reader::of(TenantId::anonymous());
-    let tree = node.roles().querier.merged_tree(&reader, asked).await.expect("the question is sound");
+    let tree = node
+        .roles()
+        .querier
+        .as_ref()
+        .expect("it has all roles")
+        .merged_tree(&reader, asked)
+        .await
+        .expect("the question is sound");
     let mut path = Vec::new();
     let mut at = 0;
     while let Some(next) = tree.children(at).max_by_key(|&child| tree.nodes()[child as usize].total) {

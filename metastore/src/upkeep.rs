@@ -31,11 +31,26 @@ pub struct Upkeep {
     pub compute: Compute,
 }
 
+impl Metastore {
+    /// Cuts this voter's log whenever it has grown, until the process ends: all that one does who is alone.
+    pub async fn keep_short(self, token: CancellationToken) {
+        loop {
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return,
+                () = self.clock().sleep(LOOK) => self.compact().await,
+            }
+        }
+    }
+}
+
 impl Upkeep {
     /// Goes on until the process ends.
     pub fn spawn(self, tasks: &Tasks) -> Result<(), SpawnError> {
         let (growing, token) = (self.clone(), tasks.token());
         tasks.spawn("voters of the catalogue", async move { growing.grow(&token).await })?;
+        let (voter, token) = (self.metastore.clone(), tasks.token());
+        tasks.spawn("log of the catalogue", async move { voter.keep_short(token).await })?;
         let token = tasks.token();
         tasks.spawn("snapshots of the catalogue", async move { self.shelve(&token).await })?;
         Ok(())
@@ -130,7 +145,6 @@ impl Upkeep {
         let shelf = Shelf::new(store.clone(), *cluster);
         let (mut shelved, mut tried, mut last) = (None, None, clock.monotonic());
         while self.goes_on(token).await {
-            self.metastore.compact().await;
             let (cut, applied) = (self.metastore.compacted(), self.metastore.applied());
             let is_due = tried != Some(cut) || clock.monotonic() >= last + SHELVE;
             if !is_due || Some(applied) == shelved || !self.leads() {

@@ -71,6 +71,11 @@ impl Inbox {
         self.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
     }
 
+    /// What has come of the answer that is under way is not used: it broke off.
+    pub fn forget(&mut self) {
+        (self.received, self.taken, self.made_room) = (Received::default(), None, false);
+    }
+
     /// Says what the peer lacks, in words: the answer is partial.
     pub fn miss(&mut self, what: String) {
         self.merging.miss([what]);

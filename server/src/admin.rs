@@ -30,7 +30,7 @@ const CUT: Duration = Duration::from_secs(120);
 const MAX_ANSWER: u64 = 1 << 20;
 
 /// Opens the socket and answers on it until the tasks end. A socket of an earlier process is replaced.
-pub fn serve(data: &Path, ingester: Arc<Ingester>, clock: Clock, tasks: &Tasks) -> io::Result<()> {
+pub fn serve(data: &Path, ingester: Option<Arc<Ingester>>, clock: Clock, tasks: &Tasks) -> io::Result<()> {
     let path = data.join(SOCKET);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -39,7 +39,7 @@ pub fn serve(data: &Path, ingester: Arc<Ingester>, clock: Clock, tasks: &Tasks) 
     let socket = UnixListener::bind(&path)?;
     let router = {
         let clock = clock.clone();
-        Router::new().route("/cut", post(move || cut(Arc::clone(&ingester), clock.clone())))
+        Router::new().route("/cut", post(move || cut(ingester.clone(), clock.clone())))
     };
     let (token, inner) = (tasks.token(), tasks.clone());
     let listening = async move {
@@ -64,8 +64,12 @@ pub fn serve(data: &Path, ingester: Arc<Ingester>, clock: Clock, tasks: &Tasks) 
     tasks.spawn("administration socket", listening).map(drop).map_err(io::Error::other)
 }
 
-async fn cut(ingester: Arc<Ingester>, clock: Clock) -> Response<Body> {
-    match ingester.cut(&clock, CUT).await {
+async fn cut(ingester: Option<Arc<Ingester>>, clock: Clock) -> Response<Body> {
+    let cut = match ingester {
+        Some(ingester) => ingester.cut(&clock, CUT).await,
+        None => Err(Status::new(Code::Unimplemented, "this node keeps no profiles; ask an ingester")),
+    };
+    match cut {
         Ok(Written { blocks, samples, bytes }) => {
             let told = json!({ "blocks": blocks, "samples": samples, "bytes": bytes });
             Response::new(Body::from(told.to_string()))

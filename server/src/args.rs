@@ -107,16 +107,12 @@ pub enum Command {
     after_help = "Examples:\n  athanor serve\n  athanor serve --data /var/lib/athanor --listen 0.0.0.0:4040\n  athanor serve --config athanor.yaml --set ingester.cut.max_age=30s\n\nEvery setting can be in the file, in the environment (ATHANOR_INGESTER__CUT__MAX_AGE=30s) or in --set;\nlater ones win. `athanor config` lists all of them with their defaults."
 )]
 pub struct Serve {
-    /// Which roles this process has; `all` is a whole system of one node
-    #[arg(long, default_value = "all", value_name = "ROLES")]
-    pub target: Target,
+    /// Which roles this process has: all, or some of distributor, ingester, metastore, querier, with commas between
+    /// them [default: all]
+    #[arg(long, value_name = "ROLES")]
+    pub target: Option<String>,
     #[command(flatten)]
     pub settings: Settings,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Target {
-    All,
 }
 
 /// Where settings come from.
@@ -378,6 +374,12 @@ pub enum DevCommand {
         after_help = "Example, beside `athanor serve --set limits.reject_older_than=0s`:\n  athanor dev load --set R-1k --connections 16 --pid $(pidof athanor)\n\nThe requests are made first and held in memory: 0.2 GB for R-1k, 1.6 GB for R-10k. The last profile is of now,\nthe first of R-10k is two hours old, which a server refuses unless it is told not to."
     )]
     Load(Load),
+    /// Run a cluster of processes on this machine: three zones with a metastore, two ingesters, a distributor and a
+    /// querier in each, and one bucket
+    #[command(
+        after_help = "Example:\n  athanor dev cluster\n  athanor push examples/checkout.pb.gz --service checkout --url http://127.0.0.1:4040\n  athanor query top --since 1h --url http://127.0.0.1:4041"
+    )]
+    Cluster(DevCluster),
     /// Write the example profile that ships with Athanor
     #[command(after_help = "Example:\n  athanor dev example --out checkout.pb.gz")]
     Example {
@@ -385,6 +387,19 @@ pub enum DevCommand {
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
+}
+
+#[derive(Args)]
+pub struct DevCluster {
+    /// The folder for everything: a folder for each process, and the bucket
+    #[arg(long, value_name = "DIR", default_value = "athanor-cluster")]
+    pub data: PathBuf,
+    /// The first port: the distributors have it and the second and fourth after it, the queriers the odd ones between
+    #[arg(long, default_value_t = 4040)]
+    pub port: u16,
+    /// Take profiles of any age, as `dev load` sends them
+    #[arg(long)]
+    pub any_age: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,6 +1,7 @@
 //! The settings of a server, every one with a default.
 
 mod cluster;
+mod target;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,11 +12,15 @@ use athanor_chassis::{ByteSize, Code, Coded, Limits};
 use serde::{Deserialize, Serialize};
 
 pub use cluster::{ClusterSettings, Joining};
+pub use target::Target;
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// Which roles this process has: `all`, or some of distributor, ingester, metastore and querier with commas between
+    /// them. Example: `ingester`.
+    pub target: Target,
     /// Where clients connect. Example: `0.0.0.0:4040`.
     pub listen: String,
     /// The folder for everything that this node keeps. Example: `/var/lib/athanor`.
@@ -73,6 +78,7 @@ pub struct LogSettings {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            target: Target::default(),
             listen: "127.0.0.1:4040".to_owned(),
             data: PathBuf::from("athanor-data"),
             multitenancy_enabled: false,
@@ -136,7 +142,13 @@ impl Config {
         if segment < least {
             return bad("log.segment", format!("segments of {segment} are too small, the least is {least}"));
         }
-        self.cluster.joining()?;
+        if self.cluster.joining()?.is_none() && !self.target.is_all() {
+            let reason = format!(
+                "a process that is only {} needs others beside it; say where they are with cluster.seeds, or run all",
+                self.target
+            );
+            return bad("target", reason);
+        }
         self.telemetry.check().or_else(|error| bad("telemetry.level", error.to_string()))
     }
 
@@ -175,7 +187,11 @@ mod tests {
         };
         assert_eq!(checked(|_| {}), Ok(()));
         assert_eq!(checked(|config| config.ingester.shards = 64), Ok(()));
-        let bad: [(Change, &str); 6] = [
+        let bad: [(Change, &str); 7] = [
+            (
+                |config| config.target = "querier".parse().unwrap(),
+                "target: a process that is only querier needs others beside it",
+            ),
             (|config| config.ingester.shards = 0, "ingester.shards: 0 shards; write 1 to 64"),
             (|config| config.ingester.shards = 65, "ingester.shards: 65 shards; write 1 to 64"),
             (|config| config.data = PathBuf::new(), "data: no folder is named"),

@@ -1,4 +1,6 @@
-//! `dev`: synthetic profiles, and a load of them.
+//! `dev`: synthetic profiles, a load of them, and a cluster to send them to.
+
+mod cluster;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use serde_json::{Value, json};
 use crate::args::{Dev, DevCommand};
 use crate::convert::gzip;
 use crate::output::Output;
-use crate::{example, failure, input, load, progress};
+use crate::{example, failure, input, load, progress, serve};
 
 /// The file that lists a set's profiles and their labels.
 pub const SET: &str = "set.json";
@@ -22,6 +24,7 @@ pub fn run(args: Dev, output: &Output) -> Result<(), Status> {
     match args.command {
         DevCommand::Generate { set, out, seed } => generate(set.profiles(), seed, &out, output),
         DevCommand::Load(args) => load::run(&args, output),
+        DevCommand::Cluster(args) => serve::block_on(cluster::run(&args, output)),
         DevCommand::Example { out } => {
             let example = example::checkout();
             output.result(&out, &gzip(&pprof::encode(&example)), example.samples.len())

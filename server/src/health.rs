@@ -15,11 +15,11 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What may fail until a restart.
 pub struct Health {
     /// The shards.
-    pub ingester: Arc<Ingester>,
+    pub ingester: Option<Arc<Ingester>>,
     /// The catalogue.
     pub groups: Vec<Replicated<Facts>>,
     /// What both write to.
-    pub log: Log,
+    pub log: Option<Log>,
 }
 
 impl Health {
@@ -27,7 +27,7 @@ impl Health {
     pub fn check(&self) -> Result<(), Status> {
         let catalogue = || self.groups.iter().find_map(Replicated::failed);
         let failed = self.log_failed().or_else(|| catalogue().map(|why| format!("the catalogue: {why}")));
-        match failed.or_else(|| self.ingester.failed()) {
+        match failed.or_else(|| self.ingester.as_ref()?.failed()) {
             Some(why) => Err(Status::new(Code::Unavailable, format!("{why}; restart this node"))),
             None => Ok(()),
         }
@@ -35,7 +35,7 @@ impl Health {
 
     /// Asks the disk, too: where nothing is written nobody else would notice that the folder has gone.
     fn log_failed(&self) -> Option<String> {
-        match self.log.admit() {
+        match self.log.as_ref()?.admit() {
             Err(error @ LogError::Failed { .. }) => Some(error.to_string()),
             Ok(()) | Err(_) => None,
         }
@@ -53,7 +53,7 @@ impl Health {
 
     /// What becomes of profiles that the last cut did not write, and `why` it did not.
     pub fn kept(&self, why: &Status) -> Result<(), Status> {
-        if !self.ingester.has_unregistered() {
+        if !self.ingester.as_ref().is_some_and(|ingester| ingester.has_unregistered()) {
             return Ok(());
         }
         let Some(failed) = self.log_failed() else {

@@ -22,6 +22,7 @@ mod pages;
 mod plain;
 mod routes;
 mod seldom;
+mod shards;
 mod starting;
 mod unary;
 mod weight;

@@ -63,8 +63,8 @@ impl Done {
 }
 
 impl Janitor {
-    /// Runs until the process ends.
-    pub async fn run(self, ending: CancellationToken) {
+    /// Runs until the process ends; does nothing while another node leads the catalogue.
+    pub async fn run(self, leads: impl Fn() -> bool + Send, ending: CancellationToken) {
         let mut removed = BTreeSet::new();
         loop {
             tokio::select! {
@@ -72,7 +72,9 @@ impl Janitor {
                 () = ending.cancelled() => return,
                 () = self.clock.sleep(EVERY) => {}
             }
-            if let Err(status) = self.round(&mut removed).await {
+            if leads()
+                && let Err(status) = self.round(&mut removed).await
+            {
                 self.done.failed.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(error = %status, "old blocks were not removed, it will be tried again");
             }

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!  node ─┬─ http       one port: Connect, gRPC, gRPC-Web, /ingest, /pyroscope/render, pages
-//!        ├─ shards     from the door to the shards
-//!        ├─ sources    heads and blocks, as one plan; blocks, fetch and cache: what of them is in memory
-//!        ├─ others     the other nodes of a cluster, and the port for them
+//!        ├─ route      from the door to the shards: places and leaders say which and whose, ways how they are asked
+//!        ├─ sources    heads and blocks, as one plan; far: heads that other nodes have; blocks, fetch and cache: what of
+//!        │             blocks is in memory
+//!        ├─ others     the other nodes of a cluster, and the port for them; kept: what it does for them as an ingester
+//!        ├─ controller what somebody has to decide in a cluster
 //!        ├─ janitor    what is too old goes
 //!        ├─ repair     what the catalogue lost to damage, and the bucket still knows
 //!        └─ metrics, myself   what it says of itself
@@ -19,6 +21,8 @@ mod admin;
 mod blocks;
 mod cache;
 mod config;
+mod controller;
+mod far;
 mod fetch;
 mod folder;
 mod health;
@@ -26,17 +30,23 @@ pub mod http;
 mod identity;
 mod inventory;
 mod janitor;
+mod kept;
+mod late;
+mod leaders;
 mod metrics;
 mod myself;
 mod node;
 mod others;
+mod overview;
+mod places;
 mod readiness;
 mod repair;
-mod shards;
+mod route;
 mod sources;
+mod ways;
 
 pub use admin::{SOCKET, request};
-pub use config::{BadSetting, ClusterSettings, Config, Joining, LogSettings};
+pub use config::{BadSetting, ClusterSettings, Config, Joining, LogSettings, Target};
 pub use metrics::{Routes, Scrape};
 pub use node::{Node, Roles, StartError, System};
 pub use others::{Company, JoinError, Others};

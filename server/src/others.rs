@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,6 +27,7 @@ use athanor_cluster::peers::{PeerDeps, Peers};
 use athanor_cluster::secret::{SecretError, Secrets};
 use athanor_cluster::talk::{Answering, Hear, Talk};
 use athanor_consensus::replicated::{CallError, Network};
+use athanor_ingester::Ingester;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore};
@@ -35,6 +36,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::config::{ClusterSettings, Joining};
 use crate::http::{Lasting, Listener};
 use crate::node::System;
+use crate::ways::Afar;
 
 /// Connections of other nodes.
 const CONNECTIONS: usize = 1024;
@@ -57,6 +59,7 @@ pub struct Entry {
 /// The other nodes, and this one's part.
 pub struct Others {
     company: Company,
+    afar: Afar,
     gossip: Gossip,
     talk: Talk,
     groups: Arc<Groups>,
@@ -127,9 +130,10 @@ impl Entry {
     pub async fn begin(
         self,
         me: Me,
-        settings: &ClusterSettings,
+        (settings, roles): (&ClusterSettings, &BTreeSet<RoleName>),
         system: &System,
         tasks: &Tasks,
+        offered: impl FnOnce(Services) -> Services,
     ) -> Result<Others, JoinError> {
         let Self { joining, secrets, listener } = self;
         let clock = system.clock.clone();
@@ -140,7 +144,7 @@ impl Entry {
         let this = This {
             name: settings.name.clone().unwrap_or_else(|| format!("{:016x}", me.node)),
             zone: settings.zone.clone(),
-            roles: BTreeSet::from(RoleName::ALL),
+            roles: roles.clone(),
             internal: address,
         };
         let config = GossipConfig {
@@ -160,11 +164,13 @@ impl Entry {
             random: system.random.split(),
             tasks: tasks.clone(),
         };
-        let talk = Talk::new(Peers::new(deps, members.clone()), Arc::clone(&introductions));
+        let peers = Peers::new(deps, members.clone());
+        let talk = Talk::new(peers.clone(), Arc::clone(&introductions));
+        let afar = Afar { peers, introductions: Arc::clone(&introductions) };
         let (groups, stop) = (Arc::<Groups>::default(), CancellationToken::new());
         let hear: Arc<dyn Hear> = Arc::clone(&groups) as _;
         let answering = Answering::new(hear, introductions, clock.clone(), stop.clone());
-        let routes = Services::default().raft(answering).guarded(secrets.clone());
+        let routes = offered(Services::default()).raft(answering).guarded(secrets.clone());
         let room = Arc::new(Semaphore::new(CONNECTIONS));
         let lasting = Lasting { tasks: tasks.clone(), clock: clock.clone(), patience: PATIENCE, room };
         let stopped = stop.clone();
@@ -176,7 +182,7 @@ impl Entry {
         tasks.spawn("secret", watching)?;
         tracing::info!(internal = %address, gossip = %gossip.address(), "joining the cluster");
         let company = Company { me, members, clock };
-        Ok(Others { company, gossip, talk, groups, address, stop: stop.drop_guard(), served })
+        Ok(Others { company, afar, gossip, talk, groups, address, stop: stop.drop_guard(), served })
     }
 }
 
@@ -184,6 +190,11 @@ impl Others {
     /// Who is there.
     pub fn company(&self) -> &Company {
         &self.company
+    }
+
+    /// The ways to them.
+    pub fn afar(&self) -> &Afar {
+        &self.afar
     }
 
     /// Where other nodes find this one in gossip.
@@ -202,7 +213,7 @@ impl Others {
     }
 
     /// Groups of this node, which other nodes may call.
-    pub fn groups(&self) -> &Groups {
+    pub fn groups(&self) -> &Arc<Groups> {
         &self.groups
     }
 
@@ -228,12 +239,20 @@ type Answer = Box<dyn Fn(Bytes) -> BoxFuture<'static, Bytes> + Send + Sync>;
 #[derive(Default)]
 pub struct Groups {
     known: RwLock<BTreeMap<u32, Answer>>,
+    /// Has all others.
+    ingester: OnceLock<Arc<Ingester>>,
 }
 
 impl Groups {
     /// From now on calls to that group are answered so.
     pub fn add(&self, group: u32, answer: Answer) {
         self.known.write().unwrap_or_else(PoisonError::into_inner).insert(group, answer);
+    }
+
+    /// From now on calls to shards are answered by these.
+    pub fn keep(&self, ingester: Arc<Ingester>) {
+        // A node has one ingester, and begins once.
+        let _ = self.ingester.set(ingester);
     }
 }
 
@@ -242,11 +261,13 @@ impl Hear for Groups {
     async fn hear(&self, _: NodeId, group: u32, request: Bytes) -> Result<Bytes, Status> {
         let answering = {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            known.get(&group).map(|answer| answer(request))
+            known.get(&group).map(|answer| answer(request.clone()))
         };
-        match answering {
-            Some(answering) => Ok(answering.await),
-            None => Err(Status::new(Code::NotFound, format!("this node is no member of group {group}"))),
+        let none = || Status::new(Code::NotFound, format!("this node is no member of group {group}"));
+        match (answering, self.ingester.get()) {
+            (Some(answering), _) => Ok(answering.await),
+            (None, Some(ingester)) => ingester.answer(group, request).await.ok_or_else(none),
+            (None, None) => Err(none()),
         }
     }
 }

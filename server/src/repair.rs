@@ -46,14 +46,16 @@ struct Gap {
 }
 
 impl Repair {
-    /// Runs until all of the bucket was looked through once, or the process ends.
-    pub async fn run(self, ending: CancellationToken) {
+    /// Runs until all of the bucket was looked through once while this node leads the catalogue, or the process ends.
+    pub async fn run(self, leads: impl Fn() -> bool + Send, ending: CancellationToken) {
         for failures in 0.. {
-            match self.round().await {
-                Ok(()) => return,
-                Err(status) => {
+            let looked = if leads() { Some(self.round().await) } else { None };
+            match looked {
+                Some(Ok(())) => return,
+                Some(Err(status)) => {
                     tracing::warn!(error = %status, "the blocks that the catalogue lost were not found, it will be tried again");
                 }
+                None => {}
             }
             tokio::select! {
                 biased;

@@ -22,15 +22,14 @@ const RELOAD: Duration = Duration::from_secs(10);
 
 /// Runs a server until it is told to stop.
 pub fn run(args: &Serve, output: &Output) -> Result<(), Status> {
-    let crate::args::Target::All = args.target;
-    let (loaded, overrides) = checked(&args.settings)?;
+    let (loaded, overrides) = checked(&args.settings, args.target.as_deref())?;
     Telemetry::start(&loaded.value.telemetry, output.log_colors).map_err(|error| Status::of(&error))?;
     block_on(serve(loaded, overrides))
 }
 
 /// Prints the settings in force.
 pub fn show(settings: &Settings, output: &Output) -> Result<(), Status> {
-    let (loaded, _) = checked(settings)?;
+    let (loaded, _) = checked(settings, None)?;
     let all = || {
         let one = |setting: Explained| json!({ "setting": setting.path, "value": setting.value, "from": from(&setting.origin) });
         Value::Array(loaded.explain().into_iter().map(one).collect())
@@ -40,7 +39,7 @@ pub fn show(settings: &Settings, output: &Output) -> Result<(), Status> {
 
 /// Has a running server cut its heads.
 pub fn cut(settings: &Settings, output: &Output) -> Result<(), Status> {
-    let data = load(settings)?.value.data;
+    let data = load(settings, None)?.value.data;
     let answer = block_on(async move { request(&data, "/cut").await })?;
     let written: Value = serde_json::from_str(&answer)
         .map_err(|error| Status::new(Code::Internal, format!("the server's answer is not JSON: {error}")))?;
@@ -53,8 +52,8 @@ pub fn cut(settings: &Settings, output: &Output) -> Result<(), Status> {
 }
 
 /// Settings with which a server could run, and the exceptions from its limits.
-fn checked(settings: &Settings) -> Result<(Loaded<Config>, Overrides), Status> {
-    let loaded = load(settings)?;
+fn checked(settings: &Settings, target: Option<&str>) -> Result<(Loaded<Config>, Overrides), Status> {
+    let loaded = load(settings, target)?;
     loaded.value.check().map_err(|error| failure::settings(&error))?;
     let overrides = Overrides::new(loaded.value.limits.clone());
     if let Some(path) = &loaded.value.runtime_config {
@@ -63,12 +62,13 @@ fn checked(settings: &Settings) -> Result<(Loaded<Config>, Overrides), Status> {
     Ok((loaded, overrides))
 }
 
-fn load(settings: &Settings) -> Result<Loaded<Config>, Status> {
+fn load(settings: &Settings, target: Option<&str>) -> Result<Loaded<Config>, Status> {
     let mut sources = Sources::default();
     if let Some(path) = &settings.config {
         sources = sources.file(path).map_err(|error| failure::settings(&error))?;
     }
     let mut flags = settings.set.clone();
+    flags.extend(target.map(|target| format!("target={target}")));
     flags.extend(settings.data.iter().map(|data| format!("data={data}")));
     flags.extend(settings.listen.iter().map(|listen| format!("listen={listen}")));
     let sources = sources.environment(process_environment()).flags(flags.iter().map(String::as_str));
@@ -90,7 +90,8 @@ fn from(origin: &Origin) -> String {
     }
 }
 
-fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R, Status> {
+/// Runs a future on threads of its own.
+pub fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R, Status> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime
         .map_err(|error| Status::new(Code::Unavailable, format!("threads cannot be started: {error}")))?;

@@ -7,21 +7,25 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_catalog::{BlockEntry, Catalog, Scar, Wound};
-use athanor_chassis::{Status, TenantId, Timestamp};
-use athanor_ingester::{Ingester, View};
+use athanor_catalog::{BlockEntry, Catalog, Phase, Scar, ShardEntry, ShardId, Wound};
+use athanor_chassis::{Status, TenantId};
+use athanor_ingester::{Ingester, Moved, View};
 use athanor_profile::Source;
-use athanor_querier::{Plan, Sources, Stored, Times};
+use athanor_querier::{Asked, Plan, Remote, Sources, Stored, Times};
 use athanor_query::Ask;
 
 use crate::blocks::{Blocks, Wanted};
+use crate::far::{Asking, Beside, Far};
+use crate::kept::span;
 
 /// Everything that may hold profiles.
 pub struct Everywhere {
     /// The catalogue.
     pub catalog: Arc<dyn Catalog>,
-    /// Heads.
-    pub ingester: Arc<Ingester>,
+    /// Heads of this node.
+    pub ingester: Option<Arc<Ingester>>,
+    /// Those of others.
+    pub asking: Asking,
     /// Blocks.
     pub blocks: Arc<Blocks>,
 }
@@ -29,6 +33,7 @@ pub struct Everywhere {
 /// Where a tenant's profiles of some time lie at a moment.
 struct Found {
     views: Vec<View>,
+    far: Vec<Far>,
     blocks: Vec<BlockEntry>,
     missing: Vec<String>,
     moved: Vec<String>,
@@ -39,7 +44,7 @@ impl Sources for Everywhere {
     async fn plan(&self, tenant: &TenantId, ask: &Ask) -> Result<Plan, Status> {
         let range = ask.selection.time;
         let last = if range.to == i64::MAX { i64::MAX } else { range.to.saturating_sub(1) };
-        let Found { views, blocks, missing, moved } = self.find(tenant, range.from, last).await?;
+        let Found { views, far, blocks, missing, moved } = self.find(tenant, range.from, last).await?;
         let sources = views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>).collect();
         let wanted = |block: &BlockEntry| {
             let span = block.span(tenant, range.from, last);
@@ -49,44 +54,108 @@ impl Sources for Everywhere {
             Box::new(Wanted { blocks, block: block.id, tenant, needs, whole }) as Box<dyn Stored>
         };
         let stored = blocks.iter().map(wanted).collect();
-        Ok(Plan { sources, stored, missing, moved, ..Plan::default() })
+        let remote = far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>).collect();
+        Ok(Plan { sources, stored, remote, missing, moved })
     }
 
     async fn times(&self, tenant: &TenantId) -> Result<Times, Status> {
-        let Found { views, blocks, missing, moved } = self.find(tenant, i64::MIN, i64::MAX).await?;
+        let found = self.find(tenant, i64::MIN, i64::MAX).await?;
+        let Found { views, far, blocks, mut missing, mut moved } = found;
+        let mut afar = Vec::new();
+        for beside in futures::future::join_all(far.iter().map(|far| far.times(tenant))).await {
+            match beside {
+                Ok(beside) => {
+                    afar.extend(beside.times);
+                    missing.extend(beside.missing());
+                }
+                Err(Asked::Replan(why)) => moved.push(why),
+                Err(Asked::Failed(status)) => return Err(status),
+            }
+        }
         let of_blocks = blocks.iter().filter_map(|block| block.span(tenant, i64::MIN, i64::MAX));
         let of_blocks = of_blocks.map(|span| (span.min_time, span.max_time));
-        let all = views.iter().filter_map(View::times).chain(of_blocks);
-        let span = all.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        Ok(Times { span, missing, moved })
+        let all = views.iter().filter_map(View::times).chain(of_blocks).chain(afar);
+        Ok(Times { span: span(all), missing, moved })
     }
 }
 
 impl Everywhere {
     async fn find(&self, tenant: &TenantId, from: i64, last: i64) -> Result<Found, Status> {
         let listing = self.catalog.listing(tenant, from, last).await.map_err(|error| Status::of(&error))?;
-        let (mut views, mut lost, mut scars) = (Vec::new(), listing.lost, listing.scars);
-        let mut moved = Vec::new();
-        for shard in &listing.shards {
-            // Who was deposed, and does not know it, lacks what others have acknowledged since (E17).
-            let confirmed = self.ingester.confirm(shard.id).await;
-            match confirmed.and_then(|()| self.ingester.views(shard.id, shard.watermark, tenant)) {
-                Ok(of_shard) => views.extend(of_shard),
-                Err(error) => moved.push(format!("shard {}: {error}", shard.id)),
-            }
-            lost += self.ingester.lost(shard.id, shard.watermark);
-            if self.ingester.forgets(shard.id) {
-                let wound = Wound::Ids { shard: shard.id, to: shard.watermark };
-                scars.push(Scar { since: Timestamp::EPOCH, wound });
+        let (mut views, mut moved, mut away) = (Vec::new(), Vec::new(), Vec::new());
+        let mut beside = Beside { lost: listing.lost, ..Beside::default() };
+        for shard in listing.shards {
+            match self.here(&shard, tenant).await {
+                None => away.push(shard),
+                Some(Ok(of_shard)) => {
+                    views.extend(of_shard.views);
+                    beside.lost += of_shard.lost;
+                    beside.forgets |= of_shard.forgets;
+                }
+                Some(Err(error)) => moved.push(format!("shard {}: {error}", shard.id)),
             }
         }
-        Ok(Found { views, blocks: listing.blocks, missing: missing(lost, &scars), moved })
+        let mut missing = missing(&beside, &listing.scars);
+        missing.extend(without(&listing.partial));
+        let far = self.asking.far(away);
+        Ok(Found { views, far, blocks: listing.blocks, missing, moved })
+    }
+
+    /// What a shard has that this node leads; none where another does. Only who serves or has served its slot has rows
+    /// that can be told.
+    async fn here(&self, shard: &ShardEntry, tenant: &TenantId) -> Option<Result<Here, Moved>> {
+        match shard.phase {
+            // It has accepted nothing yet; or does not know what others hold by now.
+            Phase::Opening { .. } | Phase::Lost { .. } | Phase::Retired { .. } => {
+                return Some(Ok(Here::default()));
+            }
+            Phase::Open | Phase::Closing | Phase::Sealed { .. } => {}
+        }
+        let ingester = self.ingester.as_ref()?;
+        // Who was deposed, and does not know it, lacks what others have acknowledged since (E17).
+        let views = match ingester.confirm(shard.id).await {
+            Ok(()) => ingester.views(shard.id, shard.watermark, tenant),
+            Err(moved) => Err(moved),
+        };
+        match views {
+            Ok(views) => {
+                let lost = ingester.lost(shard.id, shard.watermark);
+                Some(Ok(Here { views, lost, forgets: ingester.forgets(shard.id) }))
+            }
+            Err(Moved::Lead { .. }) if !shard.members.is_empty() && self.asking.ways.afar.is_some() => None,
+            Err(moved) => Some(Err(moved)),
+        }
     }
 }
 
+/// What this node has of a shard.
+#[derive(Default)]
+struct Here {
+    views: Vec<View>,
+    lost: u64,
+    forgets: bool,
+}
+
+impl Beside {
+    /// What an answer lacks for it, in words.
+    pub fn missing(&self) -> Vec<String> {
+        missing(self, &[])
+    }
+}
+
+/// Shards whose rows cannot be told.
+fn without(partial: &[ShardId]) -> Option<String> {
+    let first = partial.first()?;
+    Some(format!(
+        "{} shards have no majority of members or were given up, the first is {first}: profiles of theirs that lie in no block are left out",
+        partial.len()
+    ))
+}
+
 /// What an answer lacks (E7). Whose profiles were lost, and of which time, only they could have said.
-fn missing(lost: u64, scars: &[Scar]) -> Vec<String> {
-    let (mut unlisted, mut unknown, mut abandoned, mut ids) = (0, 0, 0, false);
+fn missing(Beside { lost, forgets, silent, .. }: &Beside, scars: &[Scar]) -> Vec<String> {
+    let lost = *lost;
+    let (mut unlisted, mut unknown, mut abandoned, mut ids) = (0, 0, 0, *forgets);
     for scar in scars {
         match scar.wound {
             Wound::Gap { from, to, .. } => unlisted += to - from,
@@ -111,5 +180,5 @@ fn missing(lost: u64, scars: &[Scar]) -> Vec<String> {
             "ids of profiles were lost to damage, so that profiles that were sent again since may count twice".to_owned()
         }),
     ];
-    said.into_iter().flatten().collect()
+    said.into_iter().flatten().chain(silent.iter().cloned()).collect()
 }

@@ -48,6 +48,13 @@ pub struct View {
     pub settings: Settings,
 }
 
+impl View {
+    /// The shard of a slot that takes records.
+    pub fn serving(&self, slot: u32) -> Option<&ShardEntry> {
+        self.shards.iter().find(|shard| shard.slot == slot && shard.serves())
+    }
+}
+
 impl State {
     /// What a tenant has in a range of time, both ends included.
     pub fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Listing {

@@ -98,6 +98,10 @@ impl Shards for Described {
         let shards = vec![wire::Described { shard: 7, sealed: Some(3), ..wire::Described::default() }];
         Ok(Response::new(wire::DescribeResponse { shards }))
     }
+
+    async fn leads(&self, _: Request<wire::LeadsRequest>) -> Told<wire::LeadsResponse> {
+        Ok(Response::new(Default::default()))
+    }
 }
 
 /// What nodes live in.

@@ -27,6 +27,9 @@ fn settings(folder: &Path, name: &str, seeds: &[&Server]) -> ClusterSettings {
         listen_gossip: Some("127.0.0.1:0".to_owned()),
         advertise: None,
         seeds: seeds.iter().map(|seed| seed.node.roles().others().unwrap().gossip().to_string()).collect(),
+        copies: 1,
+        voters: 1,
+        ..ClusterSettings::default()
     }
 }
 

@@ -67,7 +67,7 @@ impl Clients<'_> {
             (model.send(&request), series, self.clock.wall())
         };
         let tenant = tenant(request.tenant);
-        let pushed = self.roles.distributor.push_series(&tenant, series);
+        let pushed = self.roles.distributor.as_ref().unwrap().push_series(&tenant, series);
         let answer = self.clock.within(patience, pushed).await;
         if self.world.death().is_some() {
             self.model.borrow_mut().pending.push(request);
@@ -93,7 +93,7 @@ impl Clients<'_> {
             Ok(Err(status)) => {
                 self.world.count("failed pushes");
                 model.pending.push(request);
-                if status.code == Code::Internal && self.roles.ingester.failed().is_none() {
+                if status.code == Code::Internal && self.roles.ingester.as_ref().unwrap().failed().is_none() {
                     return Err(format!("a push was not refused as it should be: {status}"));
                 }
                 self.may_fail("a push", &status, false)
@@ -135,7 +135,7 @@ impl Clients<'_> {
     /// Cuts everything, for a while.
     pub async fn cut(&self, patience: Duration) -> Result<(), Breach> {
         let (storms, fair) = (self.storms.get(), self.world.weather() == Weather::Fair);
-        let cut = self.roles.ingester.cut(&self.clock, patience).await;
+        let cut = self.roles.ingester.as_ref().unwrap().cut(&self.clock, patience).await;
         if self.world.death().is_some() {
             return Ok(());
         }
@@ -254,7 +254,7 @@ impl Clients<'_> {
         question: Question,
         asked: &Asked,
     ) -> Result<BTreeMap<String, i64>, Status> {
-        let querier = &self.roles.querier;
+        let querier = self.roles.querier.as_ref().unwrap();
         let now = self.clock.wall().millis();
         // Machines may be switched off for long.
         let day = 24 * 60 * MINUTE;

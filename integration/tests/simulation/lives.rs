@@ -375,7 +375,8 @@ impl<'a> Process<'a> {
         let before = waiting();
         clients.push_patiently(request.clone()).await?;
         let refused = waiting() > before;
-        let lives = self.remains.world.death().is_none() && clients.roles.ingester.failed().is_none();
+        let lives = self.remains.world.death().is_none()
+            && clients.roles.ingester.as_ref().unwrap().failed().is_none();
         if refused && lives && clients.disk_faults.get() == faults {
             return Err(format!("{request:?} is refused though there is room again"));
         }

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
+use athanor_catalog::{MAX_COPIES, MAX_SLOTS};
+use athanor_chassis::units::{duration_text, format_duration};
 use serde::{Deserialize, Serialize};
 
 use super::BadSetting;
@@ -10,11 +13,13 @@ use super::BadSetting;
 /// Bytes of a name and of a zone: as many as others take.
 const NAME: usize = 64;
 const MOST_SEEDS: usize = 64;
+/// A node that is missing for less may only be slow.
+const LEAST_DEAD: Duration = Duration::from_secs(10);
 const LISTEN_INTERNAL: &str = "0.0.0.0:9095";
 const LISTEN_GOSSIP: &str = "0.0.0.0:7946";
 
 /// The other nodes of a cluster. Where neither `seeds` nor an address to listen on is given, there are none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSettings {
     /// Which cluster: 32 hexadecimal digits, the same on all nodes. Drawn with the folder, if not given. Example:
@@ -35,6 +40,34 @@ pub struct ClusterSettings {
     pub advertise: Option<String>,
     /// Where it asks for others first. Example: `[athanor-0.athanor:7946]`.
     pub seeds: Vec<String>,
+    /// Nodes that have each profile before it is acknowledged, in as many zones as there are. Example: `3`.
+    pub copies: u16,
+    /// Voters of the catalogue: 1, 3 or 5. Example: `3`.
+    pub voters: u16,
+    /// Slots over which profiles are spread when the cluster begins; two for each ingester, if not given. Example: `12`.
+    pub slots: Option<u32>,
+    /// How long a node may be missing until others take its place. Example: `5m`.
+    #[serde(with = "duration_text")]
+    pub dead_after: Duration,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        Self {
+            id: None,
+            name: None,
+            zone: String::new(),
+            secret_file: None,
+            listen_internal: None,
+            listen_gossip: None,
+            advertise: None,
+            seeds: Vec::new(),
+            copies: 3,
+            voters: 3,
+            slots: None,
+            dead_after: Duration::from_secs(5 * 60),
+        }
+    }
 }
 
 /// What these settings mean.
@@ -58,6 +91,7 @@ impl ClusterSettings {
         let bad = |setting, reason: String| Err(BadSetting { setting, reason });
         let cluster = self.cluster()?;
         self.check_names()?;
+        self.check_numbers()?;
         let alone = self.seeds.is_empty() && self.listen_gossip.is_none() && self.listen_internal.is_none();
         if alone {
             return Ok(None);
@@ -100,6 +134,32 @@ impl ClusterSettings {
         let reason =
             || format!("{text:?} is no cluster's id; write 32 hexadecimal digits, not all of them 0");
         id.map(Some).ok_or_else(|| BadSetting { setting: "cluster.id", reason: reason() })
+    }
+
+    fn check_numbers(&self) -> Result<(), BadSetting> {
+        let bad = |setting, reason: String| Err(BadSetting { setting, reason });
+        if !(1..=MAX_COPIES).contains(&self.copies) {
+            let reason = format!("{} copies; write 1 to {MAX_COPIES}, usually 3", self.copies);
+            return bad("cluster.copies", reason);
+        }
+        if ![1, 3, 5].contains(&self.voters) {
+            return bad("cluster.voters", format!("{} voters; write 1, 3 or 5", self.voters));
+        }
+        if self.slots.is_some_and(|slots| !(1..=MAX_SLOTS).contains(&slots)) {
+            return bad(
+                "cluster.slots",
+                format!("{} slots; write 1 to {MAX_SLOTS}", self.slots.unwrap_or(0)),
+            );
+        }
+        if self.dead_after < LEAST_DEAD {
+            let reason = format!(
+                "{} is too short, a restart takes longer; write {} or more, usually 5m",
+                format_duration(self.dead_after),
+                format_duration(LEAST_DEAD)
+            );
+            return bad("cluster.dead_after", reason);
+        }
+        Ok(())
     }
 
     fn check_names(&self) -> Result<(), BadSetting> {
@@ -160,7 +220,11 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_a_way_out() {
         type Change = fn(&mut ClusterSettings);
-        let cases: [(Change, &str, &str); 13] = [
+        let cases: [(Change, &str, &str); 17] = [
+            (|s| s.copies = 0, "cluster.copies", "usually 3"),
+            (|s| s.voters = 4, "cluster.voters", "write 1, 3 or 5"),
+            (|s| s.slots = Some(0), "cluster.slots", "write 1 to"),
+            (|s| s.dead_after = Duration::from_secs(1), "cluster.dead_after", "write 10s or more"),
             (|s| s.id = None, "cluster.id", "openssl rand -hex 16"),
             (|s| s.id = Some("5f".to_owned()), "cluster.id", "\"5f\" is no cluster's id"),
             (|s| s.id = Some("0".repeat(32)), "cluster.id", "not all of them 0"),

@@ -29,7 +29,7 @@ pub fn members_json(hall: Arc<Hall>, _: Request<Body>) -> Answering {
 
 fn answer(hall: Arc<Hall>, wants_json: bool) -> Answering {
     Box::pin(async move {
-        match &hall.services.company {
+        match &hall.services.overview.company {
             None => not_found(),
             Some(company) if wants_json => text("application/json", listed(company).to_string()),
             Some(company) => text("text/html; charset=utf-8", page(company)),

@@ -73,7 +73,7 @@ async fn services(hall: &Hall, reader: &Reader) -> Result<BTreeMap<String, Vec<S
     let (start, end) = last_hour(hall.door.clock.wall());
     let label_names = vec![SERVICE.to_owned(), TYPE.to_owned()];
     let asked = SeriesRequest { matchers: Vec::new(), label_names, start, end };
-    let answer = hall.services.querier.series(reader, asked).await?;
+    let answer = hall.services.querier()?.series(reader, asked).await?;
     let mut services: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for labels in answer.labels_set {
         let of = |name: &str| {
@@ -112,7 +112,7 @@ fn listing(services: &BTreeMap<String, Vec<String>>) -> String {
         page.push_str("</ul>");
     }
     page.push_str(
-        "<p class=\"t\">Also here: <a href=\"/metrics\">metrics</a>, <a href=\"/config\">settings</a>, \
+        "<p class=\"t\">Also here: <a href=\"/shards\">shards</a>, <a href=\"/metrics\">metrics</a>, <a href=\"/config\">settings</a>, \
          <a href=\"/ready\">readiness</a>. Grafana's Pyroscope data source takes this address.</p></html>",
     );
     page
@@ -136,7 +136,7 @@ async fn draw(hall: &Hall, reader: &Reader, query: &str) -> Result<String, Statu
         max_nodes: Some(NODES),
         ..SelectMergeStacktracesRequest::default()
     };
-    let tree = hall.services.querier.merged_tree(reader, asked).await?;
+    let tree = hall.services.querier()?.merged_tree(reader, asked).await?;
     let unit = of("type").split(':').nth(2).unwrap_or_default().to_owned();
     let title = format!("{} · {}", of("service"), of("type"));
     hall.door.on_compute(usize::MAX, move || svg::write(&tree, &unit, &title)).await

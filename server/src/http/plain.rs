@@ -36,19 +36,20 @@ pub fn ingest(hall: Arc<Hall>, request: Request<Body>) -> Answering {
         let (parts, body) = request.into_parts();
         let received = async {
             let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
-            let admits = Admits::profiles(hall.services.distributor.body_limit(&tenant));
+            let distributor = hall.services.distributor()?.clone();
+            let admits = Admits::profiles(distributor.body_limit(&tenant));
             let read = hall.door.read(&parts.headers, body, &admits).await;
-            let counts = hall.services.distributor.counts();
+            let counts = distributor.counts();
             let held = read.inspect_err(|status| counts.request_refused(&tenant, status))?;
-            Ok::<_, Status>((tenant, held))
+            Ok::<_, Status>((tenant, held, distributor))
         };
-        let (tenant, held) = match received.await {
+        let (tenant, held, distributor) = match received.await {
             Ok(received) => received,
             Err(status) => return json_error(&status),
         };
         let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let query = parts.uri.query().unwrap_or_default();
-        match hall.services.distributor.ingest(&tenant, query, content_type, held.bytes.clone()).await {
+        match distributor.ingest(&tenant, query, content_type, held.bytes.clone()).await {
             Ok(_) => Response::new(Body::empty()),
             Err(refused) => json_error_with(&refused.status, refused.code, refused.http),
         }
@@ -63,7 +64,11 @@ pub fn render(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             Ok(reader) => reader,
             Err(status) => return vary(json_error(&status)),
         };
-        let rendered = hall.services.querier.render(&reader, parts.uri.query().unwrap_or_default()).await;
+        let query = parts.uri.query().unwrap_or_default();
+        let rendered = match hall.services.querier() {
+            Ok(querier) => querier.render(&reader, query).await,
+            Err(status) => Err(status),
+        };
         let mut response = show(&hall, &parts.headers, rendered).await;
         unary::mark(&mut response, reader.missing());
         response
@@ -78,8 +83,11 @@ pub fn render_diff(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             Ok(reader) => reader,
             Err(status) => return vary(json_error(&status)),
         };
-        let rendered =
-            hall.services.querier.render_diff(&reader, parts.uri.query().unwrap_or_default()).await;
+        let query = parts.uri.query().unwrap_or_default();
+        let rendered = match hall.services.querier() {
+            Ok(querier) => querier.render_diff(&reader, query).await,
+            Err(status) => Err(status),
+        };
         let mut response = show(&hall, &parts.headers, rendered).await;
         unary::mark(&mut response, reader.missing());
         response

@@ -22,18 +22,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::encoding::{Refused, json_error};
 use super::weight::Admits;
-use super::{Door, caller, health, members, operations, pages, plain, unary};
+use super::{Door, caller, health, members, operations, pages, plain, shards, unary};
 use crate::metrics::{Scrape, Underway};
-use crate::others::Company;
+use crate::overview::Overview;
 use crate::readiness::Readiness;
 
 /// What answers.
 #[derive(Clone)]
 pub struct Services {
-    /// Takes profiles.
-    pub distributor: Distributor,
-    /// Answers queries.
-    pub querier: Querier,
+    /// Takes profiles, if this node does.
+    pub distributor: Option<Distributor>,
+    /// Answers queries, if this node does.
+    pub querier: Option<Querier>,
     /// What is told of the process.
     pub scrape: Arc<Scrape>,
     /// Whether requests are welcome: what a load balancer asks.
@@ -42,8 +42,28 @@ pub struct Services {
     pub stop: CancellationToken,
     /// The settings in force, secrets masked.
     pub settings: Arc<str>,
-    /// The other nodes of the cluster; none of a server that is alone.
-    pub company: Option<Company>,
+    /// What this node sees of its cluster.
+    pub overview: Overview,
+}
+
+impl Services {
+    /// Who takes profiles here.
+    pub(super) fn distributor(&self) -> Result<&Distributor, Status> {
+        let nobody = || {
+            let message = "this node takes no profiles; send them to one whose target is distributor or all";
+            Status::new(Code::Unimplemented, message)
+        };
+        self.distributor.as_ref().ok_or_else(nobody)
+    }
+
+    /// Who answers queries here.
+    pub(super) fn querier(&self) -> Result<&Querier, Status> {
+        let nobody = || {
+            let message = "this node answers no queries; ask one whose target is querier or all";
+            Status::new(Code::Unimplemented, message)
+        };
+        self.querier.as_ref().ok_or_else(nobody)
+    }
 }
 
 /// A door and what lies behind it.
@@ -132,7 +152,7 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         ($router:expr, $($name:literal => $method:ident),* $(,)?) => {{
             let mut router = $router;
             $(router = call(router, hall, concat!("/querier.v1.QuerierService/", $name), (reader, |_, _| Admits::QUERY),
-                |hall: Arc<Hall>, reader: Reader, request| async move { hall.services.querier.$method(&reader, request).await });)*
+                |hall: Arc<Hall>, reader: Reader, request| async move { hall.services.querier()?.$method(&reader, request).await });)*
             router
         }};
     }
@@ -194,7 +214,7 @@ fn writer(hall: &Hall, headers: &HeaderMap) -> Result<TenantId, Status> {
 
 fn sender(hall: &Hall, headers: &HeaderMap) -> Result<Sender, Status> {
     let tenant = writer(hall, headers)?;
-    Ok(Sender { tenant, distributor: hall.services.distributor.clone() })
+    Ok(Sender { tenant, distributor: hall.services.distributor()?.clone() })
 }
 
 fn reader(hall: &Hall, headers: &HeaderMap) -> Result<Reader, Status> {
@@ -242,7 +262,7 @@ fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
     };
     let writes: [(&'static str, Handler); 2] =
         [("/ingest", plain::ingest), ("/pyroscope/ingest", plain::ingest)];
-    let reads: [(&'static str, Handler); 9] = [
+    let reads: [(&'static str, Handler); 11] = [
         ("/pyroscope/render", plain::render),
         ("/pyroscope/render-diff", plain::render_diff),
         ("/", pages::index),
@@ -250,12 +270,14 @@ fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
         ("/ready", operations::ready),
         ("/metrics", operations::metrics),
         ("/config", operations::config),
+        ("/shards", shards::shards),
+        ("/shards.json", shards::shards_json),
         ("/api/v1/status/buildinfo", operations::build_info),
         ("/debug/pprof/profile", operations::profile),
     ];
     let of_clusters: [(&'static str, Handler); 2] =
         [("/members", members::members), ("/members.json", members::members_json)];
-    let of_clusters = of_clusters.into_iter().filter(|_| hall.services.company.is_some());
+    let of_clusters = of_clusters.into_iter().filter(|_| hall.services.overview.company.is_some());
     let writes = writes.map(|(path, handler)| (path, post(with(handler))));
     let reads = reads.into_iter().chain(of_clusters).map(|(path, handler)| (path, get(with(handler))));
     let all = writes.into_iter().chain(reads);

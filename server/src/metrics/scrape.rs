@@ -34,15 +34,15 @@ pub struct Scrape {
     /// Whether requests are welcome.
     pub readiness: Arc<Readiness>,
     /// Profiles by tenant.
-    pub distributor: Distributor,
+    pub distributor: Option<Distributor>,
     /// Shards.
-    pub ingester: Arc<Ingester>,
+    pub ingester: Option<Arc<Ingester>>,
     /// The log.
-    pub log: Log,
+    pub log: Option<Log>,
     /// What of it was lost, as the start found it.
     pub damage: Vec<Damage>,
     /// Blocks.
-    pub facts: Replicated<Facts>,
+    pub facts: Option<Replicated<Facts>>,
     /// Blocks that were read.
     pub parts: Arc<Parts>,
     /// What was removed.
@@ -62,10 +62,10 @@ struct Numbers {
     usage: Usage,
     tenants: Vec<(Option<TenantId>, TenantCounts)>,
     shards: Vec<ShardStats>,
-    log: (LogUsage, Health),
+    log: Option<(LogUsage, Health)>,
     failed: bool,
     damage: Vec<Damage>,
-    catalog: Size,
+    catalog: Option<Size>,
     cache: CacheStats,
     janitor: DoneNow,
     compute: (usize, usize),
@@ -87,12 +87,12 @@ impl Scrape {
             uptime: self.clock.wall().since(self.started),
             ready: self.readiness.now().is_ok(),
             usage: Usage::now(),
-            tenants: self.distributor.counts().now(),
-            shards: self.ingester.stats(&self.clock),
-            log: (self.log.usage(), self.log.health()),
-            failed: self.log.failed().is_some(),
+            tenants: self.distributor.as_ref().map(|door| door.counts().now()).unwrap_or_default(),
+            shards: self.ingester.as_ref().map(|shards| shards.stats(&self.clock)).unwrap_or_default(),
+            log: self.log.as_ref().map(|log| (log.usage(), log.health())),
+            failed: self.log.as_ref().is_some_and(|log| log.failed().is_some()),
             damage: self.damage.clone(),
-            catalog: self.facts.with(Facts::size),
+            catalog: self.facts.as_ref().map(|facts| facts.with(Facts::size)),
             cache: self.parts.stats(),
             janitor: self.janitor.now(),
             compute: (self.compute.width(), self.compute.busy()),
@@ -235,7 +235,7 @@ impl Numbers {
     }
 
     fn log(&self, page: &mut Page) {
-        let (usage, health) = &self.log;
+        let Some((usage, health)) = &self.log else { return };
         let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
         gauge("athanor_log_segments", "Files of the log in use", usage.segments as u64);
         gauge("athanor_log_bytes", "Size of these files", usage.segments as u64 * health.segment);
@@ -338,10 +338,12 @@ impl Numbers {
     fn blocks(&self, page: &mut Page) {
         let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
         let CacheStats { hits, misses, evicted, parts, bytes, limit } = self.cache;
-        gauge("athanor_catalog_blocks", "Blocks that are registered", self.catalog.blocks);
-        gauge("athanor_catalog_bytes", "Their bytes", self.catalog.bytes);
-        let help = "Blocks that were removed lately, or are about to be";
-        gauge("athanor_catalog_condemned_blocks", help, self.catalog.condemned);
+        if let Some(catalog) = self.catalog {
+            gauge("athanor_catalog_blocks", "Blocks that are registered", catalog.blocks);
+            gauge("athanor_catalog_bytes", "Their bytes", catalog.bytes);
+            let help = "Blocks that were removed lately, or are about to be";
+            gauge("athanor_catalog_condemned_blocks", help, catalog.condemned);
+        }
         gauge("athanor_cache_parts", "Parts of blocks in memory", parts);
         gauge("athanor_cache_bytes", "Their memory", bytes);
         gauge("athanor_cache_limit_bytes", "How much they may take", limit);

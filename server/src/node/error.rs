@@ -3,7 +3,6 @@
 use athanor_chassis::compute::ComputeError;
 use athanor_chassis::tasks::SpawnError;
 use athanor_chassis::{Code, Coded};
-use athanor_cluster::placement::TableError;
 use athanor_consensus::{log, replicated};
 
 use crate::config::BadSetting;
@@ -30,8 +29,8 @@ pub enum StartError {
     Catalogue(#[from] replicated::OpenError),
     #[error(transparent)]
     Ingester(#[from] athanor_ingester::OpenError),
-    #[error("profiles cannot be placed")]
-    Placement(#[from] TableError),
+    #[error(transparent)]
+    Founding(#[from] athanor_metastore::FoundingError),
     #[error(transparent)]
     Listener(#[from] ListenerError),
     #[error(transparent)]
@@ -52,7 +51,7 @@ impl Coded for StartError {
             Self::Log(error) => error.code(),
             Self::Catalogue(error) => error.code(),
             Self::Ingester(error) => error.code(),
-            Self::Placement(error) => error.code(),
+            Self::Founding(error) => error.code(),
             Self::Listener(error) => error.code(),
             Self::Setting(error) => error.code(),
             Self::Join(error) => error.code(),

@@ -1,0 +1,145 @@
+//! What a cluster must hold, as naively as can be said: each profile has a function of its own.
+
+use std::collections::BTreeMap;
+
+use athanor_chassis::{Status, TenantId};
+use athanor_distributor::{Receipt, SentProfile, SentSeries};
+use athanor_profile::pprof::encode;
+use athanor_profile::{Profile, ValueType};
+use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
+use athanor_querier::Reader;
+use bytes::Bytes;
+
+use crate::town::{Cluster, on};
+
+const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+/// Of the first profile.
+const BEGIN: i64 = 1_900_000_000_000_000_000;
+
+/// Profiles that were sent.
+#[derive(Default)]
+pub struct Oracle {
+    sent: Vec<Sent>,
+}
+
+struct Sent {
+    series: SentSeries,
+    value: i64,
+    acknowledged: bool,
+}
+
+/// What an answer says.
+#[derive(Debug)]
+pub struct Answer {
+    /// By the name of the profile's own function.
+    pub values: BTreeMap<String, i64>,
+    /// What it lacks, in words.
+    pub missing: Option<String>,
+}
+
+impl Oracle {
+    /// Makes a profile that no other is like; gives its number.
+    pub fn make(&mut self) -> usize {
+        let number = self.sent.len();
+        let value = 100 + number as i64;
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+        profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
+        profile.header.time_nanos = BEGIN + number as i64 * 1_000_000;
+        let stack = profile.dictionary.named_stack(["main", &name(number)].into_iter());
+        profile.samples.push(stack, 0, &[value]);
+        let labels =
+            [("__name__", "process_cpu".to_owned()), ("service_name", format!("service{}", number % 7))];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let pprof: Bytes = encode(&profile).into();
+        let series = SentSeries { labels, profiles: vec![SentProfile { pprof, id: None }] };
+        self.sent.push(Sent { series, value, acknowledged: false });
+        number
+    }
+
+    /// Sends profiles in one request, by one of the distributors.
+    pub async fn send(
+        &mut self,
+        cluster: &Cluster,
+        place: usize,
+        numbers: &[usize],
+    ) -> Result<Receipt, Status> {
+        let series = numbers.iter().map(|&number| self.sent[number].series.clone()).collect();
+        let (runtime, distributor) = cluster.distributor(place);
+        let pushed =
+            on(runtime, async move { distributor.push_series(&TenantId::anonymous(), series).await });
+        let receipt = pushed.await;
+        if receipt.is_ok() {
+            numbers.iter().for_each(|&number| self.sent[number].acknowledged = true);
+        }
+        receipt
+    }
+
+    /// Makes and sends so many, each in a request of its own; they must be stored.
+    pub async fn store(&mut self, cluster: &Cluster, count: usize) {
+        for place in 0..count {
+            let number = self.make();
+            let receipt = self.send(cluster, place, &[number]).await;
+            assert_eq!(receipt.map(|receipt| (receipt.new, receipt.repeats)), Ok((1, 0)), "profile {number}");
+        }
+    }
+
+    /// Sends again what was acknowledged, or may be stored; nothing of it may count.
+    pub async fn repeat(&mut self, cluster: &Cluster, place: usize) {
+        for number in 0..self.sent.len() {
+            let acknowledged = self.sent[number].acknowledged;
+            let receipt = self.send(cluster, place + number, &[number]).await.unwrap();
+            if acknowledged {
+                assert_eq!(
+                    (receipt.new, receipt.repeats),
+                    (0, 1),
+                    "profile {number} was acknowledged before"
+                );
+            }
+        }
+    }
+
+    /// Asks one of the queriers for everything.
+    pub async fn ask(&self, cluster: &Cluster, place: usize) -> Result<Answer, Status> {
+        let asked = SelectMergeStacktracesRequest {
+            profile_type_id: TYPE.to_owned(),
+            label_selector: "{}".to_owned(),
+            start: 1,
+            end: i64::MAX / 1_000_000 - 1,
+            max_nodes: Some(0),
+            ..SelectMergeStacktracesRequest::default()
+        };
+        let (runtime, querier) = cluster.querier(place);
+        on(runtime, async move {
+            let reader = Reader::of(TenantId::anonymous());
+            let tree = querier.merged_tree(&reader, asked).await?;
+            let own = tree.nodes().iter().filter(|node| tree.name(node).starts_with("own"));
+            let values = own.map(|node| (tree.name(node).to_owned(), node.total)).collect();
+            Ok(Answer { values, missing: reader.missing() })
+        })
+        .await
+    }
+
+    /// Compares an answer of a querier with what was sent: what was acknowledged is there, once; of the rest, what is
+    /// there is there once.
+    pub async fn check(&self, cluster: &Cluster, place: usize) {
+        let Answer { values, missing } = self.ask(cluster, place).await.unwrap();
+        assert_eq!(missing, None, "the answer is whole");
+        for (number, sent) in self.sent.iter().enumerate() {
+            match values.get(&name(number)) {
+                Some(value) => assert_eq!(*value, sent.value, "profile {number} counts once"),
+                None => assert!(!sent.acknowledged, "profile {number} was acknowledged and is not there"),
+            }
+        }
+        assert!(values.len() <= self.sent.len());
+    }
+
+    /// How many were sent.
+    pub fn len(&self) -> usize {
+        self.sent.len()
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("own{number}")
+}

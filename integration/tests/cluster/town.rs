@@ -1,0 +1,270 @@
+//! Servers of one cluster, each with a runtime and disks of its own, and one bucket.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use athanor_catalog::View;
+use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::net::LocalNet;
+use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, Status};
+use athanor_cluster::gossip::UdpTransport;
+use athanor_consensus::log::Pump;
+use athanor_distributor::Distributor;
+use athanor_querier::Querier;
+use athanor_server::{ClusterSettings, Config, Node, StartError, System};
+use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
+use object_store::memory::InMemory;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use crate::faults::{FaultNet, LOOPBACK, Web};
+
+/// So long a test waits for a state that must come.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+/// Between looks at a state.
+const LOOK: Duration = Duration::from_millis(20);
+const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
+
+/// A cluster.
+pub struct Cluster {
+    pub web: Arc<Web>,
+    servers: BTreeMap<String, Server>,
+    bucket: Arc<InMemory>,
+    folder: TempDir,
+    change: fn(&mut Config),
+    /// Where nodes that start ask for others: of those that were started before.
+    seeds: Arc<Mutex<Vec<String>>>,
+    clock: Clock,
+}
+
+/// A node, running or not.
+struct Server {
+    target: String,
+    zone: String,
+    log: MemoryDisk,
+    state: MemoryDisk,
+    running: Option<Running>,
+    crashes: u64,
+}
+
+struct Running {
+    node: Arc<Node>,
+    runtime: Threads,
+}
+
+/// A runtime that may be dropped anywhere: what still runs on it ends.
+pub struct Threads(Option<Runtime>);
+
+impl Threads {
+    fn new() -> Self {
+        let built = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        Self(Some(built.unwrap()))
+    }
+
+    fn spawn<R: Send + 'static>(&self, work: impl Future<Output = R> + Send + 'static) -> JoinHandle<R> {
+        self.0.as_ref().expect("it ends with this value").spawn(work)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A node that starts.
+type Starting = JoinHandle<Result<Node, StartError>>;
+
+impl Cluster {
+    /// Starts these nodes (name, zone, roles) at once, and waits until all serve; `change` is what each has that is not
+    /// as by default.
+    pub async fn start(nodes: &[(&str, &str, &str)], change: fn(&mut Config)) -> Self {
+        let folder = TempDir::new().unwrap();
+        std::fs::write(folder.path().join("secret"), "a secret of some length\n").unwrap();
+        let mut cluster = Self {
+            web: Arc::default(),
+            servers: BTreeMap::new(),
+            bucket: Arc::default(),
+            folder,
+            change,
+            seeds: Arc::default(),
+            clock: Clock::system(),
+        };
+        for (name, zone, target) in nodes {
+            let server = Server {
+                target: (*target).to_owned(),
+                zone: (*zone).to_owned(),
+                log: MemoryDisk::new(),
+                state: MemoryDisk::new(),
+                running: None,
+                crashes: 0,
+            };
+            cluster.servers.insert((*name).to_owned(), server);
+        }
+        let names: Vec<&str> = nodes.iter().map(|(name, ..)| *name).collect();
+        cluster.begin(&names).await;
+        cluster
+    }
+
+    /// Starts nodes again, all at once, and waits until they serve.
+    pub async fn begin(&mut self, names: &[&str]) {
+        let mut starting = Vec::new();
+        for name in names {
+            starting.push(((*name).to_owned(), self.launch(name)));
+        }
+        for (name, (runtime, starting)) in starting {
+            let node = starting.await.unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
+            let server = self.servers.get_mut(&name).unwrap();
+            server.running = Some(Running { node: Arc::new(node), runtime });
+        }
+    }
+
+    fn launch(&self, name: &str) -> (Threads, Starting) {
+        let server = &self.servers[name];
+        let data = self.folder.path().join(name);
+        std::fs::create_dir_all(&data).unwrap();
+        let mut config = Config { listen: "127.0.0.1:0".to_owned(), data, ..Config::default() };
+        config.target = server.target.parse().unwrap();
+        config.log.reserve = ByteSize::bytes(0);
+        config.log.segment = ByteSize::mib(1);
+        config.log.spares = 0;
+        config.limits = Limits {
+            reject_older_than: Duration::ZERO,
+            reject_newer_than: Duration::ZERO,
+            ..Limits::default()
+        };
+        // Taken now, so that each knows of those that were launched before it.
+        let gossip = std::net::UdpSocket::bind(LOOPBACK).unwrap().local_addr().unwrap().to_string();
+        let mut seeds = self.seeds.lock().unwrap();
+        config.cluster = ClusterSettings {
+            id: Some(ID.to_owned()),
+            name: Some(name.to_owned()),
+            zone: server.zone.clone(),
+            secret_file: Some(self.folder.path().join("secret")),
+            listen_internal: Some(LOOPBACK.to_string()),
+            listen_gossip: Some(gossip.clone()),
+            seeds: seeds.clone(),
+            ..ClusterSettings::default()
+        };
+        seeds.push(gossip);
+        drop(seeds);
+        (self.change)(&mut config);
+        let system = self.system(name);
+        let overrides = Overrides::new(config.limits.clone());
+        let runtime = Threads::new();
+        let starting =
+            runtime.spawn(async move { Node::start(&config, system, overrides, Arc::from("")).await });
+        (runtime, starting)
+    }
+
+    fn system(&self, name: &str) -> System {
+        let (clock, random) = (Clock::system(), Random::system());
+        let deps = StoreDeps { clock: clock.clone(), random: random.split() };
+        let server = &self.servers[name];
+        System {
+            compute: Compute::threads(NonZeroUsize::MIN, 4096).unwrap(),
+            log: Arc::new(server.log.clone()),
+            state: Arc::new(server.state.clone()),
+            pump: Pump::Thread,
+            store: Store::on(Arc::clone(&self.bucket) as _, &StoreConfig::default(), deps),
+            net: Arc::new(FaultNet {
+                web: Arc::clone(&self.web),
+                name: name.to_owned(),
+                local: LocalNet::new(clock.clone()),
+                clock: clock.clone(),
+            }),
+            gossip: Arc::new(UdpTransport),
+            clock,
+            random,
+        }
+    }
+
+    /// Ends a node at once, as the loss of its process does.
+    pub fn kill(&mut self, name: &str) {
+        let server = self.servers.get_mut(name).unwrap();
+        let Running { node, runtime } = server.running.take().unwrap();
+        server.crashes += 1;
+        // From here on nothing of it is written.
+        server.log = server.log.crash(server.crashes);
+        server.state = server.state.crash(server.crashes);
+        drop((runtime, node));
+    }
+
+    /// Ends a node politely.
+    pub async fn stop(&mut self, name: &str) -> Result<(), Status> {
+        let Running { node, runtime } = self.servers.get_mut(name).unwrap().running.take().unwrap();
+        let node = Arc::into_inner(node).expect("nobody else holds it");
+        let stopped = runtime.spawn(async move { node.stop().await }).await.unwrap();
+        drop(runtime);
+        let server = self.servers.get_mut(name).unwrap();
+        (server.log, server.state) = (server.log.restart(), server.state.restart());
+        stopped
+    }
+
+    /// A node that runs.
+    pub fn node(&self, name: &str) -> &Node {
+        &self.servers[name].running.as_ref().unwrap().node
+    }
+
+    /// Nodes that run.
+    pub fn names(&self) -> Vec<String> {
+        let running = self.servers.iter().filter(|(_, server)| server.running.is_some());
+        running.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Who takes profiles: the first that runs, after so many.
+    pub fn distributor(&self, place: usize) -> (&Threads, Distributor) {
+        let running = self.servers.values().filter_map(|server| server.running.as_ref());
+        let all: Vec<_> = running
+            .filter_map(|running| Some((&running.runtime, running.node.roles().distributor.clone()?)))
+            .collect();
+        all[place % all.len()].clone()
+    }
+
+    /// Who answers queries, likewise.
+    pub fn querier(&self, place: usize) -> (&Threads, Querier) {
+        let running = self.servers.values().filter_map(|server| server.running.as_ref());
+        let all: Vec<_> = running
+            .filter_map(|running| Some((&running.runtime, running.node.roles().querier.clone()?)))
+            .collect();
+        all[place % all.len()].clone()
+    }
+
+    /// Waits until all nodes that run know the catalogue to be so.
+    pub async fn until(&self, what: &str, wanted: impl Fn(&View) -> bool) {
+        for name in self.names() {
+            self.wait(&format!("{name}: {what}"), || wanted(&self.node(&name).roles().views.now())).await;
+        }
+    }
+
+    /// Waits for a state.
+    pub async fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
+        let looking = async {
+            while !is_so() {
+                self.clock.sleep(LOOK).await;
+            }
+        };
+        let waited = self.clock.within(PATIENCE, looking).await;
+        assert!(waited.is_ok(), "{what}: not within {PATIENCE:?}");
+    }
+
+    /// Who leads a shard, among the nodes that run.
+    pub fn leader(&self, shard: u32) -> Option<String> {
+        let leads = |name: &String| {
+            let roles = self.node(name).roles();
+            roles.ingester.as_ref().is_some_and(|ingester| ingester.leads().contains(&shard))
+        };
+        self.names().into_iter().find(leads)
+    }
+}
+
+/// Runs something where a node does its work.
+pub async fn on<R: Send + 'static>(runtime: &Threads, work: impl Future<Output = R> + Send + 'static) -> R {
+    runtime.spawn(work).await.unwrap()
+}

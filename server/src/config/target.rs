@@ -1,0 +1,102 @@
+//! Which roles a process has.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use athanor_cluster::members::RoleName;
+use serde::{Deserialize, Serialize};
+
+/// Roles: `all`, or some with commas between them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Target(BTreeSet<RoleName>);
+
+impl Target {
+    /// The roles.
+    pub fn roles(&self) -> &BTreeSet<RoleName> {
+        &self.0
+    }
+
+    /// Whether this is one of them.
+    pub fn has(&self, role: RoleName) -> bool {
+        self.0.contains(&role)
+    }
+
+    /// Whether it is a whole system.
+    pub fn is_all(&self) -> bool {
+        self.0.len() == RoleName::ALL.len()
+    }
+
+    /// Whether it keeps a log.
+    pub fn has_log(&self) -> bool {
+        self.has(RoleName::Ingester) || self.has(RoleName::Metastore)
+    }
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Self(RoleName::ALL.into())
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self::default());
+        }
+        let known = |name: &str| RoleName::ALL.into_iter().find(|role| role.name() == name);
+        let role = |name: &str| {
+            let names: Vec<&str> = RoleName::ALL.iter().map(|role| role.name()).collect();
+            let refused = || format!("{name:?} is no role; write all, or some of {}", names.join(","));
+            known(name.trim()).ok_or_else(refused)
+        };
+        text.split(',').map(role).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl TryFrom<String> for Target {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Target> for String {
+    fn from(target: Target) -> Self {
+        target.to_string()
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_all() {
+            return f.write_str("all");
+        }
+        let names: Vec<&str> = self.0.iter().map(|role| role.name()).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_read_and_written() {
+        for (text, written) in
+            [("all", "all"), ("querier", "querier"), ("querier, distributor", "distributor,querier")]
+        {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), written);
+        }
+        let refused = "ingestor".parse::<Target>().unwrap_err();
+        assert_eq!(
+            refused,
+            "\"ingestor\" is no role; write all, or some of distributor,ingester,metastore,querier"
+        );
+        assert!("".parse::<Target>().is_err() && "all,querier".parse::<Target>().is_err());
+    }
+}

@@ -1,0 +1,263 @@
+//! What somebody has to decide in a cluster: which nodes keep a shard, who takes the place of the dead, who leads.
+//!
+//! It runs where the catalogue is led, looks at the catalogue and at gossip, and proposes. The catalogue decides: each
+//! proposal names what it expects, so that two who propose at once, or one who is wrong about the living, do no harm.
+
+mod leading;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::{Answer, Catalog, Choice, Command, Inherits, Phase, Settings, ShardEntry, View};
+use athanor_chassis::{Clock, Limits, Status};
+use athanor_cluster::NodeId;
+use athanor_cluster::members::{Member, MemberState, Members, RoleName};
+use athanor_cluster::placement::{Candidate, TooFew, choose_members};
+use athanor_metastore::Views;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::Seldom;
+use crate::ways::Ways;
+use leading::Leading;
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// Nobody may have come for so long before the first shards are opened: those who come later get none of them.
+const SETTLED: Duration = Duration::from_secs(3);
+/// Shards that change hands at once: each costs its slot a moment.
+const AT_ONCE: usize = 4;
+
+/// What it decides by.
+pub struct Controller {
+    /// Decides.
+    pub catalog: Arc<dyn Catalog>,
+    /// What is decided.
+    pub views: Views,
+    /// Who is here.
+    pub members: Members,
+    /// The ways to them.
+    pub ways: Ways,
+    /// Time.
+    pub clock: Clock,
+    /// Members of a shard.
+    pub copies: u16,
+    /// The first slots; two for each ingester, if not given.
+    pub slots: Option<u32>,
+    /// How long a node may be missing until others take its place.
+    pub dead_after: Duration,
+    /// Limits of all tenants without exceptions.
+    pub limits: Limits,
+}
+
+/// What it remembers between looks.
+#[derive(Default)]
+struct Memory {
+    /// Ingesters that could keep a shard, and since when they are these.
+    candidates: (BTreeSet<NodeId>, Duration),
+    /// Since when nodes that gossip does not know are missing, and members of shards that say that they have failed.
+    missing: BTreeMap<NodeId, Duration>,
+    told: Seldom,
+}
+
+impl Controller {
+    /// Runs until the process ends; does nothing while another voter leads the catalogue.
+    pub async fn run(self, leads: impl Fn() -> bool + Send + Sync, ending: CancellationToken) {
+        let (mut memory, mut leading) = (Memory::default(), Leading::default());
+        loop {
+            tokio::select! {
+                biased;
+                () = ending.cancelled() => return,
+                () = self.clock.sleep(EVERY) => {}
+            }
+            if !leads() {
+                memory = Memory::default();
+                continue;
+            }
+            let looked = async {
+                self.look(&mut memory).await?;
+                leading.spread(&self).await
+            };
+            if let Err(status) = looked.await
+                && let Some(times) = memory.told.again(self.clock.monotonic())
+            {
+                tracing::warn!(error = %status, times, "the cluster was not looked after, it will be tried again");
+            }
+        }
+    }
+
+    async fn look(&self, memory: &mut Memory) -> Result<(), Status> {
+        let (view, members) = (self.views.now(), self.members.now());
+        self.configure(&view).await?;
+        if view.tables.is_none() {
+            return self.begin(&members, memory).await;
+        }
+        let gone = self.gone(&view, &members, memory);
+        self.succeed(&view, &members, &gone).await?;
+        self.publish(&view).await
+    }
+
+    /// Tells the catalogue what is configured here, where that is something else.
+    async fn configure(&self, view: &View) -> Result<(), Status> {
+        let settings = Settings {
+            copies: self.copies,
+            oldest_accepted: self.limits.reject_older_than,
+            newest_accepted: self.limits.reject_newer_than,
+        };
+        if view.settings == settings {
+            return Ok(());
+        }
+        self.propose(Command::Configure { expected: view.settings.clone(), settings }).await
+    }
+
+    /// Opens the first shards when there are enough ingesters, and no more have come for a moment.
+    async fn begin(&self, members: &BTreeMap<NodeId, Member>, memory: &mut Memory) -> Result<(), Status> {
+        let mut candidates = candidates(&View::default(), members);
+        let (nodes, now) = (candidates.keys().copied().collect::<BTreeSet<_>>(), self.clock.monotonic());
+        if memory.candidates.0 != nodes {
+            memory.candidates = (nodes, now);
+        }
+        let settled = now.saturating_sub(memory.candidates.1) >= SETTLED;
+        let zones = zones(&candidates);
+        let count = self.slots.unwrap_or(2 * candidates.len() as u32).max(1);
+        let mut chosen = Vec::new();
+        for slot in 0..count {
+            let members = self.choose(slot, 1, &candidates)?;
+            members.iter().for_each(|node| {
+                candidates.entry(*node).and_modify(|candidate| candidate.groups += 1);
+            });
+            chosen.push(members);
+        }
+        if !settled {
+            return Ok(());
+        }
+        tracing::info!(
+            slots = count,
+            ingesters = candidates.len(),
+            copies = self.copies,
+            "opening the first shards"
+        );
+        self.propose(Command::OpenSlots { count, members: chosen, zones }).await
+    }
+
+    fn choose(
+        &self,
+        slot: u32,
+        epoch: u32,
+        candidates: &BTreeMap<NodeId, Candidate>,
+    ) -> Result<BTreeSet<NodeId>, Status> {
+        let chosen = choose_members(slot, epoch, usize::from(self.copies), candidates);
+        chosen.map_err(|error: TooFew| Status::of(&error))
+    }
+
+    /// Members of shards that have been missing for so long that others take their place.
+    fn gone(&self, view: &View, members: &BTreeMap<NodeId, Member>, memory: &mut Memory) -> BTreeSet<NodeId> {
+        let now = self.clock.monotonic();
+        let all: BTreeSet<NodeId> =
+            view.shards.iter().flat_map(|shard| shard.members.iter().copied()).collect();
+        memory.missing.retain(|node, _| all.contains(node) && !members.contains_key(node));
+        let mut dead_for = |node: &NodeId| match members.get(node) {
+            Some(member) => member.dead_for(now),
+            // Gossip has forgotten it, or never knew it since this process began.
+            None => now.saturating_sub(*memory.missing.entry(*node).or_insert(now)),
+        };
+        all.into_iter().filter(|node| dead_for(node) >= self.dead_after).collect()
+    }
+
+    /// Has shards with dead members sealed and succeeded; those that have lost their majority without being asked.
+    async fn succeed(
+        &self,
+        view: &View,
+        members: &BTreeMap<NodeId, Member>,
+        gone: &BTreeSet<NodeId>,
+    ) -> Result<(), Status> {
+        let changing = view.shards.iter().filter(|shard| shard.phase == Phase::Closing).count();
+        let mut more = AT_ONCE.saturating_sub(changing);
+        let mut candidates = candidates(view, members);
+        candidates.retain(|node, _| !gone.contains(node));
+        for shard in &view.shards {
+            let missing = shard.members.iter().filter(|node| gone.contains(node)).count();
+            let lost = 2 * missing >= shard.members.len() && missing > 0;
+            let newest = newest_epoch(view, shard.slot);
+            let choice = || {
+                let members = self.choose(shard.slot, newest + 1, &candidates)?;
+                Ok::<_, Status>(Choice { members, zones: zones(&candidates) })
+            };
+            let command = match &shard.phase {
+                Phase::Open | Phase::Opening { .. } if lost => {
+                    Command::Lose { shard: shard.id, choice: choice()? }
+                }
+                Phase::Open if missing > 0 && more > 0 => {
+                    // Whoever seals needs a successor: there must be nodes for one.
+                    choice()?;
+                    more -= 1;
+                    tracing::warn!(
+                        shard = shard.id,
+                        missing,
+                        "members are missing for too long: the shard is succeeded"
+                    );
+                    Command::Stop { shard: shard.id }
+                }
+                Phase::Closing if lost => Command::Lose { shard: shard.id, choice: choice()? },
+                Phase::Closing if newest == shard.epoch => {
+                    Command::Succeed { shard: shard.id, choice: choice()? }
+                }
+                Phase::Sealed { .. } if lost && is_copied(view, shard) => {
+                    Command::Lose { shard: shard.id, choice: Choice::default() }
+                }
+                _ => continue,
+            };
+            self.propose(command).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts the proposed table into force when all fences are logged.
+    async fn publish(&self, view: &View) -> Result<(), Status> {
+        match &view.pending {
+            Some(pending) if pending.needs.is_empty() => {
+                self.propose(Command::PublishTable { version: pending.table.version() }).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Proposes. What is refused was decided by what is not so any more: the next look sees that.
+    async fn propose(&self, command: Command) -> Result<(), Status> {
+        match self.catalog.propose(command).await {
+            Ok(Answer::Refused(refused)) => {
+                tracing::info!(%refused, "the catalogue did not take a proposal");
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(Status::of(&error)),
+        }
+    }
+}
+
+/// Ingesters that could keep one more shard.
+fn candidates(view: &View, members: &BTreeMap<NodeId, Member>) -> BTreeMap<NodeId, Candidate> {
+    let ready = |member: &&Member| {
+        member.is_alive() && member.state == MemberState::Ready && member.roles.contains(&RoleName::Ingester)
+    };
+    let groups = |node: NodeId| {
+        let of = |shard: &&ShardEntry| !shard.is_retired() && shard.members.contains(&node);
+        view.shards.iter().filter(of).count() as u32
+    };
+    let candidate = |member: &Member| Candidate { zone: member.zone.clone(), groups: groups(member.node) };
+    members.values().filter(ready).map(|member| (member.node, candidate(member))).collect()
+}
+
+fn zones(candidates: &BTreeMap<NodeId, Candidate>) -> BTreeMap<NodeId, String> {
+    candidates.iter().map(|(node, candidate)| (*node, candidate.zone.clone())).collect()
+}
+
+fn newest_epoch(view: &View, slot: u32) -> u32 {
+    view.shards.iter().filter(|shard| shard.slot == slot).map(|shard| shard.epoch).max().unwrap_or(0)
+}
+
+/// Whether its successor still takes over what it knows.
+fn is_copied(view: &View, shard: &ShardEntry) -> bool {
+    let copies = |other: &ShardEntry| matches!(other.phase, Phase::Opening { inherits: Inherits::Window { of, .. } } if of == shard.id);
+    view.shards.iter().any(copies)
+}

@@ -1,0 +1,71 @@
+//! Who leads: spread evenly, and never a node that drains.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use athanor_chassis::Status;
+use athanor_cluster::NodeId;
+use athanor_cluster::members::{Member, MemberState, RoleName};
+use athanor_cluster::placement::{ShardView, better_leader};
+use athanor_proto::athanor::internal::v1::HandOver;
+
+use super::Controller;
+
+/// How often leads are counted.
+const EVERY: Duration = Duration::from_secs(5);
+/// Leads that move after one count: what was counted is older with each.
+const MOVES: usize = 8;
+
+/// Counts leads from time to time.
+#[derive(Default)]
+pub struct Leading {
+    next: Duration,
+}
+
+impl Leading {
+    /// Has leads move to where there are fewer.
+    pub async fn spread(&mut self, controller: &Controller) -> Result<(), Status> {
+        let now = controller.clock.monotonic();
+        if now < self.next {
+            return Ok(());
+        }
+        self.next = now + EVERY;
+        let members = controller.members.now();
+        let keeps = |member: &&Member| member.is_alive() && member.roles.contains(&RoleName::Ingester);
+        let draining: BTreeSet<NodeId> = members
+            .values()
+            .filter(|member| member.state != MemberState::Ready)
+            .map(|member| member.node)
+            .collect();
+        let nodes: Vec<NodeId> = members.values().filter(keeps).map(|member| member.node).collect();
+        let asked = nodes.iter().map(|node| async { (*node, controller.ways.leads(*node, None).await) });
+        let (mut leads, mut leaders) = (BTreeMap::new(), BTreeMap::new());
+        for (node, told) in futures::future::join_all(asked).await {
+            // Whoever does not answer gets no more leads.
+            let Ok(told) = told else { continue };
+            leads.insert(node, told.len() as u16);
+            leaders.extend(told.into_iter().map(|shard| (shard, node)));
+        }
+        let view = controller.views.now();
+        let mut moves = 0;
+        for shard in view.shards.iter().filter(|shard| !shard.is_retired() && shard.members.len() > 1) {
+            let Some(&leader) = leaders.get(&shard.id) else { continue };
+            let seen = ShardView { shard: shard.id, leader, members: &shard.members };
+            let Some(to) = better_leader(&seen, &leads, &draining) else { continue };
+            tracing::info!(shard = shard.id, from = leader, to, "the lead of a shard moves");
+            let moved = controller.ways.leads(leader, Some(HandOver { shard: shard.id, to })).await;
+            match moved {
+                Ok(_) => {
+                    leads.entry(leader).and_modify(|leads| *leads = leads.saturating_sub(1));
+                    leads.entry(to).and_modify(|leads| *leads += 1);
+                }
+                Err(error) => tracing::info!(shard = shard.id, to, %error, "the lead stays where it is"),
+            }
+            moves += 1;
+            if moves >= MOVES {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

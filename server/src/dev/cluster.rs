@@ -1,0 +1,115 @@
+//! `dev cluster`: a cluster of processes on this machine, which tells what happens in it.
+
+mod events;
+mod plan;
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Code, Random, Status};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::DevCluster;
+use crate::failure;
+use crate::output::Output;
+use events::Events;
+use plan::{Plan, Planned};
+
+/// Between looks at what happens.
+const LOOK: Duration = Duration::from_millis(300);
+/// How long processes may take to end.
+const ENDING: Duration = Duration::from_secs(30);
+
+/// A process of the cluster.
+struct Running {
+    planned: Planned,
+    child: Child,
+    /// It was told that it has ended.
+    is_over: bool,
+}
+
+/// Runs the cluster until it is told to stop.
+pub async fn run(args: &DevCluster, output: &Output) -> Result<(), Status> {
+    let clock = Clock::system();
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+        return Err(Status::new(Code::Unavailable, "signals cannot be received"));
+    };
+    let plan = Plan::write(args, &Random::system())?;
+    output.text(&plan.described())?;
+    let mut running = Vec::new();
+    for planned in plan.nodes.clone() {
+        let started = start(planned);
+        match started {
+            Ok(one) => running.push(one),
+            Err(status) => {
+                stop(&mut running, &clock).await;
+                return Err(status);
+            }
+        }
+    }
+    let mut events = Events::new(&plan, clock.clone());
+    let watched = loop {
+        tokio::select! {
+            biased;
+            _ = terminate.recv() => break Ok(()),
+            _ = interrupt.recv() => break Ok(()),
+            () = clock.sleep(LOOK) => {}
+        }
+        for one in running.iter_mut().filter(|one| !one.is_over) {
+            if let Ok(Some(how)) = one.child.try_wait() {
+                one.is_over = true;
+                events.ended(&one.planned, &how);
+            }
+        }
+        events.look().await;
+        if let Err(status) = output.text(&events.take()) {
+            break Err(status);
+        }
+        if running.iter().all(|one| one.is_over) {
+            let message = format!("all processes have ended; their logs are in {}", plan.folder.display());
+            break Err(Status::new(Code::Unavailable, message));
+        }
+    };
+    let told = output.text("stopping\n");
+    stop(&mut running, &clock).await;
+    watched.and(told)
+}
+
+fn start(planned: Planned) -> Result<Running, Status> {
+    let log = planned.folder.join("log");
+    let open =
+        || File::options().create(true).append(true).open(&log).map_err(|error| failure::io(&log, error));
+    let this = std::env::current_exe().map_err(|error| failure::io(Path::new("athanor"), error))?;
+    let mut command = Command::new(&this);
+    command.arg("serve").arg("--config").arg(&planned.config);
+    // Ctrl-C is for this process, which ends the others one after the other.
+    command.process_group(0).stdin(Stdio::null()).stdout(open()?).stderr(open()?);
+    let child = command.spawn().map_err(|error| failure::io(&this, error))?;
+    Ok(Running { planned, child, is_over: false })
+}
+
+/// Ends all processes: politely, and what has not ended by then at once.
+async fn stop(running: &mut [Running], clock: &Clock) {
+    for one in running.iter().filter(|one| !one.is_over) {
+        // What has ended meanwhile needs no signal.
+        let _ = Command::new("kill").arg("-TERM").arg(one.child.id().to_string()).status();
+    }
+    let until = clock.monotonic() + ENDING;
+    while clock.monotonic() < until {
+        for one in running.iter_mut() {
+            one.is_over |= matches!(one.child.try_wait(), Ok(Some(_)) | Err(_));
+        }
+        if running.iter().all(|one| one.is_over) {
+            return;
+        }
+        clock.sleep(LOOK).await;
+    }
+    for one in running.iter_mut().filter(|one| !one.is_over) {
+        let _ = one.child.kill();
+        let _ = one.child.wait();
+    }
+}

@@ -1,0 +1,145 @@
+//! What happens in a cluster, a line for each event.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use athanor_chassis::Clock;
+use serde_json::Value;
+
+use super::plan::{Plan, Planned};
+use crate::output::utc;
+
+/// How long a page may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What was seen last, and what is to be told.
+pub struct Events {
+    clock: Clock,
+    http: reqwest::Client,
+    /// Where pages are asked for: any that answers.
+    doors: Vec<u16>,
+    members: BTreeMap<String, String>,
+    shards: BTreeMap<u64, (String, String)>,
+    told: String,
+}
+
+impl Events {
+    pub fn new(plan: &Plan, clock: Clock) -> Self {
+        let mut doors: Vec<u16> = plan.nodes.iter().map(|node| node.port).collect();
+        doors.sort_unstable();
+        Self {
+            clock,
+            http: reqwest::Client::new(),
+            doors,
+            members: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            told: String::new(),
+        }
+    }
+
+    /// What is to be told since the last call.
+    pub fn take(&mut self) -> String {
+        std::mem::take(&mut self.told)
+    }
+
+    /// A process has ended.
+    pub fn ended(&mut self, node: &Planned, how: &ExitStatus) {
+        let log = node.folder.join("log");
+        self.tell(&node.name, &format!("ended: {how}; its log is {}", log.display()));
+    }
+
+    /// Looks at the pages of whoever answers first.
+    pub async fn look(&mut self) {
+        if let Some(page) = self.page("members.json").await {
+            self.members(&page);
+        }
+        if let Some(page) = self.page("shards.json").await {
+            self.shards(&page);
+        }
+    }
+
+    async fn page(&self, name: &str) -> Option<Value> {
+        for port in &self.doors {
+            let asked = self.http.get(format!("http://127.0.0.1:{port}/{name}")).send();
+            if let Ok(Ok(answer)) = self.clock.within(PATIENCE, asked).await
+                && answer.status().is_success()
+            {
+                let body = self.clock.within(PATIENCE, answer.bytes()).await;
+                return serde_json::from_slice(&body.ok()?.ok()?).ok();
+            }
+        }
+        None
+    }
+
+    fn members(&mut self, page: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        for member in page["members"].as_array().into_iter().flatten() {
+            let state = if member["alive"] == true { text(&member["state"]) } else { "missing".to_owned() };
+            let name = text(&member["name"]);
+            if self.members.get(&name) != Some(&state) {
+                self.tell(&name, &format!("is {state}"));
+                self.members.insert(name, state);
+            }
+        }
+    }
+
+    fn shards(&mut self, page: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        for shard in page["shards"].as_array().into_iter().flatten() {
+            let id = shard["shard"].as_u64().unwrap_or_default();
+            let (phase, leader) = (text(&shard["phase"]), text(&shard["leader"]["name"]));
+            let (known_phase, known_leader) = self.shards.get(&id).cloned().unwrap_or_default();
+            let name = format!("shard {id}");
+            if phase != known_phase {
+                let members = shard["members"].as_array().into_iter().flatten();
+                let members: Vec<String> = members.map(|member| text(&member["name"])).collect();
+                let of = format!("of slot {} is {phase}, on {}", shard["slot"], members.join(", "));
+                self.tell(&name, &of);
+            }
+            // Between two leaders there is nobody for a moment, which is no news.
+            if leader != known_leader && !leader.is_empty() {
+                self.tell(&name, &format!("is led by {leader}"));
+            }
+            let leader = if leader.is_empty() { known_leader } else { leader };
+            self.shards.insert(id, (phase, leader));
+        }
+    }
+
+    fn tell(&mut self, who: &str, what: &str) {
+        let now = utc(self.clock.wall().nanos());
+        // Writing to a string does not fail.
+        let _ = writeln!(self.told, "{}  {who:<14} {what}", &now[11..19]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_new_is_told() {
+        let plan = Plan { folder: "x".into(), nodes: Vec::new() };
+        let mut events = Events::new(&plan, Clock::manual(Timestamp::from_seconds(3_661)).0);
+        let members = json!({ "members": [{ "name": "ingester-1-a", "alive": true, "state": "ready" }] });
+        events.members(&members);
+        assert_eq!(events.take(), "01:01:01  ingester-1-a   is ready\n");
+        events.members(&members);
+        assert_eq!(events.take(), "");
+        let shards = |leader: Value| {
+            let members = json!([{ "name": "i1" }, { "name": "i2" }]);
+            json!({ "shards": [{ "shard": 7, "slot": 6, "phase": "open", "leader": leader, "members": members }] })
+        };
+        events.shards(&shards(json!({ "name": "i1" })));
+        let told = events.take();
+        let opens = "shard 7        of slot 6 is open, on i1, i2";
+        assert!(told.contains(opens) && told.contains("is led by i1"), "{told}");
+        events.shards(&shards(Value::Null));
+        events.shards(&shards(json!({ "name": "i1" })));
+        assert_eq!(events.take(), "");
+    }
+}

@@ -1,0 +1,184 @@
+//! Which processes a local cluster has, and the settings of each.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use athanor_chassis::{Code, Random, Status};
+
+use crate::args::DevCluster;
+use crate::failure;
+
+const ZONES: [&str; 3] = ["a", "b", "c"];
+/// What each zone has.
+const ROLES: [(&str, &str); 5] = [
+    ("metastore", "metastore"),
+    ("ingester", "ingester-1"),
+    ("ingester", "ingester-2"),
+    ("distributor", "distributor"),
+    ("querier", "querier"),
+];
+/// Ports from the first one on: for clients, for nodes, for gossip.
+const INTERNAL: u16 = 100;
+const GOSSIP: u16 = 200;
+/// Ports that a cluster needs, from the first one on.
+const PORTS: u16 = GOSSIP + 15;
+
+/// A cluster on this machine.
+pub struct Plan {
+    pub folder: PathBuf,
+    pub nodes: Vec<Planned>,
+}
+
+/// One of its processes.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    pub name: String,
+    pub role: &'static str,
+    pub folder: PathBuf,
+    pub config: PathBuf,
+    /// For clients.
+    pub port: u16,
+}
+
+impl Plan {
+    /// Writes the settings of all nodes, and what they share, into the folder.
+    pub fn write(args: &DevCluster, random: &Random) -> Result<Self, Status> {
+        if args.port.checked_add(PORTS).is_none() {
+            let (seen, most) = (args.port, u16::MAX - PORTS);
+            let message = format!("--port {seen} leaves no room for {PORTS} more; write {most} or less");
+            return Err(Status::new(Code::Invalid, message));
+        }
+        let folder = &args.data;
+        fs::create_dir_all(folder).map_err(|error| failure::io(folder, error))?;
+        let folder = fs::canonicalize(folder).map_err(|error| failure::io(folder, error))?;
+        let id = kept(&folder, "cluster-id", random)?;
+        kept(&folder, "secret", random)?;
+        let mut nodes = Vec::new();
+        for (zone, role, name) in ZONES.iter().flat_map(|zone| ROLES.map(|(role, name)| (*zone, role, name)))
+        {
+            let number = nodes.len() as u16;
+            let name = format!("{name}-{zone}");
+            let place = folder.join(&name);
+            let node = Planned {
+                config: place.join("athanor.yaml"),
+                folder: place,
+                name,
+                role,
+                port: args.port + of_clients(number),
+            };
+            fs::create_dir_all(&node.folder).map_err(|error| failure::io(&node.folder, error))?;
+            let text = settings(args, &folder, &node, (zone, number, &id));
+            fs::write(&node.config, text).map_err(|error| failure::io(&node.config, error))?;
+            nodes.push(node);
+        }
+        Ok(Self { folder, nodes })
+    }
+
+    /// What a person wants to know first.
+    pub fn described(&self) -> String {
+        let mut text = String::new();
+        let of = |role: &str| {
+            let all = self.nodes.iter().filter(|node| node.role == role);
+            all.map(|node| format!("http://127.0.0.1:{}", node.port)).collect::<Vec<_>>().join("  ")
+        };
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "push to   {}\nask       {}\npages     /members and /shards of each\nfolder    {}: settings, data and log of each process\n\
+             Ctrl-C ends all; kill -9 any of them and see, start it again with athanor serve --config FOLDER/NAME/athanor.yaml\n",
+            of("distributor"),
+            of("querier"),
+            self.folder.display()
+        );
+        text
+    }
+}
+
+/// Distributors and queriers first, as people type their ports.
+fn of_clients(number: u16) -> u16 {
+    let (zone, place) = (number / ROLES.len() as u16, number % ROLES.len() as u16);
+    match place {
+        3 => 2 * zone,
+        4 => 2 * zone + 1,
+        place => 10 + 3 * zone + place,
+    }
+}
+
+/// 32 hexadecimal digits that are drawn once and stay in a file.
+fn kept(folder: &Path, name: &str, random: &Random) -> Result<String, Status> {
+    let path = folder.join(name);
+    if let Ok(text) = fs::read_to_string(&path) {
+        return Ok(text.trim().to_owned());
+    }
+    let drawn = format!("{:032x}", random.id128() | 1);
+    fs::write(&path, format!("{drawn}\n")).map_err(|error| failure::io(&path, error))?;
+    Ok(drawn)
+}
+
+fn settings(
+    args: &DevCluster,
+    folder: &Path,
+    node: &Planned,
+    (zone, number, id): (&str, u16, &str),
+) -> String {
+    let quoted = |path: PathBuf| serde_json::Value::from(path.display().to_string()).to_string();
+    let gossip = |number: u16| format!("127.0.0.1:{}", args.port + GOSSIP + number);
+    // One of each zone.
+    let seeds = [0, 5, 10].map(|number| format!("\"{}\"", gossip(number))).join(", ");
+    format!(
+        "target: {role}\nlisten: \"127.0.0.1:{port}\"\ndata: {data}\nshutdown_delay: 0s\ncluster:\n  id: \"{id}\"\n  name: {name}\n  zone: {zone}\n  \
+         secret_file: {secret}\n  listen_internal: \"127.0.0.1:{internal}\"\n  listen_gossip: \"{here}\"\n  seeds: [{seeds}]\n\
+         log:\n  segment: 16MiB\n  spares: 1\nstorage:\n  local: {bucket}\n{more}",
+        role = node.role,
+        port = node.port,
+        data = quoted(node.folder.join("data")),
+        name = node.name,
+        secret = quoted(folder.join("secret")),
+        internal = args.port + INTERNAL + number,
+        here = gossip(number),
+        bucket = quoted(folder.join("bucket")),
+        more = limits(args),
+    )
+}
+
+/// What makes old profiles welcome, where that is wanted.
+fn limits(args: &DevCluster) -> &'static str {
+    if args.any_age { "limits:\n  reject_older_than: 0s\n" } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use athanor_chassis::config::Sources;
+    use athanor_server::Config;
+
+    use super::*;
+
+    #[test]
+    fn each_process_has_settings_that_a_server_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = DevCluster { data: folder.path().join("it is \"here\""), port: 4040, any_age: true };
+        let plan = Plan::write(&args, &Random::seeded(1)).unwrap();
+        assert_eq!(plan.nodes.len(), 15);
+        let mut ports = BTreeSet::new();
+        for node in &plan.nodes {
+            let loaded = Sources::default().file(&node.config).unwrap().load::<Config>().unwrap();
+            loaded.value.check().unwrap();
+            let cluster = &loaded.value.cluster;
+            assert_eq!(loaded.value.target.to_string(), node.role);
+            let (internal, gossip) = (&cluster.listen_internal, &cluster.listen_gossip);
+            for address in [Some(&loaded.value.listen), internal.as_ref(), gossip.as_ref()] {
+                assert!(ports.insert(address.unwrap().clone()), "{address:?} twice");
+            }
+        }
+        let again = Plan::write(&args, &Random::seeded(2)).unwrap();
+        let id = |plan: &Plan| fs::read_to_string(plan.folder.join("cluster-id")).unwrap();
+        assert_eq!(id(&again), id(&plan));
+        assert!(plan.described().contains("http://127.0.0.1:4040  http://127.0.0.1:4042"));
+        let high =
+            Plan::write(&DevCluster { port: 65_500, ..args }, &Random::seeded(1)).map(drop).unwrap_err();
+        assert!(high.message.contains("--port 65500"), "{high}");
+    }
+}

@@ -1,0 +1,242 @@
+//! Heads that other nodes have: those of the shards that they lead.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use athanor_catalog::{ShardEntry, ShardId};
+use athanor_chassis::{Clock, Code, Random, Status, TenantId};
+use athanor_cluster::{NodeId, failure};
+use athanor_proto::athanor::internal::v1 as wire;
+use athanor_proto::athanor::internal::v1::query_response::Of as Piece;
+use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
+use athanor_querier::{Asked, Inbox, Remote};
+use athanor_query::Ask;
+use bytes::Bytes;
+
+use crate::kept::span;
+use crate::leaders::Leaders;
+use crate::ways::{Afar, Ways};
+
+/// How long a shard may be without a leader until an answer goes on without it, and says so.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one node may take.
+const TRY: Duration = Duration::from_secs(60);
+/// Between tries.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+
+/// What is needed to ask.
+#[derive(Clone)]
+pub struct Asking {
+    /// Whom.
+    pub leaders: Arc<Leaders>,
+    /// How.
+    pub ways: Ways,
+    /// Measures patience.
+    pub clock: Clock,
+    /// Spreads tries.
+    pub random: Random,
+}
+
+/// Shards that seem to have one leader.
+pub struct Far {
+    asking: Asking,
+    shards: Vec<ShardEntry>,
+}
+
+/// What other nodes have of some shards beside rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// Entries that were lost to damage.
+    pub lost: u64,
+    /// Ids of some were lost to damage, and the catalogue does not say so yet.
+    pub forgets: bool,
+    /// Of which time there are profiles.
+    pub times: Option<(i64, i64)>,
+    /// Shards that nobody answers for, in words.
+    pub silent: Vec<String>,
+}
+
+impl Asking {
+    /// Divides shards by who seems to lead them.
+    pub fn far(&self, shards: Vec<ShardEntry>) -> Vec<Far> {
+        let mut by_leader: BTreeMap<NodeId, Vec<ShardEntry>> = BTreeMap::new();
+        for shard in shards {
+            by_leader.entry(self.leaders.guess(&shard, 0)).or_default().push(shard);
+        }
+        by_leader.into_values().map(|shards| Far { asking: self.clone(), shards }).collect()
+    }
+}
+
+impl Far {
+    /// Of which time there are profiles.
+    pub async fn times(&self, tenant: &TenantId) -> Result<Beside, Asked> {
+        self.gather(tenant, &Bytes::new(), None).await
+    }
+
+    /// Asks until each shard was answered for, or patience is at its end.
+    async fn gather(
+        &self,
+        tenant: &TenantId,
+        ask: &Bytes,
+        mut inbox: Option<&mut Inbox>,
+    ) -> Result<Beside, Asked> {
+        let Asking { leaders, clock, .. } = &self.asking;
+        let until = clock.monotonic() + PATIENCE;
+        let (mut beside, mut left) = (Beside::default(), self.shards.clone());
+        for attempt in 0.. {
+            let mut whys = BTreeMap::new();
+            let mut by_leader: BTreeMap<NodeId, Vec<ShardEntry>> = BTreeMap::new();
+            for shard in left.drain(..) {
+                by_leader.entry(leaders.guess(&shard, attempt)).or_default().push(shard);
+            }
+            for (node, shards) in by_leader {
+                match self.ask_one(node, &shards, tenant, ask, inbox.as_deref_mut()).await {
+                    Ok(done) => {
+                        whys.extend(beside.note(done, leaders)?);
+                        left.extend(shards.into_iter().filter(|shard| whys.contains_key(&shard.id)));
+                    }
+                    Err(status) if may_pass(&status) => {
+                        shards.iter().for_each(|shard| {
+                            leaders.learn(shard.id, None);
+                            whys.insert(shard.id, status.message.clone());
+                        });
+                        left.extend(shards);
+                    }
+                    Err(status) => return Err(status.into()),
+                }
+            }
+            if left.is_empty() {
+                break;
+            }
+            if clock.monotonic() >= until {
+                beside.silent.extend(whys.iter().map(|(shard, why)| {
+                    format!("shard {shard} did not answer within {PATIENCE:?}, its latest profiles are left out: {why}")
+                }));
+                break;
+            }
+            clock.sleep(self.asking.pause(attempt)).await;
+        }
+        Ok(beside)
+    }
+
+    /// Asks one node, and gives what it has to the inbox.
+    async fn ask_one(
+        &self,
+        node: NodeId,
+        shards: &[ShardEntry],
+        tenant: &TenantId,
+        ask: &Bytes,
+        mut inbox: Option<&mut Inbox>,
+    ) -> Result<Vec<wire::ShardDone>, Status> {
+        let Asking { ways, clock, .. } = &self.asking;
+        let Some(Afar { peers, introductions }) = ways.afar.as_ref().filter(|_| node != ways.me) else {
+            return Err(Status::new(Code::Unavailable, "this node does not lead it yet"));
+        };
+        let at = |shard: &ShardEntry| wire::ShardAt {
+            shard: shard.id,
+            epoch: shard.epoch,
+            watermark: shard.watermark,
+        };
+        let request = wire::QueryRequest {
+            caller: Some(introductions.caller(node, TRY)),
+            tenant: tenant.as_str().to_owned(),
+            ask: ask.clone(),
+            shards: shards.iter().map(at).collect(),
+        };
+        let mut client = peers.shards(node);
+        let asked = async {
+            let mut pieces = client.query(request).await?.into_inner();
+            let mut done = Vec::new();
+            while let Some(piece) = pieces.message().await? {
+                match (piece.of, inbox.as_deref_mut()) {
+                    (Some(Piece::Partial(bytes)), Some(inbox)) => {
+                        inbox.piece(&bytes).map_err(|status| failure::to_grpc(&status))?;
+                    }
+                    (Some(Piece::Done(of)), _) if done.len() < shards.len() => done.push(of),
+                    _ => return Err(tonic::Status::internal("it says what was not asked for")),
+                }
+            }
+            Ok::<_, tonic::Status>(done)
+        };
+        let said = match clock.within(TRY, asked).await {
+            Ok(said) => said.map_err(|error| failure::from_grpc(&error)),
+            Err(late) => Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}"))),
+        };
+        let said = said.and_then(|done| complete(done, shards));
+        match (said, inbox) {
+            // Not before each shard has said whether it is in it: else it could be asked for again, and count twice.
+            (Ok(said), Some(inbox)) => inbox.end().await.map(|()| said),
+            (Err(status), Some(inbox)) => {
+                inbox.forget();
+                Err(status)
+            }
+            (said, None) => said,
+        }
+    }
+}
+
+#[async_trait]
+impl Remote for Far {
+    async fn ask(&self, tenant: &TenantId, ask: &Ask, inbox: &mut Inbox) -> Result<(), Asked> {
+        let packed = ask.pack().map_err(|error| Status::of(&error))?;
+        let beside = self.gather(tenant, &packed.into(), Some(&mut *inbox)).await?;
+        beside.missing().into_iter().for_each(|missing| inbox.miss(missing));
+        Ok(())
+    }
+}
+
+impl Asking {
+    /// Ever longer, and for each caller a little different.
+    fn pause(&self, attempt: usize) -> Duration {
+        let (least, most) = PAUSES;
+        let span = least.saturating_mul(1 << attempt.min(8)).min(most);
+        span / 2 + Duration::from_nanos(self.random.below(span.as_nanos() as u64 / 2))
+    }
+}
+
+/// What a node said, if it has said it of each shard.
+fn complete(mut done: Vec<wire::ShardDone>, shards: &[ShardEntry]) -> Result<Vec<wire::ShardDone>, Status> {
+    done.sort_unstable_by_key(|of| of.shard);
+    let mut asked: Vec<ShardId> = shards.iter().map(|shard| shard.id).collect();
+    asked.sort_unstable();
+    if done.iter().map(|of| of.shard).eq(asked) {
+        return Ok(done);
+    }
+    Err(Status::new(Code::Unavailable, "a node's answer broke off, or is to another question"))
+}
+
+/// Whether another node may answer.
+fn may_pass(status: &Status) -> bool {
+    matches!(status.code, Code::Unavailable | Code::Deadline | Code::NotLeader | Code::Cancelled)
+}
+
+impl Beside {
+    /// Notes what a node said, and gives the shards that are to be asked for again, with reasons.
+    fn note(
+        &mut self,
+        done: Vec<wire::ShardDone>,
+        leaders: &Leaders,
+    ) -> Result<Vec<(ShardId, String)>, Asked> {
+        let mut again = Vec::new();
+        for of in done {
+            match of.of {
+                None => {
+                    self.lost += of.lost;
+                    self.forgets |= of.forgets;
+                    self.times = span(self.times.into_iter().chain(of.first_nanos.zip(of.last_nanos)));
+                }
+                Some(Outcome::Failure(failure)) => {
+                    leaders.learn(of.shard, Some(failure.leader).filter(|leader| *leader != 0));
+                    again.push((of.shard, failure.message));
+                }
+                Some(Outcome::Replan(_)) => {
+                    let why = format!("the latest profiles of shard {} have moved to blocks", of.shard);
+                    return Err(Asked::Replan(why));
+                }
+            }
+        }
+        Ok(again)
+    }
+}

@@ -1,0 +1,446 @@
+//! How each role is made of what its process has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::{Catalog, Wound};
+use athanor_chassis::{ByteSize, Clock, Overrides, Tasks};
+use athanor_cluster::greeting::Me;
+use athanor_cluster::members::RoleName;
+use athanor_cluster::peers;
+use athanor_consensus::log::{self, Log};
+use athanor_consensus::replicated::Founding;
+use athanor_consensus::{Replicated, replicated};
+use athanor_distributor::Distributor;
+use athanor_ingester::Ingester;
+use athanor_metastore::{Client, Deciding, Facts, Metastore, Reach, Service, ServiceDeps, Views};
+use athanor_proto::athanor::internal::v1::catalogue_server::CatalogueServer;
+use athanor_proto::athanor::internal::v1::shards_server::ShardsServer;
+use athanor_querier::Querier;
+use tokio_util::sync::CancellationToken;
+
+use super::{StartError, System};
+use crate::blocks::Blocks;
+use crate::cache::Parts;
+use crate::config::Config;
+use crate::controller::Controller;
+use crate::far::Asking;
+use crate::identity;
+use crate::janitor::{Done, Janitor};
+use crate::kept::Kept;
+use crate::late::Late;
+use crate::leaders::Leaders;
+use crate::metrics::{Routes, Scrape};
+use crate::others::{Entry, Others};
+use crate::overview::Overview;
+use crate::places::Places;
+use crate::readiness::Readiness;
+use crate::repair::Repair;
+use crate::route::Route;
+use crate::sources::Everywhere;
+use crate::ways::{Afar, Ways};
+
+/// Memory for blocks while they are read.
+const READING: ByteSize = ByteSize::mib(1024);
+/// Memory for parts of blocks that were read.
+const PARTS: ByteSize = ByteSize::mib(256);
+
+/// After so long shards that did not open are tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// What other nodes may call when it has begun.
+#[derive(Default)]
+pub struct Offered {
+    shards: Late<ShardsServer<Kept>>,
+    catalogue: Late<CatalogueServer<Service>>,
+}
+
+/// What all roles of a process share.
+pub struct Site<'a> {
+    pub config: &'a Config,
+    pub system: System,
+    pub overrides: Overrides,
+    pub tasks: Tasks,
+    pub identity: log::Identity,
+    pub others: Option<&'a Others>,
+}
+
+/// What groups stand on.
+pub struct Ground {
+    pub log: Log,
+    recovery: log::Recovery,
+    consensus: replicated::Deps,
+}
+
+/// This node's vote in the catalogue.
+pub struct Voter {
+    pub facts: Replicated<Facts>,
+    metastore: Metastore,
+}
+
+/// How shards are reached.
+pub struct Reaching {
+    leaders: Arc<Leaders>,
+    ways: Ways,
+}
+
+/// Finds out who this node is, and takes part in its cluster where it has one.
+pub async fn begin(
+    config: &Config,
+    system: &System,
+    tasks: &Tasks,
+    entry: Option<Entry>,
+    offered: &Offered,
+) -> Result<(log::Identity, Option<Others>), StartError> {
+    let identity = identity::load(&*system.state, &system.random, config.cluster.cluster()?)?;
+    let Some(entry) = entry else { return Ok((identity, None)) };
+    // What is counted is durable before anybody hears of it.
+    let boot = identity::next_boot(&*system.state)?;
+    let me = Me { cluster: identity.cluster, node: identity.node, boot };
+    let (shards, catalogue) = (offered.shards.clone(), offered.catalogue.clone());
+    let offer = |services: athanor_cluster::internal::Services| services.with(shards).with(catalogue);
+    let taking_part = (&config.cluster, config.target.roles());
+    let others = entry.begin(me, taking_part, system, tasks, offer).await?;
+    Ok((identity, Some(others)))
+}
+
+impl Site<'_> {
+    fn has(&self, role: RoleName) -> bool {
+        self.config.target.has(role)
+    }
+
+    /// Opens the log, for those roles that keep one.
+    pub async fn ground(&self) -> Result<Option<Ground>, StartError> {
+        if !self.config.target.has_log() {
+            return Ok(None);
+        }
+        let System { random, compute, log: disk, state, pump, .. } = &self.system;
+        let (split, settings, identity) = (random.split(), self.config.log(), self.identity);
+        let (disk, pump) = (Arc::clone(disk), *pump);
+        let opening = move || Log::open(disk, &split, identity, &settings, pump);
+        let (log, recovery) = compute.run(opening).await?.inspect(|(_, recovery)| report(recovery))?;
+        let consensus = replicated::Deps {
+            log: log.clone(),
+            disk: Arc::clone(state),
+            compute: compute.clone(),
+            random: random.split(),
+            network: self.others.map(Others::network),
+            node: identity.node,
+            timing: replicated::Timing::default(),
+        };
+        Ok(Some(Ground { log, recovery, consensus }))
+    }
+
+    fn deciding(&self, others: &Others) -> Deciding {
+        Deciding {
+            store: self.system.store.clone(),
+            members: others.company().members.clone(),
+            node: self.identity.node,
+            cluster: self.identity.cluster,
+            wanted: self.config.cluster.voters,
+            clock: self.system.clock.clone(),
+        }
+    }
+
+    /// Opens the catalogue's group.
+    pub async fn voter(&self, ground: Option<&Ground>) -> Result<Option<Voter>, StartError> {
+        let Some(Ground { consensus, .. }) = ground.filter(|_| self.has(RoleName::Metastore)) else {
+            return Ok(None);
+        };
+        let founding = match self.others {
+            None => Founding::alone(consensus.node),
+            Some(others) => athanor_metastore::founding(&consensus.log, &self.deciding(others)).await?,
+        };
+        let group = athanor_metastore::GROUP;
+        let facts = Replicated::open(consensus, group, founding, Facts::default()).await?;
+        if let Some(upto) = facts.forgot() {
+            tracing::error!(
+                upto,
+                "the catalogue's snapshot was damaged: its blocks are looked for in the bucket"
+            );
+        }
+        if let Some(others) = self.others {
+            let answering = facts.clone();
+            let answer = move |request| {
+                let facts = answering.clone();
+                Box::pin(async move { facts.answer(request).await }) as _
+            };
+            others.groups().add(group, Box::new(answer));
+        }
+        let metastore = Metastore::new(facts.clone(), self.system.clock.clone());
+        Ok(Some(Voter { facts, metastore }))
+    }
+
+    /// The way to the catalogue, and what it wants every node to know.
+    pub fn catalogue(
+        &self,
+        voter: Option<&Voter>,
+        offered: &Offered,
+    ) -> Result<(Arc<dyn Catalog>, Views), StartError> {
+        let System { clock, random, compute, .. } = &self.system;
+        let local = voter.map(|voter| voter.metastore.clone());
+        let others = self.others.map(|others| {
+            let Afar { peers, introductions } = others.afar().clone();
+            athanor_metastore::Others { peers, introductions }
+        });
+        if let (Some(metastore), Some(others)) = (local.clone(), others.clone()) {
+            let service = Service::new(ServiceDeps {
+                metastore,
+                peers: others.peers,
+                introductions: others.introductions,
+                clock: clock.clone(),
+                compute: compute.clone(),
+                stop: self.tasks.token(),
+            });
+            offered.catalogue.begin(service.offered());
+        }
+        let (clock, random, compute) = (clock.clone(), random.split(), compute.clone());
+        let client = Client::new(Reach { local, others, clock, random, compute });
+        let views = Views::follow(&client, &self.tasks)?;
+        Ok((Arc::new(client), views))
+    }
+
+    /// Opens the shards of this node, now and whenever it gets others.
+    pub async fn ingester(
+        &self,
+        ground: Option<&Ground>,
+        catalog: &Arc<dyn Catalog>,
+        views: &Views,
+        offered: &Offered,
+    ) -> Result<Option<Arc<Ingester>>, StartError> {
+        let Some(Ground { consensus, recovery, .. }) = ground.filter(|_| self.has(RoleName::Ingester)) else {
+            return Ok(None);
+        };
+        if self.others.is_none() {
+            mark(recovery, &**catalog).await;
+        }
+        let System { clock, random, compute, store, .. } = &self.system;
+        let deps = athanor_ingester::Deps {
+            catalog: Arc::clone(catalog),
+            store: store.clone(),
+            consensus: consensus.clone(),
+            overrides: self.overrides.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+            compute: compute.clone(),
+            tasks: self.tasks.clone(),
+            cluster: self.identity.cluster,
+            alone: self.others.is_none(),
+        };
+        let ingester = Arc::new(Ingester::open(&self.config.ingester, deps).await?);
+        if let Some(others) = self.others {
+            others.groups().keep(Arc::clone(&ingester));
+            let introductions = Arc::clone(&others.afar().introductions);
+            let kept = Kept::new(Arc::clone(&ingester), introductions, compute.clone());
+            let server = ShardsServer::new(kept).max_decoding_message_size(peers::APPEND);
+            offered.shards.begin(server);
+            let following = follow(Arc::clone(&ingester), views.clone(), clock.clone(), self.tasks.token());
+            self.tasks.spawn("shards follow the catalogue", following)?;
+        }
+        Ok(Some(ingester))
+    }
+
+    /// How shards are reached, here and elsewhere.
+    pub fn reaching(&self, ingester: Option<&Arc<Ingester>>) -> Reaching {
+        let members = self.others.map(|others| others.company().members.clone());
+        let leaders = Arc::new(Leaders::new(self.identity.node, ingester.cloned(), members));
+        let ways = Ways {
+            me: self.identity.node,
+            ingester: ingester.cloned(),
+            afar: self.others.map(|others| others.afar().clone()),
+            clock: self.system.clock.clone(),
+        };
+        Reaching { leaders, ways }
+    }
+
+    /// What this node sees of its cluster.
+    pub fn overview(&self, views: &Views, Reaching { ways, .. }: &Reaching) -> Overview {
+        let company = self.others.map(|others| others.company().clone());
+        Overview { views: views.clone(), ways: ways.clone(), company }
+    }
+
+    /// The door for profiles.
+    pub fn distributor(&self, views: &Views, Reaching { leaders, ways }: &Reaching) -> Option<Distributor> {
+        if !self.has(RoleName::Distributor) {
+            return None;
+        }
+        let System { clock, random, compute, .. } = &self.system;
+        let route = Route {
+            views: views.clone(),
+            places: Places { overrides: self.overrides.clone(), compute: compute.clone() },
+            leaders: Arc::clone(leaders),
+            ways: ways.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+        };
+        let deps = athanor_distributor::Deps {
+            overrides: self.overrides.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+            compute: compute.clone(),
+            shards: Arc::new(route),
+        };
+        Some(Distributor::new(self.config.distributor.clone(), deps))
+    }
+
+    /// Who answers queries, and the memory for parts of blocks.
+    pub fn querier(
+        &self,
+        catalog: &Arc<dyn Catalog>,
+        ingester: Option<&Arc<Ingester>>,
+        Reaching { leaders, ways }: &Reaching,
+    ) -> (Option<Querier>, Arc<Parts>) {
+        let parts = Arc::new(Parts::new(PARTS));
+        if !self.has(RoleName::Querier) {
+            return (None, parts);
+        }
+        let System { clock, random, compute, store, .. } = &self.system;
+        let asking = Asking {
+            leaders: Arc::clone(leaders),
+            ways: ways.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+        };
+        let sources = Everywhere {
+            catalog: Arc::clone(catalog),
+            ingester: ingester.cloned(),
+            asking,
+            blocks: Arc::new(Blocks::new(store.clone(), Arc::clone(&parts), compute.clone(), READING)),
+        };
+        let deps = athanor_querier::Deps {
+            sources: Arc::new(sources),
+            overrides: self.overrides.clone(),
+            clock: clock.clone(),
+            compute: compute.clone(),
+        };
+        (Some(Querier::new(self.config.querier.clone(), deps)), parts)
+    }
+
+    /// What runs beside the catalogue, where it is led.
+    pub fn upkeep(
+        &self,
+        voter: Option<&Voter>,
+        catalog: &Arc<dyn Catalog>,
+        views: &Views,
+        Reaching { ways, .. }: &Reaching,
+    ) -> Result<Arc<Done>, StartError> {
+        let done = Arc::new(Done::default());
+        let Some(Voter { metastore, .. }) = voter else { return Ok(done) };
+        let System { clock, store, .. } = &self.system;
+        let (retention, tasks) = (self.config.retention, &self.tasks);
+        let leads = |metastore: &Metastore| {
+            let leadership = metastore.leadership();
+            move || leadership.now().here
+        };
+        let repair = Repair {
+            catalog: Arc::clone(catalog),
+            store: store.clone(),
+            clock: clock.clone(),
+            cluster: self.identity.cluster,
+            retention,
+        };
+        let (token, leading) = (tasks.token(), leads(metastore));
+        tasks.spawn("repair", async move { repair.run(leading, token).await })?;
+        let janitor = Janitor {
+            catalog: Arc::clone(catalog),
+            store: store.clone(),
+            clock: clock.clone(),
+            retention,
+            done: Arc::clone(&done),
+        };
+        let (token, leading) = (tasks.token(), leads(metastore));
+        tasks.spawn("janitor", async move { janitor.run(leading, token).await })?;
+        if self.others.is_none() {
+            let (token, voter) = (tasks.token(), metastore.clone());
+            tasks.spawn("log of the catalogue", async move { voter.keep_short(token).await })?;
+        }
+        if let Some(others) = self.others {
+            let voting = athanor_metastore::Upkeep {
+                metastore: metastore.clone(),
+                deciding: self.deciding(others),
+                compute: self.system.compute.clone(),
+            };
+            voting.spawn(tasks)?;
+            let settings = &self.config.cluster;
+            let controller = Controller {
+                catalog: Arc::clone(catalog),
+                views: views.clone(),
+                members: others.company().members.clone(),
+                ways: ways.clone(),
+                clock: clock.clone(),
+                copies: settings.copies,
+                slots: settings.slots,
+                dead_after: settings.dead_after,
+                limits: self.config.limits.clone(),
+            };
+            let (token, leading) = (tasks.token(), leads(metastore));
+            tasks.spawn("controller", async move { controller.run(leading, token).await })?;
+        }
+        Ok(done)
+    }
+
+    /// What is told of all of it.
+    pub fn scrape(
+        &self,
+        (distributor, ingester, parts, janitor): (
+            Option<Distributor>,
+            Option<Arc<Ingester>>,
+            Arc<Parts>,
+            Arc<Done>,
+        ),
+        (ground, facts): (Option<&Ground>, Option<Replicated<Facts>>),
+        readiness: &Arc<Readiness>,
+    ) -> Scrape {
+        Scrape {
+            routes: Routes::default(),
+            started: self.system.clock.wall(),
+            clock: self.system.clock.clone(),
+            readiness: Arc::clone(readiness),
+            distributor,
+            ingester,
+            log: ground.map(|ground| ground.log.clone()),
+            damage: ground.map(|ground| ground.recovery.damage.clone()).unwrap_or_default(),
+            facts,
+            parts,
+            janitor,
+            compute: self.system.compute.clone(),
+            tasks: self.tasks.clone(),
+        }
+    }
+}
+
+/// Opens and ends shards as the catalogue says. Those that do not open are tried again.
+async fn follow(ingester: Arc<Ingester>, mut views: Views, clock: Clock, ending: CancellationToken) {
+    let following = async {
+        loop {
+            ingester.take(&views.now()).await;
+            // Whether it has changed or not: what did not open may by now.
+            let _ = clock.within(AGAIN, views.changed()).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = ending.cancelled() => {}
+        () = following => {}
+    }
+}
+
+/// Says what was found in the log at the start (E7).
+fn report(recovery: &log::Recovery) {
+    for damage in &recovery.damage {
+        tracing::error!(
+            ?damage,
+            "the log is damaged: what was acknowledged there is lost, answers over it are partial"
+        );
+    }
+}
+
+/// Remembers the damages of which nobody knows what they held, so that answers tell of them after a restart, too.
+async fn mark(recovery: &log::Recovery, catalog: &dyn Catalog) {
+    for damage in recovery.damage.iter().filter(|damage| damage.hurt == log::Hurt::All) {
+        let wound = Wound::Unknown { from: damage.at.start, to: damage.at.end };
+        if let Err(error) = catalog.mark(wound).await {
+            tracing::error!(%error, ?damage, "the damage is not remembered: answers do not tell of it");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The roles of a node, without a port: what a simulation runs.
+//!
+//! ```text
+//!  folder ─► Log ─► groups: catalogue, shards ─► Metastore, Ingester ─┐
+//!  other nodes ─► Client, Views, Ways ────────────────────────────────┴─► Distributor, Querier
+//! ```
+//! A process that has only some of them reaches the others by calls; one that has all of them and is alone runs the same
+//! code, and calls nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::Catalog;
+use athanor_chassis::{Clock, Code, Overrides, Status, Tasks};
+use athanor_cluster::members::MemberState;
+use athanor_consensus::log::Log;
+use athanor_distributor::Distributor;
+use athanor_ingester::Ingester;
+use athanor_metastore::Views;
+use athanor_querier::Querier;
+use tokio::sync::Notify;
+
+use super::build::{self, Offered};
+use super::{StartError, System, TASKS};
+use crate::config::Config;
+use crate::health::Health;
+use crate::metrics::Scrape;
+use crate::others::{Entry, Others};
+use crate::overview::Overview;
+use crate::readiness::Readiness;
+
+/// How long the last cut may take when a node stops.
+const LAST_CUT: Duration = Duration::from_secs(60);
+/// How long the leads of a node may take to go to others when it stops.
+const HAND_OVER: Duration = Duration::from_secs(5);
+/// How long tasks may take to end after that.
+const TASKS_END: Duration = Duration::from_secs(5);
+
+/// The roles of a node.
+pub struct Roles {
+    /// Takes profiles.
+    pub distributor: Option<Distributor>,
+    /// Answers queries.
+    pub querier: Option<Querier>,
+    /// Keeps recent profiles.
+    pub ingester: Option<Arc<Ingester>>,
+    /// Knows the blocks.
+    pub catalog: Arc<dyn Catalog>,
+    /// What every node must know.
+    pub views: Views,
+    /// What is told of all of them.
+    pub scrape: Arc<Scrape>,
+    /// What this node sees of its cluster.
+    pub(super) overview: Overview,
+    pub(super) readiness: Arc<Readiness>,
+    health: Arc<Health>,
+    pub(super) others: Option<Others>,
+    log: Option<Log>,
+    pub(super) tasks: Tasks,
+    pub(super) clock: Clock,
+}
+
+impl Roles {
+    /// Opens the log and everything on it.
+    pub async fn open(config: &Config, system: System, overrides: Overrides) -> Result<Self, StartError> {
+        let tasks = Tasks::new(system.clock.clone(), TASKS);
+        Self::open_on(config, system, overrides, (tasks, None), Arc::default()).await
+    }
+
+    pub(super) async fn open_on(
+        config: &Config,
+        system: System,
+        overrides: Overrides,
+        (tasks, entry): (Tasks, Option<Entry>),
+        readiness: Arc<Readiness>,
+    ) -> Result<Self, StartError> {
+        let clock = system.clock.clone();
+        let offered = Offered::default();
+        let (identity, others) = build::begin(config, &system, &tasks, entry, &offered).await?;
+        let site = build::Site { config, system, overrides, tasks, identity, others: others.as_ref() };
+        let ground = site.ground().await?;
+        let voter = site.voter(ground.as_ref()).await?;
+        let (catalog, views) = site.catalogue(voter.as_ref(), &offered)?;
+        let ingester = site.ingester(ground.as_ref(), &catalog, &views, &offered).await?;
+        let reaching = site.reaching(ingester.as_ref());
+        let distributor = site.distributor(&views, &reaching);
+        let (querier, parts) = site.querier(&catalog, ingester.as_ref(), &reaching);
+        let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
+        let overview = site.overview(&views, &reaching);
+        let facts = voter.map(|voter| voter.facts);
+        let scrape = Arc::new(site.scrape(
+            (distributor.clone(), ingester.clone(), parts, janitor),
+            (ground.as_ref(), facts.clone()),
+            &readiness,
+        ));
+        let log = ground.map(|ground| ground.log);
+        let health =
+            Health { ingester: ingester.clone(), groups: facts.into_iter().collect(), log: log.clone() };
+        let health = Arc::new(health);
+        let checked = Arc::clone(&health);
+        readiness.serve(Box::new(move || checked.check()));
+        let tasks = site.tasks;
+        if let Some(others) = &others {
+            others.tell(MemberState::Ready).await;
+        }
+        Ok(Self {
+            distributor,
+            querier,
+            ingester,
+            catalog,
+            views,
+            scrape,
+            overview,
+            readiness,
+            health,
+            others,
+            log,
+            tasks,
+            clock,
+        })
+    }
+
+    /// The other nodes; none where there are no settings of a cluster.
+    pub fn others(&self) -> Option<&Others> {
+        self.others.as_ref()
+    }
+
+    /// Gives away what this node leads, as far as others take it.
+    pub(super) async fn hand_over(&self) {
+        if let (Some(_), Some(ingester)) = (&self.others, &self.ingester)
+            && let Err(status) = ingester.drain(HAND_OVER).await
+        {
+            tracing::warn!(error = %status, "not all leads went to others, they will elect");
+        }
+    }
+
+    /// Ends everything; one that is alone cuts first what is in memory. An error says that something acknowledged may
+    /// be nowhere.
+    pub async fn close(self) -> Result<(), Status> {
+        self.close_unless(&Notify::new()).await
+    }
+
+    /// As [`close`](Self::close), and leaves the cut where there is haste: what was acknowledged is in the log.
+    pub(super) async fn close_unless(self, haste: &Notify) -> Result<(), Status> {
+        self.hand_over().await;
+        let kept = self.last_cut(haste).await;
+        if let Some(others) = self.others {
+            others.leave().await;
+        }
+        let ended = self.tasks.shutdown(TASKS_END).await;
+        if !ended.unfinished.is_empty() {
+            tracing::warn!(tasks = ?ended.unfinished, "tasks did not end");
+        }
+        if let Some(ingester) = &self.ingester {
+            ingester.shutdown().await;
+        }
+        for group in &self.health.groups {
+            group.shutdown().await;
+        }
+        if let Some(log) = &self.log {
+            log.close();
+        }
+        kept
+    }
+
+    /// Others have what this node has: only who is alone need not make them read it back.
+    async fn last_cut(&self, haste: &Notify) -> Result<(), Status> {
+        let (Some(ingester), None) = (&self.ingester, &self.others) else { return Ok(()) };
+        let cut = tokio::select! {
+            biased;
+            cut = ingester.cut(&self.clock, LAST_CUT) => cut.map(drop),
+            failed = self.health.failing(&self.clock) => Err(failed),
+            () = haste.notified() => Err(Status::new(Code::Cancelled, "told to hurry")),
+        };
+        cut.or_else(|why| self.health.kept(&why))
+    }
+}

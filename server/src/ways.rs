@@ -1,0 +1,192 @@
+//! How shards are asked: those of this node at once, those of others by a call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::{ShardEntry, ShardId};
+use athanor_chassis::{Clock, Code, Status, TenantId};
+use athanor_cluster::greeting::Introductions;
+use athanor_cluster::peers::Peers;
+use athanor_cluster::{NodeId, failure};
+use athanor_ingester::{Ingester, Stored};
+use athanor_profile::Labels;
+use athanor_profile::upload::{Dropped, Upload};
+use athanor_proto::athanor::internal::v1 as wire;
+
+/// How long one call may take: who does not answer by then may be cut off, and another may lead by now.
+const TRY: Duration = Duration::from_secs(5);
+/// How long a node may take that is only asked how it is.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The ways to all nodes.
+#[derive(Clone)]
+pub struct Ways {
+    /// This node.
+    pub me: NodeId,
+    /// Its shards.
+    pub ingester: Option<Arc<Ingester>>,
+    /// The ways to others; none of a server that is alone.
+    pub afar: Option<Afar>,
+    /// Measures limits.
+    pub clock: Clock,
+}
+
+/// The ways to other nodes.
+#[derive(Clone)]
+pub struct Afar {
+    /// Connections.
+    pub peers: Peers,
+    /// Says who calls.
+    pub introductions: Arc<Introductions>,
+}
+
+/// Nothing was stored there: another leads the shard, or it is not known who does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Who does, where that is known.
+    pub leader: Option<NodeId>,
+    /// In words.
+    pub status: Status,
+}
+
+impl Ways {
+    /// Has a node store uploads in a shard, placed by a table of this version.
+    pub async fn append(
+        &self,
+        node: NodeId,
+        (shard, table): (&ShardEntry, u64),
+        tenant: &TenantId,
+        uploads: &[Upload],
+        limit: Duration,
+    ) -> Result<Vec<Result<Stored, Status>>, Moved> {
+        if node == self.me {
+            let Some(ingester) = &self.ingester else { return Err(unknown("this node keeps no shards")) };
+            let appended = ingester.append(shard.id, table, tenant, uploads.to_vec()).await;
+            return appended.map_err(|moved| Moved::from(&moved));
+        }
+        let Some(Afar { peers, introductions }) = &self.afar else {
+            return Err(unknown("there are no other nodes"));
+        };
+        let limit = limit.min(TRY);
+        let batch = wire::Batch {
+            shard: shard.id,
+            epoch: shard.epoch,
+            table,
+            tenant: tenant.as_str().to_owned(),
+            uploads: uploads.iter().map(packed).collect(),
+        };
+        let request =
+            wire::AppendRequest { caller: Some(introductions.caller(node, limit)), batch: Some(batch) };
+        let mut client = peers.shards(node);
+        let answered = match self.clock.within(limit, client.append(request)).await {
+            Ok(Ok(answered)) => answered.into_inner(),
+            Ok(Err(error)) => return Err(gone(failure::from_grpc(&error))),
+            Err(late) => {
+                return Err(gone(Status::new(
+                    Code::Deadline,
+                    format!("node {node} did not store it {late}"),
+                )));
+            }
+        };
+        told(answered, uploads.len())
+    }
+}
+
+impl Ways {
+    /// The shards that a node leads, after it has handed over one.
+    pub async fn leads(
+        &self,
+        node: NodeId,
+        hand_over: Option<wire::HandOver>,
+    ) -> Result<Vec<ShardId>, Status> {
+        if node == self.me {
+            let none = || Status::new(Code::Unavailable, "this node keeps no shards");
+            let ingester = self.ingester.as_ref().ok_or_else(none)?;
+            if let Some(wire::HandOver { shard, to }) = hand_over {
+                ingester.hand_over(shard, to, TRY).await?;
+            }
+            return Ok(ingester.leads());
+        }
+        let none = || Status::new(Code::Unavailable, "there are no other nodes");
+        let Afar { peers, introductions } = self.afar.as_ref().ok_or_else(none)?;
+        let limit = if hand_over.is_some() { 2 * TRY } else { LOOK };
+        let request = wire::LeadsRequest { caller: Some(introductions.caller(node, limit)), hand_over };
+        let mut client = peers.shards(node);
+        let answered = match self.clock.within(limit, client.leads(request)).await {
+            Ok(answered) => answered.map_err(|error| failure::from_grpc(&error))?.into_inner(),
+            Err(late) => {
+                return Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}")));
+            }
+        };
+        match &answered.failure {
+            Some(failure) => Err(failure::unpack(failure)),
+            None => Ok(answered.shards),
+        }
+    }
+}
+
+/// What a node answered.
+fn told(answered: wire::AppendResponse, count: usize) -> Result<Vec<Result<Stored, Status>>, Moved> {
+    use wire::append_response::Of;
+    match answered.of {
+        Some(Of::Stored(stored)) if stored.uploads.len() == count => {
+            Ok(stored.uploads.into_iter().map(unpacked).collect())
+        }
+        Some(Of::Failure(failure)) => {
+            let leader = Some(failure.leader).filter(|leader| *leader != 0);
+            Err(Moved { leader, status: failure::unpack(&failure) })
+        }
+        Some(Of::Stored(_)) | None => Err(unknown("a node's answer is to another request")),
+    }
+}
+
+fn unknown(why: &str) -> Moved {
+    Moved { leader: None, status: Status::new(Code::Unavailable, why) }
+}
+
+/// Who does not answer is asked again after others.
+fn gone(status: Status) -> Moved {
+    Moved { leader: None, status }
+}
+
+impl From<&athanor_ingester::Moved> for Moved {
+    fn from(moved: &athanor_ingester::Moved) -> Self {
+        let leader = match moved {
+            athanor_ingester::Moved::Lead { leader, .. } => *leader,
+            athanor_ingester::Moved::Rows { .. } => None,
+        };
+        Moved { leader, status: Status::new(Code::NotLeader, moved.to_string()) }
+    }
+}
+
+fn labels(labels: &Labels) -> Vec<wire::Label> {
+    let one = |(name, value): (&str, &str)| wire::Label { name: name.to_owned(), value: value.to_owned() };
+    labels.iter().map(one).collect()
+}
+
+fn packed(upload: &Upload) -> wire::Upload {
+    wire::Upload {
+        sent: labels(&upload.sent),
+        labels: labels(&upload.labels),
+        client_id: upload.client_id.clone().unwrap_or_default(),
+        time_nanos: upload.time_nanos,
+        received_nanos: upload.received_nanos,
+        drawn: upload.drawn.to_be_bytes().to_vec().into(),
+        pprof: upload.pprof.clone(),
+    }
+}
+
+fn unpacked(result: wire::UploadResult) -> Result<Stored, Status> {
+    if let Some(failure) = &result.failure {
+        return Err(failure::unpack(failure));
+    }
+    let wire::Dropped { samples, negative, lines, mappings, deep, long } = result.dropped.unwrap_or_default();
+    let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    Ok(Stored {
+        new: count(result.new),
+        repeats: count(result.repeats),
+        dropped: Dropped { samples, negative, lines, mappings, deep, long },
+        raw_bytes: result.raw_bytes,
+        samples: result.samples,
+    })
+}
