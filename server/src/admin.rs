@@ -2,6 +2,8 @@
 //!
 //! It speaks HTTP: `curl --unix-socket DIR/admin.sock -X POST http://athanor/cut`.
 
+mod cluster;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::http::{Seldom, json_error, patient};
+use crate::overview::Overview;
 
 /// The socket's name in the data folder.
 pub const SOCKET: &str = "admin.sock";
@@ -29,8 +32,16 @@ const CUT: Duration = Duration::from_secs(120);
 /// The longest answer that is read.
 const MAX_ANSWER: u64 = 1 << 20;
 
+/// What is administered.
+pub struct Desk {
+    /// The shards of this node.
+    pub ingester: Option<Arc<Ingester>>,
+    /// The cluster.
+    pub overview: Overview,
+}
+
 /// Opens the socket and answers on it until the tasks end. A socket of an earlier process is replaced.
-pub fn serve(data: &Path, ingester: Option<Arc<Ingester>>, clock: Clock, tasks: &Tasks) -> io::Result<()> {
+pub fn serve(data: &Path, desk: Desk, clock: Clock, tasks: &Tasks) -> io::Result<()> {
     let path = data.join(SOCKET);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -38,8 +49,9 @@ pub fn serve(data: &Path, ingester: Option<Arc<Ingester>>, clock: Clock, tasks: 
     }
     let socket = UnixListener::bind(&path)?;
     let router = {
-        let clock = clock.clone();
-        Router::new().route("/cut", post(move || cut(ingester.clone(), clock.clone())))
+        let (clock, ingester) = (clock.clone(), desk.ingester.clone());
+        let cut = post(move || cut(ingester.clone(), clock.clone()));
+        cluster::routes(Router::new().route("/cut", cut), &Arc::new(desk))
     };
     let (token, inner) = (tasks.token(), tasks.clone());
     let listening = async move {

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod check;
+mod cluster;
 mod remote;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use athanor_query::{Selector, TypeFilter};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use check::checked;
+pub use cluster::{Metastore, MetastoreCommand, Shard, ShardCommand};
 pub use remote::{
     Aggregation, Labels, Load, Push, Query, QueryCommand, QueryDiff, QueryFlamegraph, QueryTop, Remote,
     Select, Series, Times, Types, Written,
@@ -78,6 +80,10 @@ pub enum Command {
     /// Cut what a running server holds in memory into blocks now
     #[command(after_help = "Example:\n  athanor cut --listen 127.0.0.1:4040")]
     Cut(Settings),
+    /// The voters of a cluster's catalogue
+    Metastore(Metastore),
+    /// The shards of a cluster
+    Shard(Shard),
     /// List the functions that cost most, as `go tool pprof -top` does
     Top(Top),
     /// Draw a flame graph in the terminal

@@ -32,4 +32,5 @@ pub use encoding::json_error;
 pub use listener::{Lasting, Listener, ListenerError, patient};
 pub use routes::{Services, router};
 pub use seldom::Seldom;
+pub use shards::listed_shards;
 pub use starting::starting;

@@ -8,6 +8,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod administer;
 mod args;
 mod ask;
 mod block;
@@ -62,6 +63,8 @@ fn run(cli: Cli) -> Result<(), Status> {
         Command::Serve(args) => serve::run(&args, &output),
         Command::Config(settings) => serve::show(&settings, &output),
         Command::Cut(settings) => serve::cut(&settings, &output),
+        Command::Metastore(args) => administer::metastore(args, &output),
+        Command::Shard(args) => administer::shard(args, &output),
         Command::Top(args) => views::top(&args, &output),
         Command::Flamegraph(args) => views::flamegraph(&args, &output),
         Command::Info(args) => views::info(&args, &output),

@@ -26,6 +26,7 @@ use axum::Router;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::Desk;
 use crate::config::Config;
 use crate::folder::{self, Parts as Folders};
 use crate::http::{Door, Lasting, Listener, Services, router, starting};
@@ -145,7 +146,8 @@ impl Node {
             settings,
             overview: roles.overview.clone(),
         };
-        let opened = crate::admin::serve(&config.data, roles.ingester.clone(), clock.clone(), &roles.tasks);
+        let desk = Desk { ingester: roles.ingester.clone(), overview: roles.overview.clone() };
+        let opened = crate::admin::serve(&config.data, desk, clock.clone(), &roles.tasks);
         if let Err(error) = opened {
             tracing::warn!(%error, "there is no administration socket");
         }

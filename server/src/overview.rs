@@ -1,6 +1,6 @@
 //! What a node sees of its cluster, for pages.
 
-use athanor_metastore::Views;
+use athanor_metastore::{Client, Views};
 
 use crate::others::Company;
 use crate::ways::Ways;
@@ -10,6 +10,8 @@ use crate::ways::Ways;
 pub struct Overview {
     /// Shards and tables.
     pub views: Views,
+    /// The catalogue itself.
+    pub client: Client,
     /// The ways to those who lead them.
     pub ways: Ways,
     /// The other nodes; none of a server that is alone.

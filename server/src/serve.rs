@@ -39,16 +39,21 @@ pub fn show(settings: &Settings, output: &Output) -> Result<(), Status> {
 
 /// Has a running server cut its heads.
 pub fn cut(settings: &Settings, output: &Output) -> Result<(), Status> {
-    let data = load(settings, None)?.value.data;
-    let answer = block_on(async move { request(&data, "/cut").await })?;
-    let written: Value = serde_json::from_str(&answer)
-        .map_err(|error| Status::new(Code::Internal, format!("the server's answer is not JSON: {error}")))?;
+    let written = administered(settings, "/cut")?;
     let number = |name: &str| written[name].as_u64().unwrap_or_default();
     let text = || match number("blocks") {
         0 => "nothing to cut\n".to_owned(),
         blocks => format!("blocks: {blocks}, samples: {}, bytes: {}\n", number("samples"), number("bytes")),
     };
     output.either(|| written.clone(), text)
+}
+
+/// Asks the server on a folder.
+pub fn administered(settings: &Settings, path: &str) -> Result<Value, Status> {
+    let data = load(settings, None)?.value.data;
+    let answer = block_on(async move { request(&data, path).await })?;
+    serde_json::from_str(&answer)
+        .map_err(|error| Status::new(Code::Internal, format!("the server's answer is not JSON: {error}")))
 }
 
 /// Settings with which a server could run, and the exceptions from its limits.

@@ -39,6 +39,11 @@ fn answer(hall: Arc<Hall>, wants_json: bool) -> Answering {
     })
 }
 
+/// As programs are told.
+pub async fn listed_shards(overview: &Overview) -> Value {
+    Seen::now(overview).await.listed()
+}
+
 /// What is known at a moment.
 struct Seen {
     view: Arc<View>,
@@ -49,7 +54,7 @@ struct Seen {
 impl Seen {
     /// Asks all ingesters what they lead.
     async fn now(overview: &Overview) -> Self {
-        let Overview { views, ways, company } = overview;
+        let Overview { views, ways, company, .. } = overview;
         let members = company.as_ref().map(|company| company.members.now()).unwrap_or_default();
         let keeps = |member: &&Member| member.is_alive() && member.roles.contains(&RoleName::Ingester);
         let mut nodes: Vec<NodeId> = members.values().filter(keeps).map(|member| member.node).collect();

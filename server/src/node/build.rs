@@ -172,11 +172,7 @@ impl Site<'_> {
     }
 
     /// The way to the catalogue, and what it wants every node to know.
-    pub fn catalogue(
-        &self,
-        voter: Option<&Voter>,
-        offered: &Offered,
-    ) -> Result<(Arc<dyn Catalog>, Views), StartError> {
+    pub fn catalogue(&self, voter: Option<&Voter>, offered: &Offered) -> Result<(Client, Views), StartError> {
         let System { clock, random, compute, .. } = &self.system;
         let local = voter.map(|voter| voter.metastore.clone());
         let others = self.others.map(|others| {
@@ -197,7 +193,7 @@ impl Site<'_> {
         let (clock, random, compute) = (clock.clone(), random.split(), compute.clone());
         let client = Client::new(Reach { local, others, clock, random, compute });
         let views = Views::follow(&client, &self.tasks)?;
-        Ok((Arc::new(client), views))
+        Ok((client, views))
     }
 
     /// Opens the shards of this node, now and whenever it gets others.
@@ -254,9 +250,9 @@ impl Site<'_> {
     }
 
     /// What this node sees of its cluster.
-    pub fn overview(&self, views: &Views, Reaching { ways, .. }: &Reaching) -> Overview {
+    pub fn overview(&self, client: Client, views: &Views, Reaching { ways, .. }: &Reaching) -> Overview {
         let company = self.others.map(|others| others.company().clone());
-        Overview { views: views.clone(), ways: ways.clone(), company }
+        Overview { client, views: views.clone(), ways: ways.clone(), company }
     }
 
     /// The door for profiles.

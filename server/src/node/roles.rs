@@ -80,13 +80,14 @@ impl Roles {
         let site = build::Site { config, system, overrides, tasks, identity, others: others.as_ref() };
         let ground = site.ground().await?;
         let voter = site.voter(ground.as_ref()).await?;
-        let (catalog, views) = site.catalogue(voter.as_ref(), &offered)?;
+        let (client, views) = site.catalogue(voter.as_ref(), &offered)?;
+        let catalog: Arc<dyn Catalog> = Arc::new(client.clone());
         let ingester = site.ingester(ground.as_ref(), &catalog, &views, &offered).await?;
         let reaching = site.reaching(ingester.as_ref());
         let distributor = site.distributor(&views, &reaching);
         let (querier, parts) = site.querier(&catalog, ingester.as_ref(), &reaching);
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
-        let overview = site.overview(&views, &reaching);
+        let overview = site.overview(client, &views, &reaching);
         let facts = voter.map(|voter| voter.facts);
         let scrape = Arc::new(site.scrape(
             (distributor.clone(), ingester.clone(), parts, janitor),

@@ -1,0 +1,99 @@
+//! `metastore` and `shard`: what is said to a running cluster, by way of a server on a folder of this machine.
+
+use std::fmt::Write;
+
+use athanor_chassis::Status;
+use serde_json::Value;
+
+use crate::args::{Metastore, MetastoreCommand, Shard, ShardCommand};
+use crate::output::{Output, harmless};
+use crate::serve::administered;
+
+/// Runs a command about voters.
+pub fn metastore(args: Metastore, output: &Output) -> Result<(), Status> {
+    let voters = match args.command {
+        MetastoreCommand::List(settings) => administered(&settings, "/metastore")?,
+        MetastoreCommand::Add { node, settings } => {
+            administered(&settings, &format!("/metastore/add/{node}"))?
+        }
+        MetastoreCommand::Remove { node, settings } => {
+            administered(&settings, &format!("/metastore/remove/{node}"))?
+        }
+        MetastoreCommand::Replace { old, new, settings } => {
+            // The new one first: there is never one vote less than before.
+            administered(&settings, &format!("/metastore/add/{new}"))?;
+            administered(&settings, &format!("/metastore/remove/{old}"))?
+        }
+    };
+    output.either(|| voters.clone(), || voters_text(&voters))
+}
+
+fn voters_text(voters: &Value) -> String {
+    let text = |value: &Value| harmless(value.as_str().unwrap_or("-"));
+    let all = voters["voters"].as_array().into_iter().flatten();
+    let line = |voter: &Value| {
+        format!("{}  {:<24}  {}\n", text(&voter["node"]), text(&voter["name"]), text(&voter["address"]))
+    };
+    all.map(line).collect()
+}
+
+/// Runs a command about shards.
+pub fn shard(args: Shard, output: &Output) -> Result<(), Status> {
+    let (told, text) = match args.command {
+        ShardCommand::List(settings) => {
+            let shards = administered(&settings, "/shards")?;
+            let text = shards_text(&shards);
+            (shards, text)
+        }
+        ShardCommand::Seal { shard, settings } => {
+            let told = administered(&settings, &format!("/shards/seal/{shard}"))?;
+            (told, format!("shard {shard} seals; athanor shard list shows its successor\n"))
+        }
+        ShardCommand::Abandon { shard, settings, .. } => {
+            let told = administered(&settings, &format!("/shards/abandon/{shard}"))?;
+            (told, format!("shard {shard} is given up; answers say so as long as blocks are kept\n"))
+        }
+    };
+    output.either(|| told.clone(), || text)
+}
+
+fn shards_text(shards: &Value) -> String {
+    let mut text =
+        format!("{:>5} {:>6} {:>5}  {:<10} {:<20} members\n", "shard", "slot", "epoch", "phase", "leader");
+    let name = |value: &Value| harmless(value["name"].as_str().unwrap_or("nobody"));
+    for shard in shards["shards"].as_array().into_iter().flatten() {
+        let members = shard["members"].as_array().into_iter().flatten();
+        let members: Vec<String> = members.map(name).collect();
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "{:>5} {:>6} {:>5}  {:<10} {:<20} {}",
+            shard["shard"],
+            shard["slot"],
+            shard["epoch"],
+            harmless(shard["phase"].as_str().unwrap_or_default()),
+            name(&shard["leader"]),
+            members.join(", ")
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn people_see_names() {
+        let shard = json!({
+            "shard": 7, "slot": 6, "epoch": 1, "phase": "open", "leader": { "name": "i1" },
+            "members": [{ "name": "i1" }, { "name": "i2" }],
+        });
+        let text = shards_text(&json!({ "shards": [shard] }));
+        assert!(text.ends_with("    7      6     1  open       i1                   i1, i2\n"), "{text}");
+        let voters = json!({ "voters": [{ "node": "0000000000000001", "name": null, "address": "a:1" }] });
+        assert_eq!(voters_text(&voters), format!("0000000000000001  {:<24}  a:1\n", "-"));
+    }
+}
