@@ -249,7 +249,9 @@ impl Cutter {
     /// Has the log say what is registered, and let go of it.
     async fn tell(&mut self) -> Result<(), Status> {
         let Some((to, block)) = self.untold else { return Ok(()) };
-        let cut = Entry::cut(to, block).into();
+        let window = self.shard.log().with(Machine::window);
+        let stamp = lock(&window).stamp_at(to);
+        let cut = Entry::cut(to, stamp, block).into();
         self.shard.log().propose_relief(cut).await.map_err(|error| Status::of(&error))?;
         self.shard.log().compact(to).await.map_err(|error| Status::of(&error))?;
         self.untold = None;

@@ -5,7 +5,13 @@
 //!  batch   kind token generation place stamp window │ uploads: ids │ tenants: names, series │ records: rows
 //!                          what a follower reads ┘
 //!  end     kind generation                         nothing more is built on its names
-//!  cut     kind to block
+//!  cut     kind to stamp block
+//!  fence   kind version from                       from this time of profiles on another table places (E5)
+//!  void    kind version                            that table was given up
+//!  seal    kind                                    no batch comes after it (E12)
+//!  inherit kind source of first last stamp span ids   the ids of others (E12, E13)
+//!  drop    kind ids                                another shard holds these records (E13)
+//!  release kind of                                 all rows of another shard lie in blocks
 //! ```
 //!
 //! A batch says only the names that its *generation* has not said yet: whoever has read the log from the generation's
@@ -17,7 +23,7 @@
 
 use std::ops::Range;
 
-use athanor_catalog::BlockId;
+use athanor_catalog::{BlockId, ShardId};
 use athanor_profile::hash::Hash;
 use athanor_profile::packed::{PackedError, Unpacker, put, put_bytes, put_signed};
 use athanor_profile::series::Series;
@@ -25,10 +31,22 @@ use athanor_profile::{Labels, ValueType};
 
 /// A batch of a version that did not number them.
 const UNNUMBERED: u8 = 1;
-const CUT: u8 = 2;
+/// A batch of a version that knew one table only.
+const UNROUTED: u8 = 4;
+/// A cut of a version that did not say when it was.
+const UNTIMED: u8 = 2;
 const BEGIN: u8 = 3;
-const BATCH: u8 = 4;
 const END: u8 = 5;
+const BATCH: u8 = 6;
+const FENCE: u8 = 7;
+const VOID: u8 = 8;
+const SEAL: u8 = 9;
+const INHERIT: u8 = 10;
+const DROP: u8 = 11;
+const RELEASE: u8 = 12;
+const CUT: u8 = 13;
+/// The table by which all was placed before there was another.
+pub const FIRST_TABLE: u64 = 1;
 /// Most tenants, labels or the like that one entry is believed to have before their bytes were seen.
 const RESERVE: usize = 1024;
 
@@ -71,6 +89,8 @@ pub struct TenantPart {
 pub struct Admitted {
     /// Place in [`Batch::tenants`].
     pub tenant: u32,
+    /// The version of the table by which it was placed.
+    pub routed: u64,
     /// Its records.
     pub records: Vec<Record>,
 }
@@ -117,9 +137,64 @@ pub enum Entry {
     Cut {
         /// The index.
         to: u64,
+        /// The log's time there, or an earlier one.
+        stamp: u64,
         /// The last of the blocks.
         block: BlockId,
     },
+    /// From a time of profiles on another table places them (E5).
+    Fence {
+        /// The table's version.
+        version: u64,
+        /// The time.
+        from: i64,
+    },
+    /// A table was given up.
+    Void {
+        /// Its version.
+        version: u64,
+    },
+    /// No batch comes after it.
+    Seal,
+    /// Ids of others.
+    Inherit(Inherit),
+    /// Another shard holds these records: they are not of this one.
+    Drop(Vec<Hash>),
+    /// All rows of another shard lie in blocks.
+    Release {
+        /// The other.
+        of: ShardId,
+    },
+}
+
+/// Where ids come from that a shard takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// From what the shard before it remembers.
+    Window,
+    /// From the slot's blocks, since the shard before it is lost.
+    Blocks,
+    /// From a shard that was lost, for the records that it holds in no block.
+    Settle,
+}
+
+/// Ids that a shard takes over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inherit {
+    /// Where they come from.
+    pub source: Source,
+    /// Which other shard.
+    pub of: ShardId,
+    /// What was copied before is forgotten.
+    pub first: bool,
+    /// These are the last ones.
+    pub last: bool,
+    /// The log's own time, nanoseconds (E10).
+    pub stamp: u64,
+    /// How long ids are remembered, nanoseconds (E11).
+    pub span: u64,
+    /// The ids.
+    pub ids: Vec<Hash>,
 }
 
 /// The part of a batch that every member reads.
@@ -135,8 +210,19 @@ pub struct Head {
     pub generation: u64,
     /// See [`Batch::place`].
     pub place: Option<u64>,
-    /// The ids of the records of each upload.
-    pub uploads: Vec<Vec<Hash>>,
+    /// What it says of each upload.
+    pub uploads: Vec<UploadHead>,
+}
+
+/// What every member reads of an upload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UploadHead {
+    /// The ids of its records.
+    pub ids: Vec<Hash>,
+    /// When it was taken, Unix nanoseconds.
+    pub time: i64,
+    /// See [`Admitted::routed`].
+    pub routed: u64,
 }
 
 impl Entry {
@@ -155,10 +241,45 @@ impl Entry {
     }
 
     /// The bytes of a cut.
-    pub fn cut(to: u64, block: BlockId) -> Vec<u8> {
+    pub fn cut(to: u64, stamp: u64, block: BlockId) -> Vec<u8> {
         let mut out = vec![CUT];
         put(&mut out, to);
+        put(&mut out, stamp);
         out.extend_from_slice(&block.number().to_le_bytes());
+        out
+    }
+
+    /// The bytes of a fence.
+    pub fn fence(version: u64, from: i64) -> Vec<u8> {
+        let mut out = vec![FENCE];
+        put(&mut out, version);
+        put_signed(&mut out, from);
+        out
+    }
+
+    /// The bytes that make a fence none.
+    pub fn void(version: u64) -> Vec<u8> {
+        let mut out = vec![VOID];
+        put(&mut out, version);
+        out
+    }
+
+    /// The bytes of a seal.
+    pub fn seal() -> Vec<u8> {
+        vec![SEAL]
+    }
+
+    /// The bytes of what drops records.
+    pub fn drop(ids: &[Hash]) -> Vec<u8> {
+        let mut out = vec![DROP];
+        put_ids(&mut out, ids);
+        out
+    }
+
+    /// The bytes of what says that another shard's rows lie in blocks.
+    pub fn release(of: ShardId) -> Vec<u8> {
+        let mut out = vec![RELEASE];
+        put(&mut out, u64::from(of));
         out
     }
 
@@ -166,18 +287,25 @@ impl Entry {
     pub fn decode(bytes: &[u8]) -> Result<Self, PackedError> {
         let mut unpacker = Unpacker::new(bytes);
         match unpacker.take(1)?[0] {
-            kind @ (BATCH | UNNUMBERED) => {
+            kind @ (BATCH | UNROUTED | UNNUMBERED) => {
                 let head = Head::read(kind, &mut unpacker)?;
                 Batch::read(head, &mut unpacker).map(Entry::Batch)
             }
+            FENCE => Ok(Entry::Fence { version: unpacker.number()?, from: unpacker.signed()? }),
+            VOID => Ok(Entry::Void { version: unpacker.number()? }),
+            SEAL => Ok(Entry::Seal),
+            INHERIT => Inherit::read(&mut unpacker).map(Entry::Inherit),
+            DROP => ids(&mut unpacker).map(Entry::Drop),
+            RELEASE => Ok(Entry::Release { of: unpacker.small()? }),
             BEGIN => {
                 let (token, node, stamp) = (unpacker.number()?, unpacker.number()?, unpacker.number()?);
                 Ok(Entry::Begin { token, node, stamp })
             }
             END => Ok(Entry::End { generation: unpacker.number()? }),
-            CUT => {
+            kind @ (CUT | UNTIMED) => {
                 let to = unpacker.number()?;
-                Ok(Entry::Cut { to, block: BlockId::from_number(id(&mut unpacker)?) })
+                let stamp = if kind == CUT { unpacker.number()? } else { 0 };
+                Ok(Entry::Cut { to, stamp, block: BlockId::from_number(id(&mut unpacker)?) })
             }
             _ => Err(unpacker.wrong("an entry of a kind that this version does not know")),
         }
@@ -187,16 +315,72 @@ impl Entry {
     pub fn head(bytes: &[u8]) -> Result<Option<Head>, PackedError> {
         let mut unpacker = Unpacker::new(bytes);
         match unpacker.take(1)?[0] {
-            kind @ (BATCH | UNNUMBERED) => Head::read(kind, &mut unpacker).map(Some),
+            kind @ (BATCH | UNROUTED | UNNUMBERED) => Head::read(kind, &mut unpacker).map(Some),
             _ => Ok(None),
         }
     }
 }
 
-fn id(unpacker: &mut Unpacker<'_>) -> Result<Hash, PackedError> {
+/// The next id.
+pub(crate) fn id(unpacker: &mut Unpacker<'_>) -> Result<Hash, PackedError> {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(unpacker.take(16)?);
     Ok(Hash::from_le_bytes(bytes))
+}
+
+fn ids(unpacker: &mut Unpacker<'_>) -> Result<Vec<Hash>, PackedError> {
+    (0..unpacker.count()?).map(|_| id(unpacker)).collect()
+}
+
+fn put_ids(out: &mut Vec<u8>, ids: &[Hash]) {
+    put(out, ids.len() as u64);
+    ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
+}
+
+impl Source {
+    /// By which it is written; never 0.
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Window => 1,
+            Self::Blocks => 2,
+            Self::Settle => 3,
+        }
+    }
+
+    /// The source of a number.
+    pub fn of(number: u64, unpacker: &Unpacker<'_>) -> Result<Self, PackedError> {
+        let all = [Self::Window, Self::Blocks, Self::Settle];
+        let known = all.into_iter().find(|source| source.number() == number);
+        known.ok_or_else(|| unpacker.wrong("a source of ids that this version does not know"))
+    }
+}
+
+impl Inherit {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![INHERIT];
+        let flags = u64::from(self.first) | u64::from(self.last) << 1;
+        let numbers = [self.source.number(), u64::from(self.of), flags, self.stamp, self.span];
+        numbers.into_iter().for_each(|number| put(&mut out, number));
+        put_ids(&mut out, &self.ids);
+        out
+    }
+
+    fn read(unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
+        let source = unpacker.number()?;
+        let source = Source::of(source, unpacker)?;
+        let (of, flags) = (unpacker.small()?, unpacker.number()?);
+        let (first, last) = (flags & 1 > 0, flags & 2 > 0);
+        let (stamp, span) = (unpacker.number()?, unpacker.number()?);
+        Ok(Self { source, of, first, last, stamp, span, ids: ids(unpacker)? })
+    }
+}
+
+impl Admitted {
+    /// When its profile was taken: all of its records have one time. Nobody asks of one that has none.
+    fn time(&self) -> i64 {
+        self.records.first().map_or(0, |record| record.time)
+    }
 }
 
 impl Batch {
@@ -214,12 +398,18 @@ impl Head {
 
     fn read(kind: u8, unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
         let (token, generation) = (unpacker.number()?, unpacker.number()?);
-        let place = if kind == BATCH { Some(unpacker.number()?) } else { None };
+        let place = if kind == UNNUMBERED { None } else { Some(unpacker.number()?) };
         let (stamp, window) = (unpacker.number()?, unpacker.number()?);
         let mut head = Head { token, stamp, window, generation, place, uploads: Vec::new() };
         for _ in 0..unpacker.count()? {
-            let ids = (0..unpacker.count()?).map(|_| id(unpacker)).collect::<Result<_, _>>()?;
-            head.uploads.push(ids);
+            let ids = ids(unpacker)?;
+            // Where there was one table, nobody asked for times.
+            let (time, routed) = if kind == BATCH {
+                (unpacker.signed()?, unpacker.number()?)
+            } else {
+                (i64::MIN, FIRST_TABLE)
+            };
+            head.uploads.push(UploadHead { ids, time, routed });
         }
         Ok(head)
     }
@@ -237,6 +427,10 @@ impl Batch {
         for upload in &self.uploads {
             put(&mut out, upload.records.len() as u64);
             upload.records.iter().for_each(|record| out.extend_from_slice(&record.id.to_le_bytes()));
+            if place.is_some() {
+                put_signed(&mut out, upload.time());
+                put(&mut out, upload.routed);
+            }
         }
         put(&mut out, self.tenants.len() as u64);
         for part in &self.tenants {
@@ -261,7 +455,7 @@ impl Batch {
     }
 
     fn read(head: Head, unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
-        let Head { token, stamp, window, generation, place, uploads: ids } = head;
+        let Head { token, stamp, window, generation, place, uploads } = head;
         let mut batch = Batch { token, stamp, window, generation, place, ..Batch::default() };
         for _ in 0..unpacker.count()? {
             let tenant = unpacker.text()?.to_owned();
@@ -274,7 +468,7 @@ impl Batch {
             }
             batch.tenants.push(TenantPart { tenant, names, known_series, series });
         }
-        for ids in ids {
+        for UploadHead { ids, routed, .. } in uploads {
             let wrong = unpacker.wrong("a tenant that the batch does not have");
             let tenant = unpacker.small()?;
             if tenant as usize >= batch.tenants.len() {
@@ -284,7 +478,7 @@ impl Batch {
             for id in ids {
                 records.push(batch.read_record(id, unpacker)?);
             }
-            batch.uploads.push(Admitted { tenant, records });
+            batch.uploads.push(Admitted { tenant, routed, records });
         }
         if unpacker.is_done() { Ok(batch) } else { Err(unpacker.wrong("bytes after the end")) }
     }
@@ -343,7 +537,11 @@ mod tests {
                 known_series: 3,
                 series: vec![series],
             }],
-            uploads: vec![Admitted { tenant: 0, records: vec![record(1, 0..2), record(u128::MAX, 2..5)] }],
+            uploads: vec![Admitted {
+                tenant: 0,
+                routed: 3,
+                records: vec![record(1, 0..2), record(u128::MAX, 2..5)],
+            }],
             rows: vec![1, 2, 3, 4, 5],
         }
     }
@@ -354,15 +552,40 @@ mod tests {
         assert_eq!(Entry::decode(&bytes), Ok(Entry::Batch(batch())));
         let head = Entry::head(&bytes).unwrap().unwrap();
         let found = (head.stamp, head.generation, head.place, head.uploads);
-        assert_eq!(found, (11, 13, Some(14), vec![vec![1, u128::MAX]]));
+        let upload = UploadHead { ids: vec![1, u128::MAX], time: -5, routed: 3 };
+        assert_eq!(found, (11, 13, Some(14), vec![upload]));
     }
 
     #[test]
     fn a_batch_that_was_not_numbered_is_read() {
-        let batch = Batch { place: None, ..batch() };
+        let mut batch = Batch { place: None, ..batch() };
+        batch.uploads[0].routed = 1;
         let bytes = batch.encode();
         assert_eq!(bytes[0], 1);
         assert_eq!(Entry::decode(&bytes), Ok(Entry::Batch(batch)));
+    }
+
+    #[test]
+    fn what_is_said_of_the_shard_comes_back_as_it_was() {
+        let inherit = Inherit {
+            source: Source::Settle,
+            of: 70_000,
+            first: false,
+            last: true,
+            stamp: 5,
+            span: u64::MAX,
+            ids: vec![1, u128::MAX],
+        };
+        for (bytes, entry) in [
+            (Entry::fence(7, -3), Entry::Fence { version: 7, from: -3 }),
+            (Entry::void(7), Entry::Void { version: 7 }),
+            (Entry::seal(), Entry::Seal),
+            (inherit.encode(), Entry::Inherit(inherit)),
+            (Entry::drop(&[4, 5]), Entry::Drop(vec![4, 5])),
+            (Entry::release(9), Entry::Release { of: 9 }),
+        ] {
+            assert_eq!((Entry::decode(&bytes), Entry::head(&bytes)), (Ok(entry), Ok(None)));
+        }
     }
 
     #[test]
@@ -375,8 +598,11 @@ mod tests {
 
     #[test]
     fn a_cut_comes_back_as_it_was() {
-        let bytes = Entry::cut(300, BlockId::from_number(7));
-        assert_eq!(Entry::decode(&bytes), Ok(Entry::Cut { to: 300, block: BlockId::from_number(7) }));
+        let bytes = Entry::cut(300, 5, BlockId::from_number(7));
+        assert_eq!(
+            Entry::decode(&bytes),
+            Ok(Entry::Cut { to: 300, stamp: 5, block: BlockId::from_number(7) })
+        );
         assert_eq!(Entry::head(&bytes), Ok(None));
     }
 

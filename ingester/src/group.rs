@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::cut::{Asked, CutDeps, Cutter};
-use crate::entry::Entry;
+use crate::entry::{Entry, FIRST_TABLE};
 use crate::head::{read, write};
 use crate::heads::Moved;
 use crate::ingester::{Config, Deps, Described, OpenError};
@@ -34,8 +34,6 @@ use crate::window::{Shelf, Window};
 
 /// The most bytes that an entry has, where the log takes so much: a follower has a second to take one (E6).
 const ENTRY: usize = 8 << 20;
-/// The table by which nothing is placed otherwise than before: no log needs a fence for it (E5).
-const FIRST_TABLE: u64 = 1;
 /// After a failure to begin, until the next try.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -169,8 +167,11 @@ impl Group {
     /// What is known of the shard here. Waits while entries are applied.
     pub(crate) fn describe(&self) -> Described {
         let (shard, slot, epoch, members) = (self.id, self.slot, self.epoch, self.members.clone());
-        let cut = Some(self.log.with(Machine::cut));
-        Described { shard, slot, epoch, members, cut, sealed: None, fenced: FIRST_TABLE }
+        self.log.with(|machine| {
+            let (cut, standing) = (Some(machine.cut()), machine.standing());
+            let fenced = standing.fences().map(|(version, _)| version).last().unwrap_or(FIRST_TABLE);
+            Described { shard, slot, epoch, members, cut, sealed: standing.sealed, fenced }
+        })
     }
 
     /// The shard, if this node leads it.

@@ -264,18 +264,18 @@ impl Ingester {
         read(&self.shards).values().rev().find(|group| group.slot == slot).map(|group| group.id)
     }
 
-    /// Stores uploads in a shard; `_table` is the version of the table by which they were placed. What is refused as a
+    /// Stores uploads in a shard; `table` is the version of the table by which they were placed. What is refused as a
     /// whole is in no log: this node does not lead the shard.
     pub async fn append(
         &self,
         shard: ShardId,
-        _table: u64,
+        table: u64,
         tenant: &TenantId,
         uploads: Vec<Upload>,
     ) -> Result<Vec<Result<Stored, Status>>, Moved> {
         let group = self.group(shard).ok_or(Moved::Lead { shard, leader: None })?;
         let led = group.takes()?;
-        Ok(led.shard.append(tenant, uploads).await)
+        Ok(led.shard.append(table, tenant, uploads).await)
     }
 
     /// Answers another member of a shard's group; none where no such shard is here.

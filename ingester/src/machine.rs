@@ -4,23 +4,26 @@
 //! them and whatever else a process has in memory. Rows are no part of it. The one that leads shows those of its own
 //! batches as they are applied, and reads those of earlier ones from the log when it begins; see [`crate::reign`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use athanor_catalog::ShardId;
 use athanor_chassis::Clock;
 use athanor_consensus::StateMachine;
 use athanor_consensus::replicated::{Restored, Snapshot};
+use athanor_profile::hash::Hash;
 use athanor_profile::packed::{PackedError, Unpacker, put};
 use tokio::sync::Notify;
 
-use crate::entry::{Entry, Head as EntryHead};
+use crate::entry::{self, Entry, Head as EntryHead, Inherit, Source, UploadHead};
 use crate::reign::{Claim, Reign};
+use crate::standing::Standing;
 use crate::window::Window;
 
 /// The version of a snapshot's bytes.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// The state of one shard.
 #[derive(Debug)]
@@ -28,6 +31,14 @@ pub struct Machine {
     window: Arc<Mutex<Window>>,
     /// Everything up to here lies in registered blocks, as far as the log says.
     cut: u64,
+    /// What the log says of the shard as a whole...
+    standing: Standing,
+    /// ...and what it said where the log may be cut: snapshots say that.
+    marks: BTreeMap<u64, Standing>,
+    /// Ids that were taken over from shards that settled: if they ask again, they hold them (E13).
+    taken: Vec<Taken>,
+    /// Records after the cut that another shard holds: they are none of this one.
+    dropped: Arc<HashSet<Hash>>,
     /// The generation that the next batch may build on.
     open: Option<Chain>,
     /// Generations that the log still has, oldest first.
@@ -47,6 +58,16 @@ pub struct Machine {
     stored: Option<Duration>,
     /// It leads. No verdict depends on that.
     reign: Option<Arc<Reign>>,
+}
+
+/// An id that was taken over from a shard that settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Taken {
+    index: u64,
+    of: ShardId,
+    id: Hash,
+    /// The entry from which on the other asks no more. Snapshots of before do not know that.
+    released: Option<u64>,
 }
 
 /// Batches of which each builds on those before it.
@@ -73,12 +94,40 @@ pub struct Generation {
 /// What applying an entry did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// For each upload and each of its records: whether it is new.
-    Batch(Vec<Vec<bool>>),
+    /// What became of each upload.
+    Batch(Vec<Verdict>),
     /// Nothing to tell.
     Done,
+    /// A table's fence was taken, or not, since a profile of this time is here already.
+    Fence {
+        /// The time.
+        refused: Option<i64>,
+    },
+    /// For each id whether this shard has a record of its own.
+    Inherited(Vec<bool>),
+    /// The log has ended.
+    Sealed {
+        /// Where.
+        at: u64,
+        /// The time of the latest profile that was taken; none if there is none.
+        latest: Option<i64>,
+    },
+    /// The shard does not take this any more, or not yet.
+    Refused(&'static str),
     /// The entry cannot be read.
     Unreadable(PackedError),
+}
+
+/// What became of an upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// For each of its records whether it is new.
+    Records(Vec<bool>),
+    /// It was placed by a table that does not hold for its time any more: nothing of it was taken (E5).
+    Stale {
+        /// The newest one that holds.
+        newest: u64,
+    },
 }
 
 impl Machine {
@@ -87,6 +136,10 @@ impl Machine {
         Self {
             window: Arc::new(Mutex::new(window)),
             cut: 0,
+            standing: Standing::default(),
+            marks: BTreeMap::new(),
+            taken: Vec::new(),
+            dropped: Arc::default(),
             open: None,
             generations: Vec::new(),
             repeats: BTreeMap::new(),
@@ -102,6 +155,14 @@ impl Machine {
     /// Everything up to here lies in registered blocks, as far as the log says.
     pub fn cut(&self) -> u64 {
         self.cut
+    }
+    /// What the log says of the shard as a whole.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+    /// Records that another shard holds.
+    pub fn dropped(&self) -> Arc<HashSet<Hash>> {
+        Arc::clone(&self.dropped)
     }
     /// When the last entry came that moves the log's time, by this node's monotonic clock; none since the start.
     pub fn stored(&self) -> Option<Duration> {
@@ -135,7 +196,10 @@ impl Machine {
     }
 
     /// What every member makes of a batch.
-    fn batch(&mut self, index: u64, head: &EntryHead) -> Result<Vec<Vec<bool>>, PackedError> {
+    fn batch(&mut self, index: u64, head: &EntryHead) -> Result<Applied, PackedError> {
+        if self.standing.sealed.is_some() {
+            return Ok(Applied::Refused("the shard is sealed; another one takes profiles for its slot"));
+        }
         if head.is_fresh() {
             self.close(index - 1);
             let generation = Generation { token: head.token, first: index, last: index, closed: false };
@@ -152,13 +216,79 @@ impl Machine {
         if let Some(generation) = self.generations.last_mut() {
             generation.last = index;
         }
-        let mut window = lock(&self.window);
-        window.advance(index, head.stamp, head.window);
-        let verdicts = window.admit_all(index, &head.uploads);
-        drop(window);
+        self.advance(index, head.stamp, head.window);
+        let verdicts: Vec<Verdict> = head.uploads.iter().map(|upload| self.upload(index, upload)).collect();
+        let new: Vec<Vec<bool>> = verdicts
+            .iter()
+            .zip(&head.uploads)
+            .map(|(verdict, upload)| verdict.is_new(upload.ids.len()))
+            .collect();
+        self.repeats.insert(index, repeated(&new));
+        if let Some(reign) = &self.reign {
+            reign.show(index, head.token, &new);
+        }
+        lock(&self.window).show(index);
+        Ok(Applied::Batch(verdicts))
+    }
+
+    fn upload(&mut self, index: u64, upload: &UploadHead) -> Verdict {
+        if let Some(newest) = self.standing.stale(upload) {
+            return Verdict::Stale { newest };
+        }
+        self.standing.took(upload);
+        Verdict::Records(lock(&self.window).admit_all(index, &upload.ids))
+    }
+
+    /// Moves the log's time.
+    fn advance(&mut self, index: u64, stamp: u64, span: u64) {
+        lock(&self.window).advance(index, stamp, span, !self.standing.holds.is_empty());
         self.stored = Some(self.clock.monotonic());
-        self.repeats.insert(index, repeated(&verdicts));
-        Ok(verdicts)
+    }
+
+    /// Takes over the ids of others.
+    fn inherit(&mut self, index: u64, inherit: &Inherit) -> Applied {
+        let Inherit { source, of, first, last, stamp, span, ids } = inherit;
+        if self.standing.sealed.is_some() {
+            return Applied::Refused("the shard is sealed; another one takes over ids for its slot");
+        }
+        if *source == Source::Settle {
+            self.standing.holds.insert(*of);
+            self.advance(index, *stamp, *span);
+            let held = ids.iter().map(|&id| self.settle(index, *of, id)).collect();
+            lock(&self.window).show(index);
+            return Applied::Inherited(held);
+        }
+        if self.standing.latest.is_some() {
+            return Applied::Refused(
+                "the shard has taken profiles; what it knew before may not be forgotten",
+            );
+        }
+        if *first {
+            // E13: of a shard that is lost meanwhile it would hold ids of records that only that one has.
+            lock(&self.window).forget();
+            (self.standing.inherited, self.taken) = (None, Vec::new());
+            self.standing.holds.clear();
+        }
+        if *source == Source::Window {
+            self.standing.holds.insert(*of);
+        }
+        self.advance(index, *stamp, *span);
+        let new = lock(&self.window).admit_all(index, ids);
+        lock(&self.window).show(index);
+        if *last {
+            self.standing.inherited = Some((*source, *of));
+        }
+        Applied::Inherited(new.into_iter().map(|new| !new).collect())
+    }
+
+    /// Takes over an id from a shard that settles, unless there is a record of it here; says whether there is. The
+    /// question may come twice, since the answer was lost.
+    fn settle(&mut self, index: u64, of: ShardId, id: Hash) -> bool {
+        if lock(&self.window).admit(index, id) {
+            self.taken.push(Taken { index, of, id, released: None });
+            return false;
+        }
+        !self.taken.iter().any(|taken| (taken.of, taken.id, taken.released) == (of, id, None))
     }
 
     /// What was open is over, at an index.
@@ -168,6 +298,7 @@ impl Machine {
             return;
         };
         (generation.last, generation.closed) = (last, true);
+        self.marks.insert(last, self.standing.clone());
         if let Some(reign) = &self.reign {
             reign.close(*generation);
         }
@@ -175,18 +306,12 @@ impl Machine {
 
     fn take(&mut self, index: u64, entry: &[u8]) -> Result<Applied, PackedError> {
         if let Some(head) = Entry::head(entry)? {
-            let verdicts = self.batch(index, &head)?;
-            if let Some(reign) = &self.reign {
-                reign.show(index, head.token, &verdicts);
-            }
-            lock(&self.window).show(index);
-            return Ok(Applied::Batch(verdicts));
+            return self.batch(index, &head);
         }
         match Entry::decode(entry)? {
             Entry::Begin { token, stamp, .. } => {
                 self.close(index - 1);
-                lock(&self.window).advance(index, stamp, 0);
-                self.stored = Some(self.clock.monotonic());
+                self.advance(index, stamp, 0);
                 self.reign = self.claim.take(token);
                 if let Some(reign) = &self.reign {
                     reign.begin(index, self.cut, lock(&self.window).stamp());
@@ -195,23 +320,60 @@ impl Machine {
             Entry::End { generation } if self.open.is_some_and(|open| open.generation == generation) => {
                 self.close(index);
             }
-            Entry::Cut { to, .. } => {
+            Entry::Cut { to, stamp, .. } => {
                 self.cut = self.cut.max(to);
-                lock(&self.window).settle(self.cut);
+                lock(&self.window).settle(index, self.cut, stamp);
                 self.unreadable.retain(|&index| index > self.cut);
                 self.generations.retain(|generation| generation.last > self.cut);
                 self.repeats = self.repeats.split_off(&(self.cut + 1));
+                self.marks = self.marks.split_off(&self.cut);
+                self.taken.retain(|taken| taken.released.is_none_or(|at| at > self.cut));
                 self.cuts.notify_one();
+            }
+            Entry::Fence { version, from } => {
+                return Ok(Applied::Fence { refused: self.standing.fence(version, from) });
+            }
+            Entry::Void { version } => self.standing.void(version),
+            Entry::Seal => return Ok(self.seal(index)),
+            Entry::Inherit(inherit) => return Ok(self.inherit(index, &inherit)),
+            Entry::Drop(ids) => Arc::make_mut(&mut self.dropped).extend(ids),
+            Entry::Release { of } => {
+                self.standing.holds.remove(&of);
+                self.taken.iter_mut().filter(|taken| taken.of == of).for_each(|taken| {
+                    taken.released.get_or_insert(index);
+                });
             }
             Entry::End { .. } | Entry::Batch(_) => {}
         }
         Ok(Applied::Done)
     }
 
+    /// The log ends. Doing it again changes nothing.
+    fn seal(&mut self, index: u64) -> Applied {
+        let at = *self.standing.sealed.get_or_insert(index);
+        if at == index {
+            self.close(index);
+            self.marks.insert(index, self.standing.clone());
+        }
+        Applied::Sealed { at, latest: self.standing.latest }
+    }
+
     /// Becomes one whose log begins after an index.
     fn reset(&mut self, index: u64) {
         (self.cut, self.open, self.reign) = (index, None, None);
         (self.generations, self.repeats, self.unreadable) = (Vec::new(), BTreeMap::new(), Vec::new());
+        (self.standing, self.marks) = (Standing::default(), BTreeMap::new());
+        (self.taken, self.dropped) = (Vec::new(), Arc::default());
+    }
+}
+
+impl Verdict {
+    /// For each of so many records whether it is new.
+    fn is_new(&self, records: usize) -> Vec<bool> {
+        match self {
+            Self::Records(new) => new.clone(),
+            Self::Stale { .. } => vec![false; records],
+        }
     }
 }
 
@@ -244,6 +406,8 @@ impl StateMachine for Machine {
     /// nothing is open.
     fn snapshot(&self) -> Snapshot {
         let (captured, forgot) = (Window::capture(&self.window, self.cut), self.forgot());
+        let standing = self.marks.get(&self.cut).cloned().unwrap_or_default();
+        let taken: Vec<Taken> = self.taken.iter().filter(|taken| taken.index <= self.cut).copied().collect();
         let write = move || {
             let mut bytes = Vec::new();
             put(&mut bytes, VERSION);
@@ -251,6 +415,13 @@ impl StateMachine for Machine {
             // Here the state of series will stand: the last values of cumulative profiles.
             put(&mut bytes, 0);
             put(&mut bytes, forgot.unwrap_or_default());
+            standing.write(&mut bytes);
+            put(&mut bytes, taken.len() as u64);
+            for Taken { index, of, id, .. } in taken {
+                put(&mut bytes, index);
+                put(&mut bytes, u64::from(of));
+                bytes.extend_from_slice(&id.to_le_bytes());
+            }
             Ok(bytes)
         };
         let window = Arc::clone(&self.window);
@@ -270,7 +441,7 @@ impl StateMachine for Machine {
         let _cleaning = shelf.hold();
         arrive()?;
         let mut unpacker = Unpacker::new(bytes);
-        let read = |unpacker: &mut Unpacker<'_>| -> Result<u64, PackedError> {
+        let read = |unpacker: &mut Unpacker<'_>| -> Result<_, PackedError> {
             if unpacker.number()? != VERSION {
                 return Err(unpacker.wrong("a version that this one does not know"));
             }
@@ -278,11 +449,19 @@ impl StateMachine for Machine {
             for _ in 0..unpacker.count()? {
                 unpacker.bytes()?;
             }
-            unpacker.number()
+            let (forgot, standing) = (unpacker.number()?, Standing::read(unpacker)?);
+            let mut taken = Vec::new();
+            for _ in 0..unpacker.count()? {
+                let (index, of, id) = (unpacker.number()?, unpacker.small()?, entry::id(unpacker)?);
+                taken.push(Taken { index, of, id, released: None });
+            }
+            Ok((forgot, standing, taken))
         };
-        let forgot = read(&mut unpacker).map_err(|error| error.to_string())?;
+        let (forgot, standing, taken) = read(&mut unpacker).map_err(|error| error.to_string())?;
         *lock(&self.forgot) = (forgot > 0).then_some(forgot);
         self.reset(index);
+        self.marks.insert(index, standing.clone());
+        (self.standing, self.taken) = (standing, taken);
         Ok(())
     }
 

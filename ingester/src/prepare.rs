@@ -46,6 +46,8 @@ pub(crate) struct Request {
 /// What a request asks to be stored.
 pub(crate) struct Content {
     pub(crate) tenant: TenantId,
+    /// The version of the table by which they were placed.
+    pub(crate) routed: u64,
     pub(crate) limits: Arc<Limits>,
     /// Of all uploads, uncompressed.
     pub(crate) raw_bytes: usize,
@@ -273,7 +275,7 @@ impl Preparing {
         while let Some(content) =
             left.next_if(|next| placings.is_empty() || said <= entry / 2 && said + next.raw_bytes <= entry)
         {
-            let Content { tenant, limits, uploads, raw_bytes: _, room: _room } = content;
+            let Content { tenant, routed, limits, uploads, raw_bytes: _, room: _room } = content;
             batch.window = batch.window.max(remembered(&limits));
             let place = *places.entry(tenant.clone()).or_insert_with(|| {
                 batch.tenants.push(TenantPart { tenant: tenant.to_string(), ..TenantPart::default() });
@@ -296,7 +298,7 @@ impl Preparing {
                     batch.rows.truncate(first.rows.start);
                     return Err(full.clone());
                 }
-                batch.uploads.push(Admitted { tenant: place, records });
+                batch.uploads.push(Admitted { tenant: place, routed, records });
                 Ok((Placed::In(batch.uploads.len() - 1), taken))
             });
             placings.push(placed.collect());
@@ -412,7 +414,8 @@ mod tests {
         let mut intake = Intake::default();
         intake.read(&tenant, upload, &limits, Timestamp::from_seconds(1_700_000_000)).unwrap();
         let (answer, answered) = oneshot::channel();
-        let content = Content { tenant, limits, raw_bytes: 0, uploads: vec![Ok(intake)], room: None };
+        let content =
+            Content { tenant, routed: 1, limits, raw_bytes: 0, uploads: vec![Ok(intake)], room: None };
         (Request { content, answer }, answered)
     }
 

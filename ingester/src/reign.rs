@@ -5,15 +5,17 @@
 //!             read back from the log ─► heads │       │ shown as they are applied
 //! ```
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use athanor_chassis::{Activity, Clock, Compute, Status, TenantId};
 use athanor_consensus::Replicated;
+use athanor_profile::hash::Hash;
 use athanor_profile::packed::PackedError;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use crate::entry::{Batch, Entry};
+use crate::entry::{Batch, Entry, Record};
 use crate::head::Head;
 use crate::heads::Heads;
 use crate::machine::{Generation, Machine, lock};
@@ -149,12 +151,13 @@ fn read_back(
     let head = Head::new(generation.first - 1);
     head.holds(generation.token);
     head.bear(now);
-    let repeats = log.with(|machine| machine.repeats(generation.first..generation.last + 1));
+    let (repeats, dropped) =
+        log.with(|machine| (machine.repeats(generation.first..generation.last + 1), machine.dropped()));
     let mut unreadable = Vec::new();
     for (index, repeats) in repeats {
         let read = log.read(index).map_err(|error| Status::of(&error))?;
         let said = match read.map(|entry| Entry::decode(&entry)) {
-            Some(Ok(Entry::Batch(batch))) => learn(&head, &batch, &repeats),
+            Some(Ok(Entry::Batch(batch))) => learn(&head, &batch, &repeats, &dropped),
             Some(Err(error)) => Err(error),
             Some(Ok(_)) | None => Err(PackedError { at: 0, why: "a batch that is none" }),
         };
@@ -168,12 +171,18 @@ fn read_back(
     Ok((head, unreadable))
 }
 
-fn learn(head: &Head, batch: &Batch, repeats: &[(u32, u32)]) -> Result<(), PackedError> {
+fn learn(
+    head: &Head,
+    batch: &Batch,
+    repeats: &[(u32, u32)],
+    dropped: &HashSet<Hash>,
+) -> Result<(), PackedError> {
     for part in &batch.tenants {
         head.learn(part, &tenant(&part.tenant)?)?;
     }
+    let is_here = |record: &Record| !dropped.contains(&record.id);
     let mut verdicts: Vec<Vec<bool>> =
-        batch.uploads.iter().map(|upload| vec![true; upload.records.len()]).collect();
+        batch.uploads.iter().map(|upload| upload.records.iter().map(is_here).collect()).collect();
     for &(upload, record) in repeats {
         verdicts[upload as usize][record as usize] = false;
     }

@@ -22,6 +22,7 @@ use athanor_profile::upload::Upload;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::entry::FIRST_TABLE;
 use crate::heads::Heads;
 use crate::intake::{Equals, Intake};
 use crate::machine::{Machine, lock};
@@ -158,12 +159,17 @@ impl Shard {
     }
 
     /// Stores the uploads of one request: when this returns they are durable and visible.
-    pub async fn append(&self, tenant: &TenantId, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>> {
+    pub async fn append(
+        &self,
+        table: u64,
+        tenant: &TenantId,
+        uploads: Vec<Upload>,
+    ) -> Vec<Result<Stored, Status>> {
         let _room = match self.admit(&uploads) {
             Ok(room) => room,
             Err(status) => return vec![Err(status); uploads.len()],
         };
-        let mut sending = Sending::new(self, tenant);
+        let mut sending = Sending::new(self, table, tenant);
         for upload in uploads {
             sending.add(upload).await;
         }
@@ -202,6 +208,8 @@ impl Shard {
 /// One request, on its way in pieces.
 struct Sending<'s> {
     shard: &'s Shard,
+    /// The version of the table by which they were placed.
+    routed: u64,
     tenant: &'s TenantId,
     limits: Arc<Limits>,
     now: Timestamp,
@@ -217,9 +225,11 @@ struct Sending<'s> {
 }
 
 impl<'s> Sending<'s> {
-    fn new(shard: &'s Shard, tenant: &'s TenantId) -> Self {
+    fn new(shard: &'s Shard, table: u64, tenant: &'s TenantId) -> Self {
         Self {
             shard,
+            // Who knows of none yet has placed by the first.
+            routed: table.max(FIRST_TABLE),
             tenant,
             limits: shard.deps.overrides.of(tenant),
             now: shard.deps.clock.wall(),
@@ -289,7 +299,9 @@ impl<'s> Sending<'s> {
         self.sent.push((uploads.len(), answered));
         let (tenant, limits, room) = (self.tenant.clone(), Arc::clone(&self.limits), self.room.take());
         let raw_bytes = std::mem::take(&mut self.raw_bytes);
-        let request = Request { content: Content { tenant, limits, raw_bytes, uploads, room }, answer };
+        let routed = self.routed;
+        let request =
+            Request { content: Content { tenant, routed, limits, raw_bytes, uploads, room }, answer };
         // If nobody takes it, nobody answers either.
         let _ = self.shard.queue.send(Job::Append(request)).await;
     }

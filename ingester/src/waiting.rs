@@ -5,7 +5,7 @@ use athanor_profile::upload::Dropped;
 use tokio::sync::oneshot;
 
 use crate::intake::Taken;
-use crate::machine::Applied;
+use crate::machine::{Applied, Verdict};
 
 /// What became of an upload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +44,16 @@ pub enum Placed {
     Before(u32),
 }
 
+/// Why an upload is to be placed anew: by which reason its sender knows that.
+pub const STALE_TABLE: &str = "stale_table";
+
+fn stale(newest: u64) -> Status {
+    let message = format!(
+        "the profile was placed by an older table than {newest}, which holds for its time: ask the catalogue for the tables, and place it again"
+    );
+    Status::new(Code::Unavailable, message).because(STALE_TABLE)
+}
+
 impl Waiting {
     /// Tells what applying the batch did.
     pub fn answer(self, applied: &Result<Applied, Status>) {
@@ -56,15 +66,18 @@ impl Waiting {
                 Placed::Before(repeats) => return Ok(Stored { repeats, ..stored }),
             };
             match applied {
-                Ok(Applied::Batch(verdicts)) => {
-                    let new =
-                        verdicts.get(place).map_or(0, |records| records.iter().filter(|new| **new).count());
-                    let all = verdicts.get(place).map_or(0, Vec::len);
-                    (stored.new, stored.repeats) = (new as u32, (all - new) as u32);
-                    Ok(stored)
-                }
-                Ok(Applied::Done) => Ok(stored),
+                Ok(Applied::Batch(verdicts)) => match verdicts.get(place) {
+                    Some(Verdict::Records(records)) => {
+                        let new = records.iter().filter(|new| **new).count();
+                        (stored.new, stored.repeats) = (new as u32, (records.len() - new) as u32);
+                        Ok(stored)
+                    }
+                    Some(Verdict::Stale { newest }) => Err(stale(*newest)),
+                    None => Ok(stored),
+                },
                 Ok(Applied::Unreadable(error)) => Err(Status::new(Code::Internal, error.to_string())),
+                Ok(Applied::Refused(why)) => Err(Status::new(Code::NotLeader, *why)),
+                Ok(_) => Ok(stored),
                 Err(status) => Err(status.clone()),
             }
         });

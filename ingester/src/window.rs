@@ -68,6 +68,9 @@ struct Moment {
     span: u64,
     /// Ids with stamps before this are not known any more, and never again, though the span may grow.
     horizon: u64,
+    /// The log's time where it was cut: what came later lies in no block, so none of it is forgotten. A shard that asks
+    /// for such an id must be told that it is held (E13).
+    floor: u64,
 }
 
 /// Where the files of one window lie.
@@ -99,9 +102,9 @@ fn age(stamp: u64) -> u32 {
     u32::try_from(stamp >> AGE_BITS).unwrap_or(u32::MAX)
 }
 
-/// Stamp, span and horizon.
-fn read_times(unpacker: &mut Unpacker<'_>) -> Result<(u64, u64, u64), PackedError> {
-    Ok((unpacker.number()?, unpacker.number()?, unpacker.number()?))
+/// Stamp, span, horizon and floor.
+fn read_times(unpacker: &mut Unpacker<'_>) -> Result<[u64; 4], PackedError> {
+    Ok([unpacker.number()?, unpacker.number()?, unpacker.number()?, unpacker.number()?])
 }
 
 /// The ids that are in no file, with the entries that brought them and the stamps of these.
@@ -135,10 +138,12 @@ fn read_names(unpacker: &mut Unpacker<'_>) -> Result<Vec<Name>, PackedError> {
 // === impl Moment ===
 
 impl Moment {
-    /// The one after an entry that comes later.
-    fn to(self, index: u64, stamp: u64, span: u64) -> Self {
+    /// The one after an entry that comes later; what came after the floor is not forgotten, and
+    /// nothing if `held`.
+    fn to(self, index: u64, stamp: u64, span: u64, held: bool) -> Self {
         let (stamp, span) = (self.stamp.max(stamp), self.span.max(span));
-        Self { index, stamp, span, horizon: self.horizon.max(stamp.saturating_sub(span)) }
+        let horizon = if held { 0 } else { stamp.saturating_sub(span).min(self.floor) };
+        Self { index, stamp, span, horizon: self.horizon.max(horizon), floor: self.floor }
     }
     /// The age of the oldest id that is known.
     fn oldest(&self) -> u32 {
@@ -178,7 +183,9 @@ impl Window {
     }
     /// How many ids are held at a stamp, old ones beside younger ones, too.
     pub fn len_at(&self, stamp: u64) -> u64 {
-        let oldest = self.now().to(u64::MAX, stamp, 0).oldest();
+        let now = self.now();
+        // Whoever waits for room would wait for a cut, which waits for what is let in.
+        let oldest = Moment { floor: u64::MAX, ..now }.to(u64::MAX, stamp, 0, false).oldest();
         let runs = self.runs.iter().filter(|run| run.newest >= oldest);
         self.recent.len() as u64 + runs.map(|run| run.records).sum::<u64>()
     }
@@ -221,16 +228,25 @@ impl Window {
     pub fn show(&mut self, index: u64) {
         self.shown = self.shown.max(index);
     }
-    /// Moves to the stamp of the entry at `index`. What is older than the longest span before it is not known any more.
-    pub fn advance(&mut self, index: u64, stamp: u64, span: u64) {
-        self.moments.push_back(self.now().to(index, stamp, span));
+    /// Moves to the stamp of the entry at `index`. What is older than the longest span before it, and lies in a block, is
+    /// not known any more; nothing is forgotten where it may lie in none, `held`.
+    pub fn advance(&mut self, index: u64, stamp: u64, span: u64, held: bool) {
+        self.moments.push_back(self.now().to(index, stamp, span, held));
     }
-    /// No snapshot will be labelled before this index any more: what was too old then is let go of.
-    pub fn settle(&mut self, cut: u64) {
+    /// The log's time after an entry, or none if that is not known any more.
+    pub fn stamp_at(&self, index: u64) -> u64 {
+        if self.moments.front().is_some_and(|first| first.index <= index) { self.at(index).stamp } else { 0 }
+    }
+    /// The entry at `index` says that all up to `cut`, at a stamp, lies in blocks. No snapshot will be labelled before
+    /// that any more: what was too old then is let go of.
+    pub fn settle(&mut self, index: u64, cut: u64, stamp: u64) {
         let moment = self.at(cut);
         while self.moments.front().is_some_and(|first| *first != moment) {
             self.moments.pop_front();
         }
+        // From here on: a snapshot of the cut says what held then.
+        let now = self.now();
+        self.moments.push_back(Moment { index, floor: now.floor.max(stamp), ..now });
         let is_old = |first: Arrival| first.index <= cut && age(first.stamp) < moment.oldest();
         while self.recent.oldest().is_some_and(is_old) {
             self.recent.pop();
@@ -244,9 +260,13 @@ impl Window {
         }
         new
     }
-    /// Takes the ids of an entry's uploads in; for each whether it is new.
-    pub fn admit_all(&mut self, index: u64, uploads: &[Vec<Hash>]) -> Vec<Vec<bool>> {
-        uploads.iter().map(|ids| ids.iter().map(|&id| self.admit(index, id)).collect()).collect()
+    /// Takes ids in; for each whether it is new.
+    pub fn admit_all(&mut self, index: u64, ids: &[Hash]) -> Vec<bool> {
+        ids.iter().map(|&id| self.admit(index, id)).collect()
+    }
+    /// How long ids are remembered, nanoseconds.
+    pub fn span(&self) -> u64 {
+        self.now().span
     }
     /// Forgets everything.
     pub fn forget(&mut self) {
@@ -267,8 +287,8 @@ impl Window {
     /// else has it.
     pub fn restore(&mut self, to: u64, alone: bool, unpacker: &mut Unpacker<'_>) -> Result<(), PackedError> {
         let mut read = Self { version: self.version + 1, ..Self::on(Arc::clone(&self.shelf)) };
-        let (stamp, span, horizon) = read_times(unpacker)?;
-        (read.moments, read.shown) = ([Moment { index: to, stamp, span, horizon }].into(), to);
+        let [stamp, span, horizon, floor] = read_times(unpacker)?;
+        (read.moments, read.shown) = ([Moment { index: to, stamp, span, horizon, floor }].into(), to);
         read_recent(unpacker, |index, stamp, id| read.recent.push(index, stamp, id))?;
         for name in read_names(unpacker)? {
             match Run::open(&*read.shelf.disk, read.shelf.file(name.number), name) {
@@ -373,7 +393,9 @@ impl Captured {
             }
         }
         let mut out = Vec::new();
-        [moment.stamp, moment.span, moment.horizon].into_iter().for_each(|number| put(&mut out, number));
+        [moment.stamp, moment.span, moment.horizon, moment.floor]
+            .into_iter()
+            .for_each(|number| put(&mut out, number));
         out.extend_from_slice(&inline);
         let window = held()?;
         put(&mut out, window.runs.len() as u64);

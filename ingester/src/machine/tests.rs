@@ -17,11 +17,35 @@ enum Event {
     /// A node begins to lead.
     Begin,
     /// It stores profiles with these ids, after a while; and is told that it did not, if the entry is lost.
-    Batch { uploads: Vec<Vec<u8>>, pause: u64, lost: bool },
+    Batch {
+        uploads: Vec<Vec<u8>>,
+        pause: u64,
+        lost: bool,
+    },
     /// It ends its generation.
     End,
     /// It says that it lets go of what is over, or of a part of that.
-    Cut { all: bool },
+    Cut {
+        all: bool,
+    },
+    /// A table is proposed for profiles from a time on, or given up.
+    Fence {
+        version: u64,
+        from: i64,
+    },
+    Void {
+        version: u64,
+    },
+    /// A shard that was lost asks for ids; or retires.
+    Settle {
+        of: ShardId,
+        ids: Vec<u8>,
+    },
+    Release {
+        of: ShardId,
+    },
+    /// The log ends.
+    Seal,
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -34,8 +58,19 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         6 => batch,
         2 => Just(Event::End),
         1 => any::<bool>().prop_map(|all| Event::Cut { all }),
+        1 => (2u64..5, 0i64..80).prop_map(|(version, from)| Event::Fence { version, from }),
+        1 => (2u64..5).prop_map(|version| Event::Void { version }),
+        1 => (7u32..9, vec(0u8..12, 0..4)).prop_map(|(of, ids)| Event::Settle { of, ids }),
+        1 => (7u32..9).prop_map(|of| Event::Release { of }),
     ];
-    vec(event, 1..60)
+    let seals = prop::bool::weighted(0.2);
+    (vec(event, 1..60), vec(Just(Event::Cut { all: true }), 0..3), seals).prop_map(
+        |(mut events, last, seals)| {
+            events.extend(seals.then_some(Event::Seal));
+            events.extend(last);
+            events
+        },
+    )
 }
 
 /// A log as its writers make it, and where it may be cut.
@@ -69,8 +104,15 @@ impl Writer {
         self.token += 1;
         self.stamp += pause << 30;
         let (generation, place) = self.generation.unwrap_or((self.token, 0));
-        let record = |id: &u8| Record { id: u128::from(*id), samples: 0, rows: 0..0, ..Record::default() };
-        let admitted = |ids: &Vec<u8>| Admitted { tenant: 0, records: ids.iter().map(record).collect() };
+        // Profiles come later and later, with some that are late, by tables that are known by then, or not.
+        let time = |id: u8| (self.index + u64::from(id)) as i64;
+        let record = |id: &u8, time| Record { id: u128::from(*id), time, ..Record::default() };
+        let records = |ids: &Vec<u8>| match ids.first() {
+            Some(first) => ids.iter().map(|id| record(id, time(*first))).collect(),
+            None => Vec::new(),
+        };
+        let routed = |ids: &Vec<u8>| 1 + u64::from(ids.first().copied().unwrap_or_default()) % 4;
+        let admitted = |ids: &Vec<u8>| Admitted { tenant: 0, routed: routed(ids), records: records(ids) };
         let batch = Batch {
             token: self.token,
             stamp: self.stamp,
@@ -151,13 +193,17 @@ struct Said {
     unreadable: Vec<u64>,
     cut: u64,
     stamp: u64,
+    standing: Standing,
+    taken: Vec<Taken>,
 }
 
 fn state(machine: &Machine) -> Said {
     let stamp = lock(&machine.window).stamp();
-    let Machine { cut, open, generations, repeats, unreadable, .. } = machine;
+    let Machine { cut, open, generations, repeats, unreadable, standing, taken, .. } = machine;
+    let standing = standing.clone();
+    let taken = taken.iter().filter(|taken| taken.released.is_none()).copied().collect();
     let (generations, repeats, unreadable) = (generations.clone(), repeats.clone(), unreadable.clone());
-    Said { open: *open, generations, repeats, unreadable, cut: *cut, stamp }
+    Said { open: *open, generations, repeats, unreadable, cut: *cut, stamp, standing, taken }
 }
 
 proptest! {
@@ -176,8 +222,19 @@ proptest! {
                     let over = follower.generations.iter().filter(|generation| generation.closed);
                     let over: Vec<u64> = over.map(|generation| generation.last).collect();
                     if let Some(to) = if all { over.last() } else { over.first() } {
-                        writer.write(Entry::cut(*to, BlockId::from_number(7)));
+                        let stamp = lock(&follower.window).stamp_at(*to);
+                        writer.write(Entry::cut(*to, stamp, BlockId::from_number(7)));
                     }
+                }
+                Event::Fence { version, from } => drop(writer.write(Entry::fence(version, from))),
+                Event::Void { version } => drop(writer.write(Entry::void(version))),
+                Event::Release { of } => drop(writer.write(Entry::release(of))),
+                Event::Seal => drop(writer.write(Entry::seal())),
+                Event::Settle { of, ids } => {
+                    let ids = ids.into_iter().map(u128::from).collect();
+                    let (stamp, span) = (writer.stamp, SPAN << 30);
+                    let (source, first, last) = (Source::Settle, false, false);
+                    writer.write(Inherit { source, of, first, last, stamp, span, ids }.encode());
                 }
             }
             let Some(bytes) = writer.entries.get(&writer.index) else { continue };
@@ -220,10 +277,88 @@ fn a_batch_is_read_only_behind_the_one_that_it_builds_on() {
     let mut machine = machine(&Arc::default());
     let said: Vec<Applied> =
         writer.entries.iter().map(|(index, bytes)| machine.apply(*index, bytes)).collect();
-    let new = |new: &[&[bool]]| Applied::Batch(new.iter().map(|new| new.to_vec()).collect());
+    let new =
+        |new: &[&[bool]]| Applied::Batch(new.iter().map(|new| Verdict::Records(new.to_vec())).collect());
     assert_eq!((&said[0], &said[1]), (&Applied::Done, &new(&[&[true], &[true]])));
     assert!(matches!(said[2], Applied::Unreadable(_)), "{:?}", said[2]);
     // The end is of a generation that goes on, for who was told that it was stored; what comes is of another.
     assert_eq!((&said[3], &said[4]), (&Applied::Done, &new(&[&[false]])));
     assert_eq!((machine.unreadable(0..10), machine.generations(10).len()), (1, 2));
+}
+
+fn said(machine: &mut Machine, index: &mut u64, entry: impl Into<Vec<u8>>) -> Applied {
+    *index += 1;
+    machine.apply(*index, &entry.into())
+}
+
+fn batch(token: u64, time: i64, routed: u64) -> Vec<u8> {
+    let records = vec![Record { id: u128::from(token), time, ..Record::default() }];
+    let tenants = vec![TenantPart { tenant: "acme".into(), ..TenantPart::default() }];
+    let uploads = vec![Admitted { tenant: 0, routed, records }];
+    let batch = Batch { token, generation: token, place: Some(0), tenants, uploads, ..Batch::default() };
+    batch.encode()
+}
+
+/// E5: a repeat of what came by the older table may go to another shard by the newer one, and the other way round.
+#[test]
+fn behind_a_fence_nothing_is_taken_that_was_placed_by_an_older_table() {
+    let (mut machine, mut index) = (machine(&Arc::default()), 0);
+    let mut apply = |entry: Vec<u8>| said(&mut machine, &mut index, entry);
+    let taken = Applied::Batch(vec![Verdict::Records(vec![true])]);
+    assert_eq!(apply(batch(1, 50, 1)), taken);
+    assert_eq!(apply(Entry::fence(2, 50)), Applied::Fence { refused: Some(50) });
+    assert_eq!(apply(Entry::fence(3, 60)), Applied::Fence { refused: None });
+    assert_eq!(apply(batch(2, 59, 1)), taken);
+    assert_eq!(apply(batch(3, 60, 2)), Applied::Batch(vec![Verdict::Stale { newest: 3 }]));
+    assert_eq!(apply(batch(4, 60, 3)), taken);
+    // It was not taken, so it is no repeat.
+    assert_eq!(apply(batch(3, 60, 3)), taken);
+    assert_eq!(apply(Entry::fence(4, 61)), Applied::Fence { refused: None });
+    assert_eq!(apply(batch(5, 70, 3)), Applied::Batch(vec![Verdict::Stale { newest: 4 }]));
+    assert_eq!(apply(Entry::void(4)), Applied::Done);
+    assert_eq!(apply(batch(5, 70, 3)), taken);
+}
+
+/// E12.
+#[test]
+fn a_sealed_shard_takes_nothing() {
+    let (mut machine, mut index) = (machine(&Arc::default()), 0);
+    let mut apply = |entry: Vec<u8>| said(&mut machine, &mut index, entry);
+    apply(batch(1, 50, 1));
+    for _ in 0..2 {
+        assert_eq!(apply(Entry::seal()), Applied::Sealed { at: 2, latest: Some(50) });
+    }
+    assert!(matches!(apply(batch(2, 51, 1)), Applied::Refused(_)));
+    let (source, first, last) = (Source::Settle, false, false);
+    let inherit = Inherit { source, of: 9, first, last, stamp: 0, span: 0, ids: vec![5] };
+    assert!(matches!(apply(inherit.encode()), Applied::Refused(_)));
+    let whole = Generation { token: 1, first: 1, last: 2, closed: true };
+    assert_eq!(machine.generations(10), [whole]);
+}
+
+/// E13: the answer to a question may be lost, and what was half copied is not known by whoever has it.
+#[test]
+fn who_asks_again_is_answered_alike_and_what_was_half_copied_is_forgotten() {
+    let (mut machine, mut index) = (machine(&Arc::default()), 0);
+    let mut apply = |source, of, (first, last), ids: &[u128]| {
+        let inherit = Inherit { source, of, first, last, stamp: 0, span: u64::MAX, ids: ids.to_vec() };
+        said(&mut machine, &mut index, inherit.encode())
+    };
+    apply(Source::Window, 7, (true, false), &[100, 101]);
+    apply(Source::Blocks, 7, (true, true), &[102]);
+    let held = |held: &[bool]| Applied::Inherited(held.to_vec());
+    for _ in 0..2 {
+        assert_eq!(apply(Source::Settle, 7, (false, false), &[100, 102, 103]), held(&[false, true, false]));
+    }
+    assert_eq!(apply(Source::Settle, 8, (false, false), &[103]), held(&[true]));
+    assert_eq!(
+        said(&mut machine, &mut index, batch(103, 5, 1)),
+        Applied::Batch(vec![Verdict::Records(vec![false])])
+    );
+    assert_eq!(machine.standing().holds, [7, 8].into());
+    assert_eq!(machine.standing().inherited, Some((Source::Blocks, 7)));
+    let again =
+        Inherit { source: Source::Window, of: 7, first: true, last: true, stamp: 0, span: 0, ids: vec![] };
+    said(&mut machine, &mut index, batch(104, 5, 1));
+    assert!(matches!(said(&mut machine, &mut index, again.encode()), Applied::Refused(_)));
 }

@@ -24,21 +24,23 @@ fn id(number: u64) -> Hash {
 #[test]
 fn a_repeat_is_known_until_its_stamp_is_old() {
     let mut window = window();
-    window.advance(1, 100 * TICK, 50 * TICK);
+    // All is in blocks at once.
+    window.settle(0, 0, u64::MAX);
+    window.advance(1, 100 * TICK, 50 * TICK, false);
     assert!(window.admit(1, 7) && !window.admit(2, 7) && !window.shows(7));
     window.show(1);
     assert!(window.shows(7) && !window.shows(8));
-    window.advance(3, 150 * TICK, 50 * TICK);
+    window.advance(3, 150 * TICK, 50 * TICK, false);
     assert!(window.knows(7) && !window.admit(3, 7));
-    window.advance(4, 151 * TICK, 50 * TICK);
+    window.advance(4, 151 * TICK, 50 * TICK, false);
     assert!(!window.knows(7) && window.admit(4, 7));
-    window.advance(5, 10 * TICK, 50 * TICK);
+    window.advance(5, 10 * TICK, 50 * TICK, false);
     assert_eq!(window.stamp(), 151 * TICK, "stamps never go back");
-    window.advance(6, 152 * TICK, 200 * TICK);
-    window.advance(7, 250 * TICK, 50 * TICK);
+    window.advance(6, 152 * TICK, 200 * TICK, false);
+    window.advance(7, 250 * TICK, 50 * TICK, false);
     assert!(window.knows(7), "the longest span holds for all");
-    window.advance(8, 360 * TICK, 50 * TICK);
-    window.advance(9, 361 * TICK, 500 * TICK);
+    window.advance(8, 360 * TICK, 50 * TICK, false);
+    window.advance(9, 361 * TICK, 500 * TICK, false);
     assert!(!window.knows(7), "what was forgotten stays so");
 }
 
@@ -48,7 +50,7 @@ fn a_snapshot_holds_the_ids_up_to_its_label() {
         let disk = MemoryDisk::new();
         let window = on(&disk, batch);
         for index in 1..=5 {
-            lock(&window).advance(index, index * 10 * TICK, 1000 * TICK);
+            lock(&window).advance(index, index * 10 * TICK, 1000 * TICK, false);
             lock(&window).admit(index, id(index));
         }
         let bytes = Window::capture(&window, 3).write().unwrap();
@@ -69,7 +71,7 @@ fn a_snapshot_holds_the_ids_up_to_its_label() {
 /// What the log says.
 enum Said {
     Ids { stamp: u64, span: u64, ids: Vec<Hash>, new: Vec<bool> },
-    Cut(u64),
+    Cut(u64, u64),
 }
 
 /// All that ever was, and the verdicts that follow from it.
@@ -79,12 +81,14 @@ struct Naive {
     stamp: u64,
     span: u64,
     horizon: u64,
+    /// The stamp of the last cut.
+    floor: u64,
 }
 
 impl Naive {
     fn admit(&mut self, stamp: u64, span: u64, ids: &[Hash]) -> Vec<bool> {
         (self.stamp, self.span) = (self.stamp.max(stamp), self.span.max(span));
-        self.horizon = self.horizon.max(self.stamp.saturating_sub(self.span));
+        self.horizon = self.horizon.max(self.stamp.saturating_sub(self.span).min(self.floor));
         let oldest = age(self.horizon);
         let admit = |&id: &Hash| {
             let new = !self.arrivals.iter().any(|(other, stamp)| *other == id && age(*stamp) >= oldest);
@@ -135,7 +139,13 @@ impl World {
     fn cut(&mut self) -> bool {
         let index = self.log.len() as u64;
         self.cut += self.random.below(index - self.cut + 1);
-        let said = Said::Cut(self.cut);
+        let stamps = self.log[..self.cut as usize].iter().filter_map(|said| match said {
+            Said::Ids { stamp, .. } => Some(*stamp),
+            Said::Cut(..) => None,
+        });
+        let stamp = stamps.max().unwrap_or_default();
+        self.naive.floor = self.naive.floor.max(stamp);
+        let said = Said::Cut(self.cut, stamp);
         apply(&self.window, index + 1, &said);
         self.log.push(said);
         let captured = Window::capture(&self.window, self.cut);
@@ -197,12 +207,12 @@ fn apply(window: &Arc<Mutex<Window>>, index: u64, said: &Said) {
     let mut window = lock(window);
     match said {
         Said::Ids { stamp, span, ids, new } => {
-            window.advance(index, *stamp, *span);
-            assert_eq!(&window.admit_all(index, std::slice::from_ref(ids))[0], new, "entry {index}");
+            window.advance(index, *stamp, *span, false);
+            assert_eq!(&window.admit_all(index, ids), new, "entry {index}");
             window.show(index);
             assert!(ids.iter().all(|id| window.shows(*id)));
         }
-        Said::Cut(cut) => window.settle(*cut),
+        Said::Cut(cut, stamp) => window.settle(index, *cut, *stamp),
     }
 }
 
@@ -234,9 +244,9 @@ fn filed(disk: &MemoryDisk, batches: u64, each: u64) -> (Arc<Mutex<Window>>, Vec
     let window = on(disk, 1);
     let mut bytes = Vec::new();
     for index in 1..=batches {
-        lock(&window).advance(index, index * TICK, 1000 * TICK);
-        let ids = (index * each..(index + 1) * each).map(id).collect();
-        lock(&window).admit_all(index, &[ids]);
+        lock(&window).advance(index, index * TICK, 1000 * TICK, false);
+        let ids: Vec<Hash> = (index * each..(index + 1) * each).map(id).collect();
+        lock(&window).admit_all(index, &ids);
         bytes = Window::capture(&window, index).write().unwrap();
         Window::clean(&window);
     }
@@ -274,7 +284,7 @@ fn damage_of_a_file_is_counted_and_hurts_only_what_it_held() {
     assert_eq!(unknown(), (204, 204));
     lock(&window).told();
     // What a merge cannot read is counted as well.
-    lock(&window).admit_all(2, &[(5000..6500).map(id).collect()]);
+    lock(&window).admit_all(2, &(5000..6500).map(id).collect::<Vec<_>>());
     Window::capture(&window, 2).write().unwrap();
     {
         let window = lock(&window);

@@ -1,0 +1,99 @@
+//! What a shard's log says of the shard as a whole: by which tables it was fenced, where it has ended, whose ids it knows.
+//!
+//! A snapshot is labelled with a cut and made later (E9). So this is remembered as it was wherever may be cut: a member that
+//! begins with a snapshot of now, and reads the tail again, would answer otherwise than others did.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use athanor_catalog::ShardId;
+use athanor_profile::packed::{PackedError, Unpacker, put, put_signed};
+
+use crate::entry::{Source, UploadHead};
+
+/// What holds after an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Of each version of the table whose fence was logged, the time of profiles from which it holds (E5).
+    fences: BTreeMap<u64, i64>,
+    /// The time of the latest profile that was taken; none before one was.
+    pub latest: Option<i64>,
+    /// Where the log has ended (E12).
+    pub sealed: Option<u64>,
+    /// Whose ids were copied, as a whole.
+    pub inherited: Option<(Source, ShardId)>,
+    /// Shards from which ids came whose rows may lie in no block yet: no id is forgotten meanwhile.
+    pub holds: BTreeSet<ShardId>,
+}
+
+impl Standing {
+    /// Takes a table's fence. If the shard has later profiles by another table already, it does not, and says how late.
+    pub fn fence(&mut self, version: u64, from: i64) -> Option<i64> {
+        if let Some(latest) = self.latest.filter(|&latest| latest >= from) {
+            return Some(latest);
+        }
+        self.fences.insert(version, from);
+        None
+    }
+
+    /// A table was given up: its fence is none.
+    pub fn void(&mut self, version: u64) {
+        self.fences.remove(&version);
+    }
+
+    /// The tables whose fences are in the log.
+    pub fn fences(&self) -> impl Iterator<Item = (u64, i64)> {
+        self.fences.iter().map(|(version, from)| (*version, *from))
+    }
+
+    /// The newest table by which an upload should have been placed, if it was placed by an older one: the shard that its
+    /// repeats go to may be another.
+    pub fn stale(&self, upload: &UploadHead) -> Option<u64> {
+        if upload.ids.is_empty() {
+            return None;
+        }
+        let holds = self.fences.iter().rev().find(|(_, from)| upload.time >= **from);
+        holds.map(|(version, _)| *version).filter(|version| upload.routed < *version)
+    }
+
+    /// An upload was taken.
+    pub fn took(&mut self, upload: &UploadHead) {
+        if !upload.ids.is_empty() {
+            self.latest = self.latest.max(Some(upload.time));
+        }
+    }
+
+    /// As bytes.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        put(out, self.fences.len() as u64);
+        for (version, from) in &self.fences {
+            put(out, *version);
+            put_signed(out, *from);
+        }
+        put(out, u64::from(self.latest.is_some()));
+        put_signed(out, self.latest.unwrap_or_default());
+        put(out, self.sealed.unwrap_or_default());
+        let (source, of) = self.inherited.map_or((0, 0), |(source, of)| (source.number(), of));
+        put(out, source);
+        put(out, u64::from(of));
+        put(out, self.holds.len() as u64);
+        self.holds.iter().for_each(|of| put(out, u64::from(*of)));
+    }
+
+    /// Reads what [`Standing::write`] wrote.
+    pub fn read(unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
+        let mut read = Self::default();
+        for _ in 0..unpacker.count()? {
+            read.fences.insert(unpacker.number()?, unpacker.signed()?);
+        }
+        let (some, latest) = (unpacker.number()?, unpacker.signed()?);
+        read.latest = (some > 0).then_some(latest);
+        read.sealed = Some(unpacker.number()?).filter(|at| *at > 0);
+        let source = unpacker.number()?;
+        let of = unpacker.small()?;
+        read.inherited = if source == 0 { None } else { Some((Source::of(source, unpacker)?, of)) };
+        for _ in 0..unpacker.count()? {
+            read.holds.insert(unpacker.small()?);
+        }
+        Ok(read)
+    }
+}
