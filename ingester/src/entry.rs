@@ -6,10 +6,10 @@
 //!                          what a follower reads ┘
 //!  end     kind generation                         nothing more is built on its names
 //!  cut     kind to stamp block
-//!  fence   kind version from                       from this time of profiles on another table places (E5)
+//!  fence   kind version from revision                       from this time of profiles on another table places (E5)
 //!  void    kind version                            that table was given up
 //!  seal    kind                                    no batch comes after it (E12)
-//!  inherit kind source of first last stamp span ids   the ids of others (E12, E13)
+//!  inherit kind source of first last stamp span ids marks holds   the ids of others (E12, E13)
 //!  drop    kind ids                                another shard holds these records (E13)
 //!  release kind of                                 all rows of another shard lie in blocks
 //! ```
@@ -148,6 +148,8 @@ pub enum Entry {
         version: u64,
         /// The time.
         from: i64,
+        /// The catalogue's revision at which it was proposed: if a later one does not know the table, it was given up.
+        revision: u64,
     },
     /// A table was given up.
     Void {
@@ -195,6 +197,10 @@ pub struct Inherit {
     pub span: u64,
     /// The ids.
     pub ids: Vec<Hash>,
+    /// Places of those that the other has taken over itself from shards that settled, and from which.
+    pub taken: Vec<(u32, ShardId)>,
+    /// Whose ids are to be held with these.
+    pub holds: Vec<ShardId>,
 }
 
 /// The part of a batch that every member reads.
@@ -250,10 +256,11 @@ impl Entry {
     }
 
     /// The bytes of a fence.
-    pub fn fence(version: u64, from: i64) -> Vec<u8> {
+    pub fn fence(version: u64, from: i64, revision: u64) -> Vec<u8> {
         let mut out = vec![FENCE];
         put(&mut out, version);
         put_signed(&mut out, from);
+        put(&mut out, revision);
         out
     }
 
@@ -291,7 +298,10 @@ impl Entry {
                 let head = Head::read(kind, &mut unpacker)?;
                 Batch::read(head, &mut unpacker).map(Entry::Batch)
             }
-            FENCE => Ok(Entry::Fence { version: unpacker.number()?, from: unpacker.signed()? }),
+            FENCE => {
+                let (version, from) = (unpacker.number()?, unpacker.signed()?);
+                Ok(Entry::Fence { version, from, revision: unpacker.number()? })
+            }
             VOID => Ok(Entry::Void { version: unpacker.number()? }),
             SEAL => Ok(Entry::Seal),
             INHERIT => Inherit::read(&mut unpacker).map(Entry::Inherit),
@@ -363,6 +373,13 @@ impl Inherit {
         let numbers = [self.source.number(), u64::from(self.of), flags, self.stamp, self.span];
         numbers.into_iter().for_each(|number| put(&mut out, number));
         put_ids(&mut out, &self.ids);
+        put(&mut out, self.taken.len() as u64);
+        for &(place, of) in &self.taken {
+            put(&mut out, u64::from(place));
+            put(&mut out, u64::from(of));
+        }
+        put(&mut out, self.holds.len() as u64);
+        self.holds.iter().for_each(|of| put(&mut out, u64::from(*of)));
         out
     }
 
@@ -372,7 +389,11 @@ impl Inherit {
         let (of, flags) = (unpacker.small()?, unpacker.number()?);
         let (first, last) = (flags & 1 > 0, flags & 2 > 0);
         let (stamp, span) = (unpacker.number()?, unpacker.number()?);
-        Ok(Self { source, of, first, last, stamp, span, ids: ids(unpacker)? })
+        let ids = ids(unpacker)?;
+        let taken = (0..unpacker.count()?).map(|_| Ok((unpacker.small()?, unpacker.small()?)));
+        let taken = taken.collect::<Result<_, PackedError>>()?;
+        let holds = (0..unpacker.count()?).map(|_| unpacker.small()).collect::<Result<_, _>>()?;
+        Ok(Self { source, of, first, last, stamp, span, ids, taken, holds })
     }
 }
 
@@ -575,9 +596,11 @@ mod tests {
             stamp: 5,
             span: u64::MAX,
             ids: vec![1, u128::MAX],
+            taken: vec![(1, 9)],
+            holds: vec![70_000, 9],
         };
         for (bytes, entry) in [
-            (Entry::fence(7, -3), Entry::Fence { version: 7, from: -3 }),
+            (Entry::fence(7, -3, 8), Entry::Fence { version: 7, from: -3, revision: 8 }),
             (Entry::void(7), Entry::Void { version: 7 }),
             (Entry::seal(), Entry::Seal),
             (inherit.encode(), Entry::Inherit(inherit)),

@@ -7,11 +7,11 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, CatalogError, Command, Inherits, Phase, ShardEntry, ShardId, Wound};
+use athanor_catalog::{Catalog, CatalogError, Phase, ShardEntry, ShardId, View, Wound};
 use athanor_chassis::tasks::Task;
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_consensus::Replicated;
@@ -29,6 +29,7 @@ use crate::membership;
 use crate::reign::{Begun, Claim, Reign};
 use crate::shard::{Shard, ShardDeps, lost};
 use crate::stats::CutCounts;
+use crate::steward::{SILENCE, Steward};
 use crate::walking::Walkers;
 use crate::window::{Shelf, Window};
 
@@ -43,6 +44,8 @@ pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) deps: Deps,
     pub(crate) walkers: Arc<Walkers>,
+    /// The newest view.
+    pub(crate) view: Arc<RwLock<Option<Arc<View>>>>,
 }
 
 /// One member of a shard's group.
@@ -54,6 +57,14 @@ pub(crate) struct Group {
     pub(crate) members: BTreeSet<u64>,
     /// So many are handing over the lead: nothing is taken meanwhile.
     pub(crate) leaving: AtomicU32,
+    /// A successor has a copy of what the shard remembers.
+    pub(crate) copied: AtomicBool,
+    /// The log has ended.
+    pub(crate) sealed: AtomicBool,
+    /// When a majority was heard last while this node led, milliseconds of its monotonic clock.
+    heard: AtomicU64,
+    /// Told when there is a new view.
+    pub(crate) told: Notify,
     pub(crate) log: Replicated<Machine>,
     pub(crate) counts: Arc<CutCounts>,
     parts: Parts,
@@ -69,7 +80,7 @@ pub(crate) struct Led {
     pub(crate) shard: Arc<Shard>,
     pub(crate) asked: Arc<Asked>,
     /// What prepares, proposes and cuts.
-    works: [Task<()>; 3],
+    works: Vec<Task<()>>,
     /// The reign is over: nothing of it goes on.
     over: CancellationToken,
     /// Which vote made this node lead.
@@ -126,6 +137,10 @@ impl Group {
             epoch: entry.epoch,
             members,
             leaving: AtomicU32::new(0),
+            copied: AtomicBool::new(false),
+            sealed: AtomicBool::new(false),
+            heard: AtomicU64::new(0),
+            told: Notify::new(),
             log,
             counts,
             parts,
@@ -169,7 +184,7 @@ impl Group {
         let (shard, slot, epoch, members) = (self.id, self.slot, self.epoch, self.members.clone());
         self.log.with(|machine| {
             let (cut, standing) = (Some(machine.cut()), machine.standing());
-            let fenced = standing.fences().map(|(version, _)| version).last().unwrap_or(FIRST_TABLE);
+            let fenced = standing.fences().map(|(version, _)| version).next_back().unwrap_or(FIRST_TABLE);
             Described { shard, slot, epoch, members, cut, sealed: standing.sealed, fenced }
         })
     }
@@ -187,8 +202,41 @@ impl Group {
     /// The shard while it takes profiles, or who leads it.
     pub(crate) fn takes(&self) -> Result<Arc<Led>, Moved> {
         // One that others do not answer would keep its callers waiting, and most likely another leads by now.
-        let stays = self.leaving.load(Ordering::SeqCst) == 0 && !self.log.is_cut_off();
+        let is_over = self.sealed.load(Ordering::SeqCst) || self.log.is_cut_off() || self.was_silent();
+        let stays = self.leaving.load(Ordering::SeqCst) == 0 && !is_over;
         self.led().filter(|_| stays).ok_or_else(|| self.moved())
+    }
+
+    /// Whether this node has not heard of a majority for so long that others may have given the shard up.
+    pub(crate) fn was_silent(&self) -> bool {
+        if self.parts.deps.alone || self.is_alone() {
+            return false;
+        }
+        let now = self.parts.deps.clock.monotonic();
+        let silent = now.saturating_sub(Duration::from_millis(self.heard.load(Ordering::SeqCst))) > SILENCE;
+        if !silent && !self.log.is_cut_off() {
+            self.hear();
+        }
+        silent
+    }
+
+    fn hear(&self) {
+        let now = self.parts.deps.clock.monotonic();
+        self.heard.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    /// What every node must know, as this one was told last.
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
+        read(&self.parts.view).clone()
+    }
+
+    pub(crate) fn deps(&self) -> &Deps {
+        &self.parts.deps
+    }
+
+    /// The most bytes that an entry has.
+    pub(crate) fn entry_bytes(&self) -> usize {
+        usize::try_from(self.parts.deps.consensus.log.largest()).unwrap_or(ENTRY).min(ENTRY)
     }
 
     fn moved(&self) -> Moved {
@@ -224,7 +272,7 @@ impl Group {
     }
 
     /// Leads whenever raft says so, and follows in between, until the member has ended.
-    async fn watch(&self) {
+    async fn watch(self: &Arc<Self>) {
         let mut leadership = self.log.leadership();
         loop {
             let led = self.led();
@@ -260,7 +308,7 @@ impl Group {
         }
     }
 
-    async fn try_to_lead(&self) {
+    async fn try_to_lead(self: &Arc<Self>) {
         let begun = async {
             let listing = self.parts.deps.catalog.listing(&TenantId::anonymous(), 0, 0).await;
             let listing = listing.map_err(|error| Status::of(&error))?;
@@ -285,13 +333,19 @@ impl Group {
     }
 
     /// Has the log say that this node leads, reads back what earlier leaders stored, and begins to work.
-    async fn begin(&self, mut entry: ShardEntry) -> Result<Arc<Led>, Status> {
-        let Parts { config, deps, walkers } = &self.parts;
-        settle(deps, &mut entry, &self.log).await.map_err(|error| Status::of(&error))?;
-        self.opened(&entry).await?;
+    async fn begin(self: &Arc<Self>, mut entry: ShardEntry) -> Result<Arc<Led>, Status> {
+        let Parts { config, deps, walkers, .. } = &self.parts;
+        if !matches!(entry.phase, Phase::Lost { .. }) {
+            mend(deps, &mut entry, &self.log).await.map_err(|error| Status::of(&error))?;
+        }
         let reign = Arc::new(Reign::new(deps.clock.clone()));
         let term = self.log.leadership().now().term;
         let begun = self.claim(&reign).await?;
+        // All that earlier leaders have said is applied: what is done for those who come before or after is known.
+        self.open_up(&entry).await?;
+        self.come_back(&entry).await?;
+        self.sealed.store(self.log.with(|machine| machine.standing().sealed.is_some()), Ordering::SeqCst);
+        self.hear();
         reign.rebuild(&self.log, &deps.compute).await?;
         let shard_deps = ShardDeps {
             overrides: deps.overrides.clone(),
@@ -299,7 +353,7 @@ impl Group {
             random: deps.random.clone(),
             compute: deps.compute.clone(),
             walkers: Arc::clone(walkers),
-            entry: usize::try_from(deps.consensus.log.largest()).unwrap_or(ENTRY).min(ENTRY),
+            entry: self.entry_bytes(),
             waiting: config.waiting,
             unregistered: config.unregistered,
             ids: config.ids,
@@ -333,24 +387,16 @@ impl Group {
             })
         };
         // The proposer ends with the preparer, when it has proposed what was prepared.
-        let works = [
+        let mut works = vec![
             spawn("prepares", ends(Box::pin(works.preparer.run())))?,
             spawn("proposes", Box::pin(works.proposer.run()))?,
             spawn("cuts", ends(Box::pin(cutter.run())))?,
         ];
-        Ok(Arc::new(Led { shard, asked, works, over, term }))
-    }
-
-    /// Has a shard that is the first of its slot take records (E12).
-    async fn opened(&self, entry: &ShardEntry) -> Result<(), Status> {
-        let Phase::Opening { inherits } = &entry.phase else { return Ok(()) };
-        if *inherits != Inherits::Nothing {
-            let message = "the shard waits for the ids of the one before it";
-            return Err(Status::new(Code::Unavailable, message));
+        if !deps.alone {
+            let steward = Steward { group: Arc::clone(self), shard: Arc::clone(&shard), over: over.clone() };
+            works.push(spawn("is looked after", ends(Box::pin(steward.run())))?);
         }
-        let (shard, inherited) = (self.id, Inherits::Nothing);
-        let opened = Command::Opened { shard, inherited, fenced: entry.fenced.max(FIRST_TABLE) };
-        self.parts.deps.catalog.change(opened).await.map_err(|error| Status::of(&error))
+        Ok(Arc::new(Led { shard, asked, works, over, term }))
     }
 
     /// Begins a reign in the log.
@@ -392,7 +438,7 @@ pub(crate) async fn tell_forgotten(
 }
 
 /// Tells the catalogue what the shard's log knows better: what was registered, and what damage took.
-async fn settle(deps: &Deps, entry: &mut ShardEntry, log: &Replicated<Machine>) -> Result<(), CatalogError> {
+async fn mend(deps: &Deps, entry: &mut ShardEntry, log: &Replicated<Machine>) -> Result<(), CatalogError> {
     let (shard, cut) = (entry.id, log.with(Machine::cut));
     tell_forgotten(&*deps.catalog, shard, log).await?;
     // Rows of these entries lie in blocks and are not missed. Their ids lie in the log alone.

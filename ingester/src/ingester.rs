@@ -19,6 +19,7 @@ use crate::cut::CutConfig;
 use crate::group::{Group, Led, Parts};
 use crate::head::{View, read, write};
 use crate::heads::Moved;
+use crate::kin::Kin;
 use crate::machine::{Machine, lock};
 use crate::membership::{self, MembershipError};
 use crate::shard::{Stored, lost};
@@ -86,6 +87,8 @@ pub struct Deps {
     pub cluster: u128,
     /// No other node has shards: the first start opens the slots. Otherwise shards are opened as [`Ingester::take`] is told.
     pub alone: bool,
+    /// The way to shards on other nodes; none where there are no others.
+    pub kin: Option<Arc<dyn Kin>>,
 }
 
 /// The shards of one node.
@@ -181,7 +184,7 @@ impl Ingester {
     pub async fn open(config: &Config, deps: Deps) -> Result<Self, OpenError> {
         let walkers = Arc::new(Walkers::new(deps.compute.clone(), config.decoded));
         let known = if deps.alone { known(config, &deps).await? } else { Vec::new() };
-        let parts = Parts { config: config.clone(), deps, walkers };
+        let parts = Parts { config: config.clone(), deps, walkers, view: Arc::default() };
         let node = parts.deps.consensus.node;
         let mut shards = BTreeMap::new();
         for entry in
@@ -203,6 +206,7 @@ impl Ingester {
             return;
         }
         *taken = view.revision;
+        *write(&self.parts.view) = Some(Arc::new(view.clone()));
         for entry in &view.shards {
             let here = self.group(entry.id);
             match here {
@@ -217,6 +221,7 @@ impl Ingester {
                 Some(_) | None => {}
             }
         }
+        self.groups().iter().for_each(|group| group.told.notify_one());
         let is_over = |shard: &ShardId| {
             view.shards.iter().find(|entry| entry.id == *shard).is_none_or(ShardEntry::is_retired)
         };
@@ -401,6 +406,10 @@ impl Ingester {
 
     pub(crate) fn node(&self) -> u64 {
         self.parts.deps.consensus.node
+    }
+
+    pub(crate) fn compute(&self) -> &Compute {
+        &self.parts.deps.compute
     }
 
     pub(crate) fn clock(&self) -> &Clock {

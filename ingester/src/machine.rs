@@ -160,6 +160,12 @@ impl Machine {
     pub fn standing(&self) -> &Standing {
         &self.standing
     }
+    /// Whose those of some ids are that were taken over from shards that settled, by place.
+    pub fn taken(&self, ids: &[Hash]) -> Vec<(u32, ShardId)> {
+        let live = self.taken.iter().filter(|taken| taken.released.is_none());
+        let of = |taken: &Taken| Some((ids.binary_search(&taken.id).ok()? as u32, taken.of));
+        live.filter_map(of).collect()
+    }
     /// Records that another shard holds.
     pub fn dropped(&self) -> Arc<HashSet<Hash>> {
         Arc::clone(&self.dropped)
@@ -247,7 +253,7 @@ impl Machine {
 
     /// Takes over the ids of others.
     fn inherit(&mut self, index: u64, inherit: &Inherit) -> Applied {
-        let Inherit { source, of, first, last, stamp, span, ids } = inherit;
+        let Inherit { source, of, first, last, stamp, span, ids, taken, holds } = inherit;
         if self.standing.sealed.is_some() {
             return Applied::Refused("the shard is sealed; another one takes over ids for its slot");
         }
@@ -271,6 +277,12 @@ impl Machine {
         }
         if *source == Source::Window {
             self.standing.holds.insert(*of);
+        }
+        self.standing.holds.extend(holds);
+        for (place, from) in taken {
+            if let Some(&id) = ids.get(*place as usize) {
+                self.taken.push(Taken { index, of: *from, id, released: None });
+            }
         }
         self.advance(index, *stamp, *span);
         let new = lock(&self.window).admit_all(index, ids);
@@ -330,8 +342,8 @@ impl Machine {
                 self.taken.retain(|taken| taken.released.is_none_or(|at| at > self.cut));
                 self.cuts.notify_one();
             }
-            Entry::Fence { version, from } => {
-                return Ok(Applied::Fence { refused: self.standing.fence(version, from) });
+            Entry::Fence { version, from, revision } => {
+                return Ok(Applied::Fence { refused: self.standing.fence(version, from, revision) });
             }
             Entry::Void { version } => self.standing.void(version),
             Entry::Seal => return Ok(self.seal(index)),

@@ -27,9 +27,9 @@ const RAW: usize = 4;
 /// What an entry says of a record beside its rows, at most.
 const RECORD: usize = 72;
 /// Added to the age limits: how long ids are remembered beyond them (E11).
-const MARGIN: Duration = Duration::from_secs(15 * 60);
+pub(crate) const MARGIN: Duration = Duration::from_secs(15 * 60);
 /// How long ids are remembered where profiles may have any age (E11).
-const ANY_AGE: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const ANY_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// What a shard is asked.
 pub(crate) enum Job {

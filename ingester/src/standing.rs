@@ -13,8 +13,9 @@ use crate::entry::{Source, UploadHead};
 /// What holds after an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Of each version of the table whose fence was logged, the time of profiles from which it holds (E5).
-    fences: BTreeMap<u64, i64>,
+    /// Of each version of the table whose fence was logged, the time of profiles from which it holds (E5), and the
+    /// catalogue's revision at which it was proposed.
+    fences: BTreeMap<u64, (i64, u64)>,
     /// The time of the latest profile that was taken; none before one was.
     pub latest: Option<i64>,
     /// Where the log has ended (E12).
@@ -27,11 +28,11 @@ pub struct Standing {
 
 impl Standing {
     /// Takes a table's fence. If the shard has later profiles by another table already, it does not, and says how late.
-    pub fn fence(&mut self, version: u64, from: i64) -> Option<i64> {
+    pub fn fence(&mut self, version: u64, from: i64, revision: u64) -> Option<i64> {
         if let Some(latest) = self.latest.filter(|&latest| latest >= from) {
             return Some(latest);
         }
-        self.fences.insert(version, from);
+        self.fences.insert(version, (from, revision));
         None
     }
 
@@ -40,9 +41,9 @@ impl Standing {
         self.fences.remove(&version);
     }
 
-    /// The tables whose fences are in the log.
-    pub fn fences(&self) -> impl Iterator<Item = (u64, i64)> {
-        self.fences.iter().map(|(version, from)| (*version, *from))
+    /// The tables whose fences are in the log, and the catalogue's revision at which each was proposed.
+    pub fn fences(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+        self.fences.iter().map(|(version, (_, revision))| (*version, *revision))
     }
 
     /// The newest table by which an upload should have been placed, if it was placed by an older one: the shard that its
@@ -51,7 +52,7 @@ impl Standing {
         if upload.ids.is_empty() {
             return None;
         }
-        let holds = self.fences.iter().rev().find(|(_, from)| upload.time >= **from);
+        let holds = self.fences.iter().rev().find(|(_, (from, _))| upload.time >= *from);
         holds.map(|(version, _)| *version).filter(|version| upload.routed < *version)
     }
 
@@ -65,9 +66,10 @@ impl Standing {
     /// As bytes.
     pub fn write(&self, out: &mut Vec<u8>) {
         put(out, self.fences.len() as u64);
-        for (version, from) in &self.fences {
+        for (version, (from, revision)) in &self.fences {
             put(out, *version);
             put_signed(out, *from);
+            put(out, *revision);
         }
         put(out, u64::from(self.latest.is_some()));
         put_signed(out, self.latest.unwrap_or_default());
@@ -83,7 +85,8 @@ impl Standing {
     pub fn read(unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
         let mut read = Self::default();
         for _ in 0..unpacker.count()? {
-            read.fences.insert(unpacker.number()?, unpacker.signed()?);
+            let version = unpacker.number()?;
+            read.fences.insert(version, (unpacker.signed()?, unpacker.number()?));
         }
         let (some, latest) = (unpacker.number()?, unpacker.signed()?);
         read.latest = (some > 0).then_some(latest);

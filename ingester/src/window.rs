@@ -14,6 +14,7 @@
 //! which ids are in none. Files that the newest snapshot does not name are removed.
 
 mod filter;
+mod page;
 mod recent;
 mod run;
 

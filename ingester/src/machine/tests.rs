@@ -226,7 +226,7 @@ proptest! {
                         writer.write(Entry::cut(*to, stamp, BlockId::from_number(7)));
                     }
                 }
-                Event::Fence { version, from } => drop(writer.write(Entry::fence(version, from))),
+                Event::Fence { version, from } => drop(writer.write(Entry::fence(version, from, 0))),
                 Event::Void { version } => drop(writer.write(Entry::void(version))),
                 Event::Release { of } => drop(writer.write(Entry::release(of))),
                 Event::Seal => drop(writer.write(Entry::seal())),
@@ -234,7 +234,7 @@ proptest! {
                     let ids = ids.into_iter().map(u128::from).collect();
                     let (stamp, span) = (writer.stamp, SPAN << 30);
                     let (source, first, last) = (Source::Settle, false, false);
-                    writer.write(Inherit { source, of, first, last, stamp, span, ids }.encode());
+                    writer.write(Inherit { source, of, first, last, stamp, span, ids, taken: vec![], holds: vec![] }.encode());
                 }
             }
             let Some(bytes) = writer.entries.get(&writer.index) else { continue };
@@ -306,14 +306,14 @@ fn behind_a_fence_nothing_is_taken_that_was_placed_by_an_older_table() {
     let mut apply = |entry: Vec<u8>| said(&mut machine, &mut index, entry);
     let taken = Applied::Batch(vec![Verdict::Records(vec![true])]);
     assert_eq!(apply(batch(1, 50, 1)), taken);
-    assert_eq!(apply(Entry::fence(2, 50)), Applied::Fence { refused: Some(50) });
-    assert_eq!(apply(Entry::fence(3, 60)), Applied::Fence { refused: None });
+    assert_eq!(apply(Entry::fence(2, 50, 0)), Applied::Fence { refused: Some(50) });
+    assert_eq!(apply(Entry::fence(3, 60, 0)), Applied::Fence { refused: None });
     assert_eq!(apply(batch(2, 59, 1)), taken);
     assert_eq!(apply(batch(3, 60, 2)), Applied::Batch(vec![Verdict::Stale { newest: 3 }]));
     assert_eq!(apply(batch(4, 60, 3)), taken);
     // It was not taken, so it is no repeat.
     assert_eq!(apply(batch(3, 60, 3)), taken);
-    assert_eq!(apply(Entry::fence(4, 61)), Applied::Fence { refused: None });
+    assert_eq!(apply(Entry::fence(4, 61, 0)), Applied::Fence { refused: None });
     assert_eq!(apply(batch(5, 70, 3)), Applied::Batch(vec![Verdict::Stale { newest: 4 }]));
     assert_eq!(apply(Entry::void(4)), Applied::Done);
     assert_eq!(apply(batch(5, 70, 3)), taken);
@@ -330,7 +330,8 @@ fn a_sealed_shard_takes_nothing() {
     }
     assert!(matches!(apply(batch(2, 51, 1)), Applied::Refused(_)));
     let (source, first, last) = (Source::Settle, false, false);
-    let inherit = Inherit { source, of: 9, first, last, stamp: 0, span: 0, ids: vec![5] };
+    let inherit =
+        Inherit { source, of: 9, first, last, stamp: 0, span: 0, ids: vec![5], taken: vec![], holds: vec![] };
     assert!(matches!(apply(inherit.encode()), Applied::Refused(_)));
     let whole = Generation { token: 1, first: 1, last: 2, closed: true };
     assert_eq!(machine.generations(10), [whole]);
@@ -341,7 +342,17 @@ fn a_sealed_shard_takes_nothing() {
 fn who_asks_again_is_answered_alike_and_what_was_half_copied_is_forgotten() {
     let (mut machine, mut index) = (machine(&Arc::default()), 0);
     let mut apply = |source, of, (first, last), ids: &[u128]| {
-        let inherit = Inherit { source, of, first, last, stamp: 0, span: u64::MAX, ids: ids.to_vec() };
+        let inherit = Inherit {
+            source,
+            of,
+            first,
+            last,
+            stamp: 0,
+            span: u64::MAX,
+            ids: ids.to_vec(),
+            taken: vec![],
+            holds: vec![],
+        };
         said(&mut machine, &mut index, inherit.encode())
     };
     apply(Source::Window, 7, (true, false), &[100, 101]);
@@ -357,8 +368,17 @@ fn who_asks_again_is_answered_alike_and_what_was_half_copied_is_forgotten() {
     );
     assert_eq!(machine.standing().holds, [7, 8].into());
     assert_eq!(machine.standing().inherited, Some((Source::Blocks, 7)));
-    let again =
-        Inherit { source: Source::Window, of: 7, first: true, last: true, stamp: 0, span: 0, ids: vec![] };
+    let again = Inherit {
+        source: Source::Window,
+        of: 7,
+        first: true,
+        last: true,
+        stamp: 0,
+        span: 0,
+        ids: vec![],
+        taken: vec![],
+        holds: vec![],
+    };
     said(&mut machine, &mut index, batch(104, 5, 1));
     assert!(matches!(said(&mut machine, &mut index, again.encode()), Applied::Refused(_)));
 }

@@ -266,6 +266,19 @@ impl<'d> Pages<'d> {
         Self { disk, run, next: 0, read: Vec::new(), place: 0, damaged: 0 }
     }
 
+    /// Of a run, but for pages of which all ids come before one.
+    pub fn behind(disk: &'d dyn Disk, run: Arc<Run>, after: Option<Hash>) -> Self {
+        // Ids that begin alike may begin in the page before.
+        let first = after.map_or(0, |after| run.fences.partition_point(|&begin| begin < fence(after)));
+        Self { next: first.saturating_sub(1) as u64, ..Self::new(disk, run) }
+    }
+
+    /// That no page had to be passed over.
+    pub fn sound(&self) -> Result<(), RunError> {
+        let file = || self.run.file.clone();
+        if self.damaged == 0 { Ok(()) } else { Err(RunError::Damaged { file: file() }) }
+    }
+
     /// The next record.
     pub fn next(&mut self) -> Result<Option<Record>, DiskError> {
         loop {

@@ -5,6 +5,7 @@
 
 mod bounds;
 mod cuts;
+mod generations;
 mod repeats;
 mod samples;
 mod seen;

@@ -125,6 +125,7 @@ impl Trio {
             tasks: tasks.clone(),
             cluster: 1,
             alone: false,
+            kin: None,
         };
         let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
         // Every cut puts its ids into a file.

@@ -196,6 +196,7 @@ impl World {
             tasks: tasks.clone(),
             cluster: 1,
             alone: true,
+            kin: None,
         };
         let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
         // Every cut puts its ids into a file.

@@ -222,6 +222,7 @@ impl Site<'_> {
             tasks: self.tasks.clone(),
             cluster: self.identity.cluster,
             alone: self.others.is_none(),
+            kin: None,
         };
         let ingester = Arc::new(Ingester::open(&self.config.ingester, deps).await?);
         if let Some(others) = self.others {

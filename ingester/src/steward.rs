@@ -1,0 +1,141 @@
+//! What the leader of a shard does when the catalogue's view asks for it: fences of new tables, the seal, the end.
+//!
+//! Each step is done again until the catalogue says that it is done, and does nothing the second time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use athanor_catalog::{Command, Inherits, Phase, ShardEntry, View};
+use athanor_chassis::Status;
+use tokio_util::sync::CancellationToken;
+
+use crate::entry::Entry;
+use crate::group::Group;
+use crate::machine::Applied;
+use crate::shard::Shard;
+
+/// Without a new view, until the next try.
+const TICK: Duration = Duration::from_secs(1);
+/// A shard is lost after five minutes. Who has not heard of a majority for almost as long asks what became of it before it
+/// takes more: what an abandoned shard takes nobody will ever read.
+pub(crate) const SILENCE: Duration = Duration::from_secs(240);
+
+/// Looks after one reign.
+pub(crate) struct Steward {
+    pub(crate) group: Arc<Group>,
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) over: CancellationToken,
+}
+
+impl Steward {
+    /// Runs until the reign is over.
+    pub(crate) async fn run(self) {
+        loop {
+            if self.group.was_silent() {
+                // The next reign begins by asking the catalogue.
+                self.over.cancel();
+                return;
+            }
+            if let Some(view) = self.group.view()
+                && let Some(entry) = view.shards.iter().find(|entry| entry.id == self.group.id)
+                && let Err(error) = self.act(&view, entry).await
+            {
+                tracing::debug!(shard = self.group.id, %error, "what the catalogue asks for is tried again");
+            }
+            tokio::select! {
+                biased;
+                () = self.group.told.notified() => {}
+                () = self.group.deps().clock.sleep(TICK) => {}
+            }
+        }
+    }
+
+    async fn act(&self, view: &View, entry: &ShardEntry) -> Result<(), Status> {
+        match entry.phase {
+            Phase::Lost { .. } => {
+                tracing::warn!(
+                    shard = entry.id,
+                    "the catalogue calls the shard lost; it settles before it goes on"
+                );
+                self.over.cancel();
+                return Ok(());
+            }
+            Phase::Closing => self.close(view, entry).await?,
+            Phase::Sealed { .. } => self.retire(entry).await?,
+            Phase::Opening { .. } | Phase::Open | Phase::Retired { .. } => {}
+        }
+        self.fence(view, entry).await?;
+        self.release(view).await
+    }
+
+    async fn change(&self, command: Command) -> Result<(), Status> {
+        self.group.deps().catalog.change(command).await.map_err(|error| Status::of(&error))
+    }
+
+    /// Seals the shard when another has a copy of what it remembers, but for what came of late.
+    async fn close(&self, view: &View, entry: &ShardEntry) -> Result<(), Status> {
+        let copies = |other: &ShardEntry| matches!(other.phase, Phase::Opening { inherits: Inherits::Window { of, .. } } if of == entry.id);
+        let is_copied = self.group.copied.load(Ordering::SeqCst) && view.shards.iter().any(copies);
+        if !is_copied && !self.group.sealed.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let (at, latest) = self.group.seal().await?;
+        self.group.sealed.store(true, Ordering::SeqCst);
+        self.change(Command::Sealed { shard: entry.id, at, latest }).await?;
+        // The head that the seal has closed is not to grow, and so it is cut like any other.
+        self.shard.freeze().await
+    }
+
+    /// Ends the shard when all of its rows lie in blocks.
+    async fn retire(&self, entry: &ShardEntry) -> Result<(), Status> {
+        if self.shard.heads().unregistered().iter().any(|head| !head.is_empty()) {
+            return Ok(());
+        }
+        let rest_is_empty = Some(self.group.known(entry.id).await?.watermark);
+        self.change(Command::Retire { shard: entry.id, rest_is_empty }).await
+    }
+
+    /// Logs the fence of a table that is proposed, and makes those of tables none that were given up (E5).
+    async fn fence(&self, view: &View, entry: &ShardEntry) -> Result<(), Status> {
+        let pending = view.pending.as_ref().filter(|pending| pending.needs.contains(&entry.id));
+        let logged: Vec<(u64, u64)> = self.group.log.with(|machine| machine.standing().fences().collect());
+        let published = |version: u64| {
+            let tables = view.tables.iter().flat_map(|tables| tables.in_force(i64::MIN, i64::MAX));
+            tables.into_iter().any(|table| table.version() == version)
+        };
+        let proposed =
+            |version| view.pending.as_ref().is_some_and(|pending| pending.table.version() == version);
+        let oldest = view.tables.iter().flat_map(|tables| tables.in_force(i64::MIN, i64::MAX).first());
+        let oldest = oldest.map(|table| table.version()).min().unwrap_or_default();
+        for (version, revision) in logged {
+            // Of tables older than those that are known the fences hold: all late profiles are too late for them.
+            if revision <= view.revision && version > oldest && !published(version) && !proposed(version) {
+                self.group.proposes(Entry::void(version)).await?;
+            }
+        }
+        let Some(pending) = pending else { return Ok(()) };
+        let (shard, version, from) = (entry.id, pending.table.version(), pending.table.from());
+        match self.group.proposes(Entry::fence(version, from, view.revision)).await? {
+            Applied::Fence { refused: None } => self.change(Command::Fenced { shard, version }).await,
+            Applied::Fence { refused: Some(latest) } => {
+                self.change(Command::FenceRefused { shard, version, latest }).await
+            }
+            other => {
+                tracing::error!(shard, ?other, "a fence was answered with something else");
+                Ok(())
+            }
+        }
+    }
+
+    /// Holds no ids any more of shards that are over: their rows lie in blocks, or were given up.
+    async fn release(&self, view: &View) -> Result<(), Status> {
+        let holds = self.group.log.with(|machine| machine.standing().holds.clone());
+        for of in holds {
+            if view.shards.iter().find(|other| other.id == of).is_none_or(ShardEntry::is_retired) {
+                self.group.proposes(Entry::release(of)).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,515 @@
+//! Shards of one slot that follow each other, on nodes that die and come back.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use athanor_block::PartSource;
+use athanor_catalog::{
+    Answer, Catalog, Choice, Command, Phase, Settings, ShardEntry, ShardId, View, shard_id,
+};
+use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks};
+use athanor_cluster::placement::{Draft, Table};
+use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
+use athanor_consensus::replicated::{self, CallError, Network};
+use athanor_ingester::{Config, CutConfig, Deps, Ingester, Kin, WindowAsk, WindowPage};
+use athanor_profile::upload::Upload;
+use athanor_storage::{Config as Bucket, Store, StoreDeps};
+use bytes::Bytes;
+
+use crate::samples::{now, read, simple};
+use crate::world::{Facts, fetch, simulate, tenant};
+
+const FIRST: ShardId = shard_id(0, 1);
+const NODES: u64 = 6;
+/// In all of this time something must come to its end.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The processes that run.
+#[derive(Default)]
+struct Hub(Mutex<BTreeMap<u64, Arc<Ingester>>>);
+
+/// The way from a node to all others.
+struct Wire {
+    hub: Arc<Hub>,
+    clock: Clock,
+}
+
+impl Hub {
+    fn node(&self, node: u64) -> Option<Arc<Ingester>> {
+        self.0.lock().unwrap().get(&node).cloned()
+    }
+
+    /// The node that leads a shard, or another one of its members.
+    fn of(&self, shard: &ShardEntry) -> Result<Arc<Ingester>, Status> {
+        let members: Vec<Arc<Ingester>> = shard.members.iter().filter_map(|&node| self.node(node)).collect();
+        let leads = members.iter().find(|node| node.leads().contains(&shard.id));
+        let gone = || Status::new(Code::Unavailable, "nobody is there");
+        leads.or(members.first()).cloned().ok_or_else(gone)
+    }
+}
+
+#[async_trait]
+impl Network for Wire {
+    async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, CallError> {
+        self.clock.sleep(Duration::from_millis(1)).await;
+        let fail = |reason: &str| CallError { to, reason: reason.to_owned() };
+        let node = self.hub.node(to).ok_or_else(|| fail("it is not reached"))?;
+        node.answer(group, request).await.ok_or_else(|| fail("it has no such shard"))
+    }
+}
+
+#[async_trait]
+impl Kin for Wire {
+    async fn window(&self, of: &ShardEntry, ask: WindowAsk) -> Result<WindowPage, Status> {
+        self.clock.sleep(Duration::from_millis(1)).await;
+        self.hub.of(of)?.window(of.id, ask).await
+    }
+
+    async fn settle(&self, with: &ShardEntry, by: ShardId, ids: Vec<u128>) -> Result<Vec<bool>, Status> {
+        self.clock.sleep(Duration::from_millis(1)).await;
+        self.hub.of(with)?.settle(with.id, by, ids).await
+    }
+}
+
+/// What outlives a node's process, and the process.
+#[derive(Default)]
+struct Node {
+    log_disk: MemoryDisk,
+    state_disk: MemoryDisk,
+    process: Option<(Arc<Ingester>, Tasks)>,
+}
+
+struct Cluster {
+    hub: Arc<Hub>,
+    catalog: Arc<Facts>,
+    store: Store,
+    clock: Clock,
+    random: Random,
+    nodes: BTreeMap<u64, Node>,
+}
+
+fn choice(members: impl IntoIterator<Item = u64>) -> Choice {
+    let zones = (1..=NODES).map(|node| (node, format!("zone-{node}"))).collect();
+    Choice { members: members.into_iter().collect(), zones }
+}
+
+impl Cluster {
+    async fn start(seed: u64) -> Self {
+        let (clock, random) = (Clock::system(), Random::seeded(seed));
+        let deps = StoreDeps { clock: clock.clone(), random: random.split() };
+        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
+        let catalog = Arc::new(Facts::new(clock.clone()));
+        let settings = Settings { copies: 3, ..Settings::default() };
+        catalog.change(Command::Configure { expected: Settings::default(), settings }).await.unwrap();
+        let Choice { members, zones } = choice(1..=3);
+        catalog.change(Command::OpenSlots { count: 1, members: vec![members], zones }).await.unwrap();
+        let nodes = (1..=NODES).map(|node| (node, Node::default())).collect();
+        let mut cluster = Self { hub: Arc::default(), catalog, store, clock, random, nodes };
+        for node in 1..=NODES {
+            cluster.boot(node).await;
+        }
+        cluster
+    }
+
+    async fn boot(&mut self, number: u64) {
+        let node = &self.nodes[&number];
+        let tasks = Tasks::new(self.clock.clone(), 1000);
+        let config = LogConfig {
+            segment: ByteSize::kib(256),
+            spares: 1,
+            reserve: ByteSize::bytes(0),
+            ..LogConfig::default()
+        };
+        let identity = Identity { cluster: 1, node: number };
+        let disk = Arc::new(node.log_disk.clone());
+        let (log, _) = Log::open(disk, &self.random, identity, &config, Pump::Inline).unwrap();
+        let wire = Arc::new(Wire { hub: Arc::clone(&self.hub), clock: self.clock.clone() });
+        let consensus = replicated::Deps {
+            log,
+            disk: Arc::new(node.state_disk.clone()),
+            compute: Compute::inline(),
+            random: self.random.split(),
+            network: Some(Arc::clone(&wire) as Arc<dyn Network>),
+            node: number,
+            timing: replicated::Timing::default(),
+        };
+        let deps = Deps {
+            catalog: Arc::<Facts>::clone(&self.catalog),
+            store: self.store.clone(),
+            consensus,
+            overrides: Overrides::new(Limits::default()),
+            clock: self.clock.clone(),
+            random: self.random.split(),
+            compute: Compute::inline(),
+            tasks: tasks.clone(),
+            cluster: 1,
+            alone: false,
+            kin: Some(wire),
+        };
+        let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
+        // Every cut puts its ids into a file.
+        let config = Config { cut: never, shards: 1, recent_ids: 1, ..Config::default() };
+        let ingester = Arc::new(Ingester::open(&config, deps).await.unwrap());
+        ingester.take(&self.view()).await;
+        self.hub.0.lock().unwrap().insert(number, Arc::clone(&ingester));
+        self.nodes.get_mut(&number).unwrap().process = Some((ingester, tasks));
+    }
+
+    /// A node loses its power.
+    async fn kill(&mut self, number: u64) {
+        let seed = self.random.next_u64();
+        let node = self.nodes.get_mut(&number).unwrap();
+        let (log, state) = (node.log_disk.crash(seed), node.state_disk.crash(seed));
+        (node.log_disk, node.state_disk) = (log, state);
+        let (ingester, tasks) = node.process.take().unwrap();
+        self.hub.0.lock().unwrap().remove(&number);
+        tasks.shutdown(Duration::ZERO).await;
+        ingester.shutdown().await;
+    }
+
+    fn is_up(&self, node: u64) -> bool {
+        self.nodes[&node].process.is_some()
+    }
+
+    fn view(&self) -> View {
+        self.catalog.held.state().view()
+    }
+
+    fn phase(&self, shard: ShardId) -> Option<Phase> {
+        self.view().shards.into_iter().find(|entry| entry.id == shard).map(|entry| entry.phase)
+    }
+
+    fn serving(&self) -> Option<ShardEntry> {
+        self.catalog.held.state().serving(0).cloned()
+    }
+
+    /// Lets time pass, and every node hear what the catalogue says.
+    async fn pass(&self) {
+        let view = self.view();
+        for (ingester, _) in self.nodes.values().filter_map(|node| node.process.as_ref()) {
+            ingester.take(&view).await;
+        }
+        self.clock.sleep(LOOK).await;
+    }
+
+    async fn until(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let wait = async {
+            while !done(self) {
+                self.pass().await;
+            }
+        };
+        if self.clock.within(PATIENCE, wait).await.is_err() {
+            let failed: Vec<_> =
+                self.nodes.values().filter_map(|node| node.process.as_ref()?.0.failed()).collect();
+            panic!("{what}: {:?}; failed: {failed:?}", self.view().shards);
+        }
+    }
+
+    async fn is(&self, shard: ShardId, what: &str, wanted: impl Fn(&Phase) -> bool) {
+        self.until(&format!("shard {shard} {what}"), |this| {
+            this.phase(shard).is_some_and(|phase| wanted(&phase))
+        })
+        .await;
+    }
+
+    /// Sends an upload to who serves the slot, once; how many of its profiles are new, if it is stored.
+    async fn try_push(&self, one: &Upload, table: u64) -> Result<u32, Status> {
+        let serving = self.serving().ok_or_else(|| Status::new(Code::Unavailable, "nobody serves"))?;
+        let node = self.hub.of(&serving)?;
+        let stored = node.append(serving.id, table, &tenant("acme"), vec![one.clone()]).await;
+        let stored = stored.map_err(|moved| Status::new(Code::NotLeader, moved.to_string()))?;
+        stored.into_iter().next().unwrap().map(|stored| stored.new)
+    }
+
+    /// As [`try_push`](Self::try_push), until it is stored; and how often it was sent.
+    async fn push(&self, one: &Upload) -> (u32, u32) {
+        let pushed = async {
+            for tries in 1.. {
+                match self.try_push(one, 1).await {
+                    Ok(new) => return (new, tries),
+                    Err(status) => assert!(status.code.retryable(), "{status}"),
+                }
+                self.pass().await;
+            }
+            unreachable!("it is sent for ever")
+        };
+        match self.clock.within(PATIENCE, pushed).await {
+            Ok(pushed) => pushed,
+            Err(_) => panic!("nobody takes it: {:?}", self.view().shards),
+        }
+    }
+
+    async fn cut(&self) {
+        for (ingester, _) in self.nodes.values().filter_map(|node| node.process.as_ref()) {
+            // Whoever is deposed meanwhile cuts nothing, and the next one does.
+            let _ = ingester.cut(&self.clock, Duration::from_secs(2)).await;
+        }
+    }
+
+    /// The sum of everything, from blocks and from the heads of those that lead, as a query plans it.
+    async fn total(&self) -> i64 {
+        let total = async {
+            loop {
+                if let Some(total) = self.try_total().await {
+                    return total;
+                }
+                self.pass().await;
+            }
+        };
+        self.clock.within(PATIENCE, total).await.expect("a plan is not overtaken")
+    }
+
+    async fn try_total(&self) -> Option<i64> {
+        let name = tenant("acme");
+        let listing = self.catalog.listing(&name, i64::MIN, i64::MAX).await.unwrap();
+        let mut rows = Vec::new();
+        for shard in &listing.shards {
+            if matches!(shard.phase, Phase::Lost { .. } | Phase::Opening { .. }) {
+                continue;
+            }
+            let node = self.hub.of(shard).ok()?;
+            node.confirm(shard.id).await.ok()?;
+            node.views(shard.id, shard.watermark, &name).ok()?.iter().for_each(|view| read(view, &mut rows));
+        }
+        for block in &listing.blocks {
+            let block = Arc::new(fetch(&self.store, block).await);
+            read(&PartSource::new(block, "acme", Compute::inline()).unwrap(), &mut rows);
+        }
+        Some(rows.iter().map(|row| row.4).sum())
+    }
+
+    async fn succeed(&self, shard: ShardId, members: impl IntoIterator<Item = u64>) {
+        self.catalog.change(Command::Stop { shard }).await.unwrap();
+        self.catalog.propose(Command::Succeed { shard, choice: choice(members) }).await.unwrap();
+    }
+}
+
+fn uploads(count: i64) -> Vec<Upload> {
+    (0..count).map(|number| simple(now() + number, 10 + number)).collect()
+}
+
+fn sum(count: i64) -> i64 {
+    (0..count).map(|number| 11 + number).sum()
+}
+
+#[test]
+fn a_successor_knows_every_repeat_and_the_shard_before_ends() {
+    simulate(async {
+        let cluster = Cluster::start(1).await;
+        let (uploads, mut sent) = (uploads(40), 0);
+        for (number, one) in uploads.iter().enumerate() {
+            assert_eq!(cluster.push(one).await.0, 1, "upload {number}");
+            sent += 1;
+            match number {
+                9 => cluster.cut().await,
+                // It goes on taking profiles while it is copied.
+                14 => cluster.succeed(FIRST, 4..=6).await,
+                25 => cluster.is(shard_id(0, 2), "opens", |phase| *phase == Phase::Open).await,
+                30 => cluster.succeed(shard_id(0, 2), 1..=3).await,
+                _ => {}
+            }
+            for one in uploads[..sent].iter().rev().step_by(5) {
+                assert_eq!(cluster.push(one).await.0, 0, "a repeat after upload {number}");
+            }
+        }
+        for epoch in 1..=2 {
+            cluster.is(shard_id(0, epoch), "is over", |phase| matches!(phase, Phase::Retired { .. })).await;
+        }
+        assert_eq!(cluster.serving().unwrap().epoch, 3);
+        for one in &uploads {
+            assert_eq!(cluster.push(one).await.0, 0);
+        }
+        assert_eq!(cluster.total().await, sum(40));
+        cluster.cut().await;
+        assert_eq!(cluster.total().await, sum(40));
+    });
+}
+
+/// E13: what others have taken meanwhile is not counted twice, and what nobody has is not lost.
+#[test]
+fn a_shard_that_was_lost_settles_before_it_shows_anything() {
+    simulate(async {
+        let mut cluster = Cluster::start(2).await;
+        let uploads = uploads(30);
+        for one in &uploads[..20] {
+            assert_eq!(cluster.push(one).await.0, 1);
+        }
+        cluster.cut().await;
+        for one in &uploads[20..] {
+            assert_eq!(cluster.push(one).await.0, 1);
+        }
+        for node in 1..=3 {
+            cluster.kill(node).await;
+        }
+        cluster.catalog.change(Command::Lose { shard: FIRST, choice: choice(4..=6) }).await.unwrap();
+        // Those in blocks are known; the others are not, and are taken again.
+        for (one, new) in uploads[15..25].iter().zip([0, 0, 0, 0, 0, 1, 1, 1, 1, 1]) {
+            assert_eq!(cluster.push(one).await.0, new);
+        }
+        // Some of them lie in blocks by then.
+        cluster.cut().await;
+        assert_eq!(cluster.push(&uploads[25]).await.0, 1);
+        for node in 1..=3 {
+            cluster.boot(node).await;
+        }
+        cluster.is(FIRST, "is over", |phase| matches!(phase, Phase::Retired { .. })).await;
+        for one in &uploads {
+            assert_eq!(cluster.push(one).await.0, 0);
+        }
+        assert_eq!(cluster.total().await, sum(30));
+    });
+}
+
+/// E5: nothing is taken that was placed by a table which does not hold any more, and a table that was given up binds nobody.
+#[test]
+fn shards_log_the_fences_of_tables_and_forget_those_that_were_given_up() {
+    simulate(async {
+        let cluster = Cluster::start(3).await;
+        let (first, second) = (simple(now(), 10), simple(now() + 1, 10));
+        assert_eq!(cluster.push(&first).await.0, 1);
+        let table = |version, ahead: i64| {
+            let (slots, subset) = (vec![0], u16::MAX);
+            let from = now() + ahead * 3_600_000_000_000;
+            let (tenants, services) = (BTreeMap::new(), BTreeMap::new());
+            Table::try_from(Draft { version, from, slots, subset, tenants, services }).unwrap()
+        };
+        cluster.catalog.change(Command::ProposeTable { table: table(2, 26) }).await.unwrap();
+        let fenced = |this: &Cluster| this.view().pending.is_some_and(|pending| pending.needs.is_empty());
+        cluster.until("the fence is logged", fenced).await;
+        let described = cluster.hub.node(1).unwrap().describe().await.unwrap();
+        assert_eq!(described[0].fenced, 2);
+        cluster.catalog.change(Command::WithdrawTable { version: 2 }).await.unwrap();
+        let leader = cluster.hub.of(&cluster.serving().unwrap()).unwrap();
+        let forgotten = async {
+            while leader.describe().await.unwrap()[0].fenced != 1 {
+                cluster.pass().await;
+            }
+        };
+        cluster.clock.within(PATIENCE, forgotten).await.expect("the fence is none");
+        cluster.catalog.change(Command::ProposeTable { table: table(3, 26) }).await.unwrap();
+        cluster.until("the fence is logged", fenced).await;
+        cluster.catalog.change(Command::PublishTable { version: 3 }).await.unwrap();
+        // It holds for profiles of days to come; those of today go where they went.
+        assert_eq!(cluster.push(&second).await.0, 1);
+        // A successor has it, too.
+        cluster.succeed(FIRST, 4..=6).await;
+        cluster.is(shard_id(0, 2), "opens", |phase| *phase == Phase::Open).await;
+        let described = cluster.hub.of(&cluster.serving().unwrap()).unwrap().describe().await.unwrap();
+        assert_eq!(described.iter().find(|shard| shard.shard == shard_id(0, 2)).unwrap().fenced, 3);
+        assert_eq!((cluster.push(&first).await.0, cluster.push(&second).await.0), (0, 0));
+    });
+}
+
+impl Cluster {
+    async fn lose_a_node(&mut self, random: &Random) {
+        let node = 1 + random.below(NODES);
+        if (1..=NODES).all(|node| self.is_up(node)) {
+            self.kill(node).await;
+        }
+    }
+
+    async fn bring_back(&mut self, nodes: impl IntoIterator<Item = u64>) {
+        for node in nodes {
+            if !self.is_up(node) {
+                self.boot(node).await;
+            }
+        }
+    }
+
+    async fn succeed_who_serves(&self) -> bool {
+        let Some(serving) = self.serving().filter(|serving| serving.epoch < 6) else { return false };
+        let _ = self.catalog.propose(Command::Stop { shard: serving.id }).await.unwrap();
+        let succeed = Command::Succeed { shard: serving.id, choice: choice(others(&serving)) };
+        matches!(self.catalog.propose(succeed).await.unwrap(), Answer::Shard(_))
+    }
+
+    /// All members die, and another shard serves the slot.
+    async fn lose_who_serves(&mut self) -> bool {
+        let newest = self.view().shards.last().cloned().unwrap();
+        if newest.epoch >= 6 || newest.phase != Phase::Open {
+            return false;
+        }
+        for &node in &newest.members {
+            if self.is_up(node) {
+                self.kill(node).await;
+            }
+        }
+        self.bring_back(others(&newest)).await;
+        let lose = Command::Lose { shard: newest.id, choice: choice(others(&newest)) };
+        self.catalog.propose(lose).await.unwrap() == Answer::Changed(1)
+    }
+}
+
+/// The nodes that are no members of a shard.
+fn others(shard: &ShardEntry) -> std::ops::RangeInclusive<u64> {
+    if shard.members.contains(&1) { 4..=6 } else { 1..=3 }
+}
+
+/// Shards are succeeded and lost, nodes die and come back, in any order: everything is counted once.
+async fn storm(seed: u64) -> [u32; 3] {
+    let mut cluster = Cluster::start(seed).await;
+    let random = Random::seeded(seed ^ 0x5eed);
+    let (mut sent, mut expected, mut seen) = (Vec::<Upload>::new(), 0, [0; 3]);
+    for step in 0..80 {
+        match random.below(16) {
+            0..=5 => {
+                let one = simple(now() + step, 10 + step);
+                cluster.push(&one).await;
+                sent.push(one);
+                expected += 11 + step;
+            }
+            6..=8 if !sent.is_empty() => {
+                // Of a shard that is lost it may be taken again, and then that one drops it.
+                cluster.push(&sent[random.below(sent.len() as u64) as usize]).await;
+            }
+            9 => cluster.cut().await,
+            10 => cluster.lose_a_node(&random).await,
+            11 => cluster.bring_back(1..=NODES).await,
+            12 => seen[0] += u32::from(cluster.succeed_who_serves().await),
+            13 => seen[1] += u32::from(cluster.lose_who_serves().await),
+            _ => {
+                for _ in 0..random.below(40) {
+                    cluster.pass().await;
+                }
+            }
+        }
+    }
+    cluster.bring_back(1..=NODES).await;
+    let settled = |this: &Cluster| {
+        let shards = this.view().shards;
+        let over = shards.iter().filter(|shard| matches!(shard.phase, Phase::Retired { .. })).count();
+        over + 1 == shards.len() && shards.last().is_some_and(|shard| shard.phase == Phase::Open)
+    };
+    let waiting = async {
+        while !settled(&cluster) {
+            cluster.cut().await;
+            cluster.pass().await;
+        }
+    };
+    if cluster.clock.within(PATIENCE, waiting).await.is_err() {
+        panic!("seed {seed}: {:?}", cluster.view().shards);
+    }
+    seen[2] = cluster.view().shards.len() as u32;
+    assert_eq!(cluster.total().await, expected, "seed {seed}");
+    for one in &sent {
+        assert_eq!(cluster.push(one).await.0, 0, "seed {seed}");
+    }
+    cluster.cut().await;
+    assert_eq!(cluster.total().await, expected, "seed {seed}");
+    seen
+}
+
+#[test]
+fn anything_may_happen_to_successive_shards() {
+    let mut seen = [0; 3];
+    for seed in 1..=20 {
+        let of_seed = simulate(storm(seed));
+        seen.iter_mut().zip(of_seed).for_each(|(all, one)| *all += one);
+    }
+    let [succeeded, lost, shards] = seen;
+    assert!(succeeded > 20 && lost > 5 && shards > 40, "{seen:?}");
+}
