@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Clock, Code, Coded, Net, Random, Tasks};
 use athanor_proto::athanor::internal::v1::catalogue_client::CatalogueClient;
+use athanor_proto::athanor::internal::v1::doors_client::DoorsClient;
 use athanor_proto::athanor::internal::v1::raft_client::RaftClient;
 use athanor_proto::athanor::internal::v1::shards_client::ShardsClient;
 use http::Uri;
@@ -150,6 +151,11 @@ impl Peers {
         ShardsClient::with_origin(self.link(to, Purpose::Calls), origin())
             .max_decoding_message_size(MESSAGE)
             .max_encoding_message_size(APPEND)
+    }
+
+    /// What a distributor does for others.
+    pub fn doors(&self, to: NodeId) -> DoorsClient<Link> {
+        DoorsClient::with_origin(self.link(to, Purpose::Calls), origin()).max_decoding_message_size(MESSAGE)
     }
 
     /// What the catalogue does for others.

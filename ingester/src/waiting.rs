@@ -51,7 +51,7 @@ fn stale(newest: u64) -> Status {
     let message = format!(
         "the profile was placed by an older table than {newest}, which holds for its time: ask the catalogue for the tables, and place it again"
     );
-    Status::new(Code::Unavailable, message).because(STALE_TABLE)
+    Status::new(Code::Conflict, message).because(STALE_TABLE)
 }
 
 impl Waiting {

@@ -3,6 +3,7 @@
 //! It runs where the catalogue is led, looks at the catalogue and at gossip, and proposes. The catalogue decides: each
 //! proposal names what it expects, so that two who propose at once, or one who is wrong about the living, do no harm.
 
+mod growth;
 mod leading;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::Seldom;
 use crate::ways::Ways;
+use growth::Growth;
 use leading::Leading;
 
 /// How often it looks.
@@ -46,6 +48,8 @@ pub struct Controller {
     pub slots: Option<u32>,
     /// How long a node may be missing until others take its place.
     pub dead_after: Duration,
+    /// What one slot takes of a service, bytes a second as sent.
+    pub bytes_per_slot: u64,
     /// Limits of all tenants without exceptions.
     pub limits: Limits,
 }
@@ -63,7 +67,8 @@ struct Memory {
 impl Controller {
     /// Runs until the process ends; does nothing while another voter leads the catalogue.
     pub async fn run(self, leads: impl Fn() -> bool + Send + Sync, ending: CancellationToken) {
-        let (mut memory, mut leading) = (Memory::default(), Leading::default());
+        let (mut memory, mut leading, mut growth) =
+            (Memory::default(), Leading::default(), Growth::default());
         loop {
             tokio::select! {
                 biased;
@@ -71,12 +76,13 @@ impl Controller {
                 () = self.clock.sleep(EVERY) => {}
             }
             if !leads() {
-                memory = Memory::default();
+                (memory, growth) = (Memory::default(), Growth::default());
                 continue;
             }
             let looked = async {
                 self.look(&mut memory).await?;
-                leading.spread(&self).await
+                leading.spread(&self).await?;
+                growth.look(&self).await
             };
             if let Err(status) = looked.await
                 && let Some(times) = memory.told.again(self.clock.monotonic())

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use athanor_chassis::{Activity, Code, Compute, Status, TenantId};
 use athanor_cluster::failure;
 use athanor_cluster::greeting::Introductions;
-use athanor_ingester::{Described, Ingester, Moved, Stored, View};
+use athanor_ingester::{Described, Ingester, Moved, Stored, View, WindowAsk};
 use athanor_profile::upload::{Dropped, Upload};
 use athanor_profile::{Labels, Source};
 use athanor_proto::athanor::internal::v1 as wire;
@@ -19,6 +19,8 @@ use bytes::Bytes;
 use futures::Stream;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response};
+
+use crate::kinship::{bits, paged, unpacked};
 
 /// Questions that are answered at once.
 const QUESTIONS: usize = 64;
@@ -120,7 +122,6 @@ impl Kept {
 #[async_trait]
 impl Shards for Kept {
     type QueryStream = Pieces<wire::QueryResponse>;
-    type WindowStream = Pieces<wire::Ids>;
 
     async fn append(&self, request: Request<wire::AppendRequest>) -> Told<wire::AppendResponse> {
         let of = self.stored(request.into_inner()).await.map_err(|status| failure::to_grpc(&status))?;
@@ -133,12 +134,32 @@ impl Shards for Kept {
         Ok(Response::new(Box::pin(futures::stream::iter(answered.into_iter().map(Ok)))))
     }
 
-    async fn window(&self, _: Request<wire::WindowRequest>) -> Told<Self::WindowStream> {
-        Err(tonic::Status::unimplemented("windows"))
+    async fn window(&self, request: Request<wire::WindowRequest>) -> Told<wire::WindowResponse> {
+        let request = request.into_inner();
+        let ingester = self.checked(request.caller.as_ref()).map_err(|status| failure::to_grpc(&status))?;
+        let after = request.after.as_deref().map(unpacked).transpose();
+        let after = after.map_err(|status| failure::to_grpc(&status))?.and_then(|ids| ids.first().copied());
+        let wire::WindowRequest { shard, since, upto, again, .. } = request;
+        let page = ingester.window(shard, WindowAsk { after, since, upto, again }).await;
+        let refused = |status: Status| wire::WindowResponse {
+            failure: Some(failure::pack(&status, ingester.leader(shard))),
+            ..wire::WindowResponse::default()
+        };
+        Ok(Response::new(page.map_or_else(refused, paged)))
     }
 
-    async fn settle(&self, _: Request<wire::SettleRequest>) -> Told<wire::SettleResponse> {
-        Err(tonic::Status::unimplemented("settling"))
+    async fn settle(&self, request: Request<wire::SettleRequest>) -> Told<wire::SettleResponse> {
+        let wire::SettleRequest { caller, shard, from_shard, ids } = request.into_inner();
+        let ingester = self.checked(caller.as_ref()).map_err(|status| failure::to_grpc(&status))?;
+        let ids = unpacked(&ids).map_err(|status| failure::to_grpc(&status))?;
+        let answer = match ingester.settle(shard, from_shard, ids).await {
+            Ok(held) => wire::SettleResponse { held: bits(&held), failure: None },
+            Err(status) => {
+                let failure = Some(failure::pack(&status, ingester.leader(shard)));
+                wire::SettleResponse { held: Bytes::new(), failure }
+            }
+        };
+        Ok(Response::new(answer))
     }
 
     async fn describe(&self, request: Request<wire::DescribeRequest>) -> Told<wire::DescribeResponse> {

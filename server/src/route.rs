@@ -19,6 +19,7 @@ use athanor_chassis::{ByteSize, Clock, Code, Random, Status, TenantId};
 use athanor_distributor::{Outcome, Shards, Stored};
 use athanor_metastore::Views;
 use athanor_profile::Labels;
+use athanor_profile::normalise::SERVICE;
 use athanor_profile::upload::Upload;
 
 use crate::leaders::Leaders;
@@ -130,6 +131,8 @@ impl Route {
         let route = tables.route(tenant, i64::MIN, i64::MAX);
         let mut of_slot: BTreeMap<u32, Vec<(usize, Upload)>> = BTreeMap::new();
         for (place, upload) in uploads {
+            let service = upload.sent.get(SERVICE).unwrap_or_default();
+            self.ways.loads.add(tenant, service, upload.pprof.len() as u64);
             match self.places.slot(&route, tenant, &upload).await {
                 Ok(slot) => of_slot.entry(slot).or_default().push((place, upload)),
                 Err(status) => refused.push((place, status)),

@@ -1,5 +1,6 @@
 //! How shards are asked: those of this node at once, those of others by a call.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use athanor_profile::Labels;
 use athanor_profile::upload::{Dropped, Upload};
 use athanor_proto::athanor::internal::v1 as wire;
 
+use crate::loads::Loads;
+
 /// How long one call may take: who does not answer by then may be cut off, and another may lead by now.
 const TRY: Duration = Duration::from_secs(5);
 /// How long a node may take that is only asked how it is.
@@ -25,6 +28,8 @@ pub struct Ways {
     pub me: NodeId,
     /// Its shards.
     pub ingester: Option<Arc<Ingester>>,
+    /// What services send here.
+    pub loads: Arc<Loads>,
     /// The ways to others; none of a server that is alone.
     pub afar: Option<Afar>,
     /// Measures limits.
@@ -122,6 +127,27 @@ impl Ways {
             Some(failure) => Err(failure::unpack(failure)),
             None => Ok(answered.shards),
         }
+    }
+}
+
+impl Ways {
+    /// What services have sent by a node's door since it was started.
+    pub async fn loads(&self, node: NodeId) -> Result<BTreeMap<(TenantId, String), u64>, Status> {
+        if node == self.me {
+            return Ok(self.loads.now());
+        }
+        let none = || Status::new(Code::Unavailable, "there are no other nodes");
+        let Afar { peers, introductions } = self.afar.as_ref().ok_or_else(none)?;
+        let request = wire::LoadsRequest { caller: Some(introductions.caller(node, LOOK)) };
+        let mut client = peers.doors(node);
+        let answered = match self.clock.within(LOOK, client.loads(request)).await {
+            Ok(answered) => answered.map_err(|error| failure::from_grpc(&error))?.into_inner(),
+            Err(late) => {
+                return Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}")));
+            }
+        };
+        let one = |load: wire::Load| Some(((load.tenant.parse().ok()?, load.service), load.bytes));
+        Ok(answered.loads.into_iter().filter_map(one).collect())
     }
 }
 

@@ -70,7 +70,6 @@ type Pieces<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>;
 #[async_trait]
 impl Shards for Described {
     type QueryStream = Pieces<wire::QueryResponse>;
-    type WindowStream = Pieces<wire::Ids>;
 
     async fn append(&self, _: Request<wire::AppendRequest>) -> Told<wire::AppendResponse> {
         Ok(Response::new(Default::default()))
@@ -84,8 +83,8 @@ impl Shards for Described {
         Ok(Response::new(Box::pin(futures::stream::iter(pieces))))
     }
 
-    async fn window(&self, _: Request<wire::WindowRequest>) -> Told<Self::WindowStream> {
-        Ok(Response::new(Box::pin(futures::stream::empty())))
+    async fn window(&self, _: Request<wire::WindowRequest>) -> Told<wire::WindowResponse> {
+        Ok(Response::new(Default::default()))
     }
 
     async fn settle(&self, _: Request<wire::SettleRequest>) -> Told<wire::SettleResponse> {

@@ -97,6 +97,36 @@ async fn roles_apart_do_what_one_does() {
     oracle.check(&cluster, 2).await;
 }
 
+/// Whose members are gone for long is succeeded: repeats of what the dead have taken are known to who comes after.
+#[tokio::test(flavor = "multi_thread")]
+async fn others_take_the_place_of_who_is_gone_for_long() {
+    let five = [
+        ("a", "za", "all"),
+        ("b", "zb", "all"),
+        ("c", "zc", "all"),
+        ("d", "za", "ingester"),
+        ("e", "zb", "ingester"),
+    ];
+    let mut cluster = Cluster::start(&five, |config| {
+        config.cluster.slots = Some(2);
+        config.cluster.dead_after = Duration::from_secs(10);
+    })
+    .await;
+    cluster.until("slots are open", |view| open(view) == 2).await;
+    let mut oracle = Oracle::default();
+    oracle.store(&cluster, 20).await;
+    // One that keeps shards and does not vote in the catalogue alone: the others decide.
+    cluster.kill("c");
+    let gone = |view: &View| view.shards.iter().filter(|shard| shard.epoch > 1 && shard.serves()).count();
+    cluster.until("shards of the dead are succeeded", |view| gone(view) > 0 && open(view) == 2).await;
+    oracle.repeat(&cluster, 0).await;
+    oracle.store(&cluster, 20).await;
+    oracle.check(&cluster, 0).await;
+    cluster.begin(&["c"]).await;
+    oracle.repeat(&cluster, 1).await;
+    oracle.check(&cluster, 2).await;
+}
+
 fn open(view: &View) -> usize {
     view.shards.iter().filter(|shard| shard.serves()).count()
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use athanor_catalog::{MAX_COPIES, MAX_SLOTS};
+use athanor_chassis::ByteSize;
 use athanor_chassis::units::{duration_text, format_duration};
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,9 @@ pub struct ClusterSettings {
     pub voters: u16,
     /// Slots over which profiles are spread when the cluster begins; two for each ingester, if not given. Example: `12`.
     pub slots: Option<u32>,
+    /// What one slot takes of a service, in bytes a second as they are sent: one that sends more is spread over more of
+    /// them. Example: `8MiB`.
+    pub bytes_per_slot: ByteSize,
     /// How long a node may be missing until others take its place. Example: `5m`.
     #[serde(with = "duration_text")]
     pub dead_after: Duration,
@@ -65,6 +69,7 @@ impl Default for ClusterSettings {
             copies: 3,
             voters: 3,
             slots: None,
+            bytes_per_slot: ByteSize::mib(8),
             dead_after: Duration::from_secs(5 * 60),
         }
     }

@@ -1,6 +1,6 @@
 //! How each role is made of what its process has.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use athanor_catalog::{Catalog, Wound};
@@ -15,6 +15,7 @@ use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
 use athanor_metastore::{Client, Deciding, Facts, Metastore, Reach, Service, ServiceDeps, Views};
 use athanor_proto::athanor::internal::v1::catalogue_server::CatalogueServer;
+use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
 use athanor_proto::athanor::internal::v1::shards_server::ShardsServer;
 use athanor_querier::Querier;
 use tokio_util::sync::CancellationToken;
@@ -28,8 +29,10 @@ use crate::far::Asking;
 use crate::identity;
 use crate::janitor::{Done, Janitor};
 use crate::kept::Kept;
+use crate::kinship::Kinship;
 use crate::late::Late;
 use crate::leaders::Leaders;
+use crate::loads::Told;
 use crate::metrics::{Routes, Scrape};
 use crate::others::{Entry, Others};
 use crate::overview::Overview;
@@ -49,10 +52,11 @@ const PARTS: ByteSize = ByteSize::mib(256);
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// What other nodes may call when it has begun.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Offered {
     shards: Late<ShardsServer<Kept>>,
     catalogue: Late<CatalogueServer<Service>>,
+    doors: Late<DoorsServer<Told>>,
 }
 
 /// What all roles of a process share.
@@ -97,8 +101,9 @@ pub async fn begin(
     // What is counted is durable before anybody hears of it.
     let boot = identity::next_boot(&*system.state)?;
     let me = Me { cluster: identity.cluster, node: identity.node, boot };
-    let (shards, catalogue) = (offered.shards.clone(), offered.catalogue.clone());
-    let offer = |services: athanor_cluster::internal::Services| services.with(shards).with(catalogue);
+    let Offered { shards, catalogue, doors } = offered.clone();
+    let offer =
+        |services: athanor_cluster::internal::Services| services.with(shards).with(catalogue).with(doors);
     let taking_part = (&config.cluster, config.target.roles());
     let others = entry.begin(me, taking_part, system, tasks, offer).await?;
     Ok((identity, Some(others)))
@@ -211,7 +216,14 @@ impl Site<'_> {
             mark(recovery, &**catalog).await;
         }
         let System { clock, random, compute, store, .. } = &self.system;
+        let kinship = Arc::new(Kinship {
+            me: self.identity.node,
+            here: OnceLock::new(),
+            afar: self.others.map(|others| others.afar().clone()),
+            clock: clock.clone(),
+        });
         let deps = athanor_ingester::Deps {
+            kin: self.others.map(|_| Arc::clone(&kinship) as _),
             catalog: Arc::clone(catalog),
             store: store.clone(),
             consensus: consensus.clone(),
@@ -222,9 +234,9 @@ impl Site<'_> {
             tasks: self.tasks.clone(),
             cluster: self.identity.cluster,
             alone: self.others.is_none(),
-            kin: None,
         };
         let ingester = Arc::new(Ingester::open(&self.config.ingester, deps).await?);
+        kinship.begin(&ingester);
         if let Some(others) = self.others {
             others.groups().keep(Arc::clone(&ingester));
             let introductions = Arc::clone(&others.afar().introductions);
@@ -244,6 +256,7 @@ impl Site<'_> {
         let ways = Ways {
             me: self.identity.node,
             ingester: ingester.cloned(),
+            loads: Arc::default(),
             afar: self.others.map(|others| others.afar().clone()),
             clock: self.system.clock.clone(),
         };
@@ -257,9 +270,18 @@ impl Site<'_> {
     }
 
     /// The door for profiles.
-    pub fn distributor(&self, views: &Views, Reaching { leaders, ways }: &Reaching) -> Option<Distributor> {
+    pub fn distributor(
+        &self,
+        views: &Views,
+        Reaching { leaders, ways }: &Reaching,
+        offered: &Offered,
+    ) -> Option<Distributor> {
         if !self.has(RoleName::Distributor) {
             return None;
+        }
+        if let Some(Afar { introductions, .. }) = &ways.afar {
+            let told = Told { loads: Arc::clone(&ways.loads), introductions: Arc::clone(introductions) };
+            offered.doors.begin(DoorsServer::new(told));
         }
         let System { clock, random, compute, .. } = &self.system;
         let route = Route {
@@ -368,6 +390,7 @@ impl Site<'_> {
                 copies: settings.copies,
                 slots: settings.slots,
                 dead_after: settings.dead_after,
+                bytes_per_slot: settings.bytes_per_slot.get(),
                 limits: self.config.limits.clone(),
             };
             let (token, leading) = (tasks.token(), leads(metastore));

@@ -84,7 +84,7 @@ impl Roles {
         let catalog: Arc<dyn Catalog> = Arc::new(client.clone());
         let ingester = site.ingester(ground.as_ref(), &catalog, &views, &offered).await?;
         let reaching = site.reaching(ingester.as_ref());
-        let distributor = site.distributor(&views, &reaching);
+        let distributor = site.distributor(&views, &reaching, &offered);
         let (querier, parts) = site.querier(&catalog, ingester.as_ref(), &reaching);
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
         let overview = site.overview(client, &views, &reaching);

@@ -1,0 +1,243 @@
+//! How many slots each service has: more for those that send much, fewer when they do no longer.
+//!
+//! Doors count what services send. From their sums follow rates, from rates a number of slots for each service; where
+//! that is another one than the newest table has, a new table is proposed, which comes into force for profiles of a
+//! time that no shard has taken yet (E5). That takes as long as profiles may be ahead of their time, and then some: so
+//! a rate is a mean over minutes, and a table stays for a while.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use athanor_catalog::{Answer, Command, Refused, View};
+use athanor_chassis::{Status, TenantId};
+use athanor_cluster::NodeId;
+use athanor_cluster::members::RoleName;
+use athanor_cluster::placement::{Draft, MAX_EXCEPTIONS, Table};
+
+use super::Controller;
+
+/// How often doors are asked.
+const EVERY: Duration = Duration::from_secs(10);
+/// What is older than this counts half of what is new.
+const HALF: Duration = Duration::from_secs(120);
+/// A table stays at least so long.
+const STAYS: Duration = Duration::from_secs(10 * 60);
+/// A rate is told when it has changed by more than a part of this.
+const CHANGED: u64 = 4;
+/// Services whose rates are told at once.
+const TOLD: usize = 1_000;
+/// How much later a table holds than it could.
+const LATER: i64 = 60_000_000_000;
+/// Proposals of one table, each as the refusal of the one before says.
+const PROPOSALS: usize = 3;
+
+type Service = (TenantId, String);
+
+/// What was measured, and told.
+#[derive(Default)]
+pub struct Growth {
+    next: Duration,
+    asked: Option<Duration>,
+    /// What each door had counted last.
+    counted: BTreeMap<NodeId, BTreeMap<Service, u64>>,
+    /// Bytes a second.
+    rates: BTreeMap<Service, f64>,
+    told: BTreeMap<Service, u64>,
+    tabled: Option<Duration>,
+}
+
+impl Growth {
+    /// Measures, tells, and proposes a table where one is due.
+    pub async fn look(&mut self, controller: &Controller) -> Result<(), Status> {
+        let now = controller.clock.monotonic();
+        if now < self.next {
+            return Ok(());
+        }
+        self.next = now + EVERY;
+        self.measure(controller, now).await;
+        self.tell(controller).await?;
+        let view = controller.views.now();
+        self.table(controller, &view, now).await?;
+        forget(controller, &view).await
+    }
+
+    async fn measure(&mut self, controller: &Controller, now: Duration) {
+        let members = controller.members.now();
+        let doors: Vec<NodeId> = members
+            .values()
+            .filter(|member| member.is_alive() && member.roles.contains(&RoleName::Distributor))
+            .map(|member| member.node)
+            .collect();
+        self.counted.retain(|node, _| doors.contains(node));
+        let asked = doors.iter().map(|node| async { (*node, controller.ways.loads(*node).await) });
+        let mut more: BTreeMap<Service, u64> = BTreeMap::new();
+        for (node, counted) in futures::future::join_all(asked).await {
+            let Ok(counted) = counted else { continue };
+            // The first time there is nothing to compare with.
+            if let Some(before) = self.counted.get(&node) {
+                for (service, bytes) in &counted {
+                    let since = bytes.saturating_sub(before.get(service).copied().unwrap_or_default());
+                    *more.entry(service.clone()).or_default() += since;
+                }
+            }
+            self.counted.insert(node, counted);
+        }
+        if let Some(before) = self.asked.replace(now) {
+            mix(&mut self.rates, &more, now.saturating_sub(before));
+        }
+    }
+
+    async fn tell(&mut self, controller: &Controller) -> Result<(), Status> {
+        let mut changed: BTreeMap<TenantId, BTreeMap<String, u64>> = BTreeMap::new();
+        let mut news = Vec::new();
+        let gone =
+            self.told.keys().filter(|service| !self.rates.contains_key(*service)).map(|gone| (gone, 0));
+        let rates = self.rates.iter().map(|(service, rate)| (service, *rate as u64));
+        for (service, rate) in rates.chain(gone) {
+            let told = self.told.get(service).copied().unwrap_or_default();
+            if told.abs_diff(rate) > told / CHANGED && news.len() < TOLD {
+                let (tenant, name) = service.clone();
+                changed.entry(tenant).or_default().insert(name, rate);
+                news.push((service.clone(), rate));
+            }
+        }
+        if news.is_empty() {
+            return Ok(());
+        }
+        controller.propose(Command::Rates { changed }).await?;
+        for (service, rate) in news {
+            match rate {
+                0 => self.told.remove(&service),
+                rate => self.told.insert(service, rate),
+            };
+        }
+        Ok(())
+    }
+
+    async fn table(&mut self, controller: &Controller, view: &View, now: Duration) -> Result<(), Status> {
+        let Some(tables) = view.tables.as_ref().filter(|_| view.pending.is_none()) else { return Ok(()) };
+        if self.tabled.is_some_and(|tabled| now < tabled + STAYS) {
+            return Ok(());
+        }
+        let newest = tables.of(i64::MAX);
+        let wanted = wanted(newest, &self.rates, controller.bytes_per_slot);
+        let mut draft = Draft::from(newest.clone());
+        if draft.services == wanted {
+            return Ok(());
+        }
+        self.tabled = Some(now);
+        draft.services = wanted;
+        (draft.version, draft.from) = (draft.version + 1, newest.from().saturating_add(1));
+        for _ in 0..PROPOSALS {
+            let table = Table::try_from(draft.clone()).map_err(|error| Status::of(&error))?;
+            let proposed = controller.catalog.propose(Command::ProposeTable { table }).await;
+            match proposed.map_err(|error| Status::of(&error))? {
+                Answer::Refused(Refused::TableVersion { expected, .. }) => draft.version = expected,
+                Answer::Refused(Refused::TableTime { earliest, .. }) => {
+                    draft.from = earliest.saturating_add(LATER)
+                }
+                Answer::Refused(refused) => {
+                    tracing::info!(%refused, "the catalogue did not take a new table");
+                    return Ok(());
+                }
+                _ => {
+                    tracing::info!(version = draft.version, from = draft.from, "a new table is proposed");
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tables of times that no profile may have any more go.
+async fn forget(controller: &Controller, view: &View) -> Result<(), Status> {
+    let oldest = view.settings.oldest_accepted;
+    let Some(tables) = view.tables.as_ref().filter(|_| !oldest.is_zero()) else { return Ok(()) };
+    let before = controller.clock.wall().minus(oldest).minus(2 * athanor_catalog::CLOCKS).nanos();
+    let past = tables.in_force(i64::MIN, i64::MAX).iter().skip(1).any(|next| next.from() < before);
+    if past { controller.propose(Command::ForgetTables { before }).await } else { Ok(()) }
+}
+
+/// Mixes what came in a span into rates.
+fn mix(rates: &mut BTreeMap<Service, f64>, more: &BTreeMap<Service, u64>, span: Duration) {
+    let seconds = span.as_secs_f64();
+    if seconds <= 0.0 {
+        return;
+    }
+    let kept = 0.5_f64.powf(seconds / HALF.as_secs_f64());
+    rates.values_mut().for_each(|rate| *rate *= kept);
+    for (service, bytes) in more {
+        *rates.entry(service.clone()).or_default() += (1.0 - kept) * *bytes as f64 / seconds;
+    }
+    rates.retain(|_, rate| *rate >= 1.0);
+}
+
+/// The services that should have more than one slot: the largest first, where there are too many. One gives a slot back
+/// only when it would do with half of what it has left.
+fn wanted(
+    table: &Table,
+    rates: &BTreeMap<Service, f64>,
+    bytes_per_slot: u64,
+) -> BTreeMap<TenantId, BTreeMap<String, u16>> {
+    let most = table.slots().len();
+    let per_slot = bytes_per_slot.max(1) as f64;
+    let mut large = Vec::new();
+    for ((tenant, service), rate) in rates {
+        let has = table.slots_for_service(tenant, service);
+        let needs = (rate / per_slot).ceil() as usize;
+        let enough = (2.0 * rate / per_slot).ceil() as usize;
+        let slots = if needs > has { needs } else { has.min(enough.max(1)) };
+        if slots.min(most) > 1 {
+            large.push((slots.min(most), *rate, tenant, service));
+        }
+    }
+    large.sort_by(|one, other| other.1.total_cmp(&one.1));
+    let mut services: BTreeMap<TenantId, BTreeMap<String, u16>> = BTreeMap::new();
+    for (slots, _, tenant, service) in large.into_iter().take(MAX_EXCEPTIONS) {
+        let slots = u16::try_from(slots).unwrap_or(u16::MAX);
+        services.entry(tenant.clone()).or_default().insert(service.clone(), slots);
+    }
+    services
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(service: &str) -> Service {
+        (TenantId::anonymous(), service.to_owned())
+    }
+
+    fn slots(table: &Table, rate: f64) -> u16 {
+        let rates = BTreeMap::from([(of("shop"), rate)]);
+        let wanted = wanted(table, &rates, 100);
+        wanted.get(&TenantId::anonymous()).map_or(1, |services| services["shop"])
+    }
+
+    #[test]
+    fn services_grow_at_once_and_shrink_late() {
+        let mut table = Table::even(1, 0, (0..8).collect()).unwrap();
+        for (rate, expected) in
+            [(90.0, 1), (101.0, 2), (350.0, 4), (260.0, 4), (190.0, 4), (140.0, 3), (10_000.0, 8), (20.0, 1)]
+        {
+            assert_eq!(slots(&table, rate), expected, "{rate}");
+            let mut draft = Draft::from(table);
+            let services = BTreeMap::from([("shop".to_owned(), expected)]);
+            draft.services = BTreeMap::from([(TenantId::anonymous(), services)]);
+            table = draft.try_into().unwrap();
+        }
+    }
+
+    #[test]
+    fn rates_follow_what_comes_and_fade() {
+        let mut rates = BTreeMap::new();
+        let more = BTreeMap::from([(of("shop"), 10_000)]);
+        (0..200).for_each(|_| mix(&mut rates, &more, Duration::from_secs(10)));
+        assert!((999.0..=1000.1).contains(&rates[&of("shop")]), "{rates:?}");
+        mix(&mut rates, &BTreeMap::new(), HALF);
+        assert!((499.0..=500.1).contains(&rates[&of("shop")]), "{rates:?}");
+        (0..20).for_each(|_| mix(&mut rates, &BTreeMap::new(), HALF));
+        assert!(rates.is_empty());
+    }
+}
