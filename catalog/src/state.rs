@@ -2,9 +2,11 @@
 
 mod answer;
 mod blocks;
+mod chains;
 mod check;
 mod command;
 mod listing;
+mod rebuild;
 mod settings;
 mod shards;
 mod succession;
@@ -23,6 +25,7 @@ pub use answer::{Answer, Bounded, Refused, Step};
 pub use blocks::{MAX_SCARS, REGISTER_WITHIN, REMEMBER, Scar, Wound};
 pub use command::{Command, Logged, Unreadable};
 pub use listing::{Listing, View};
+pub use rebuild::{Described, Findings, Lying, RebuildError, Remains};
 pub use settings::{MAX_SERVICES, MAX_VOTERS, NEWEST, Rates, Settings, Voter};
 pub use shards::{
     Choice, Inherits, MAX_COPIES, MAX_GROUPS, MAX_SHARDS, Node, Phase, ShardEntry, ShardId, shard_id,

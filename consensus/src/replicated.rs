@@ -221,6 +221,21 @@ impl<S> fmt::Debug for Replicated<S> {
     }
 }
 
+/// Makes this node the single voter of a group that begins with a snapshot: what [`Snapshot::write`] gave once, to be
+/// found at an index. The node must have nothing of the group; it opens it then as one that it kept. Broken off, it may
+/// be done again, and must be.
+pub async fn begin_from(deps: &Deps, group: u32, index: u64, bytes: Vec<u8>) -> Result<(), OpenError> {
+    if deps.log.held(group).last.is_some() {
+        return Err(OpenError::Taken { group });
+    }
+    let fail = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
+    let (disk, node) = (Arc::clone(&deps.disk), deps.node);
+    let keep = move || machine::begin_from(&*disk, group, node, index, &bytes);
+    deps.compute.run(keep).await.map_err(|error| fail(&error))??;
+    // A log without its snapshot would have lost it: so the snapshot is durable first.
+    deps.log.append(store::begin_from(group, node, index)).await.map_err(|error| fail(&error))
+}
+
 impl<S: StateMachine> Replicated<S> {
     /// Starts this node's member of a group. A single voter leads, and has applied all that it acknowledged, when this
     /// returns; one whose log was hurt starts, too, with [`Replicated::lost`] telling what is missing, and so does one

@@ -13,7 +13,7 @@
 //! * [`Facts`] is the state machine, [`Metastore`] a voter.
 //! * [`Service`] answers for a voter; [`Client`] asks voters, one after the other until one answers.
 //! * [`founding`] says how the group begins on a node, [`Upkeep`] what voters do by themselves.
-//! * [`Shelf`]: snapshots in the bucket, from which a catalogue that lost all its voters is rebuilt.
+//! * [`Shelf`]: snapshots in the bucket, from which [`rebuild`] makes a catalogue that lost all its voters again.
 //! * [`Views`]: tables, shards and voters, which a node keeps in memory, so that it asks nobody where to send profiles.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -22,6 +22,7 @@ mod client;
 mod facts;
 mod founding;
 mod packed;
+mod rebuild;
 mod service;
 mod shelf;
 mod sightings;
@@ -33,6 +34,7 @@ mod voter;
 pub use client::{Client, Others, Reach};
 pub use facts::{Facts, Size};
 pub use founding::{Deciding, FoundingError, WANTED, founding};
+pub use rebuild::{RebuildFailed, Rebuilding, Rebuilt, Report, begin_again, rebuild};
 pub use service::{Service, ServiceDeps};
 pub use shelf::{Shelf, Shelved};
 pub use upkeep::Upkeep;

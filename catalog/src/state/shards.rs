@@ -291,7 +291,13 @@ impl State {
         }
     }
 
-    fn insert(&mut self, slot: u32, epoch: u32, members: BTreeSet<NodeId>, phase: Phase) -> ShardEntry {
+    pub(super) fn insert(
+        &mut self,
+        slot: u32,
+        epoch: u32,
+        members: BTreeSet<NodeId>,
+        phase: Phase,
+    ) -> ShardEntry {
         let (id, since) = (shard_id(slot, epoch), self.now);
         let fenced = if phase == Phase::Open { first_table() } else { 0 };
         let shard = ShardEntry { id, slot, epoch, watermark: 0, members, phase, fenced, since };

@@ -3,6 +3,7 @@
 mod fences;
 mod old;
 mod random;
+mod rebuild;
 mod successors;
 
 use std::time::Duration;

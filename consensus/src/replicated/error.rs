@@ -69,6 +69,12 @@ pub enum OpenError {
         /// Which.
         group: u32,
     },
+    /// There is a log of a group that should begin.
+    #[error("this node has a log of group {group} already; begin it on a node with an empty folder")]
+    Taken {
+        /// Which.
+        group: u32,
+    },
     /// The log begins behind entries that no snapshot holds.
     #[error(
         "group {group} was purged up to {purged}, and its snapshot is of {found:?}; restore the snapshot's file"
@@ -136,6 +142,7 @@ impl Coded for OpenError {
             Self::Hurt { .. } | Self::Nothing { .. } | Self::NoSnapshot { .. } | Self::Snapshot { .. } => {
                 Code::DataLoss
             }
+            Self::Taken { .. } => Code::Conflict,
             Self::BadState { .. } | Self::Raft { .. } => Code::Internal,
             Self::Disk(error) => error.code(),
         }

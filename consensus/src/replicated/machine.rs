@@ -391,6 +391,26 @@ impl<S: StateMachine> Shared<S> {
     }
 }
 
+/// The term in which a group begins that begins with a snapshot.
+pub(super) const FIRST_TERM: u64 = 1;
+
+/// Keeps a snapshot of a group with one voter, that begins with it.
+pub(super) fn begin_from(
+    disk: &dyn Disk,
+    group: u32,
+    node: u64,
+    index: u64,
+    data: &[u8],
+) -> Result<(), DiskError> {
+    let begun = Some(id(FIRST_TERM, index));
+    let meta = Meta {
+        last_log_id: begun,
+        last_membership: Membership::new(begun, wire::members([node].into())),
+        snapshot_id: format!("{group}-{index}-0"),
+    };
+    disk.write(&format!("{}{index}-0.snapshot", prefix(group)), &seal(&meta, data))
+}
+
 /// The file of a snapshot: magic, sum of all that follows, length of the meta, meta, data.
 fn seal(meta: &Meta, data: &[u8]) -> Vec<u8> {
     let mut described = Vec::new();

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader, StorageIOError, Vote};
 
+use super::machine::FIRST_TERM;
 use super::raft::{Entry, Id, StorageError, Types, id};
 use super::wire;
 use crate::log::{Log, LogError, ReadError, Record, chain};
@@ -37,6 +38,13 @@ struct State {
     /// Of the youngest membership that was logged here, taken back or not: entries may be lost, and then this says
     /// whether others have them.
     voters: BTreeSet<u64>,
+}
+
+/// What a log says of a group that begins with a snapshot at an index, and has one voter.
+pub(super) fn begin_from(group: u32, node: u64, index: u64) -> Vec<Record> {
+    let begun = id(FIRST_TERM, index);
+    let data = wire::put_state(Some(Vote::new(FIRST_TERM, node)), Some(begun), &[node].into());
+    vec![Record::Purge { group, index, term: FIRST_TERM }, Record::State { group, data }]
 }
 
 impl Store {

@@ -161,6 +161,14 @@ impl Town {
         Log::open(Arc::new(disk), &self.random, identity, &config, Pump::Inline).unwrap().0
     }
 
+    /// What a node's group would run on, without a network.
+    pub fn deps(&mut self, node: NodeId) -> Deps {
+        let log = self.log(node);
+        let disk = Arc::new(self.nodes[&node].state_disk.clone());
+        let (compute, random, timing) = (Compute::inline(), self.random.split(), Timing::default());
+        Deps { log, disk, compute, random, network: None, node, timing }
+    }
+
     async fn open(&mut self, number: NodeId, founding: Option<(Founding, Log)>, deciding: Option<Deciding>) {
         let state_disk = self.nodes[&number].state_disk.clone();
         let tasks = Tasks::new(self.clock.clone(), 10_000);

@@ -5,6 +5,7 @@ mod asking;
 mod founding;
 mod harness;
 mod memory;
+mod rebuilding;
 mod upkeep;
 mod voting;
 mod watching;

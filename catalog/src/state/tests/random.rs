@@ -10,15 +10,15 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// A command as it is drawn: a kind and numbers, which mean something by the facts that it meets.
 #[derive(Clone, Debug)]
-struct Drawn {
+pub(super) struct Drawn {
     kind: u8,
     which: usize,
     number: u64,
     /// How much time has passed, in minutes; clocks of who proposes go back as well.
-    minutes: i64,
+    pub(super) minutes: i64,
 }
 
-fn drawn() -> impl Strategy<Value = Drawn> {
+pub(super) fn drawn() -> impl Strategy<Value = Drawn> {
     // Most of the time little time passes, else nothing would be registered in time.
     let minutes = prop_oneof![8 => -2i64..5, 1 => Just(24 * 60), 1 => Just(49 * 60)];
     (0u8..64, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
@@ -70,7 +70,7 @@ impl Drawn {
         state.blocks().take(1).map(|block| block.id).chain([next]).collect()
     }
 
-    fn command(&self, state: &State) -> Command {
+    pub(super) fn command(&self, state: &State) -> Command {
         let (entry, number) = (self.shard(state), self.number);
         let (shard, choice) = (entry.id, choice(number));
         let newest = state.newest(entry.slot).map_or(shard, |newest| newest.id);
@@ -131,7 +131,7 @@ impl Drawn {
     }
 }
 
-fn begun() -> State {
+pub(super) fn begun() -> State {
     let mut state = State::default();
     let settings = Settings { copies: COPIES, oldest_accepted: HOUR, newest_accepted: Duration::ZERO };
     state.apply(NOW, Command::Configure { expected: Settings::default(), settings });
@@ -139,7 +139,7 @@ fn begun() -> State {
 }
 
 /// What the controller and the leaders of all shards that there are would propose, each by what it sees.
-fn polite(view: &View, fresh: &mut u64) -> Vec<Command> {
+pub(super) fn polite(view: &View, fresh: &mut u64) -> Vec<Command> {
     let serving =
         |slot| view.shards.iter().find(|other| other.slot == slot && other.serves()).map(|other| other.id);
     let copied = |of| view.shards.iter().any(|other| other.copies(of));
@@ -178,7 +178,7 @@ fn polite(view: &View, fresh: &mut u64) -> Vec<Command> {
     commands
 }
 
-fn is_quiet(view: &View) -> bool {
+pub(super) fn is_quiet(view: &View) -> bool {
     let over = |shard: &ShardEntry| matches!(shard.phase, Phase::Open | Phase::Retired { .. });
     view.pending.is_none() && view.shards.iter().all(over)
 }

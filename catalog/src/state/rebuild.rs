@@ -1,0 +1,510 @@
+//! The facts again, when all who kept them are gone: from a snapshot, blocks, and what nodes say of their disks (E16).
+//!
+//! A snapshot is older than what was done last. What it lacks of blocks they say themselves: which shard they are of and
+//! which range of its log they hold. What it lacks of shards only the nodes know that have their logs. Nothing that may
+//! count twice is taken, and what cannot be found is told as a wound.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use athanor_chassis::Timestamp;
+use athanor_cluster::NodeId;
+use athanor_cluster::placement::{Table, Tables};
+
+use super::chains::{fullest, longest};
+use super::tables::tables_of;
+use super::{
+    Inherits, MAX_COPIES, MAX_SCARS, MAX_SHARDS, Phase, Settings, ShardEntry, ShardId, State, Wound,
+    slot_and_epoch,
+};
+use crate::block::{BlockEntry, BlockId};
+
+/// Added to the revision: more than was done since any snapshot, so that nobody takes what is rebuilt for older than
+/// what they have seen.
+const LATER: u64 = 1_000_000;
+
+/// What a node's disk says of a shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Described {
+    /// Who says it; none where that does not matter.
+    pub node: Option<NodeId>,
+    /// The shard.
+    pub shard: ShardId,
+    /// Who has its log.
+    pub members: BTreeSet<NodeId>,
+    /// Everything up to here lies in blocks, and may be gone from the log.
+    pub cut: u64,
+    /// Where its log ends, if it does.
+    pub sealed: Option<u64>,
+    /// The newest table whose fence is in its log.
+    pub fenced: u64,
+    /// What it knew when it opened, if it has and that is known.
+    pub inherited: Option<Inherits>,
+    /// The newest table that the node has.
+    pub table: Option<Table>,
+}
+
+/// A block that lies whole in the bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lying {
+    /// What it says of itself.
+    pub block: BlockEntry,
+    /// The blocks that it was made of and replaces.
+    pub inputs: Vec<BlockId>,
+}
+
+/// What is left.
+#[derive(Clone, Debug, Default)]
+pub struct Remains {
+    /// The newest snapshot that is whole.
+    pub snapshot: Option<State>,
+    /// Blocks of this cluster.
+    pub blocks: Vec<Lying>,
+    /// What nodes say.
+    pub described: Vec<Described>,
+    /// When this is.
+    pub at: Timestamp,
+    /// Blocks that were named before this were removed for their age.
+    pub kept_from: Timestamp,
+}
+
+/// What was found, and what was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Blocks that the snapshot does not know and that are registered again.
+    pub recalled: Vec<BlockId>,
+    /// Blocks that it knows and that are gone.
+    pub missing: Vec<BlockId>,
+    /// Blocks that were never registered, or replaced: they stay unknown.
+    pub passed_over: Vec<BlockId>,
+    /// Shards that it does not know.
+    pub shards: Vec<ShardId>,
+    /// Of these and others, those whose log nobody has.
+    pub without_log: Vec<ShardId>,
+    /// Entries that lie in no block, nor in a log: (shard, from, to].
+    pub gaps: Vec<(ShardId, u64, u64)>,
+}
+
+/// Why there are no facts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RebuildError {
+    /// Something says a number that no shard has.
+    #[error("there is no shard with the number {0}; whoever names it was not made by this version")]
+    NoShard(ShardId),
+    /// More than there may be.
+    #[error("there are {seen} {what}, the limit is {limit}; rebuild from fewer")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        seen: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Nodes or the snapshot contradict each other.
+    #[error("what is left does not agree with itself: {0}; leave out the node that is wrong")]
+    Contradiction(String),
+}
+
+/// All that is said of one shard.
+type Told = BTreeMap<ShardId, Described>;
+
+impl State {
+    /// The facts, as far as what is left tells them.
+    pub fn rebuilt(remains: Remains) -> Result<(Self, Findings), RebuildError> {
+        let Remains { snapshot, blocks, described, at, kept_from } = remains;
+        let mut state = snapshot.unwrap_or_else(|| Self::of_members(&described));
+        state.now = state.now.max(at);
+        let mut findings = Findings::default();
+        let (mut told, tables) = merged(described)?;
+        state.meet_shards(&told, &blocks, &mut findings)?;
+        state.tables_again(&told, tables, &mut findings)?;
+        let blocks = state.replace(blocks, &mut told, &mut findings);
+        state.miss(&blocks, kept_from, &mut findings)?;
+        // A shard that was followed may have dropped records: what it wrote before that and never registered has them.
+        let followed = state.followed();
+        let mut of_shards: BTreeMap<ShardId, Vec<BlockEntry>> = BTreeMap::new();
+        for block in blocks {
+            of_shards.entry(block.shard).or_default().push(block);
+        }
+        let shards: Vec<ShardId> = state.shards.keys().copied().collect();
+        for shard in shards {
+            let lying = of_shards.remove(&shard).unwrap_or_default();
+            let to_cut_only = followed.contains(&shard) && told.contains_key(&shard);
+            state.chain(shard, lying, told.get(&shard), to_cut_only, &mut findings)?;
+        }
+        state.phases_again(&told);
+        state.fences_again(&told);
+        state.voters.clear();
+        state.revision = state.revision.saturating_add(LATER);
+        state.check().map_err(RebuildError::Contradiction)?;
+        Ok((state, findings))
+    }
+
+    /// Without a snapshot: shards have as many members as most are said to have.
+    fn of_members(described: &[Described]) -> Self {
+        let most = described.iter().map(|told| told.members.len()).max().unwrap_or(1);
+        let copies = u16::try_from(most).unwrap_or(MAX_COPIES).clamp(1, MAX_COPIES);
+        Self { settings: Settings { copies, ..Settings::default() }, ..Self::default() }
+    }
+
+    /// Learns of shards of which nodes or blocks tell.
+    fn meet_shards(
+        &mut self,
+        told: &Told,
+        blocks: &[Lying],
+        findings: &mut Findings,
+    ) -> Result<(), RebuildError> {
+        let named = blocks.iter().map(|lying| lying.block.shard).collect::<BTreeSet<_>>();
+        let all: BTreeSet<ShardId> = named.into_iter().chain(told.keys().copied()).collect();
+        for id in all {
+            let (slot, epoch) = slot_and_epoch(id).ok_or(RebuildError::NoShard(id))?;
+            let members = told.get(&id).map(|told| told.members.clone()).unwrap_or_default();
+            for node in &members {
+                self.nodes.entry(*node).or_default();
+            }
+            if let Some(known) = self.shards.get_mut(&id) {
+                // Its members never change; of one that was opened before they were named they are said now.
+                if known.members.is_empty() {
+                    known.members = members;
+                }
+                continue;
+            }
+            findings.shards.push(id);
+            self.insert(slot, epoch, members, Phase::Open);
+        }
+        let unretired = self.shards.values().filter(|shard| !shard.is_retired());
+        findings.without_log.extend(unretired.map(|shard| shard.id).filter(|id| !told.contains_key(id)));
+        match self.shards.len() <= MAX_SHARDS {
+            true => Ok(()),
+            false => {
+                Err(RebuildError::TooMany { what: "shards", seen: self.shards.len(), limit: MAX_SHARDS })
+            }
+        }
+    }
+
+    /// Shards that another one of their slot follows.
+    fn followed(&self) -> BTreeSet<ShardId> {
+        let newest = |shard: &ShardEntry| self.newest(shard.slot).map(|newest| newest.id);
+        self.shards.values().filter(|shard| newest(shard) != Some(shard.id)).map(|shard| shard.id).collect()
+    }
+
+    /// Has blocks that were made of others take their places: else both would count. Of those that they were made of,
+    /// some may be gone, and what these were made of in turn may still lie there; so whatever is older and lies in the
+    /// range of such a block is replaced.
+    fn replace(&mut self, blocks: Vec<Lying>, told: &mut Told, findings: &mut Findings) -> Vec<BlockEntry> {
+        let (condemned, mut left): (Vec<_>, Vec<_>) =
+            blocks.into_iter().partition(|lying| self.condemned.contains_key(&lying.block.id));
+        findings.passed_over.extend(condemned.into_iter().map(|lying| lying.block.id));
+        left.sort_unstable_by_key(|lying| std::cmp::Reverse(lying.block.id));
+        let mut made: Vec<BlockEntry> = Vec::new();
+        for Lying { block, inputs } in &left {
+            let replaces = |other: &BlockEntry| {
+                other.shard == block.shard
+                    && (inputs.contains(&other.id)
+                        || (other.id < block.id && block.from <= other.from && other.to <= block.to))
+            };
+            let meets = |other: &&BlockEntry| {
+                other.id != block.id
+                    && other.shard == block.shard
+                    && other.from < block.to
+                    && block.from < other.to
+            };
+            let stands = self.blocks.values().filter(meets).any(|other| !replaces(other));
+            if inputs.is_empty() || stands || made.iter().any(|other| meets(&other)) {
+                continue;
+            }
+            self.blocks.retain(|_, other| other.id == block.id || !replaces(other));
+            made.push(block.clone());
+        }
+        let is_replaced = |block: &BlockEntry| {
+            made.iter().any(|made| {
+                made.shard == block.shard
+                    && made.id != block.id
+                    && (made.from <= block.from && block.to <= made.to && block.id < made.id)
+            })
+        };
+        let (replaced, left): (Vec<_>, Vec<_>) =
+            left.into_iter().map(|lying| lying.block).partition(is_replaced);
+        for block in replaced {
+            findings.passed_over.push(block.id);
+            self.condemned.entry(block.id).or_insert(self.now);
+        }
+        for block in made {
+            // A shard's log may be cut inside of it: rows up to there are in it, and so is what follows.
+            if let Some(told) = told.get_mut(&block.shard).filter(|told| block.from < told.cut) {
+                told.cut = told.cut.max(block.to);
+            }
+            // Behind the watermark it is one of those from which the chain is chosen.
+            let below = self.shards.get_mut(&block.shard).filter(|shard| block.from < shard.watermark);
+            if let Some(shard) = below
+                && !self.blocks.contains_key(&block.id)
+            {
+                shard.watermark = shard.watermark.max(block.to);
+                findings.recalled.push(block.id);
+                self.blocks.insert(block.id, block);
+            }
+        }
+        left
+    }
+
+    /// Strikes out blocks that are gone: those that were removed for their age are not missed.
+    fn miss(
+        &mut self,
+        blocks: &[BlockEntry],
+        kept_from: Timestamp,
+        findings: &mut Findings,
+    ) -> Result<(), RebuildError> {
+        let lying: BTreeSet<BlockId> = blocks.iter().map(|block| block.id).collect();
+        let gone: Vec<BlockEntry> =
+            self.blocks.values().filter(|block| !lying.contains(&block.id)).cloned().collect();
+        for BlockEntry { id, shard, from, to, .. } in gone {
+            self.blocks.remove(&id);
+            self.condemned.entry(id).or_insert(self.now);
+            if id.named_at() >= kept_from {
+                findings.missing.push(id);
+                self.gap(shard, from, to, findings)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn gap(
+        &mut self,
+        shard: ShardId,
+        from: u64,
+        to: u64,
+        findings: &mut Findings,
+    ) -> Result<(), RebuildError> {
+        let seen = self.scars.len() + 1;
+        if self.has_room_for_scars(1).is_err() {
+            return Err(RebuildError::TooMany { what: "gaps", seen, limit: MAX_SCARS });
+        }
+        self.scar(Wound::Gap { shard, from, to });
+        findings.gaps.push((shard, from, to));
+        Ok(())
+    }
+
+    /// Registers later blocks of a shard: up to where its log is cut those that fill the most, and behind that one
+    /// chain. What its log lacks and no block has is a gap.
+    fn chain(
+        &mut self,
+        id: ShardId,
+        lying: Vec<BlockEntry>,
+        told: Option<&Described>,
+        to_cut_only: bool,
+        findings: &mut Findings,
+    ) -> Result<(), RebuildError> {
+        let Some(shard) = self.shards.get(&id) else { return Ok(()) };
+        let (begin, epoch) = (shard.watermark, shard.epoch);
+        let known = match shard.phase {
+            Phase::Sealed { at } => Some(at),
+            _ => None,
+        };
+        let end = told.and_then(|told| told.sealed).or(known).unwrap_or(u64::MAX);
+        let cut = told.map_or(begin, |told| told.cut.min(end).max(begin));
+        let mut later = lying;
+        later.retain(|block| !self.blocks.contains_key(&block.id));
+        later.sort_unstable_by_key(|block| (block.to, block.from, block.id));
+        let fits = |block: &&BlockEntry, from: u64, to: u64| {
+            block.epoch == epoch && from <= block.from && block.from < block.to && block.to <= to
+        };
+        let below: Vec<&BlockEntry> = later.iter().filter(|block| fits(block, begin, cut)).collect();
+        let mut taken = fullest(&below);
+        let mut watermark = cut;
+        if !to_cut_only {
+            let above: Vec<&BlockEntry> = later.iter().filter(|block| fits(block, cut, end)).collect();
+            let chain = longest(&above, cut);
+            watermark = chain.last().map_or(cut, |block| block.to);
+            taken.extend(chain);
+        }
+        let taken: Vec<BlockEntry> = taken.into_iter().cloned().collect();
+        let mut position = begin;
+        for block in &taken {
+            if block.from > position {
+                self.gap(id, position, block.from, findings)?;
+            }
+            position = block.to;
+        }
+        if position < watermark {
+            self.gap(id, position, watermark, findings)?;
+        }
+        let is_taken = |block: &BlockEntry| taken.iter().any(|taken| taken.id == block.id);
+        findings.passed_over.extend(later.iter().filter(|block| !is_taken(block)).map(|block| block.id));
+        for block in taken {
+            findings.recalled.push(block.id);
+            self.blocks.insert(block.id, block);
+        }
+        if let Some(shard) = self.shards.get_mut(&id) {
+            shard.watermark = watermark;
+        }
+        Ok(())
+    }
+
+    /// What each shard may do: the newest of a slot serves it, and those before it have ended.
+    fn phases_again(&mut self, told: &Told) {
+        let followed = self.followed();
+        let known = self.shards.values().filter_map(|shard| match shard.phase {
+            Phase::Opening { inherits } => Some((shard.id, inherits)),
+            _ => None,
+        });
+        let mut inherited: BTreeMap<ShardId, Inherits> = known.collect();
+        inherited.extend(told.iter().filter_map(|(id, told)| Some((*id, told.inherited?))));
+        // What a shard had inherited that is lost, those that follow do not know.
+        let lost = inherited.values().filter_map(|inherits| match inherits {
+            Inherits::Blocks { of, .. } => slot_and_epoch(*of),
+            _ => None,
+        });
+        let lost: BTreeSet<(u32, u32)> = lost.collect();
+        let ends = inherited.values().filter_map(|inherits| match inherits {
+            Inherits::Window { of, upto } => Some((*of, (*upto)?)),
+            _ => None,
+        });
+        let ends: BTreeMap<ShardId, u64> = ends.collect();
+        let now = self.now;
+        for shard in self.shards.values_mut().filter(|shard| !shard.is_retired()) {
+            let sealed = told.get(&shard.id).and_then(|told| told.sealed);
+            let is_lost = lost.range((shard.slot, shard.epoch)..=(shard.slot, u32::MAX)).next().is_some();
+            let ended = match shard.phase {
+                Phase::Sealed { at } => Some(at),
+                _ => ends.get(&shard.id).copied().or(sealed),
+            };
+            let phase = match (&shard.phase, followed.contains(&shard.id), ended) {
+                (Phase::Opening { .. }, false, _) if shard.watermark > 0 => Phase::Open,
+                // Its log has ended, and nobody knows a successor: it is told to seal again, and gets one.
+                (Phase::Open, false, Some(_)) => Phase::Closing,
+                (phase, false, _) => phase.clone(),
+                (Phase::Closing, true, None) if !is_lost => Phase::Closing,
+                (Phase::Lost { .. }, true, _) => Phase::Lost { kept: shard.watermark },
+                (_, true, Some(at)) if !is_lost || shard.watermark >= at => {
+                    Phase::Sealed { at: at.max(shard.watermark) }
+                }
+                (_, true, _) => Phase::Lost { kept: shard.watermark },
+            };
+            if phase != shard.phase {
+                shard.enter(phase, now);
+            }
+        }
+        self.agree_on_inheritance();
+    }
+
+    /// A successor that is still opening inherits what its predecessor is now.
+    fn agree_on_inheritance(&mut self) {
+        let opening = self.shards.values().filter_map(|shard| match shard.phase {
+            Phase::Opening { inherits } => Some((shard.id, inherits)),
+            _ => None,
+        });
+        for (id, inherits) in opening.collect::<Vec<_>>() {
+            let (Inherits::Window { of, .. } | Inherits::Blocks { of, .. }) = inherits else { continue };
+            let agreed = match self.shards.get(&of).map(|before| (&before.phase, before.watermark)) {
+                Some((Phase::Sealed { at }, _)) => Inherits::Window { of, upto: Some(*at) },
+                Some((Phase::Closing, _)) => Inherits::Window { of, upto: None },
+                Some((_, watermark)) => Inherits::Blocks { of, upto: watermark },
+                None => inherits,
+            };
+            if let Some(shard) = self.shards.get_mut(&id) {
+                shard.phase = Phase::Opening { inherits: agreed };
+            }
+        }
+        // Whoever copied from a shard that is not followed any more by a copier has its word in its own phase.
+        let copied: BTreeSet<ShardId> = self.shards.values().filter_map(copied_of).collect();
+        let now = self.now;
+        let followed = self.followed();
+        for shard in self.shards.values_mut().filter(|shard| followed.contains(&shard.id)) {
+            if shard.phase == Phase::Closing && !copied.contains(&shard.id) {
+                shard.enter(Phase::Lost { kept: shard.watermark }, now);
+            }
+        }
+    }
+
+    /// The tables that nodes have seen. One that was proposed is given up, unless all have logged its fence: then it may
+    /// have been published, and is.
+    fn tables_again(
+        &mut self,
+        told: &Told,
+        seen: BTreeMap<u64, Table>,
+        findings: &mut Findings,
+    ) -> Result<(), RebuildError> {
+        let mut tables: BTreeMap<u64, Table> =
+            self.tables.iter().flat_map(tables_of).map(|table| (table.version(), table.clone())).collect();
+        let newest = tables.keys().next_back().copied().unwrap_or_default();
+        tables.extend(seen.into_iter().filter(|(version, _)| *version > newest));
+        if let Some(pending) = self.pending.take() {
+            let version = pending.table.version();
+            let has_fence = |shard: &ShardEntry| {
+                let told = told.get(&shard.id).map_or(0, |told| told.fenced);
+                !shard.needs_fences() || shard.fenced.max(told) >= version
+            };
+            let newest = tables.keys().next_back().copied().unwrap_or_default();
+            if version > newest && self.shards.values().all(has_fence) {
+                tables.insert(version, pending.table);
+            }
+        }
+        let versions = tables.keys().copied().chain(told.values().map(|told| told.fenced));
+        self.proposed = self.proposed.max(versions.max().unwrap_or_default());
+        if tables.is_empty() {
+            self.first_table_of_all_slots();
+            return Ok(());
+        }
+        // Profiles are placed in slots of which nobody has told: they are served by nobody who is known.
+        let slots: BTreeSet<u32> = tables.values().flat_map(|table| table.slots().iter().copied()).collect();
+        for slot in slots {
+            if self.newest(slot).is_none() {
+                let id = self.insert(slot, 1, BTreeSet::new(), Phase::Open).id;
+                findings.shards.push(id);
+                findings.without_log.push(id);
+            }
+        }
+        let tables: Vec<Table> = tables.into_values().collect();
+        let tables = Tables::try_from(tables);
+        self.tables = Some(tables.map_err(|error| RebuildError::Contradiction(error.to_string()))?);
+        Ok(())
+    }
+
+    /// What is published was fenced by all who serve.
+    fn fences_again(&mut self, told: &Told) {
+        let newest = self.newest_version();
+        for shard in self.shards.values_mut() {
+            let logged = told.get(&shard.id).map_or(0, |told| told.fenced);
+            let published = if shard.serves() { newest } else { 0 };
+            shard.fenced = shard.fenced.max(logged).max(published);
+        }
+        if newest <= 1 {
+            self.first_table_of_all_slots();
+        }
+    }
+}
+
+fn copied_of(shard: &ShardEntry) -> Option<ShardId> {
+    match shard.phase {
+        Phase::Opening { inherits: Inherits::Window { of, .. } } => Some(of),
+        _ => None,
+    }
+}
+
+/// What several nodes say of one shard, and all tables that they have.
+fn merged(described: Vec<Described>) -> Result<(Told, BTreeMap<u64, Table>), RebuildError> {
+    let (mut told, mut tables) = (Told::new(), BTreeMap::new());
+    for mut one in described {
+        if let Some(table) = one.table.take() {
+            let version = table.version();
+            if tables.insert(version, table.clone()).is_some_and(|other| other != table) {
+                return Err(RebuildError::Contradiction(format!("two tables are called {version}")));
+            }
+        }
+        let Some(all) = told.get_mut(&one.shard) else {
+            told.insert(one.shard, one);
+            continue;
+        };
+        if all.members != one.members
+            || all.sealed.is_some_and(|at| one.sealed.is_some_and(|other| other != at))
+        {
+            let shard = one.shard;
+            return Err(RebuildError::Contradiction(format!("nodes say two things of shard {shard}")));
+        }
+        all.cut = all.cut.max(one.cut);
+        all.sealed = all.sealed.or(one.sealed);
+        all.fenced = all.fenced.max(one.fenced);
+        all.inherited = all.inherited.or(one.inherited);
+    }
+    Ok((told, tables))
+}

@@ -1,0 +1,307 @@
+//! A catalogue that lost its voters, rebuilt from what is left of it.
+
+use athanor_chassis::Random;
+use athanor_cluster::placement::Table;
+use proptest::collection::vec;
+
+use super::random::{begun, drawn, is_quiet, polite};
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SHARDS: [ShardId; 3] = [1, 2, 3];
+
+/// A cluster whose catalogue will be lost: its true facts, and what outlives them.
+struct World {
+    random: Random,
+    facts: State,
+    snapshots: Vec<State>,
+    bucket: BTreeMap<BlockId, Lying>,
+    logs: BTreeMap<ShardId, ShardLog>,
+    next: u128,
+    /// Ranges of blocks that were removed for their age: (shard, from, to].
+    removed: Vec<(ShardId, u64, u64)>,
+}
+
+#[derive(Default)]
+struct ShardLog {
+    /// The last entry.
+    end: u64,
+    /// Entries up to here may be gone from it.
+    cut: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut facts = State::default();
+        let members = vec![[7].into(), [8].into(), [9].into()];
+        let zones = [7, 8, 9].map(|node| (node, String::new())).into();
+        facts.apply(NOW, Command::OpenSlots { count: 3, members, zones });
+        let logs = SHARDS.map(|shard| (shard, ShardLog::default())).into();
+        let (random, snapshots) = (Random::seeded(seed), Vec::new());
+        Self { random, facts, snapshots, bucket: BTreeMap::new(), logs, next: 1, removed: Vec::new() }
+    }
+
+    fn below(&self, n: u64) -> u64 {
+        self.random.below(n.max(1))
+    }
+
+    /// Writes a block, which may stay unknown.
+    fn write(&mut self, shard: ShardId, from: u64, to: u64) -> BlockEntry {
+        self.next += 1;
+        let block = BlockEntry { shard, ..super::block(self.next, from, to) };
+        self.bucket.insert(block.id, Lying { block: block.clone(), inputs: Vec::new() });
+        block
+    }
+
+    fn step(&mut self) {
+        let shard = SHARDS[self.below(3) as usize];
+        let watermark = self.facts.shards[&shard].watermark;
+        let end = self.logs[&shard].end;
+        match self.below(12) {
+            0..=2 => self.logs.get_mut(&shard).unwrap().end += self.below(9),
+            3..=5 if end > watermark => {
+                let block = self.write(shard, watermark, watermark + 1 + self.below(end - watermark));
+                let is_registered = self.below(3) > 0;
+                if is_registered {
+                    assert!(matches!(register(&mut self.facts, block), Answer::Registered(_)));
+                }
+            }
+            // Who was deposed writes what others have written.
+            6 if end > 0 => {
+                let from = self.below(end);
+                self.write(shard, from, from + 1 + self.below(end - from));
+            }
+            7..=8 => self.logs.get_mut(&shard).unwrap().cut = watermark,
+            9 => self.snapshots.push(self.facts.clone()),
+            10 => self.remove(shard),
+            11 => self.merge(shard),
+            _ => {}
+        }
+    }
+
+    /// The oldest block of a shard goes for its age, perhaps after its objects were removed.
+    fn remove(&mut self, shard: ShardId) {
+        let oldest =
+            self.facts.blocks.values().filter(|block| block.shard == shard).min_by_key(|block| block.from);
+        let Some(BlockEntry { id, from, to, .. }) = oldest.cloned() else { return };
+        self.facts.apply(NOW, Command::Condemn { blocks: vec![id] });
+        self.removed.push((shard, from, to));
+        if self.below(2) == 0 {
+            self.bucket.remove(&id);
+        }
+    }
+
+    /// Two blocks become one; one of the old ones, or both, are still there.
+    fn merge(&mut self, shard: ShardId) {
+        let mut blocks: Vec<BlockEntry> =
+            self.facts.blocks.values().filter(|block| block.shard == shard).cloned().collect();
+        blocks.sort_unstable_by_key(|block| block.from);
+        let Some(pair) = blocks.windows(2).rev().find(|pair| pair[0].to == pair[1].from) else { return };
+        let inputs: Vec<BlockId> = pair.iter().map(|block| block.id).collect();
+        let output = self.write(shard, pair[0].from, pair[1].to);
+        self.bucket.get_mut(&output.id).unwrap().inputs = inputs.clone();
+        self.facts.apply(NOW, Command::Condemn { blocks: inputs.clone() });
+        self.facts.blocks.insert(output.id, output);
+        if self.below(2) == 0 {
+            self.bucket.remove(&inputs[0]);
+        }
+    }
+
+    fn remains(&self) -> Remains {
+        // Newer snapshots may be damaged, or there may be none.
+        let left = self.below(self.snapshots.len() as u64 + 1) as usize;
+        let snapshot = self.snapshots[..left].last().cloned();
+        let described = |(shard, log): (&ShardId, &ShardLog)| Described {
+            shard: *shard,
+            members: [u64::from(*shard) + 6].into(),
+            cut: log.cut,
+            fenced: 1,
+            ..Described::default()
+        };
+        let blocks = self.bucket.values().cloned().collect();
+        let described = self.logs.iter().map(described).collect();
+        Remains { snapshot, blocks, described, at: NOW, kept_from: NOW }
+    }
+}
+
+/// Every entry is in one block or in its shard's log, and in no two; but for what was removed, or is told as lost.
+fn holds(world: &World, state: &State, findings: &Findings, condemned: &BTreeMap<BlockId, Timestamp>) {
+    for (shard, log) in &world.logs {
+        let watermark = state.shards[shard].watermark;
+        assert!(watermark >= log.cut, "shard {shard}: its log may lack what lies before {}", log.cut);
+        for entry in 1..=log.end.max(watermark) {
+            let has = |from: u64, to: u64| from < entry && entry <= to;
+            let held = |blocks: &BTreeMap<BlockId, BlockEntry>| {
+                blocks.values().filter(|block| block.shard == *shard && has(block.from, block.to)).count()
+            };
+            let count = held(&state.blocks) + usize::from(entry > watermark);
+            let is_told = findings.gaps.iter().any(|(of, from, to)| of == shard && has(*from, *to));
+            let was_removed = world.removed.iter().any(|(of, from, to)| of == shard && has(*from, *to));
+            assert!(count <= 1, "entry {entry} of shard {shard} is {count} times there");
+            assert!(count == 1 || is_told || was_removed, "entry {entry} of shard {shard} is nowhere");
+            // Where blocks were removed, one that was never registered may fill more than those that were.
+            let is_whole = world.removed.iter().all(|(of, ..)| of != shard);
+            assert!(!is_told || !is_whole, "entry {entry} of shard {shard} is there, and told as lost");
+        }
+    }
+    assert!(
+        state.blocks.keys().all(|block| !condemned.contains_key(block) && world.bucket.contains_key(block))
+    );
+    let inputs = state.blocks.keys().flat_map(|block| &world.bucket[block].inputs);
+    assert!(inputs.into_iter().all(|input| !state.blocks.contains_key(input)));
+}
+
+#[test]
+fn every_entry_is_there_once_whatever_lies_in_the_bucket() {
+    for seed in 0..3000 {
+        let mut world = World::new(seed);
+        for _ in 0..world.below(80) {
+            world.step();
+        }
+        let remains = world.remains();
+        let before = remains.snapshot.clone().unwrap_or_default();
+        let (state, findings) =
+            State::rebuilt(remains).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        holds(&world, &state, &findings, &before.condemned);
+        assert!(state.revision > world.facts.revision);
+        // Who serves goes on where the blocks end.
+        let mut after = state.clone();
+        for (shard, log) in &world.logs {
+            let from = state.shards[shard].watermark;
+            let block = BlockEntry { shard: *shard, ..super::block(1 << 60, from, log.end.max(from) + 1) };
+            let id = BlockId::from_number(block.id.number() + u128::from(*shard));
+            assert_eq!(
+                register(&mut after, BlockEntry { id, ..block.clone() }),
+                Answer::Registered(block.to)
+            );
+        }
+    }
+}
+
+#[test]
+fn of_two_blocks_of_one_range_the_younger_is_taken() {
+    let at = |number, from, to| Lying { block: super::block(number, from, to), inputs: Vec::new() };
+    let blocks = vec![at(1, 0, 10), at(2, 0, 4), at(3, 4, 10), at(4, 10, 20), at(5, 10, 20), at(6, 15, 30)];
+    let described = Described { shard: 1, members: [7].into(), cut: 10, ..Described::default() };
+    let remains = Remains { blocks, described: vec![described], ..Remains::default() };
+    let (state, findings) = State::rebuilt(remains).unwrap();
+    let ids: Vec<u128> = state.blocks.keys().map(|block| block.number()).collect();
+    assert_eq!(ids, [2, 3, 5]);
+    assert_eq!((state.shards[&1].watermark, findings.gaps), (20, vec![]));
+    assert_eq!(findings.passed_over.iter().map(|block| block.number()).collect::<Vec<_>>(), [1, 4, 6]);
+}
+
+#[test]
+fn what_is_lost_is_told() {
+    let at = |number, from, to| Lying { block: super::block(number, from, to), inputs: Vec::new() };
+    let mut before = opened();
+    register(&mut before, block(1, 0, 10));
+    register(&mut before, block(2, 10, 20));
+    let of_nobody = Lying { block: BlockEntry { shard: 5, ..block(9, 0, 3) }, inputs: Vec::new() };
+    let blocks = vec![at(2, 10, 20), at(3, 25, 30), of_nobody];
+    let described = Described { shard: 1, members: [7].into(), cut: 40, ..Described::default() };
+    let remains =
+        Remains { snapshot: Some(before), blocks, described: vec![described], ..Remains::default() };
+    let (state, findings) = State::rebuilt(remains).unwrap();
+    assert_eq!(findings.gaps, [(1, 0, 10), (1, 20, 25), (1, 30, 40)]);
+    assert_eq!(findings.missing, [BlockId::from_number(1)]);
+    assert_eq!((findings.shards, findings.without_log), (vec![5], vec![5]));
+    assert_eq!(state.shards[&1].watermark, 40);
+    assert_eq!((state.shards[&5].watermark, &state.shards[&5].members), (3, &[].into()));
+    let listing = state.listing(&TenantId::anonymous(), i64::MIN, i64::MAX);
+    assert_eq!((listing.blocks.len(), listing.scars.len()), (3, 3));
+    let odd = Described { shard: 1 << 16, ..Described::default() };
+    let odd = Remains { described: vec![odd], ..Remains::default() };
+    assert_eq!(State::rebuilt(odd).unwrap_err(), RebuildError::NoShard(1 << 16));
+    let one = Described { shard: 1, members: [7].into(), ..Described::default() };
+    let two = Described { shard: 1, members: [8].into(), ..Described::default() };
+    let said = Remains { described: vec![one, two], ..Remains::default() };
+    assert!(matches!(State::rebuilt(said).unwrap_err(), RebuildError::Contradiction(_)));
+}
+
+#[test]
+fn a_table_that_all_have_fenced_may_have_been_published_and_is() {
+    let mut state = State::default();
+    let zones = [7, 8].map(|node| (node, String::new()));
+    let members = vec![[7].into(), [8].into()];
+    state.apply(NOW, Command::OpenSlots { count: 2, members, zones: zones.into() });
+    let table = Table::even(2, NOW.plus(HOUR * 30).nanos(), vec![0]).unwrap();
+    state.apply(NOW, Command::ProposeTable { table: table.clone() });
+    let described = |fences: [u64; 2], table: Option<&Table>| {
+        [1, 2].map(|shard| Described {
+            shard,
+            members: [u64::from(shard) + 6].into(),
+            fenced: fences[shard as usize - 1],
+            table: table.cloned(),
+            ..Described::default()
+        })
+    };
+    for (fences, seen, expected) in [([1, 2], None, 1), ([2, 2], None, 2), ([2, 1], Some(&table), 2)] {
+        let described = described(fences, seen).into();
+        let remains = Remains { snapshot: Some(state.clone()), described, ..Remains::default() };
+        let (rebuilt, _) = State::rebuilt(remains).unwrap();
+        assert_eq!((rebuilt.newest_version(), &rebuilt.pending), (expected, &None), "{fences:?}");
+        assert_eq!(rebuilt.proposed, 2, "its version is not proposed again for another time");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// Whatever shards became since the snapshot, and whoever does not tell of it: facts hold, and a way leads out.
+    #[test]
+    fn rebuilt_facts_agree_and_go_on(
+        draws in vec(drawn(), 0..100),
+        snapshot in 0usize..100,
+        silent in vec(any::<bool>(), 32),
+        tells in any::<bool>(),
+    ) {
+        let (mut truth, mut at) = (begun(), NOW.plus(HOUR));
+        let mut before = None;
+        for (step, drawn) in draws.into_iter().enumerate() {
+            at = Timestamp::from_nanos(at.nanos() + drawn.minutes * 60 * 1_000_000_000);
+            truth.apply(at, drawn.command(&truth));
+            if step == snapshot {
+                before = Some(truth.clone());
+            }
+        }
+        let described = truth.shards.values().zip(&silent).filter(|(shard, silent)| !shard.is_retired() && !**silent);
+        let described = described.map(|(shard, _)| Described {
+            node: None,
+            shard: shard.id,
+            members: shard.members.clone(),
+            cut: shard.watermark,
+            sealed: match shard.phase {
+                Phase::Sealed { at } => Some(at),
+                _ => None,
+            },
+            fenced: shard.fenced,
+            inherited: match shard.phase {
+                Phase::Opening { inherits } if tells => Some(inherits),
+                _ => None,
+            },
+            table: truth.tables.as_ref().map(|tables| tables.of(i64::MAX).clone()),
+        });
+        let described = described.collect();
+        let blocks = truth.blocks.values().map(|block| Lying { block: block.clone(), inputs: Vec::new() });
+        let blocks = blocks.collect();
+        let remains = Remains { snapshot: before, blocks, described, at, kept_from: NOW };
+        let (mut state, _) = State::rebuilt(remains).unwrap();
+        for (id, shard) in &truth.shards {
+            if let (Some(rebuilt), false) = (state.shards.get(id), shard.is_retired()) {
+                prop_assert!(rebuilt.watermark >= shard.watermark || silent.iter().any(|silent| *silent));
+            }
+        }
+        let mut fresh = 1000;
+        for round in 0..9 {
+            let view = state.view();
+            if is_quiet(&view) {
+                break;
+            }
+            prop_assert!(round < 8, "{:?}", view.shards);
+            for command in polite(&view, &mut fresh) {
+                state.apply(at, command);
+            }
+        }
+    }
+}
