@@ -11,7 +11,7 @@ use athanor_query::{Selector, TypeFilter};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use check::checked;
-pub use cluster::{Metastore, MetastoreCommand, Shard, ShardCommand};
+pub use cluster::{Catalogue, CatalogueCommand, Metastore, MetastoreCommand, Shard, ShardCommand};
 pub use remote::{
     Aggregation, Labels, Load, Push, Query, QueryCommand, QueryDiff, QueryFlamegraph, QueryTop, Remote,
     Select, Series, Times, Types, Written,
@@ -84,6 +84,8 @@ pub enum Command {
     Metastore(Metastore),
     /// The shards of a cluster
     Shard(Shard),
+    /// What a cluster knows of its blocks and shards
+    Catalogue(Catalogue),
     /// List the functions that cost most, as `go tool pprof -top` does
     Top(Top),
     /// Draw a flame graph in the terminal

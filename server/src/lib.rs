@@ -50,5 +50,5 @@ mod ways;
 pub use admin::{SOCKET, request};
 pub use config::{BadSetting, ClusterSettings, Config, Joining, LogSettings, Target};
 pub use metrics::{Routes, Scrape};
-pub use node::{Node, Roles, StartError, System};
+pub use node::{Node, Roles, StartError, System, rebuild_catalogue};
 pub use others::{Company, JoinError, Others};

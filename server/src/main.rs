@@ -65,6 +65,7 @@ fn run(cli: Cli) -> Result<(), Status> {
         Command::Cut(settings) => serve::cut(&settings, &output),
         Command::Metastore(args) => administer::metastore(args, &output),
         Command::Shard(args) => administer::shard(args, &output),
+        Command::Catalogue(args) => serve::catalogue(args, &output),
         Command::Top(args) => views::top(&args, &output),
         Command::Flamegraph(args) => views::flamegraph(&args, &output),
         Command::Info(args) => views::info(&args, &output),

@@ -8,6 +8,7 @@
 
 mod build;
 mod error;
+mod rebuild;
 mod roles;
 
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ use crate::others::Entry;
 use crate::readiness::Readiness;
 
 pub use error::StartError;
+pub use rebuild::rebuild_catalogue;
 pub use roles::Roles;
 
 /// Tasks that a node may have at once: connections, mostly.

@@ -9,11 +9,11 @@ use athanor_chassis::config::{Explained, Loaded, Origin, Sources, process_enviro
 use athanor_chassis::net::LocalNet;
 use athanor_chassis::{Clock, Code, Overrides, Status, Telemetry};
 use athanor_server::http::Listener;
-use athanor_server::{Config, Node, StartError, System, request};
+use athanor_server::{Config, Node, StartError, System, rebuild_catalogue, request};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::{Serve, Settings};
+use crate::args::{Catalogue, CatalogueCommand, Serve, Settings};
 use crate::failure;
 use crate::output::Output;
 
@@ -25,6 +25,20 @@ pub fn run(args: &Serve, output: &Output) -> Result<(), Status> {
     let (loaded, overrides) = checked(&args.settings, args.target.as_deref())?;
     Telemetry::start(&loaded.value.telemetry, output.log_colors).map_err(|error| Status::of(&error))?;
     block_on(serve(loaded, overrides))
+}
+
+/// Puts a lost catalogue together again.
+pub fn catalogue(args: Catalogue, output: &Output) -> Result<(), Status> {
+    let CatalogueCommand::Rebuild { without, settings } = args.command;
+    let (loaded, _) = checked(&settings, None)?;
+    Telemetry::start(&loaded.value.telemetry, output.log_colors).map_err(|error| Status::of(&error))?;
+    let config = loaded.value;
+    let told = block_on(async {
+        let failed = |error: StartError| of_folder(&config.data, &error);
+        let system = System::local(&config).map_err(failed)?;
+        rebuild_catalogue(&config, system, without.into_iter().collect()).await.map_err(failed)
+    })?;
+    output.either(|| json!({ "rebuilt": told }), || told.clone())
 }
 
 /// Prints the settings in force.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{ShardEntry, ShardId};
+use athanor_catalog::{Described, ShardEntry, ShardId};
 use athanor_chassis::{Clock, Code, Status, TenantId};
 use athanor_cluster::greeting::Introductions;
 use athanor_cluster::peers::Peers;
@@ -131,6 +131,31 @@ impl Ways {
 }
 
 impl Ways {
+    /// What another node's disk says of shards.
+    pub async fn describe(&self, node: NodeId) -> Result<Vec<Described>, Status> {
+        let none = || Status::new(Code::Unavailable, "there are no other nodes");
+        let Afar { peers, introductions } = self.afar.as_ref().ok_or_else(none)?;
+        let request = wire::DescribeRequest { caller: Some(introductions.caller(node, TRY)) };
+        let mut client = peers.shards(node);
+        let answered = match self.clock.within(TRY, client.describe(request)).await {
+            Ok(answered) => answered.map_err(|error| failure::from_grpc(&error))?.into_inner(),
+            Err(late) => {
+                return Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}")));
+            }
+        };
+        let one = |of: wire::Described| Described {
+            node: Some(node),
+            shard: of.shard,
+            members: of.members.into_iter().collect(),
+            cut: of.cut.unwrap_or_default(),
+            sealed: of.sealed,
+            fenced: of.fenced,
+            inherited: None,
+            table: None,
+        };
+        Ok(answered.shards.into_iter().map(one).collect())
+    }
+
     /// What services have sent by a node's door since it was started.
     pub async fn loads(&self, node: NodeId) -> Result<BTreeMap<(TenantId, String), u64>, Status> {
         if node == self.me {

@@ -82,3 +82,30 @@ pub enum ShardCommand {
         settings: Settings,
     },
 }
+
+#[derive(Args)]
+pub struct Catalogue {
+    #[command(subcommand)]
+    pub command: CatalogueCommand,
+}
+
+#[derive(Subcommand)]
+pub enum CatalogueCommand {
+    /// Put the catalogue together again when the folders of all its voters are lost
+    ///
+    /// Run it once, with the settings of a metastore whose folder is empty, while the ingesters run; then start that
+    /// metastore. It reads the bucket's snapshots and blocks, and asks ingesters what is on their disks.
+    #[command(after_help = "Example:\n  athanor catalogue rebuild --config /etc/athanor/metastore-0.yaml")]
+    Rebuild {
+        /// The number of an ingester that is gone for good; may be given often
+        #[arg(long, value_name = "NODE", value_parser = node)]
+        without: Vec<u64>,
+        #[command(flatten)]
+        settings: Settings,
+    },
+}
+
+fn node(text: &str) -> Result<u64, String> {
+    u64::from_str_radix(text, 16)
+        .map_err(|_| "write the 16 hexadecimal digits that /members shows".to_owned())
+}

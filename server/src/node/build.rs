@@ -73,7 +73,7 @@ pub struct Site<'a> {
 pub struct Ground {
     pub log: Log,
     recovery: log::Recovery,
-    consensus: replicated::Deps,
+    pub consensus: replicated::Deps,
 }
 
 /// This node's vote in the catalogue.
@@ -85,7 +85,7 @@ pub struct Voter {
 /// How shards are reached.
 pub struct Reaching {
     leaders: Arc<Leaders>,
-    ways: Ways,
+    pub ways: Ways,
 }
 
 /// Finds out who this node is, and takes part in its cluster where it has one.

@@ -29,6 +29,8 @@ pub enum StartError {
     Catalogue(#[from] replicated::OpenError),
     #[error(transparent)]
     Ingester(#[from] athanor_ingester::OpenError),
+    #[error("the catalogue is not rebuilt: {0}")]
+    Rebuild(athanor_chassis::Status),
     #[error(transparent)]
     Founding(#[from] athanor_metastore::FoundingError),
     #[error(transparent)]
@@ -51,6 +53,7 @@ impl Coded for StartError {
             Self::Log(error) => error.code(),
             Self::Catalogue(error) => error.code(),
             Self::Ingester(error) => error.code(),
+            Self::Rebuild(status) => status.code,
             Self::Founding(error) => error.code(),
             Self::Listener(error) => error.code(),
             Self::Setting(error) => error.code(),
