@@ -79,6 +79,16 @@ pub async fn run(args: &DevCluster, output: &Output) -> Result<(), Status> {
     watched.and(told)
 }
 
+impl Drop for Running {
+    /// Nobody is left behind, whatever ends this process.
+    fn drop(&mut self) {
+        if !self.is_over {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
 fn start(planned: Planned) -> Result<Running, Status> {
     let log = planned.folder.join("log");
     let open =
@@ -86,8 +96,8 @@ fn start(planned: Planned) -> Result<Running, Status> {
     let this = std::env::current_exe().map_err(|error| failure::io(Path::new("athanor"), error))?;
     let mut command = Command::new(&this);
     command.arg("serve").arg("--config").arg(&planned.config);
-    // Ctrl-C is for this process, which ends the others one after the other.
-    command.process_group(0).stdin(Stdio::null()).stdout(open()?).stderr(open()?);
+    // Ctrl-C is for this process, which ends the others one after the other; so are settings in the environment.
+    command.env_clear().process_group(0).stdin(Stdio::null()).stdout(open()?).stderr(open()?);
     let child = command.spawn().map_err(|error| failure::io(&this, error))?;
     Ok(Running { planned, child, is_over: false })
 }
@@ -108,8 +118,5 @@ async fn stop(running: &mut [Running], clock: &Clock) {
         }
         clock.sleep(LOOK).await;
     }
-    for one in running.iter_mut().filter(|one| !one.is_over) {
-        let _ = one.child.kill();
-        let _ = one.child.wait();
-    }
+    // What has not ended by now does so with the last hold on it.
 }
