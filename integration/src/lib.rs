@@ -9,6 +9,7 @@
 //!  damage       what damage of the log took is told with every answer
 //!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err
 //!  kill         a server that is killed under load loses nothing and counts nothing twice
+//!  chaos        so does a cluster of processes in three zones, whichever are killed or cut off
 //!  simulation   a node on a made machine, from a seed: each answer is that of a naive model
 //! ```
 //!
@@ -28,8 +29,12 @@ pub fn leave_out(why: &str) {
     println!("skip: {why}");
 }
 
-/// The `athanor` command that was built beside the test that asks.
+/// The `athanor` command that was built beside the test that asks, or the one that `ATHANOR_BINARY` names.
+#[expect(clippy::disallowed_methods, reason = "the tests' own switch")]
 pub fn binary() -> PathBuf {
+    if let Some(named) = std::env::var_os("ATHANOR_BINARY") {
+        return named.into();
+    }
     let test = std::env::current_exe().expect("a program has a path");
     let path = test.ancestors().nth(2).expect("tests lie two folders deep").join("athanor");
     assert!(path.exists(), "{} is missing: cargo build -p athanor-server", path.display());

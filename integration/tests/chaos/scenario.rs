@@ -1,0 +1,270 @@
+//! What happens to the cluster, and what must be true afterwards.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Random};
+use tempfile::TempDir;
+
+use crate::figures::{Event, tell};
+use crate::ledger::SERVICES;
+use crate::load::Load;
+use crate::oracle::ask;
+use crate::process::Process;
+use crate::say;
+use crate::seen::{lacks, leaders};
+use crate::world::{Cut, Inside, ZONES};
+
+/// Kills between two comparisons.
+const COMPARE_EVERY: usize = 10;
+const LOOK: Duration = Duration::from_millis(100);
+/// For states that must come. Long: a test that is slow proves nothing.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Acknowledgements that must come while a zone is cut off.
+const GOES_ON: usize = 50;
+/// Differences that are shown.
+const SHOWN: usize = 10;
+
+/// How much of it.
+pub struct Numbers {
+    pub kills: usize,
+    /// How long a zone is cut off.
+    pub isolated: Duration,
+}
+
+pub struct Scenario {
+    inside: Inside,
+    random: Random,
+    clock: Clock,
+    load: Load,
+    events: Mutex<Vec<Event>>,
+    // Ended before their folder goes.
+    processes: Vec<Process>,
+    folder: Option<TempDir>,
+}
+
+impl Scenario {
+    pub fn new(inside: Inside, random: &Random) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let processes = Process::all(&inside, folder.path());
+        let clock = Clock::system();
+        let load = Load::new(clock.clone(), &processes);
+        let (random, events, folder) = (random.split(), Mutex::default(), Some(folder));
+        Self { inside, random, clock, load, events, processes, folder }
+    }
+
+    pub fn run(&self, numbers: &Numbers) {
+        self.processes.iter().for_each(Process::start);
+        let begun = self.clock.monotonic();
+        say(&format!("the cluster is whole after {:.1} s", self.whole().as_secs_f64()));
+        let mut killed = 0;
+        while killed < numbers.kills {
+            let until = (killed + COMPARE_EVERY).min(numbers.kills);
+            self.load.during(&self.random, || {
+                let mut zone = self.zone();
+                while killed < until {
+                    killed += self.kill_some(&mut zone);
+                }
+                self.recovered();
+            });
+            self.compare();
+            say(&format!("{killed} kills, {} profiles, all equal", self.load.ledger().acknowledged()));
+        }
+        self.load.during(&self.random, || self.isolate(numbers.isolated));
+        self.compare();
+        self.restart();
+        self.compare();
+        self.tell(killed, self.clock.monotonic() - begun);
+    }
+
+    fn zone(&self) -> usize {
+        self.random.below(ZONES.len() as u64) as usize
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test that waits for processes")]
+    fn rest(&self, most: Duration) {
+        thread::sleep(Duration::from_millis(self.random.below(most.as_millis() as u64 + 1)));
+    }
+
+    /// Waits until the cluster is whole; gives how long that took.
+    #[expect(clippy::disallowed_methods, reason = "a test that waits for processes")]
+    fn whole(&self) -> Duration {
+        let begun = self.clock.monotonic();
+        loop {
+            self.processes.iter().for_each(Process::check);
+            self.load.check();
+            let lacks = lacks(&self.processes);
+            let after = self.clock.monotonic() - begun;
+            let Some(lacks) = lacks else { return after };
+            assert!(after < PATIENCE, "the cluster is not whole: {lacks}");
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until the cluster has recovered from what happened last.
+    fn recovered(&self) {
+        let after = self.whole();
+        if let Some(last) = self.events.lock().unwrap().last_mut() {
+            last.whole_after.get_or_insert(after);
+        }
+    }
+
+    fn happens(&self, what: &'static str) {
+        let event = Event { what, at: self.clock.monotonic(), whole_after: None };
+        self.events.lock().unwrap().push(event);
+    }
+
+    /// Kills some processes of a zone and starts them again; gives how many. Another zone is touched only when all
+    /// are whole.
+    fn kill_some(&self, zone: &mut usize) -> usize {
+        if self.random.below(4) > 0 {
+            self.recovered();
+            *zone = self.zone();
+        }
+        let here: Vec<&Process> = self.processes.iter().filter(|process| process.zone == *zone).collect();
+        let (what, victims) = match self.random.below(12) {
+            0 => ("a zone's processes die", here),
+            1 => {
+                let ingesters = here.into_iter().filter(|process| process.role == "ingester");
+                ("a zone's ingesters die", ingesters.collect())
+            }
+            _ => {
+                let victim = here[self.random.below(here.len() as u64) as usize];
+                (self.named(victim), vec![victim])
+            }
+        };
+        self.happens(what);
+        for victim in &victims {
+            match self.random.below(4) {
+                0 => self.stop(victim),
+                _ => victim.kill(),
+            }
+        }
+        self.rest(Duration::from_millis(1500));
+        let mut killed = victims.len();
+        for victim in victims {
+            victim.start();
+            if self.random.below(6) == 0 {
+                // Again, while it starts.
+                self.rest(Duration::from_millis(300));
+                victim.kill();
+                victim.start();
+                killed += 1;
+            }
+        }
+        killed
+    }
+
+    fn stop(&self, process: &Process) {
+        let how = process.stop();
+        assert!(how.success(), "{} was asked to end and did with {how}:\n{}", process.name, process.tail());
+    }
+
+    /// What the death of a process is called.
+    fn named(&self, process: &Process) -> &'static str {
+        let leads = leaders(&self.processes).contains(&process.name);
+        match (process.role, leads) {
+            ("ingester", true) => "an ingester that leads dies",
+            ("ingester", false) => "an ingester that leads nothing dies",
+            ("metastore", _) => "a metastore dies",
+            ("distributor", _) => "a distributor dies",
+            _ => "a querier dies",
+        }
+    }
+
+    /// Cuts a zone off for a time, during which the others go on; one of its processes dies meanwhile.
+    #[expect(clippy::disallowed_methods, reason = "a test that waits for processes")]
+    fn isolate(&self, span: Duration) {
+        let zone = self.zone();
+        let cut = if self.random.below(2) == 0 { Cut::Wholly } else { Cut::FromOtherZones };
+        say(&format!("zone {} is cut off for {} s: {cut:?}", ZONES[zone], span.as_secs()));
+        let begun = self.clock.monotonic();
+        let before = self.load.ledger().acknowledged();
+        self.happens("a zone is cut off");
+        self.inside.cut(zone, cut);
+        let mut victim =
+            self.processes.iter().find(|process| process.zone == zone && self.random.below(3) == 0);
+        loop {
+            thread::sleep(LOOK);
+            self.processes.iter().for_each(Process::check);
+            self.load.check();
+            let (goes_on, over) =
+                (self.load.ledger().acknowledged() - before, self.clock.monotonic() - begun);
+            assert!(
+                goes_on >= GOES_ON || over < PATIENCE,
+                "two zones of three do not go on: {goes_on} profiles"
+            );
+            if over >= span / 2
+                && let Some(victim) = victim.take()
+            {
+                victim.kill();
+                victim.start();
+            }
+            if over >= span && goes_on >= GOES_ON {
+                say(&format!("{goes_on} profiles were acknowledged meanwhile"));
+                break;
+            }
+        }
+        self.happens("a zone is back");
+        self.inside.heal(zone, cut);
+        self.recovered();
+    }
+
+    /// Asks all to end, and starts them again: what they have on their disks is all.
+    fn restart(&self) {
+        self.processes.iter().for_each(|process| self.stop(process));
+        self.processes.iter().for_each(Process::start);
+        say(&format!("started again, whole after {:.1} s", self.whole().as_secs_f64()));
+    }
+
+    /// With nothing under way and all whole: each querier holds what was acknowledged, once, and says that it is all.
+    fn compare(&self) {
+        self.whole();
+        for (querier, service) in self
+            .load
+            .queriers()
+            .iter()
+            .flat_map(|querier| (0..SERVICES).map(move |service| (querier, service)))
+        {
+            let held = ask(*querier, service, self.load.now());
+            let held = held.unwrap_or_else(|why| panic!("service{service} at {querier}: {why}"));
+            assert_eq!(
+                held.partial, None,
+                "service{service} at {querier}: all is whole, and so must answers be"
+            );
+            let wrong = self.load.ledger().differences(service, &held.values);
+            let shown = &wrong[..wrong.len().min(SHOWN)];
+            assert!(wrong.is_empty(), "service{service} at {querier}: {} are wrong: {shown:#?}", wrong.len());
+        }
+    }
+
+    fn tell(&self, killed: usize, span: Duration) {
+        let ledger = self.load.ledger();
+        tell(&self.events.lock().unwrap(), &ledger.took);
+        let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        say(&format!(
+            "{killed} kills in {} s: {} profiles acknowledged, {} given up, {} repeats, {} retries, {} answers under load, \
+             {} of them partial, {} questions not answered; nothing lost, nothing twice",
+            span.as_secs(),
+            ledger.acknowledged(),
+            ledger.given_up(),
+            ledger.repeats,
+            ledger.retries,
+            of(&self.load.answers),
+            of(&self.load.partial),
+            of(&self.load.refused),
+        ));
+    }
+}
+
+impl Drop for Scenario {
+    fn drop(&mut self) {
+        if thread::panicking()
+            && let Some(folder) = self.folder.take()
+        {
+            say(&format!("settings, data and logs of all processes are kept in {}", folder.keep().display()));
+        }
+    }
+}
