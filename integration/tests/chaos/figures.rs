@@ -1,6 +1,7 @@
 //! What is measured. Nothing here is held to a limit: a machine that has other work is slow.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::ledger::Took;
@@ -29,10 +30,13 @@ struct Kind {
 /// Prints what followed each kind of event.
 pub fn tell(events: &[Event], took: &[Took]) {
     let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
-    for event in events {
+    for (place, event) in events.iter().enumerate() {
         let kind = kinds.entry(event.what).or_default();
-        kind.gaps.extend(gap(event.at, took));
-        kind.slowest.extend(slowest(event.at, took));
+        // What is felt after the next event may be of that.
+        let next = events.get(place + 1).map_or(Duration::MAX, |next| next.at);
+        let felt = event.at..(event.at + FELT).min(next);
+        kind.gaps.extend(gap(&felt, took));
+        kind.slowest.extend(slowest(&felt, took));
         kind.whole_after.extend(event.whole_after);
     }
     say(
@@ -46,26 +50,20 @@ pub fn tell(events: &[Event], took: &[Took]) {
     }
 }
 
-/// The longest time without an acknowledgement, of those that began soon after a moment.
-fn gap(at: Duration, took: &[Took]) -> Option<Duration> {
-    let from = took.partition_point(|took| took.acknowledged < at);
-    let mut before = at;
-    let mut most = None;
-    for took in &took[from..] {
-        most = most.max(Some(took.acknowledged - before));
-        before = took.acknowledged;
-        if before > at + FELT {
-            break;
-        }
-    }
-    most
+/// The longest time without an acknowledgement, of those that began then.
+fn gap(felt: &Range<Duration>, took: &[Took]) -> Option<Duration> {
+    let from = took.partition_point(|took| took.acknowledged < felt.start);
+    let times = took[from..].iter().map(|took| took.acknowledged);
+    let begins = [felt.start].into_iter().chain(times.clone());
+    let gaps = begins.zip(times).take_while(|(begun, _)| *begun <= felt.end);
+    gaps.map(|(begun, ended)| ended - begun).max()
 }
 
-/// How long after a moment uploads took that were under way then, or begun soon after it.
-fn slowest(at: Duration, took: &[Took]) -> Option<Duration> {
-    let from = took.partition_point(|took| took.acknowledged < at);
-    let felt = took[from..].iter().filter(|took| took.begun <= at + FELT);
-    felt.map(|took| took.acknowledged - took.begun.max(at)).max()
+/// How long uploads took that were under way when it began, or were begun then.
+fn slowest(felt: &Range<Duration>, took: &[Took]) -> Option<Duration> {
+    let from = took.partition_point(|took| took.acknowledged < felt.start);
+    let among = took[from..].iter().filter(|took| took.begun <= felt.end);
+    among.map(|took| took.acknowledged - took.begun.max(felt.start)).max()
 }
 
 fn median_and_most(of: &mut [Duration]) -> String {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use athanor_integration::binary;
 use serde_json::Value;
@@ -40,19 +41,21 @@ pub struct Process {
 
 impl Process {
     /// All processes of a cluster, with their settings in the folder; none of them runs yet.
-    pub fn all(inside: &Inside, folder: &Path) -> Vec<Self> {
+    pub fn all(inside: &Inside, folder: &Path, dead_after: Duration) -> Vec<Self> {
         fs::write(folder.join("secret"), "a secret of a cluster that dies often\n").unwrap();
         let places = (0..ZONES.len()).flat_map(|zone| (0..ROLES.len()).map(move |place| (zone, place)));
-        places.map(|(zone, place)| Self::new(inside, folder, zone, place)).collect()
+        places.map(|(zone, place)| Self::new(inside, folder, (zone, place), dead_after)).collect()
     }
 
-    fn new(inside: &Inside, folder: &Path, zone: usize, place: usize) -> Self {
+    fn new(inside: &Inside, folder: &Path, (zone, place): (usize, usize), dead_after: Duration) -> Self {
         let (role, name) = ROLES[place];
         let name = format!("{name}-{}", ZONES[zone]);
         let own = folder.join(&name);
         fs::create_dir_all(&own).unwrap();
         let address = address(zone, place);
-        fs::write(own.join("athanor.yaml"), settings(folder, &own, (&name, role, zone), &address)).unwrap();
+        let mut text = settings(folder, &own, (&name, role, zone), &address);
+        let _ = writeln!(text, "  dead_after: {}s", dead_after.as_secs());
+        fs::write(own.join("athanor.yaml"), text).unwrap();
         Self {
             name,
             role,
@@ -142,11 +145,11 @@ fn settings(folder: &Path, own: &Path, (name, role, zone): (&str, &str, usize), 
     // Writing to a string does not fail. Cuts run all the time, so that deaths fall between their steps.
     let _ = write!(
         text,
-        "target: {role}\nlisten: \"{here}:{PUBLIC}\"\ndata: {data}\nshutdown_delay: 0s\ncluster:\n  \
-         id: \"5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60\"\n  name: {name}\n  zone: {zone}\n  secret_file: {secret}\n  \
-         listen_internal: \"{here}:{INTERNAL}\"\n  listen_gossip: \"{here}:{GOSSIP}\"\n  seeds: [{seeds}]\n\
+        "target: {role}\nlisten: \"{here}:{PUBLIC}\"\ndata: {data}\nshutdown_delay: 0s\n\
          log:\n  segment: 16MiB\n  spares: 1\n  reserve: 0MiB\nstorage:\n  local: {bucket}\n\
-         ingester:\n  cut:\n    max_age: 3s\ntelemetry:\n  level: info\n",
+         ingester:\n  cut:\n    max_age: 3s\ntelemetry:\n  level: info\ncluster:\n  \
+         id: \"5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60\"\n  name: {name}\n  zone: {zone}\n  secret_file: {secret}\n  \
+         listen_internal: \"{here}:{INTERNAL}\"\n  listen_gossip: \"{here}:{GOSSIP}\"\n  seeds: [{seeds}]\n",
         data = quoted(own.join("data")),
         zone = ZONES[zone],
         secret = quoted(folder.join("secret")),

@@ -32,6 +32,8 @@ pub struct Numbers {
     pub kills: usize,
     /// How long a zone is cut off.
     pub isolated: Duration,
+    /// How long a process may be missing until others take its place.
+    pub dead_after: Duration,
 }
 
 pub struct Scenario {
@@ -46,9 +48,9 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    pub fn new(inside: Inside, random: &Random) -> Self {
+    pub fn new(inside: Inside, random: &Random, dead_after: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let processes = Process::all(&inside, folder.path());
+        let processes = Process::all(&inside, folder.path(), dead_after);
         let clock = Clock::system();
         let load = Load::new(clock.clone(), &processes);
         let (random, events, folder) = (random.split(), Mutex::default(), Some(folder));
