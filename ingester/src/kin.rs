@@ -20,8 +20,8 @@ pub const MOST_IDS: usize = 100_000;
 /// The way to other shards of a slot, wherever they are.
 #[async_trait]
 pub trait Kin: Send + Sync + 'static {
-    /// A page of what a shard remembers: from [`Ingester::window`] of the node that leads it, or, where that is not known,
-    /// of any of its members.
+    /// A page of what a shard remembers: from [`Ingester::window`] of one of its members; of another one, where that says
+    /// that it cannot answer or does not lead.
     async fn window(&self, of: &ShardEntry, ask: WindowAsk) -> Result<WindowPage, Status>;
 
     /// Has a shard take over ids, at most [`MOST_IDS`]: [`Ingester::settle`] of the node that leads it.
@@ -59,7 +59,8 @@ pub struct WindowPage {
 }
 
 impl Ingester {
-    /// Answers [`Kin::window`]. Any member does, with all that was acknowledged before it was asked.
+    /// Answers [`Kin::window`]. Any member does, with all that was acknowledged before it was asked; but whoever has a copy
+    /// and asks what came since is answered by the one that leads, which seals the shard then.
     pub async fn window(&self, of: ShardId, ask: WindowAsk) -> Result<WindowPage, Status> {
         let group = self.member(of)?;
         group.log.read_index().await.map_err(|error| Status::of(&error))?;
@@ -68,7 +69,9 @@ impl Ingester {
                 format!("this member of shard {of} has not applied entry {} yet; try again", ask.upto);
             return Err(Status::new(Code::Unavailable, message));
         }
-        if ask.again {
+        if ask.again && ask.upto == 0 {
+            let not_here = |moved: crate::Moved| Status::new(Code::NotLeader, moved.to_string());
+            group.lead().map_err(not_here)?;
             group.copied.store(true, Ordering::SeqCst);
         }
         let log = group.log.clone();
