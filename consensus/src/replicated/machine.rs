@@ -341,7 +341,11 @@ impl<S: StateMachine> Shared<S> {
         let files = self.files().map_err(|error| fail(&error))?;
         // A newer one may have been written meanwhile.
         for (.., old) in files.into_iter().filter(|(at, number, _)| (*at, *number) < (index, file)) {
-            self.disk.remove(&old).map_err(|error| fail(&error))?;
+            match self.disk.remove(&old) {
+                // Who has written one at the same time has removed it as well.
+                Ok(()) | Err(DiskError::NotFound { .. }) => {}
+                Err(error) => return Err(fail(&error).into()),
+            }
         }
         Ok(())
     }

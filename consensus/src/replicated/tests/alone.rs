@@ -1,6 +1,7 @@
 //! A single voter: what it acknowledged is there, once, whatever happened.
 #![expect(clippy::disallowed_methods, reason = "members wait on raft's time")]
 
+use athanor_chassis::disk::DiskError;
 use athanor_chassis::{Code, Coded};
 
 use super::*;
@@ -329,4 +330,63 @@ async fn threads_and_a_real_folder_do_it_too() {
         group.shutdown().await;
         deps.log.close();
     }
+}
+
+/// A disk of which somebody else removes each file first.
+#[derive(Debug)]
+struct Hasty(MemoryDisk);
+
+impl Disk for Hasty {
+    fn create_new(&self, name: &str) -> Result<(), DiskError> {
+        self.0.create_new(name)
+    }
+    fn create_zeroed(&self, name: &str, length: u64) -> Result<(), DiskError> {
+        self.0.create_zeroed(name, length)
+    }
+    fn write_at(&self, name: &str, offset: u64, parts: &[&[u8]]) -> Result<(), DiskError> {
+        self.0.write_at(name, offset, parts)
+    }
+    fn read_at(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
+        self.0.read_at(name, offset, into)
+    }
+    fn sync(&self, name: &str) -> Result<(), DiskError> {
+        self.0.sync(name)
+    }
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        self.0.write(name, bytes)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        self.0.remove(name)?;
+        self.0.remove(name)
+    }
+    fn list(&self) -> Result<Vec<String>, DiskError> {
+        self.0.list()
+    }
+    fn len(&self, name: &str) -> Result<u64, DiskError> {
+        self.0.len(name)
+    }
+    fn sync_dir(&self) -> Result<(), DiskError> {
+        self.0.sync_dir()
+    }
+    fn free(&self) -> Result<u64, DiskError> {
+        self.0.free()
+    }
+}
+
+/// A snapshot may be installed while another one is written: both remove what is older.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_somebody_else_removed_is_no_failure() {
+    let disk = MemoryDisk::new();
+    let (log, _) = open_log(&disk, 1).unwrap();
+    let deps = Deps { disk: Arc::new(Hasty(disk.clone())), ..deps(log, &disk, 1, 7, None) };
+    let group = Replicated::open(&deps, 3, Founding::alone(1), Numbers::default()).await.unwrap();
+    for number in 1..5 {
+        group.propose(entry(number)).await.unwrap();
+        let (cut, _) = group.propose(entry(CUT)).await.unwrap();
+        assert_eq!(group.compact(cut).await, Ok(Some(cut)));
+    }
+    assert_eq!(group.failed(), None);
 }
