@@ -382,3 +382,19 @@ fn who_asks_again_is_answered_alike_and_what_was_half_copied_is_forgotten() {
     said(&mut machine, &mut index, batch(104, 5, 1));
     assert!(matches!(said(&mut machine, &mut index, again.encode()), Applied::Refused(_)));
 }
+
+/// Whoever leads anew does not know the names that were said, and cuts what is over.
+#[test]
+fn a_beginning_ends_what_was_open() {
+    let mut writer = Writer::default();
+    writer.batch(&[vec![1]], 1, false);
+    let open = writer.generation;
+    writer.begin();
+    writer.generation = open;
+    writer.batch(&[vec![2]], 1, false);
+    let mut machine = machine(&Arc::default());
+    let said: Vec<Applied> =
+        writer.entries.iter().map(|(index, bytes)| machine.apply(*index, bytes)).collect();
+    assert!(matches!(said[2], Applied::Unreadable(_)), "{:?}", said[2]);
+    assert_eq!(machine.generations(9), [Generation { token: 1, first: 1, last: 1, closed: true }]);
+}
