@@ -107,7 +107,6 @@ impl Load {
         stop.load(Ordering::Relaxed) || self.broken.load(Ordering::Relaxed)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a test whose clients wait for servers")]
     fn client(&self, random: &Random, stop: &AtomicBool) {
         let mut favourite = random.below(self.distributors.len() as u64) as usize;
         while !self.is_over(stop) {
@@ -121,7 +120,6 @@ impl Load {
     }
 
     /// Sends an upload until it is acknowledged, each time to another distributor.
-    #[expect(clippy::disallowed_methods, reason = "a test whose clients wait for servers")]
     fn push(&self, upload: &Upload, favourite: &mut usize) {
         let (path, body) = (upload.path(), upload.body());
         let begun = self.clock.monotonic();
@@ -151,7 +149,6 @@ impl Load {
 
     /// Asks all the time: never more than was sent, and what is not called partial is never less than what was
     /// acknowledged before.
-    #[expect(clippy::disallowed_methods, reason = "a test whose clients wait for servers")]
     fn watcher(&self, random: &Random, stop: &AtomicBool) {
         while !self.is_over(stop) {
             thread::sleep(AGAIN);

@@ -85,13 +85,11 @@ impl Scenario {
         self.random.below(ZONES.len() as u64) as usize
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a test that waits for processes")]
     fn rest(&self, most: Duration) {
         thread::sleep(Duration::from_millis(self.random.below(most.as_millis() as u64 + 1)));
     }
 
     /// Waits until the cluster is whole; gives how long that took.
-    #[expect(clippy::disallowed_methods, reason = "a test that waits for processes")]
     fn whole(&self) -> Duration {
         let begun = self.clock.monotonic();
         loop {
@@ -177,7 +175,6 @@ impl Scenario {
     }
 
     /// Cuts a zone off for a time, during which the others go on; one of its processes dies meanwhile.
-    #[expect(clippy::disallowed_methods, reason = "a test that waits for processes")]
     fn isolate(&self, span: Duration) {
         let zone = self.zone();
         let cut = if self.random.below(2) == 0 { Cut::Wholly } else { Cut::FromOtherZones };
