@@ -79,8 +79,9 @@ impl Oracle {
     pub async fn store(&mut self, cluster: &Cluster, count: usize) {
         for place in 0..count {
             let number = self.make();
-            let receipt = self.send(cluster, place, &[number]).await;
-            assert_eq!(receipt.map(|receipt| (receipt.new, receipt.repeats)), Ok((1, 0)), "profile {number}");
+            let receipt = self.send(cluster, place, &[number]).await.unwrap();
+            // A try whose answer was lost with who gave it may have stored it.
+            assert_eq!(receipt.new + receipt.repeats, 1, "profile {number}");
         }
     }
 
