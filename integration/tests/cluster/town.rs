@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use crate::faults::{FaultNet, LOOPBACK, Web};
 
 /// So long a test waits for a state that must come.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 /// Between looks at a state.
 const LOOK: Duration = Duration::from_millis(20);
 const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
