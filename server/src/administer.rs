@@ -68,9 +68,9 @@ fn shards_text(shards: &Value) -> String {
         let _ = writeln!(
             text,
             "{:>5} {:>6} {:>5}  {:<10} {:<20} {}",
-            shard["shard"],
-            shard["slot"],
-            shard["epoch"],
+            shard["shard"].to_string(),
+            shard["slot"].to_string(),
+            shard["epoch"].to_string(),
             harmless(shard["phase"].as_str().unwrap_or_default()),
             name(&shard["leader"]),
             members.join(", ")
