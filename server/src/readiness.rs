@@ -40,7 +40,12 @@ impl Readiness {
     pub fn serve(&self, check: Check) {
         // There is one start.
         let _ = self.check.set(check);
-        self.phase.send_replace(Phase::Serving);
+        // Who was told to stop meanwhile does not begin.
+        self.phase.send_if_modified(|phase| {
+            let begins = *phase == Phase::Starting;
+            *phase = if begins { Phase::Serving } else { *phase };
+            begins
+        });
     }
 
     /// No more requests are welcome.

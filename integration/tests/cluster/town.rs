@@ -36,8 +36,8 @@ pub struct Cluster {
     bucket: Arc<InMemory>,
     folder: TempDir,
     change: fn(&mut Config),
-    /// Where nodes that start ask for others: of those that were started before.
-    seeds: Arc<Mutex<Vec<String>>>,
+    /// Where nodes that start ask for others: where each took gossip last.
+    seeds: Mutex<BTreeMap<String, String>>,
     clock: Clock,
 }
 
@@ -93,7 +93,7 @@ impl Cluster {
             bucket: Arc::default(),
             folder,
             change,
-            seeds: Arc::default(),
+            seeds: Mutex::default(),
             clock: Clock::system(),
         };
         for (name, zone, target) in nodes {
@@ -123,6 +123,9 @@ impl Cluster {
             let server = self.servers.get_mut(&name).unwrap();
             server.running = Some(Running { node: Arc::new(node), runtime });
         }
+        for name in names {
+            self.wait(&format!("{name} serves"), || self.node(name).roles().ready().is_ok()).await;
+        }
     }
 
     fn launch(&self, name: &str) -> (Threads, Starting) {
@@ -149,10 +152,10 @@ impl Cluster {
             secret_file: Some(self.folder.path().join("secret")),
             listen_internal: Some(LOOPBACK.to_string()),
             listen_gossip: Some(gossip.clone()),
-            seeds: seeds.clone(),
+            seeds: seeds.values().cloned().collect(),
             ..ClusterSettings::default()
         };
-        seeds.push(gossip);
+        seeds.insert(name.to_owned(), gossip);
         drop(seeds);
         (self.change)(&mut config);
         let system = self.system(name);

@@ -16,7 +16,7 @@ use athanor_cluster::members::MemberState;
 use athanor_consensus::log::Log;
 use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
-use athanor_metastore::Views;
+use athanor_metastore::{Client, Views};
 use athanor_querier::Querier;
 use tokio::sync::Notify;
 
@@ -27,12 +27,14 @@ use crate::health::Health;
 use crate::metrics::Scrape;
 use crate::others::{Entry, Others};
 use crate::overview::Overview;
-use crate::readiness::Readiness;
+use crate::readiness::{Check, Readiness};
 
 /// How long the last cut may take when a node stops.
 const LAST_CUT: Duration = Duration::from_secs(60);
 /// How long the leads of a node may take to go to others when it stops.
 const HAND_OVER: Duration = Duration::from_secs(5);
+/// Between questions to a catalogue that does not answer.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How long tasks may take to end after that.
 const TASKS_END: Duration = Duration::from_secs(5);
 
@@ -87,7 +89,7 @@ impl Roles {
         let distributor = site.distributor(&views, &reaching, &offered);
         let (querier, parts) = site.querier(&catalog, ingester.as_ref(), &reaching);
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
-        let overview = site.overview(client, &views, &reaching);
+        let overview = site.overview(client.clone(), &views, &reaching);
         let facts = voter.map(|voter| voter.facts);
         let scrape = Arc::new(site.scrape(
             (distributor.clone(), ingester.clone(), parts, janitor),
@@ -99,10 +101,22 @@ impl Roles {
             Health { ingester: ingester.clone(), groups: facts.into_iter().collect(), log: log.clone() };
         let health = Arc::new(health);
         let checked = Arc::clone(&health);
-        readiness.serve(Box::new(move || checked.check()));
+        let check: Check = Box::new(move || checked.check());
         let tasks = site.tasks;
-        if let Some(others) = &others {
-            others.tell(MemberState::Ready).await;
+        match &others {
+            None => readiness.serve(check),
+            Some(others) => {
+                others.tell(MemberState::Ready).await;
+                let (readiness, token, clock) = (Arc::clone(&readiness), tasks.token(), clock.clone());
+                let first = async move {
+                    tokio::select! {
+                        biased;
+                        () = token.cancelled() => {}
+                        () = heard(&client, &clock) => readiness.serve(check),
+                    }
+                };
+                tasks.spawn("first word of the catalogue", first)?;
+            }
         }
         Ok(Self {
             distributor,
@@ -119,6 +133,11 @@ impl Roles {
             tasks,
             clock,
         })
+    }
+
+    /// Whether requests are welcome, or why not.
+    pub fn ready(&self) -> Result<(), Status> {
+        self.readiness.now()
     }
 
     /// The other nodes; none where there are no settings of a cluster.
@@ -174,5 +193,14 @@ impl Roles {
             () = haste.notified() => Err(Status::new(Code::Cancelled, "told to hurry")),
         };
         cut.or_else(|why| self.health.kept(&why))
+    }
+}
+
+/// Waits until a majority of the catalogue's voters was heard: before, a node can neither place a profile nor say where
+/// blocks are, and whoever sent it requests would only see them fail.
+async fn heard(client: &Client, clock: &Clock) {
+    while let Err(error) = client.voters().await {
+        tracing::warn!(%error, "not ready: the catalogue does not answer yet");
+        clock.sleep(AGAIN).await;
     }
 }
