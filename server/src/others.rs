@@ -33,9 +33,9 @@ use futures::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::config::{ClusterSettings, Joining};
+use crate::config::{ClusterSettings, Config, Joining};
 use crate::http::{Lasting, Listener};
-use crate::node::System;
+use crate::node::{StartError, System};
 use crate::ways::Afar;
 
 /// Connections of other nodes.
@@ -115,6 +115,14 @@ impl Coded for JoinError {
 }
 
 impl Entry {
+    /// What these settings ask for; none for a node that is alone.
+    pub async fn of(config: &Config, net: &dyn Net) -> Result<Option<Self>, StartError> {
+        match config.cluster.joining()? {
+            Some(joining) => Ok(Some(Self::take(joining, net).await?)),
+            None => Ok(None),
+        }
+    }
+
     /// Reads the secret and takes the port.
     pub async fn take(joining: Joining, net: &dyn Net) -> Result<Self, JoinError> {
         let path = &joining.secret_file;

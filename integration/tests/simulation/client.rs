@@ -32,6 +32,12 @@ pub struct Clients<'a> {
     pub random: Random,
     pub model: &'a RefCell<Model>,
     pub roles: &'a Roles,
+    /// Which of its processes.
+    pub boot: u64,
+    /// There are others beside it, which may be away: then anything may fail, and answers may lack something. They say so.
+    pub company: bool,
+    /// How far the clocks of two of them may be apart.
+    pub apart: Duration,
     /// How often a disk failed or was full: from the first time on anything may be refused.
     pub disk_faults: Cell<u64>,
     /// How often the weather became bad.
@@ -69,7 +75,7 @@ impl Clients<'_> {
         let tenant = tenant(request.tenant);
         let pushed = self.roles.distributor.as_ref().unwrap().push_series(&tenant, series);
         let answer = self.clock.within(patience, pushed).await;
-        if self.world.death().is_some() {
+        if self.world.is_over(self.boot) {
             self.model.borrow_mut().pending.push(request);
             return Ok(());
         }
@@ -81,11 +87,13 @@ impl Clients<'_> {
                 if receipt.repeats > 0 {
                     self.world.count("repeats");
                 }
-                model.acknowledge(&sent, receipt, now)
+                // A try whose answer was lost with who gave it may have stored what another one repeated.
+                model.acknowledge(&sent, receipt, now, self.company)
             }
             Ok(Err(status)) if status.code == Code::Invalid => {
                 self.world.count("refused");
-                match model.may_be_refused(&request, before, now) {
+                // Whoever refuses looks at a clock of its own.
+                match model.may_be_refused(&request, before, now, self.apart) {
                     true => Ok(()),
                     false => Err(format!("{request:?} was refused: {status}")),
                 }
@@ -93,7 +101,7 @@ impl Clients<'_> {
             Ok(Err(status)) => {
                 self.world.count("failed pushes");
                 model.pending.push(request);
-                if status.code == Code::Internal && self.roles.ingester.as_ref().unwrap().failed().is_none() {
+                if status.code == Code::Internal && !self.company && self.roles.ingester.as_ref().unwrap().failed().is_none() {
                     return Err(format!("a push was not refused as it should be: {status}"));
                 }
                 self.may_fail("a push", &status, false)
@@ -117,7 +125,7 @@ impl Clients<'_> {
         if status.code == Code::DataLoss {
             return Err(format!("{what} met a loss of data: {status}"));
         }
-        match self.disk_faults.get() > 0 || stormy {
+        match self.disk_faults.get() > 0 || stormy || self.company {
             true => Ok(()),
             false => Err(format!("{what} failed with nothing to cause it: {:?} {status}", status.code)),
         }
@@ -136,7 +144,7 @@ impl Clients<'_> {
     pub async fn cut(&self, patience: Duration) -> Result<(), Breach> {
         let (storms, fair) = (self.storms.get(), self.world.weather() == Weather::Fair);
         let cut = self.roles.ingester.as_ref().unwrap().cut(&self.clock, patience).await;
-        if self.world.death().is_some() {
+        if self.world.is_over(self.boot) {
             return Ok(());
         }
         self.world.tell(format_args!("cut: {cut:?}"));
@@ -179,7 +187,7 @@ impl Clients<'_> {
         let (storms, fair) = (self.storms.get(), self.world.weather() == Weather::Fair);
         let reader = Reader::of(tenant(asked.tenant));
         let answer = self.clock.within(FOREVER, self.answer(&reader, question, &asked)).await;
-        if self.world.death().is_some() {
+        if self.world.is_over(self.boot) {
             return Ok(());
         }
         let answer = answer.map_err(|_| format!("no answer to {question:?} {asked:?}"))?;
@@ -193,15 +201,34 @@ impl Clients<'_> {
             }
         };
         self.world.count("queries");
-        let compared =
-            self.said(&reader).and_then(|said| self.compare(question, &asked, &floors, &found, said));
+        let compared = self.said(&reader).and_then(|said| {
+            // Whoever is away has what it has.
+            let floors = if said.partial && self.company { Floors::default() } else { floors };
+            self.compare(question, &asked, &floors, &found, said)
+        });
         compared.map_err(|breach| format!("{question:?} of {asked:?} by {}: {breach}", TENANTS[asked.tenant]))
+    }
+
+    /// What keeps answers over everything from being whole, if anything does.
+    pub async fn lacks(&self) -> Option<String> {
+        for place in 0..TENANTS.len() {
+            let reader = Reader::of(tenant(place));
+            let asked = Asked { tenant: place, service: None, kind: 0, range: None };
+            let lacks = match self.answer(&reader, Question::Tree, &asked).await {
+                Ok(_) => reader.missing(),
+                Err(status) => Some(status.to_string()),
+            };
+            if lacks.is_some() {
+                return lacks;
+            }
+        }
+        None
     }
 
     /// What an answer says of itself: where nothing was damaged, nothing is missing.
     fn said(&self, reader: &Reader) -> Result<Said, Breach> {
         let Some(words) = reader.missing() else { return Ok(Said { partial: false, twice: false }) };
-        if !self.model.borrow().is_damaged() {
+        if !self.model.borrow().is_damaged() && !self.company {
             return Err(format!("it is said to lack something: {words}"));
         }
         let twice = words.contains("may count twice");

@@ -214,6 +214,9 @@ impl<'a> Process<'a> {
             random: random.split(),
             model: &self.remains.model,
             roles: &roles,
+            boot: self.boot,
+            company: false,
+            apart: Duration::ZERO,
             disk_faults: Cell::new(0),
             storms: Cell::new(0),
         };

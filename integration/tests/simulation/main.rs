@@ -16,6 +16,8 @@
 mod bucket;
 mod client;
 mod disk;
+mod entropy;
+mod fleet;
 mod lives;
 mod model;
 mod world;
@@ -28,6 +30,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 use athanor_chassis::{Compute, Random};
+use client::Breach;
 use world::Story;
 
 /// How many seeds are tried where nobody says otherwise.
@@ -85,8 +88,8 @@ thread_local! {
     static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs a seed. What goes wrong is told with the way to see it again.
-fn run(seed: u64, told: Option<File>) -> Story {
+/// Does the work of a seed; a panic anywhere is a breach.
+fn caught(work: impl FnOnce() -> Result<Story, Breach>) -> Result<Story, Breach> {
     static LISTEN: Once = Once::new();
     LISTEN.call_once(|| {
         let before = std::panic::take_hook();
@@ -96,13 +99,17 @@ fn run(seed: u64, told: Option<File>) -> Story {
         }));
     });
     PANICS.take();
-    let caught = catch_unwind(AssertUnwindSafe(|| lives::run(seed, told)));
+    let caught = catch_unwind(AssertUnwindSafe(work));
     let lived = caught.unwrap_or_else(|payload| Err(said(&*payload)));
-    let lived = lived.and_then(|story| match PANICS.take().pop() {
+    lived.and_then(|story| match PANICS.take().pop() {
         Some(panic) => Err(panic),
         None => Ok(story),
-    });
-    lived.unwrap_or_else(|breach| {
+    })
+}
+
+/// Runs a seed. What goes wrong is told with the way to see it again.
+fn run(seed: u64, told: Option<File>) -> Story {
+    caught(|| lives::run(seed, told)).unwrap_or_else(|breach| {
         panic!(
             "seed {seed}: {breach}\nagain, with all that happened in a file: ATHANOR_SEED={seed} \
              ATHANOR_STORY=story.txt cargo test -p athanor-integration --test simulation counted_once"

@@ -240,15 +240,18 @@ impl Model {
         sent
     }
 
-    /// A request was acknowledged.
-    pub fn acknowledge(&mut self, sent: &Sent, receipt: Receipt, now: Timestamp) -> Result<(), String> {
+    /// A request was acknowledged. Where it was tried more than once, what is new may be called a repeat.
+    pub fn acknowledge(
+        &mut self,
+        sent: &Sent,
+        receipt: Receipt,
+        now: Timestamp,
+        tried_again: bool,
+    ) -> Result<(), String> {
         let all = sent.identities.len();
-        let most = all - sent.known;
-        if receipt.new + receipt.repeats != all || !(sent.unheard..=most).contains(&receipt.new) {
-            return Err(format!(
-                "of {sent:?} {} to {most} are new, and it was answered {receipt:?}",
-                sent.unheard
-            ));
+        let (least, most) = (if tried_again { 0 } else { sent.unheard }, all - sent.known);
+        if receipt.new + receipt.repeats != all || !(least..=most).contains(&receipt.new) {
+            return Err(format!("of {sent:?} {least} to {most} are new, and it was answered {receipt:?}"));
         }
         let retention = self.retention;
         for &(number, identity) in &sent.identities {
@@ -259,12 +262,21 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a request may be refused for the time of one of its profiles.
-    pub fn may_be_refused(&self, request: &Request, before: Timestamp, now: Timestamp) -> bool {
-        let times = request.parts.iter().filter_map(|part| self.leaves[part.leaf].time);
-        let oldest = now.minus(OLDER).nanos();
-        let newest = before.plus(NEWER).nanos();
-        times.into_iter().any(|time| time <= oldest || time >= newest)
+    /// Whether a request may be refused for the time of one of its profiles, by somebody whose clock is so far off. One
+    /// that says no time has that of who took it.
+    pub fn may_be_refused(
+        &self,
+        request: &Request,
+        before: Timestamp,
+        now: Timestamp,
+        apart: Duration,
+    ) -> bool {
+        let oldest = now.plus(apart).minus(OLDER).nanos();
+        let newest = before.minus(apart).plus(NEWER).nanos();
+        request.parts.iter().any(|part| {
+            let time = self.leaves[part.leaf].time;
+            time.map_or(apart > NEWER, |time| time <= oldest || time >= newest)
+        })
     }
 
     /// The disks were damaged: what was stored before is there, or it is said that it may be lost.

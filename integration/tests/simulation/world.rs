@@ -1,4 +1,4 @@
-//! What surrounds a node and outlives it: the machine that dies, the weather at the bucket, and what is told of both.
+//! What surrounds nodes and outlives them: machines that die, the weather at the bucket, and what is told of both.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -67,29 +67,39 @@ pub struct Story {
     pub counts: BTreeMap<&'static str, u64>,
 }
 
-/// The world of one seed. Cheap to clone.
+/// The world of one seed, as one of its machines has it. Cheap to clone.
 #[derive(Clone)]
 pub struct World {
     shared: Arc<Shared>,
+    machine: Arc<Machine>,
 }
 
 struct Shared {
     random: Random,
     state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    weather: Weather,
+    story: Story,
+    told: Option<BufWriter<File>>,
+}
+
+struct Machine {
+    name: String,
+    life: Mutex<Life>,
     /// Which boot is dead.
     dead: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct Life {
     boot: u64,
     alive: bool,
     clock: Option<Clock>,
     fate: Option<Fate>,
     death: Option<Death>,
-    weather: Weather,
-    story: Story,
-    told: Option<BufWriter<File>>,
 }
 
 /// The machine is dead: whoever asks is a ghost.
@@ -100,47 +110,68 @@ impl World {
     /// A world that tells its story into a file, if one is named.
     pub fn new(random: Random, told: Option<File>) -> Self {
         let state = State { told: told.map(BufWriter::new), ..State::default() };
-        let dead = watch::Sender::new(0);
-        Self { shared: Arc::new(Shared { random, state: Mutex::new(state), dead }) }
+        let shared = Arc::new(Shared { random, state: Mutex::new(state) });
+        Self { shared, machine: Machine::new("") }
+    }
+
+    /// What this machine is called.
+    pub fn name(&self) -> &str {
+        &self.machine.name
+    }
+
+    /// Another machine in this world.
+    pub fn machine(&self, name: &str) -> Self {
+        Self { shared: Arc::clone(&self.shared), machine: Machine::new(name) }
     }
 
     /// A new process; gives its number.
     pub fn boot(&self, clock: Clock, fate: Option<Fate>) -> u64 {
-        let mut state = self.lock();
-        (state.alive, state.death, state.clock, state.fate) = (true, None, Some(clock), fate);
-        state.boot += 1;
-        state.boot
+        let mut life = self.life();
+        (life.alive, life.death, life.clock, life.fate) = (true, None, Some(clock), fate);
+        life.boot += 1;
+        life.boot
     }
 
     /// The process ends now. What it still does, nobody sees.
     pub fn die(&self, death: Death) {
-        let mut state = self.lock();
-        if state.alive {
-            state.alive = false;
-            state.death = Some(death);
-            self.shared.dead.send_replace(state.boot);
+        let mut life = self.life();
+        if life.alive {
+            life.alive = false;
+            life.death = Some(death);
+            self.machine.dead.send_replace(life.boot);
         }
+    }
+
+    /// The process is not to end by itself any more.
+    pub fn spare(&self) {
+        self.life().fate = None;
     }
 
     /// How the process ended, if it did.
     pub fn death(&self) -> Option<Death> {
-        self.lock().death
+        self.life().death
+    }
+
+    /// Whether a process has ended: it is a ghost then, and what it says is said to nobody.
+    pub fn is_over(&self, boot: u64) -> bool {
+        let life = self.life();
+        !life.alive || life.boot != boot
     }
 
     /// Waits for the end of a process.
     pub async fn ended(&self, boot: u64) {
-        let mut dead = self.shared.dead.subscribe();
+        let mut dead = self.machine.dead.subscribe();
         // The sender is self, which this call borrows.
         let _ = dead.wait_for(|dead| *dead >= boot).await;
     }
 
     /// A call of a process to what outlives it: to a disk or to the bucket. Says whether the machine dies in it.
     pub fn enter(&self, boot: u64, disk: bool) -> Result<Option<Death>, Dead> {
-        let mut state = self.lock();
-        if !state.alive || state.boot != boot {
+        let mut life = self.life();
+        if !life.alive || life.boot != boot {
             return Err(Dead);
         }
-        match &mut state.fate {
+        match &mut life.fate {
             Some(fate) if fate.disk && !disk => Ok(None),
             Some(Fate { calls: 0, death, .. }) => Ok(Some(*death)),
             Some(fate) => {
@@ -187,15 +218,18 @@ impl World {
 
     /// Tells an event of a process that lives.
     pub fn tell(&self, what: std::fmt::Arguments<'_>) {
+        let mut line = String::new();
+        {
+            let life = self.life();
+            let (monotonic, wall) = match &life.clock {
+                Some(clock) => (clock.monotonic(), clock.wall().nanos()),
+                None => (Duration::ZERO, 0),
+            };
+            // Writing to a string cannot fail.
+            let _ = write!(line, "{}{} {monotonic:?} {wall} {what}", self.machine.name, life.boot);
+        }
         let mut state = self.lock();
         let state = &mut *state;
-        let mut line = String::new();
-        let (monotonic, wall) = match &state.clock {
-            Some(clock) => (clock.monotonic(), clock.wall().nanos()),
-            None => (Duration::ZERO, 0),
-        };
-        // Writing to a string cannot fail.
-        let _ = write!(line, "{} {:?} {wall} {what}", state.boot, monotonic);
         state.story.trace = hash::list(&[state.story.trace, hash::bytes(line.as_bytes())]);
         state.story.events += 1;
         if let Some(told) = &mut state.told {
@@ -214,6 +248,16 @@ impl World {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.machine.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Machine {
+    fn new(name: &str) -> Arc<Self> {
+        Arc::new(Self { name: name.to_owned(), life: Mutex::default(), dead: watch::Sender::new(0) })
     }
 }
 

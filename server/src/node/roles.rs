@@ -63,10 +63,11 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// Opens the log and everything on it.
+    /// Opens the log and everything on it, and takes its part in the cluster, if there is one.
     pub async fn open(config: &Config, system: System, overrides: Overrides) -> Result<Self, StartError> {
         let tasks = Tasks::new(system.clock.clone(), TASKS);
-        Self::open_on(config, system, overrides, (tasks, None), Arc::default()).await
+        let entry = Entry::of(config, &*system.net).await?;
+        Self::open_on(config, system, overrides, (tasks, entry), Arc::default()).await
     }
 
     pub(super) async fn open_on(
@@ -161,16 +162,27 @@ impl Roles {
     }
 
     /// As [`close`](Self::close), and leaves the cut where there is haste: what was acknowledged is in the log.
-    pub(super) async fn close_unless(self, haste: &Notify) -> Result<(), Status> {
+    pub(super) async fn close_unless(mut self, haste: &Notify) -> Result<(), Status> {
         self.hand_over().await;
         let kept = self.last_cut(haste).await;
-        if let Some(others) = self.others {
+        if let Some(others) = self.others.take() {
             others.leave().await;
         }
         let ended = self.tasks.shutdown(TASKS_END).await;
         if !ended.unfinished.is_empty() {
             tracing::warn!(tasks = ?ended.unfinished, "tasks did not end");
         }
+        self.end_groups().await;
+        kept
+    }
+
+    /// Ends everything at once and cuts nothing, as the end of a process does; what was said to nobody is not said.
+    pub async fn abandon(&self) {
+        self.tasks.shutdown(Duration::ZERO).await;
+        self.end_groups().await;
+    }
+
+    async fn end_groups(&self) {
         if let Some(ingester) = &self.ingester {
             ingester.shutdown().await;
         }
@@ -180,7 +192,6 @@ impl Roles {
         if let Some(log) = &self.log {
             log.close();
         }
-        kept
     }
 
     /// Others have what this node has: only who is alone need not make them read it back.

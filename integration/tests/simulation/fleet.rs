@@ -1,0 +1,148 @@
+//! A cluster from a seed: whole nodes, their network and gossip, one bucket; every seed in a process of its own, since
+//! libraries draw where nothing can be handed in.
+//!
+//! ```text
+//!  seed ─► process ─► Machines ─ Roles ─┬─ Wires, Post ─┬─ Roles …
+//!             │                         └─ one bucket ──┘
+//!             └─ one line: hash of all that happened, counts; or what went wrong
+//! ```
+
+mod machine;
+mod net;
+mod post;
+mod scenario;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use athanor_chassis::compute::dedicated;
+use athanor_chassis::{Compute, Random};
+use serde_json::{Value, json};
+
+use crate::client::Breach;
+use crate::world::Story;
+use crate::{caught, entropy, number, variable};
+
+/// How many seeds are tried where nobody says otherwise.
+const SEEDS: u64 = 500;
+/// A seed that takes longer hangs.
+const LONGEST: Duration = Duration::from_secs(300);
+const ONE: &str = "fleet::a_cluster_lives_through_one_seed";
+/// Begins the line of a process that lived through its seed.
+const LIVED: &str = "lived: ";
+
+/// What must happen in some seed, or the simulation shows nothing.
+const MUST: [&str; 20] = [
+    "acknowledged",
+    "answers that lack something",
+    "blocks",
+    "clients that left",
+    "comparisons of everything",
+    "cuts between machines",
+    "died before a bucket call",
+    "died while starting",
+    "disks that did not sync",
+    "failed pushes",
+    "failed queries",
+    "full disks",
+    "killed in a disk call",
+    "killed in between",
+    "machines cut off",
+    "power lost in between",
+    "power lost in the write of a commit",
+    "queries",
+    "repeats",
+    "stopped politely",
+];
+
+/// Runs a seed on a thread that nothing ran on before.
+fn live(seed: u64, told: Option<File>) -> Result<Story, Breach> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "a secret of some length\n").map_err(|error| error.to_string())?;
+    let (tell, told_of) = mpsc::channel();
+    let living = move || {
+        entropy::begin(seed);
+        // Nobody listens any more if it hung.
+        let _ = tell.send(caught(|| scenario::run(seed, told, &secret)));
+    };
+    dedicated("seed", living).map_err(|error| error.to_string())?;
+    told_of.recv_timeout(LONGEST).unwrap_or_else(|_| Err(format!("it hangs: not done within {LONGEST:?}")))
+}
+
+/// What a process that lived through a seed says.
+fn lived(seed: u64) -> Result<Value, Breach> {
+    let exe = std::env::current_exe().map_err(|error| error.to_string())?;
+    let ran = Command::new(exe)
+        .args(["--exact", ONE, "--nocapture"])
+        .env("ATHANOR_FLEET_SEED", seed.to_string())
+        .output()
+        .map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let line = said.lines().find_map(|line| line.split_once(LIVED)).map(|(_, told)| told);
+    match line.filter(|_| ran.status.success()) {
+        Some(line) => serde_json::from_str(line).map_err(|error| error.to_string()),
+        None => {
+            let why = String::from_utf8_lossy(&ran.stderr);
+            let why: Vec<&str> = why.lines().filter(|line| !line.starts_with("   ")).take(40).collect();
+            Err(why.join("\n"))
+        }
+    }
+}
+
+fn again(seed: u64, breach: &str) -> String {
+    format!(
+        "seed {seed}: {breach}\nagain, with all that happened in a file: ATHANOR_FLEET_SEED={seed} \
+         ATHANOR_STORY=story.txt cargo test -p athanor-integration --test simulation {ONE} -- --nocapture"
+    )
+}
+
+#[test]
+fn a_cluster_lives_through_one_seed() {
+    let seed = number("ATHANOR_FLEET_SEED").unwrap_or(1);
+    let told = variable("ATHANOR_STORY").map(|path| File::create(path).unwrap());
+    let story = live(seed, told).unwrap_or_else(|breach| panic!("{}", again(seed, &breach)));
+    let Story { trace, events, counts } = story;
+    println!("{LIVED}{}", json!({ "trace": format!("{trace:032x}"), "events": events, "counts": counts }));
+}
+
+#[test]
+fn a_cluster_counts_once_whatever_fails() {
+    entropy::place_alike();
+    let seeds = number("ATHANOR_FLEET_SEEDS").unwrap_or(SEEDS);
+    let first = number("ATHANOR_FLEET_FIRST").unwrap_or(1);
+    let compute = Compute::threads(std::thread::available_parallelism().unwrap(), 1).unwrap();
+    let all = (first..first + seeds).collect();
+    let lives = compute.map(all, |seed| lived(seed).map_err(|breach| again(seed, &breach))).unwrap();
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let breaches: Vec<&String> = lives.iter().filter_map(|life| life.as_ref().err()).collect();
+    assert!(breaches.is_empty(), "{} of {seeds}: {:#?}", breaches.len(), breaches[0]);
+    for life in lives.iter().flatten() {
+        for (what, count) in life["counts"].as_object().unwrap() {
+            *counts.entry(what.clone()).or_default() += count.as_u64().unwrap();
+        }
+    }
+    let events: u64 = lives.iter().flatten().filter_map(|life| life["events"].as_u64()).sum();
+    println!("{seeds} seeds, {events} events: {counts:#?}");
+    let never: Vec<&str> = MUST.into_iter().filter(|what| !counts.contains_key(*what)).collect();
+    assert!(seeds < SEEDS || never.is_empty(), "it never happened in {seeds} seeds: {never:?}");
+}
+
+#[test]
+fn a_cluster_replays_bit_for_bit() {
+    entropy::place_alike();
+    let random = Random::seeded(number("ATHANOR_FLEET_SEED").unwrap_or(1));
+    let mut traces = Vec::new();
+    for _ in 0..5 {
+        let seed = random.below(1 << 32);
+        let [first, second] = [(); 2].map(|()| lived(seed).unwrap_or_else(|breach| panic!("{}", again(seed, &breach))));
+        assert_eq!(first, second, "seed {seed} went differently the second time");
+        traces.push(first["trace"].to_string());
+    }
+    traces.sort_unstable();
+    traces.dedup();
+    assert_eq!(traces.len(), 5, "two seeds went alike");
+}

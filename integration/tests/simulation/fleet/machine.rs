@@ -1,0 +1,238 @@
+//! A machine of the cluster: a process on it lives, dies and is started again, on the disks that are left.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::{Clock, Compute, Overrides, Random};
+use athanor_consensus::log::Pump;
+use athanor_server::{Config, Roles, StartError, System};
+use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
+use object_store::memory::InMemory;
+use tokio::sync::Notify;
+
+use super::net::{SimNet, Wires, address};
+use super::post::{Office, Post};
+use crate::bucket::Bucket;
+use crate::client::Breach;
+use crate::disk::Platter;
+use crate::world::{Death, Fate, World};
+
+/// Nothing takes a node longer.
+const FOREVER: Duration = Duration::from_secs(10 * 60);
+
+/// What all machines share.
+pub struct Ground {
+    pub world: World,
+    pub random: Random,
+    /// The true time.
+    pub clock: Clock,
+    pub wires: Wires,
+    pub post: Post,
+    pub objects: Arc<InMemory>,
+    /// Nothing fails by itself any more.
+    pub is_quiet: Cell<bool>,
+}
+
+pub struct Machine {
+    pub number: u8,
+    pub config: Config,
+    pub world: World,
+    /// Its clock, which may be wrong.
+    pub clock: Clock,
+    ground: Rc<Ground>,
+    random: Random,
+    disks: RefCell<[MemoryDisk; 2]>,
+    running: RefCell<Option<Running>>,
+    /// How long it is off after the next death.
+    pub off: Cell<Duration>,
+    /// It is to end politely.
+    pub polite: Notify,
+    /// A disk of it failed, or was full.
+    pub disk_faults: Cell<u64>,
+}
+
+/// A process that serves.
+#[derive(Clone)]
+pub struct Running {
+    pub boot: u64,
+    pub roles: Rc<Roles>,
+    pub log: Arc<Platter>,
+}
+
+impl Machine {
+    pub fn new(ground: &Rc<Ground>, number: u8, config: Config, skew: i64) -> Self {
+        let name = config.cluster.name.clone().unwrap_or_default();
+        Self {
+            number,
+            config,
+            world: ground.world.machine(&name),
+            clock: ground.clock.skewed(skew),
+            ground: Rc::clone(ground),
+            random: ground.random.split(),
+            disks: RefCell::default(),
+            running: RefCell::default(),
+            off: Cell::new(Duration::ZERO),
+            polite: Notify::new(),
+            disk_faults: Cell::new(0),
+        }
+    }
+
+    pub fn address(&self) -> IpAddr {
+        address(self.number)
+    }
+
+    /// What serves on it now.
+    pub fn running(&self) -> Option<Running> {
+        self.running.borrow().clone()
+    }
+
+    /// The process ends, and comes back after a while.
+    pub fn crash(&self, death: Death, off: Duration) {
+        self.off.set(off);
+        self.world.die(death);
+    }
+
+    /// Its processes, one after the other.
+    pub async fn live(&self) -> Breach {
+        loop {
+            if let Err(breach) = self.life().await {
+                return format!("{}: {breach}", self.world.name());
+            }
+        }
+    }
+
+    fn fate(&self) -> Option<Fate> {
+        let random = &self.random;
+        if self.ground.is_quiet.get() || random.below(3) > 0 {
+            return None;
+        }
+        let calls = random.below([40, 200, 1000, 3000][random.below(4) as usize]);
+        let death = if random.below(2) == 0 { Death::Kill } else { Death::Power };
+        Some(Fate { calls, disk: random.below(3) > 0, death })
+    }
+
+    async fn life(&self) -> Result<(), Breach> {
+        let (ground, world) = (&self.ground, &self.world);
+        ground.wires.begin(self.address());
+        let boot = world.boot(self.clock.clone(), self.fate());
+        let platters = {
+            let disks = self.disks.borrow();
+            [("log", &disks[0]), ("state", &disks[1])].map(|(name, disk)| {
+                Arc::new(Platter { world: world.clone(), boot, name, disk: disk.clone() })
+            })
+        };
+        let lived = self.serve(boot, &platters).await;
+        let death = world.death().unwrap_or(Death::Kill);
+        world.die(death);
+        ground.wires.end(self.address(), death);
+        let left = self.running.take();
+        world.tell(format_args!("ended by {death:?}"));
+        let seed = self.random.next_u64();
+        *self.disks.borrow_mut() = [&platters[0], &platters[1]].map(|disk| {
+            disk.leave(None);
+            disk.survives(Some(death), seed)
+        });
+        let ghost = async {
+            if let Some(Running { roles, .. }) = left {
+                roles.abandon().await;
+            }
+        };
+        let off = self.off.replace(Duration::from_millis(50 + self.random.below(2_000)));
+        tokio::join!(ghost, ground.clock.sleep(off));
+        lived
+    }
+
+    async fn serve(&self, boot: u64, platters: &[Arc<Platter>; 2]) -> Result<(), Breach> {
+        let world = &self.world;
+        let opened = tokio::select! {
+            biased;
+            () = world.ended(boot) => {
+                world.count("died while starting");
+                return Ok(());
+            }
+            opened = self.clock.within(FOREVER, self.open(boot, platters)) => opened,
+        };
+        let roles = match opened.map_err(|_| "it does not start".to_owned())? {
+            Ok(roles) => Rc::new(roles),
+            Err(_) if world.is_over(boot) => return Ok(()),
+            Err(error) if self.disk_faults.get() > 0 => {
+                world.tell(format_args!("it does not start on a disk that fails: {error}"));
+                return Ok(());
+            }
+            Err(error) => return Err(format!("it does not start: {error:?}")),
+        };
+        world.tell(format_args!("started"));
+        world.count("starts");
+        let running = Running { boot, roles, log: Arc::clone(&platters[0]) };
+        self.running.replace(Some(running.clone()));
+        tokio::select! {
+            biased;
+            () = world.ended(boot) => return Ok(()),
+            () = self.polite.notified() => {}
+        }
+        self.running.take();
+        self.leave(running).await
+    }
+
+    /// Ends politely: first it hands over what it leads.
+    async fn leave(&self, Running { boot, mut roles, .. }: Running) -> Result<(), Breach> {
+        let begun = self.clock.monotonic();
+        // Those who ask it now are answered first.
+        let roles = loop {
+            match Rc::try_unwrap(roles) {
+                Ok(roles) => break roles,
+                Err(shared) => roles = shared,
+            }
+            self.ground.clock.sleep(Duration::from_millis(20)).await;
+            if self.world.is_over(boot) {
+                return Ok(());
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.world.ended(boot) => {}
+            closed = self.clock.within(FOREVER, roles.close()) => {
+                let closed = closed.map_err(|_| "it does not stop".to_owned())?;
+                self.world.tell(format_args!("stopped: {closed:?}, within {:?}", self.clock.monotonic() - begun));
+                self.world.count("stopped politely");
+            }
+        }
+        Ok(())
+    }
+
+    async fn open(&self, boot: u64, [log, state]: &[Arc<Platter>; 2]) -> Result<Roles, StartError> {
+        let Ground { wires, post, objects, .. } = &*self.ground;
+        let bucket = Bucket {
+            world: self.world.clone(),
+            boot,
+            clock: self.clock.clone(),
+            objects: Arc::clone(objects),
+        };
+        let mut patience = StoreConfig::default();
+        patience.patience.attempts = 3;
+        patience.patience.attempt_timeout = Duration::from_secs(5);
+        patience.patience.total_timeout = Duration::from_secs(20);
+        let deps = StoreDeps { clock: self.clock.clone(), random: self.random.split() };
+        let system = System {
+            clock: self.clock.clone(),
+            random: self.random.split(),
+            compute: Compute::inline(),
+            log: Arc::clone(log) as _,
+            state: Arc::clone(state) as _,
+            pump: Pump::Inline,
+            store: Store::on(Arc::new(bucket), &patience, deps),
+            net: Arc::new(SimNet {
+                wires: wires.clone(),
+                machine: self.address(),
+                world: self.world.clone(),
+                boot,
+            }),
+            gossip: Arc::new(Office { post: post.clone(), world: self.world.clone(), boot }),
+        };
+        Roles::open(&self.config, system, Overrides::new(self.config.limits.clone())).await
+    }
+}
