@@ -2,6 +2,7 @@
 
 mod error;
 mod files;
+mod kept;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
 mod lead;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
@@ -30,6 +31,7 @@ pub use network::{CallError, Network};
 
 use crate::log::{Log, LogError, ReadError};
 use lead::LIMIT;
+use kept::Kept;
 use machine::Machine;
 use network::{Answers, Links};
 use raft::{Proposal, Raft};
@@ -242,7 +244,8 @@ impl<S: StateMachine> Replicated<S> {
     /// whose snapshot was damaged, with [`Replicated::forgot`].
     pub async fn open(deps: &Deps, group: u32, founding: Founding, machine: S) -> Result<Self, OpenError> {
         raft::draw_from(&deps.random);
-        let store = Store::new(deps.log.clone(), deps.compute.clone(), group, deps.node);
+        let kept = Arc::<Kept>::default();
+        let store = Store::new(deps.log.clone(), deps.compute.clone(), (group, deps.node), &kept);
         let store = store.ok_or(OpenError::BadState { group })?;
         let opened = {
             let (log, disk, compute) = (deps.log.clone(), Arc::clone(&deps.disk), deps.compute.clone());
@@ -257,7 +260,7 @@ impl<S: StateMachine> Replicated<S> {
                 if log.held(group).hurt && !alone {
                     return Err(OpenError::Hurt { group });
                 }
-                Ok((alone, Machine::open(log, disk, compute, group, alone.then_some(node), machine)?))
+                Ok((alone, Machine::open((log, disk, compute, kept), group, alone.then_some(node), machine)?))
             };
             deps.compute.run(open).await
         };

@@ -87,6 +87,17 @@ pub(crate) struct Led {
     term: u64,
 }
 
+impl Led {
+    /// Cuts all that there is. Where the lead ends meanwhile there is nothing left here to cut.
+    pub(crate) async fn cut(&self) {
+        tokio::select! {
+            biased;
+            () = self.over.cancelled() => {}
+            () = self.asked.cut() => {}
+        }
+    }
+}
+
 impl Parts {
     /// How a member begins here: durable, before it does.
     async fn founding(&self, entry: &ShardEntry) -> Result<Founding, OpenError> {

@@ -334,7 +334,7 @@ impl Ingester {
             let (led, counts, shard) = (group.led(), Arc::clone(&group.counts), group.id);
             async move {
                 let Some(led) = led else { return Ok(()) };
-                let cut = clock.within(patience, led.asked.cut()).await;
+                let cut = clock.within(patience, led.cut()).await;
                 cut.map_err(|elapsed| match counts.failure() {
                     Some(why) => format!("shard {shard}: {elapsed}: {why}"),
                     None => format!("shard {shard}: {elapsed}"),

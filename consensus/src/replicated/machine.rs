@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::files::Arrivals;
+use super::kept::Kept;
 use super::raft::{Answer, Entry, Id, Membership, StorageError, Types, id};
 use super::{OpenError, Restored, StateMachine, wire};
 use crate::log::{Log, chain};
@@ -33,6 +34,7 @@ struct Shared<S> {
     log: Log,
     disk: Arc<dyn Disk>,
     compute: Compute,
+    kept: Arc<Kept>,
     state: RwLock<State<S>>,
     arrivals: Arc<Arrivals>,
     /// How often raft was told of a snapshot.
@@ -73,9 +75,7 @@ impl<S: StateMachine> Machine<S> {
     /// Puts the newest snapshot that is whole into the machine. Where the log lacks what a damaged one held, only a
     /// group of one node goes on, `alone`, from where its log begins: members of a larger one have others to ask.
     pub(crate) fn open(
-        log: Log,
-        disk: Arc<dyn Disk>,
-        compute: Compute,
+        (log, disk, compute, kept): (Log, Arc<dyn Disk>, Compute, Arc<Kept>),
         group: u32,
         alone: Option<u64>,
         machine: S,
@@ -91,7 +91,7 @@ impl<S: StateMachine> Machine<S> {
         };
         let built = watch::Sender::new(0);
         let arrivals = Arc::new(Arrivals::open(Arc::clone(&disk), group)?);
-        let shared = Shared { group, log, disk, compute, state: RwLock::new(state), arrivals, built };
+        let shared = Shared { group, log, disk, compute, kept, state: RwLock::new(state), arrivals, built };
         shared.load(alone.is_some())?;
         shared.meet(alone)?;
         Ok(Self { shared: Arc::new(shared) })
@@ -198,6 +198,7 @@ impl<S: StateMachine> Shared<S> {
             state.applied = meta.last_log_id;
             state.memberships = [meta.last_membership.clone()].into();
             state.snapshot = Some(meta);
+            self.kept.upto(index);
         }
         Ok(())
     }
@@ -328,6 +329,7 @@ impl<S: StateMachine> Shared<S> {
             StorageIOError::write_snapshot(signature.clone(), openraft::AnyError::error(chain(error)))
         };
         self.disk.write(&name, &seal(meta, data)).map_err(|error| fail(&error))?;
+        self.kept.upto(index);
         let mut state = self.write();
         if state.snapshot.as_ref().is_some_and(|known| known.last_log_id > meta.last_log_id) {
             // A newer one was installed meanwhile.
@@ -469,7 +471,8 @@ impl<S: StateMachine> RaftStateMachine<Types> for Machine<S> {
 
     async fn install_snapshot(&mut self, meta: &Meta, snapshot: Box<Bytes>) -> Result<(), StorageError> {
         let meta = meta.clone();
-        self.run(Activity::Snapshot, move |shared| shared.install(&meta, &snapshot)).await
+        let installed = self.run(Activity::Snapshot, move |shared| shared.install(&meta, &snapshot)).await;
+        installed.inspect_err(|_| self.shared.kept.fail())
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {

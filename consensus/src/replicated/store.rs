@@ -11,6 +11,7 @@ use bytes::Bytes;
 use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader, StorageIOError, Vote};
 
+use super::kept::Kept;
 use super::machine::FIRST_TERM;
 use super::raft::{Entry, Id, StorageError, Types, id};
 use super::wire;
@@ -26,6 +27,7 @@ pub(crate) struct Store {
     compute: Compute,
     group: u32,
     node: u64,
+    kept: Arc<Kept>,
     /// What was read at the start and changed since.
     state: Arc<Mutex<State>>,
 }
@@ -48,7 +50,12 @@ pub(super) fn begin_from(group: u32, node: u64, index: u64) -> Vec<Record> {
 }
 
 impl Store {
-    pub(crate) fn new(log: Log, compute: Compute, group: u32, node: u64) -> Option<Self> {
+    pub(crate) fn new(
+        log: Log,
+        compute: Compute,
+        (group, node): (u32, u64),
+        kept: &Arc<Kept>,
+    ) -> Option<Self> {
         let held = log.held(group);
         let wire::Known { mut vote, committed, voters } = wire::state(&held.state)?;
         // The hint may be of a longer log than is left.
@@ -59,7 +66,7 @@ impl Store {
             vote = Some(Vote::new(term, node));
         }
         let state = Arc::new(Mutex::new(State { vote, committed: committed.min(last), voters }));
-        Some(Self { log, compute, group, node, state })
+        Some(Self { log, compute, group, node, kept: Arc::clone(kept), state })
     }
 
     /// Notes how far was committed, before a shutdown, so that the next start need not ask.
@@ -216,6 +223,7 @@ impl RaftLogStorage<Types> for Store {
 
     async fn purge(&mut self, upto: Id) -> Result<(), StorageError> {
         let (index, term) = (upto.index, upto.leader_id.term);
+        self.kept.reaches(index).await.map_err(|error| StorageIOError::write_logs(&error))?;
         let records = vec![Record::Purge { group: self.group, index, term }, self.state()];
         self.log.append(records).await.map_err(|error| failed(&error))
     }
