@@ -2,8 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
+use athanor_catalog::{Phase, ShardEntry};
 use athanor_chassis::{Clock, Code, Random, Status, TenantId};
 use athanor_distributor::{SentProfile, SentSeries};
 use athanor_profile::hash;
@@ -15,7 +17,7 @@ use athanor_proto::querier::v1::{
 use athanor_querier::Reader;
 use athanor_server::Roles;
 
-use super::model::{Asked, Floors, KINDS, METRIC, Model, Request, SERVICES, Said, TENANTS};
+use super::model::{Asked, Doubt, Floors, KINDS, METRIC, Model, Request, SERVICES, Said, TENANTS};
 use super::world::{Weather, World};
 
 /// What went wrong, in words.
@@ -36,6 +38,8 @@ pub struct Clients<'a> {
     pub boot: u64,
     /// There are others beside it, which may be away: then anything may fail, and answers may lack something. They say so.
     pub company: bool,
+    /// A shard was without its members for so long that others took its place, without its ids (E13).
+    pub loss: Rc<Cell<bool>>,
     /// How far the clocks of two of them may be apart.
     pub apart: Duration,
     /// How often a disk failed or was full: from the first time on anything may be refused.
@@ -88,7 +92,8 @@ impl Clients<'_> {
                     self.world.count("repeats");
                 }
                 // A try whose answer was lost with who gave it may have stored what another one repeated.
-                model.acknowledge(&sent, receipt, now, self.company)
+                let doubt = Doubt { tried_again: self.company, forgot: self.looks_for_loss() };
+                model.acknowledge(&sent, receipt, now, doubt)
             }
             Ok(Err(status)) if status.code == Code::Invalid => {
                 self.world.count("refused");
@@ -113,6 +118,15 @@ impl Clients<'_> {
                 Ok(())
             }
         }
+    }
+
+    fn looks_for_loss(&self) -> bool {
+        let lost = |shard: &ShardEntry| matches!(shard.phase, Phase::Lost { .. });
+        if self.company && self.roles.views.now().shards.iter().any(lost) {
+            self.loss.set(true);
+            self.world.count("acknowledged beside a lost shard");
+        }
+        self.loss.get()
     }
 
     /// As [`Clients::push`], for as long as it takes.

@@ -15,7 +15,7 @@ mod scenario;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use athanor_chassis::compute::dedicated;
@@ -31,6 +31,8 @@ const SEEDS: u64 = 500;
 /// A seed that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(300);
 const ONE: &str = "fleet::a_cluster_lives_through_one_seed";
+/// Bytes of a breach that are shown.
+const SHOWN: usize = 1_000;
 /// Begins the line of a process that lived through its seed.
 const LIVED: &str = "lived: ";
 
@@ -63,6 +65,7 @@ fn live(seed: u64, told: Option<File>) -> Result<Story, Breach> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "a secret of some length\n").map_err(|error| error.to_string())?;
+    listen();
     let (tell, told_of) = mpsc::channel();
     let living = move || {
         entropy::begin(seed);
@@ -71,6 +74,16 @@ fn live(seed: u64, told: Option<File>) -> Result<Story, Breach> {
     };
     dedicated("seed", living).map_err(|error| error.to_string())?;
     told_of.recv_timeout(LONGEST).unwrap_or_else(|_| Err(format!("it hangs: not done within {LONGEST:?}")))
+}
+
+/// Writes what the nodes say into a file, if one is named. On a thread that draws nothing from the seed.
+fn listen() {
+    if let Some(path) = variable("ATHANOR_LOG") {
+        let filter = variable("ATHANOR_LOG_FILTER").unwrap_or_else(|| "info,openraft=warn".to_owned());
+        let file = Mutex::new(File::create(path).unwrap());
+        let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(file);
+        log.with_env_filter(filter).init();
+    }
 }
 
 /// What a process that lived through a seed says.
@@ -87,8 +100,7 @@ fn lived(seed: u64) -> Result<Value, Breach> {
         Some(line) => serde_json::from_str(line).map_err(|error| error.to_string()),
         None => {
             let why = String::from_utf8_lossy(&ran.stderr);
-            let why: Vec<&str> = why.lines().filter(|line| !line.starts_with("   ")).take(40).collect();
-            Err(why.join("\n"))
+            Err(why.split_once("\nseed ").map_or(why.to_string(), |(_, why)| format!("seed {why}")))
         }
     }
 }
@@ -116,10 +128,13 @@ fn a_cluster_counts_once_whatever_fails() {
     let first = number("ATHANOR_FLEET_FIRST").unwrap_or(1);
     let compute = Compute::threads(std::thread::available_parallelism().unwrap(), 1).unwrap();
     let all = (first..first + seeds).collect();
-    let lives = compute.map(all, |seed| lived(seed).map_err(|breach| again(seed, &breach))).unwrap();
+    let lives = compute.map(all, lived).unwrap();
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let breaches: Vec<&String> = lives.iter().filter_map(|life| life.as_ref().err()).collect();
-    assert!(breaches.is_empty(), "{} of {seeds}: {:#?}", breaches.len(), breaches[0]);
+    for breach in &breaches {
+        println!("{}", &breach[..breach.floor_char_boundary(SHOWN)]);
+    }
+    assert!(breaches.is_empty(), "{} of {seeds} seeds", breaches.len());
     for life in lives.iter().flatten() {
         for (what, count) in life["counts"].as_object().unwrap() {
             *counts.entry(what.clone()).or_default() += count.as_u64().unwrap();
@@ -138,7 +153,7 @@ fn a_cluster_replays_bit_for_bit() {
     let mut traces = Vec::new();
     for _ in 0..5 {
         let seed = random.below(1 << 32);
-        let [first, second] = [(); 2].map(|()| lived(seed).unwrap_or_else(|breach| panic!("{}", again(seed, &breach))));
+        let [first, second] = [(); 2].map(|()| lived(seed).unwrap_or_else(|breach| panic!("{breach}")));
         assert_eq!(first, second, "seed {seed} went differently the second time");
         traces.push(first["trace"].to_string());
     }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -216,6 +217,7 @@ impl<'a> Process<'a> {
             roles: &roles,
             boot: self.boot,
             company: false,
+            loss: Rc::default(),
             apart: Duration::ZERO,
             disk_faults: Cell::new(0),
             storms: Cell::new(0),

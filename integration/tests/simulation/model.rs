@@ -85,6 +85,15 @@ pub struct Sent {
     unheard: usize,
 }
 
+/// Why an acknowledgement may name other numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Doubt {
+    /// It was tried more than once, so that what is new may be called a repeat.
+    pub tried_again: bool,
+    /// What was stored may be known to nobody who can be asked, so that a repeat may be called new. It counts once.
+    pub forgot: bool,
+}
+
 /// What a query asks for.
 #[derive(Clone, Debug)]
 pub struct Asked {
@@ -240,16 +249,17 @@ impl Model {
         sent
     }
 
-    /// A request was acknowledged. Where it was tried more than once, what is new may be called a repeat.
+    /// A request was acknowledged.
     pub fn acknowledge(
         &mut self,
         sent: &Sent,
         receipt: Receipt,
         now: Timestamp,
-        tried_again: bool,
+        doubt: Doubt,
     ) -> Result<(), String> {
         let all = sent.identities.len();
-        let (least, most) = (if tried_again { 0 } else { sent.unheard }, all - sent.known);
+        let least = if doubt.tried_again { 0 } else { sent.unheard };
+        let most = if doubt.forgot { all } else { all - sent.known };
         if receipt.new + receipt.repeats != all || !(least..=most).contains(&receipt.new) {
             return Err(format!("of {sent:?} {least} to {most} are new, and it was answered {receipt:?}"));
         }
