@@ -30,8 +30,8 @@ pub use lead::{LeadError, Leader, Leadership, Members};
 pub use network::{CallError, Network};
 
 use crate::log::{Log, LogError, ReadError};
-use lead::LIMIT;
 use kept::Kept;
+use lead::LIMIT;
 use machine::Machine;
 use network::{Answers, Links};
 use raft::{Proposal, Raft};

@@ -106,7 +106,10 @@ impl Clients<'_> {
             Ok(Err(status)) => {
                 self.world.count("failed pushes");
                 model.pending.push(request);
-                if status.code == Code::Internal && !self.company && self.roles.ingester.as_ref().unwrap().failed().is_none() {
+                if status.code == Code::Internal
+                    && !self.company
+                    && self.roles.ingester.as_ref().unwrap().failed().is_none()
+                {
                     return Err(format!("a push was not refused as it should be: {status}"));
                 }
                 self.may_fail("a push", &status, false)

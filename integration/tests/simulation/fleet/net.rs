@@ -247,11 +247,7 @@ impl AsyncRead for End {
 }
 
 impl AsyncWrite for End {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let (from, to) = {
             let mut pipe = lock(&self.says);
             if pipe.writer_is_dead {

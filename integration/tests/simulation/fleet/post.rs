@@ -99,7 +99,9 @@ impl Socket for Desk {
             match next {
                 _ if self.world.is_over(self.boot) => std::future::pending().await,
                 Some(key) if key.0 <= now => {
-                    let Some((from_addr, envelope)) = lock(&self.letters.letters).remove(&key) else { continue };
+                    let Some((from_addr, envelope)) = lock(&self.letters.letters).remove(&key) else {
+                        continue;
+                    };
                     return Ok(RecvOutcome { from_addr, envelope, num_bytes_received: 1 });
                 }
                 Some((at, _)) => {

@@ -100,7 +100,8 @@ impl Fleet {
             let here = |port: u16| format!("10.0.0.{number}:{port}");
             config.cluster.name = Some(format!("n{number}"));
             config.cluster.zone = format!("z{}", place % 3);
-            (config.cluster.listen_internal, config.cluster.listen_gossip) = (Some(here(9095)), Some(here(7946)));
+            (config.cluster.listen_internal, config.cluster.listen_gossip) =
+                (Some(here(9095)), Some(here(7946)));
             let most = SKEW.as_nanos() as u64;
             let skew = if skewed { random.below(2 * most) as i64 - most as i64 } else { 0 };
             Machine::new(&ground, number, config, skew)
@@ -302,7 +303,11 @@ impl Fleet {
             1 | 2 => Duration::from_secs(self.random.below(5)),
             _ => Duration::from_millis(self.random.below(300)),
         };
-        self.ground.world.count(if death == Death::Kill { "killed in between" } else { "power lost in between" });
+        self.ground.world.count(if death == Death::Kill {
+            "killed in between"
+        } else {
+            "power lost in between"
+        });
         machine.crash(death, off);
     }
 
@@ -427,12 +432,16 @@ impl Fleet {
         let catalog = &running.roles.catalog;
         // First these: more may come meanwhile.
         let mut blocks = catalog.blocks().await.map_err(|error| error.to_string())?;
-        let listing = catalog.listing(&TenantId::anonymous(), 0, 0).await.map_err(|error| error.to_string())?;
+        let listing =
+            catalog.listing(&TenantId::anonymous(), 0, 0).await.map_err(|error| error.to_string())?;
         blocks.sort_by_key(|block| (block.shard, block.from));
         blocks.iter().for_each(|_| self.ground.world.count("blocks"));
         for shard in &listing.shards {
-            let of_shard: Vec<(u64, u64)> =
-                blocks.iter().filter(|block| block.shard == shard.id).map(|block| (block.from, block.to)).collect();
+            let of_shard: Vec<(u64, u64)> = blocks
+                .iter()
+                .filter(|block| block.shard == shard.id)
+                .map(|block| (block.from, block.to))
+                .collect();
             let whole = of_shard.windows(2).all(|pair| pair[0].1 == pair[1].0)
                 && of_shard.last().is_none_or(|block| block.1 <= shard.watermark);
             if !whole {
