@@ -14,9 +14,10 @@ use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
 use athanor_querier::{Asked, Inbox, Remote};
 use athanor_query::Ask;
 use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use crate::kept::span;
 use crate::leaders::Leaders;
+use crate::telling::{Telling, span};
 use crate::ways::{Afar, Ways};
 
 /// How long a shard may be without a leader until an answer goes on without it, and says so.
@@ -26,6 +27,9 @@ const TRY: Duration = Duration::from_secs(60);
 /// Between tries.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 
+/// An answer that is on its way.
+type Pieces = BoxStream<'static, Result<wire::QueryResponse, Status>>;
+
 /// What is needed to ask.
 #[derive(Clone)]
 pub struct Asking {
@@ -33,6 +37,8 @@ pub struct Asking {
     pub leaders: Arc<Leaders>,
     /// How.
     pub ways: Ways,
+    /// The shards that this node leads by now; none where it keeps none.
+    pub here: Option<Telling>,
     /// Measures patience.
     pub clock: Clock,
     /// Spreads tries.
@@ -135,38 +141,27 @@ impl Far {
         ask: &Bytes,
         mut inbox: Option<&mut Inbox>,
     ) -> Result<Vec<wire::ShardDone>, Status> {
-        let Asking { ways, clock, .. } = &self.asking;
-        let Some(Afar { peers, introductions }) = ways.afar.as_ref().filter(|_| node != ways.me) else {
-            return Err(Status::new(Code::Unavailable, "this node does not lead it yet"));
-        };
+        let Asking { clock, .. } = &self.asking;
         let at = |shard: &ShardEntry| wire::ShardAt {
             shard: shard.id,
             epoch: shard.epoch,
             watermark: shard.watermark,
         };
-        let request = wire::QueryRequest {
-            caller: Some(introductions.caller(node, TRY)),
-            tenant: tenant.as_str().to_owned(),
-            ask: ask.clone(),
-            shards: shards.iter().map(at).collect(),
-        };
-        let mut client = peers.shards(node);
+        let shards_at = shards.iter().map(at).collect();
         let asked = async {
-            let mut pieces = client.query(request).await?.into_inner();
             let mut done = Vec::new();
-            while let Some(piece) = pieces.message().await? {
+            let mut pieces = self.pieces(node, tenant, ask, shards_at).await?;
+            while let Some(piece) = pieces.try_next().await? {
                 match (piece.of, inbox.as_deref_mut()) {
-                    (Some(Piece::Partial(bytes)), Some(inbox)) => {
-                        inbox.piece(&bytes).map_err(|status| failure::to_grpc(&status))?;
-                    }
+                    (Some(Piece::Partial(bytes)), Some(inbox)) => inbox.piece(&bytes)?,
                     (Some(Piece::Done(of)), _) if done.len() < shards.len() => done.push(of),
-                    _ => return Err(tonic::Status::internal("it says what was not asked for")),
+                    _ => return Err(Status::new(Code::Internal, "it says what was not asked for")),
                 }
             }
-            Ok::<_, tonic::Status>(done)
+            Ok(done)
         };
         let said = match clock.within(TRY, asked).await {
-            Ok(said) => said.map_err(|error| failure::from_grpc(&error)),
+            Ok(said) => said,
             Err(late) => Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}"))),
         };
         let said = said.and_then(|done| complete(done, shards));
@@ -179,6 +174,30 @@ impl Far {
             }
             (said, None) => said,
         }
+    }
+
+    /// What a node answers, piece by piece. This one may lead by now what another led when the plan was made.
+    async fn pieces(
+        &self,
+        node: NodeId,
+        tenant: &TenantId,
+        ask: &Bytes,
+        shards: Vec<wire::ShardAt>,
+    ) -> Result<Pieces, Status> {
+        let Asking { ways, here, .. } = &self.asking;
+        if node == ways.me {
+            let none = || Status::new(Code::Unavailable, "this node keeps no shards");
+            let answered = here.as_ref().ok_or_else(none)?.answered(tenant, ask, shards).await?;
+            return Ok(stream::iter(answered.into_iter().map(Ok)).boxed());
+        }
+        let none = || Status::new(Code::Unavailable, "there are no other nodes");
+        let Afar { peers, introductions } = ways.afar.as_ref().ok_or_else(none)?;
+        let caller = Some(introductions.caller(node, TRY));
+        let request =
+            wire::QueryRequest { caller, tenant: tenant.as_str().to_owned(), ask: ask.clone(), shards };
+        let answered = peers.shards(node).query(request).await;
+        let pieces = answered.map_err(|error| failure::from_grpc(&error))?.into_inner();
+        Ok(pieces.map_err(|error| failure::from_grpc(&error)).boxed())
     }
 }
 

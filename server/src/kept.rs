@@ -5,27 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::{Activity, Code, Compute, Status, TenantId};
+use athanor_chassis::{Code, Compute, Status, TenantId};
 use athanor_cluster::failure;
 use athanor_cluster::greeting::Introductions;
-use athanor_ingester::{Described, Ingester, Moved, Stored, View, WindowAsk};
+use athanor_ingester::{Described, Ingester, Stored, WindowAsk};
+use athanor_profile::Labels;
 use athanor_profile::upload::{Dropped, Upload};
-use athanor_profile::{Labels, Source};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::query_response::Of as Piece;
 use athanor_proto::athanor::internal::v1::shards_server::Shards;
-use athanor_query::{Ask, answer};
 use bytes::Bytes;
 use futures::Stream;
-use tokio::sync::Semaphore;
 use tonic::{Request, Response};
 
 use crate::kinship::{bits, paged, unpacked};
+use crate::telling::{Telling, failure_of};
 
-/// Questions that are answered at once.
-const QUESTIONS: usize = 64;
-/// Shards of one question: as many as a node may be a member of, and some that it was.
-const MOST: usize = 256;
 /// How long a lead may take to go to another.
 const HAND_OVER: Duration = Duration::from_secs(5);
 
@@ -34,8 +28,7 @@ const HAND_OVER: Duration = Duration::from_secs(5);
 pub struct Kept {
     ingester: Arc<Ingester>,
     introductions: Arc<Introductions>,
-    compute: Compute,
-    questions: Arc<Semaphore>,
+    telling: Telling,
 }
 
 type Told<T> = Result<Response<T>, tonic::Status>;
@@ -44,7 +37,8 @@ type Pieces<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>;
 impl Kept {
     /// Of this ingester.
     pub fn new(ingester: Arc<Ingester>, introductions: Arc<Introductions>, compute: Compute) -> Self {
-        Self { ingester, introductions, compute, questions: Arc::new(Semaphore::new(QUESTIONS)) }
+        let telling = Telling::new(Arc::clone(&ingester), compute);
+        Self { ingester, introductions, telling }
     }
 
     fn checked(&self, caller: Option<&wire::Caller>) -> Result<&Ingester, Status> {
@@ -68,54 +62,10 @@ impl Kept {
         })
     }
 
-    /// The answer of all shards that are led here, and of each shard whether it is in that.
     async fn answered(&self, request: wire::QueryRequest) -> Result<Vec<wire::QueryResponse>, Status> {
-        let ingester = self.checked(request.caller.as_ref())?;
+        self.checked(request.caller.as_ref())?;
         let tenant = tenant_of(&request.tenant)?;
-        let wants_times = request.ask.is_empty();
-        let ask = match wants_times {
-            true => None,
-            false => Some(Ask::unpack(&request.ask).map_err(|error| Status::of(&error))?),
-        };
-        if request.shards.len() > MOST {
-            let message =
-                format!("{} shards are asked for at once, the limit is {MOST}", request.shards.len());
-            return Err(Status::new(Code::Invalid, message));
-        }
-        let _turn = self.questions.acquire().await;
-        let (mut views, mut done) = (Vec::new(), Vec::new());
-        for wire::ShardAt { shard, watermark, .. } in request.shards {
-            let mut times = None;
-            let confirmed = ingester.confirm(shard).await;
-            let of_shard = confirmed.and_then(|()| ingester.views(shard, watermark, &tenant));
-            let of = match of_shard {
-                Ok(of_shard) => {
-                    if wants_times {
-                        times = span(of_shard.iter().filter_map(View::times));
-                    } else {
-                        views.extend(of_shard);
-                    }
-                    None
-                }
-                Err(Moved::Rows { .. }) => Some(wire::shard_done::Of::Replan(true)),
-                Err(moved) => Some(wire::shard_done::Of::Failure(failure_of(&moved))),
-            };
-            let lost = ingester.lost(shard, watermark);
-            let (first_nanos, last_nanos) = times.unzip();
-            let forgets = ingester.forgets(shard);
-            done.push(wire::ShardDone { shard, lost, forgets, first_nanos, last_nanos, of });
-        }
-        let done = done.into_iter().map(|done| wire::QueryResponse { of: Some(Piece::Done(done)) });
-        let Some(ask) = ask else { return Ok(done.collect()) };
-        let job = move || {
-            let partial = answer(&ask, views.iter().map(|view| view as &dyn Source));
-            let partial = partial.map_err(|error| Status::of(&error))?;
-            partial.pack().map_err(|error| Status::of(&error))
-        };
-        let packed =
-            self.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))??;
-        let pieces = packed.map(|piece| wire::QueryResponse { of: Some(Piece::Partial(piece)) });
-        Ok(pieces.chain(done).collect())
+        self.telling.answered(&tenant, &request.ask, request.shards).await
     }
 }
 
@@ -185,21 +135,8 @@ impl Shards for Kept {
     }
 }
 
-/// From the first to the last of all.
-pub fn span(times: impl Iterator<Item = (i64, i64)>) -> Option<(i64, i64)> {
-    times.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
-}
-
 fn tenant_of(name: &str) -> Result<TenantId, Status> {
     name.parse().map_err(|error| Status::new(Code::Invalid, format!("tenant {name:?}: {error}")))
-}
-
-fn failure_of(moved: &Moved) -> wire::Failure {
-    let leader = match moved {
-        Moved::Lead { leader, .. } => *leader,
-        Moved::Rows { .. } => None,
-    };
-    failure::pack(&Status::new(Code::NotLeader, moved.to_string()), leader)
 }
 
 fn described(shard: Described) -> wire::Described {

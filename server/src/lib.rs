@@ -45,6 +45,7 @@ mod readiness;
 mod repair;
 mod route;
 mod sources;
+mod telling;
 mod ways;
 
 pub use admin::{SOCKET, request};

@@ -16,7 +16,7 @@ use athanor_query::Ask;
 
 use crate::blocks::{Blocks, Wanted};
 use crate::far::{Asking, Beside, Far};
-use crate::kept::span;
+use crate::telling::span;
 
 /// Everything that may hold profiles.
 pub struct Everywhere {

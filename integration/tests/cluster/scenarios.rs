@@ -36,6 +36,31 @@ async fn what_was_acknowledged_survives_whoever_dies() {
     assert_eq!(oracle.len(), 60);
 }
 
+/// Whoever is asked while a lead is on its way to another, or to the node that asks, waits for it and then has all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_finds_the_lead_wherever_it_goes() {
+    let cluster = Cluster::start(&ALL, three_of_all).await;
+    cluster.until("slots are open", |view| open(view) == 3).await;
+    let mut oracle = Oracle::default();
+    oracle.store(&cluster, 21).await;
+    let mut moved = 0;
+    for round in 0..6 {
+        let shard = 1 + round % 3;
+        cluster.wait("somebody leads", || cluster.leader(shard).is_some()).await;
+        let leads = cluster.leader(shard).unwrap();
+        let to = cluster.names().into_iter().find(|name| *name != leads).unwrap();
+        let (handed, ..) = tokio::join!(
+            cluster.hand_over(&leads, shard, &to),
+            oracle.check(&cluster, 0),
+            oracle.check(&cluster, 1),
+            oracle.check(&cluster, 2)
+        );
+        // Another may be chosen meanwhile, which is as good here.
+        moved += u32::from(handed.is_ok());
+    }
+    assert!(moved > 0, "no lead went where it was sent");
+}
+
 /// Who is cut off from the others goes on neither storing nor answering by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_cut_off_does_no_harm() {

@@ -239,6 +239,14 @@ impl Cluster {
         all[place % all.len()].clone()
     }
 
+    /// Has a node give the lead of a shard to another.
+    pub async fn hand_over(&self, from: &str, shard: u32, to: &str) -> Result<(), Status> {
+        let running = self.servers[from].running.as_ref().unwrap();
+        let ingester = running.node.roles().ingester.clone().unwrap();
+        let to = self.node(to).roles().others().unwrap().company().me.node;
+        on(&running.runtime, async move { ingester.hand_over(shard, to, PATIENCE).await }).await
+    }
+
     /// Waits until all nodes that run know the catalogue to be so.
     pub async fn until(&self, what: &str, wanted: impl Fn(&View) -> bool) {
         for name in self.names() {

@@ -41,6 +41,7 @@ use crate::readiness::Readiness;
 use crate::repair::Repair;
 use crate::route::Route;
 use crate::sources::Everywhere;
+use crate::telling::Telling;
 use crate::ways::{Afar, Ways};
 
 /// Memory for blocks while they are read.
@@ -317,6 +318,7 @@ impl Site<'_> {
         let asking = Asking {
             leaders: Arc::clone(leaders),
             ways: ways.clone(),
+            here: ingester.map(|ingester| Telling::new(Arc::clone(ingester), compute.clone())),
             clock: clock.clone(),
             random: random.split(),
         };

@@ -1,0 +1,99 @@
+//! What this node says of the shards that it leads: to other nodes, and to a question of its own that was on its way
+//! while the lead came here.
+
+use std::sync::Arc;
+
+use athanor_chassis::{Activity, Code, Compute, Status, TenantId};
+use athanor_cluster::failure;
+use athanor_ingester::{Ingester, Moved, View};
+use athanor_profile::Source;
+use athanor_proto::athanor::internal::v1 as wire;
+use athanor_proto::athanor::internal::v1::query_response::Of as Piece;
+use athanor_query::{Ask, answer};
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+
+/// Questions that are answered at once.
+const QUESTIONS: usize = 64;
+/// Shards of one question: as many as a node may be a member of, and some that it was.
+const MOST: usize = 256;
+
+/// Answers of the shards of this node.
+#[derive(Clone)]
+pub struct Telling {
+    ingester: Arc<Ingester>,
+    compute: Compute,
+    questions: Arc<Semaphore>,
+}
+
+impl Telling {
+    /// Of this ingester.
+    pub fn new(ingester: Arc<Ingester>, compute: Compute) -> Self {
+        Self { ingester, compute, questions: Arc::new(Semaphore::new(QUESTIONS)) }
+    }
+
+    /// The answer of all shards that are led here, and of each shard whether it is in that. An empty question is for
+    /// times.
+    pub async fn answered(
+        &self,
+        tenant: &TenantId,
+        ask: &Bytes,
+        shards: Vec<wire::ShardAt>,
+    ) -> Result<Vec<wire::QueryResponse>, Status> {
+        let ask = match ask.is_empty() {
+            true => None,
+            false => Some(Ask::unpack(ask).map_err(|error| Status::of(&error))?),
+        };
+        if shards.len() > MOST {
+            let message = format!("{} shards are asked for at once, the limit is {MOST}", shards.len());
+            return Err(Status::new(Code::Invalid, message));
+        }
+        let _turn = self.questions.acquire().await;
+        let (mut views, mut done) = (Vec::new(), Vec::new());
+        for wire::ShardAt { shard, watermark, .. } in shards {
+            let mut times = None;
+            let confirmed = self.ingester.confirm(shard).await;
+            let of_shard = confirmed.and_then(|()| self.ingester.views(shard, watermark, tenant));
+            let of = match of_shard {
+                Ok(of_shard) => {
+                    match ask {
+                        Some(_) => views.extend(of_shard),
+                        None => times = span(of_shard.iter().filter_map(View::times)),
+                    }
+                    None
+                }
+                Err(Moved::Rows { .. }) => Some(wire::shard_done::Of::Replan(true)),
+                Err(moved) => Some(wire::shard_done::Of::Failure(failure_of(&moved))),
+            };
+            let lost = self.ingester.lost(shard, watermark);
+            let (first_nanos, last_nanos) = times.unzip();
+            let forgets = self.ingester.forgets(shard);
+            done.push(wire::ShardDone { shard, lost, forgets, first_nanos, last_nanos, of });
+        }
+        let done = done.into_iter().map(|done| wire::QueryResponse { of: Some(Piece::Done(done)) });
+        let Some(ask) = ask else { return Ok(done.collect()) };
+        let job = move || {
+            let partial = answer(&ask, views.iter().map(|view| view as &dyn Source));
+            let partial = partial.map_err(|error| Status::of(&error))?;
+            partial.pack().map_err(|error| Status::of(&error))
+        };
+        let packed =
+            self.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))??;
+        let pieces = packed.map(|piece| wire::QueryResponse { of: Some(Piece::Partial(piece)) });
+        Ok(pieces.chain(done).collect())
+    }
+}
+
+/// From the first to the last of all.
+pub fn span(times: impl Iterator<Item = (i64, i64)>) -> Option<(i64, i64)> {
+    times.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+}
+
+/// What is told of a shard that others lead.
+pub fn failure_of(moved: &Moved) -> wire::Failure {
+    let leader = match moved {
+        Moved::Lead { leader, .. } => *leader,
+        Moved::Rows { .. } => None,
+    };
+    failure::pack(&Status::new(Code::NotLeader, moved.to_string()), leader)
+}
