@@ -8,6 +8,7 @@
 //!  clients      SDKs as they are shipped: what they send is taken and found
 //!  damage       what damage of the log took is told with every answer
 //!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err
+//!  cluster      whole servers in one process, with faults: nothing is lost, and nothing counts twice
 //!  kill         a server that is killed under load loses nothing and counts nothing twice
 //!  chaos        so does a cluster of processes in three zones, whichever are killed or cut off
 //!  simulation   a node on a made machine, from a seed: each answer is that of a naive model
@@ -15,6 +16,8 @@
 //!
 //! Some need what a machine may lack: Go, Python, Node, recorded data. There a test is left out and says so, unless
 //! `ATHANOR_SKIPS=deny`.
+
+pub mod cluster;
 
 use std::path::PathBuf;
 

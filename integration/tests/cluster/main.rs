@@ -1,16 +1,7 @@
-//! Whole clusters in one process: real servers on ports of their own, with faults, and an oracle that knows every
-//! profile that was acknowledged.
-//!
-//! ```text
-//!  Cluster ─► Server (runtime, disks in memory) ─ FaultNet ─ Server …      one bucket
-//!     ▲
-//!  Oracle: sends, repeats, asks; compares to the unit
-//! ```
-//! Nothing waits for a while and hopes: whatever is waited for is a state.
+//! Whole clusters in one process, with faults, and an oracle that knows every profile that was acknowledged: it sends,
+//! repeats and asks, and compares to the unit.
 
 #![allow(clippy::unwrap_used)]
 
-mod faults;
 mod oracle;
 mod scenarios;
-mod town;

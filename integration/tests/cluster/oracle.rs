@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use athanor_catalog::Listing;
 use athanor_chassis::{Status, TenantId};
 use athanor_distributor::{Receipt, SentProfile, SentSeries};
+use athanor_integration::cluster::{Cluster, on};
 use athanor_profile::pprof::encode;
 use athanor_profile::{Profile, ValueType};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::Reader;
 use bytes::Bytes;
-
-use crate::town::{Cluster, on};
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 /// Of the first profile.
@@ -45,7 +45,7 @@ impl Oracle {
         let mut profile = Profile::default();
         profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
         profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
-        profile.header.time_nanos = BEGIN + number as i64 * 1_000_000;
+        profile.header.time_nanos = time(number);
         let stack = profile.dictionary.named_stack(["main", &name(number)].into_iter());
         profile.samples.push(stack, 0, &[value]);
         let labels =
@@ -102,10 +102,19 @@ impl Oracle {
 
     /// Asks one of the queriers for everything.
     pub async fn ask(&self, cluster: &Cluster, place: usize) -> Result<Answer, Status> {
+        self.asked(cluster, place, 1).await
+    }
+
+    /// Asks one of the queriers for what was sent since a profile.
+    pub async fn recent(&self, cluster: &Cluster, place: usize, since: usize) -> Result<Answer, Status> {
+        self.asked(cluster, place, time(since) / 1_000_000).await
+    }
+
+    async fn asked(&self, cluster: &Cluster, place: usize, start: i64) -> Result<Answer, Status> {
         let asked = SelectMergeStacktracesRequest {
             profile_type_id: TYPE.to_owned(),
             label_selector: "{}".to_owned(),
-            start: 1,
+            start,
             end: i64::MAX / 1_000_000 - 1,
             max_nodes: Some(0),
             ..SelectMergeStacktracesRequest::default()
@@ -135,10 +144,33 @@ impl Oracle {
         assert!(values.len() <= self.sent.len());
     }
 
+    /// That the blocks of each shard follow each other without a gap, up to where it is registered: nothing is in two of
+    /// them.
+    pub async fn check_blocks(&self, cluster: &Cluster, name: &str) {
+        let (runtime, catalog) = cluster.catalog(name);
+        let listed =
+            on(runtime, async move { catalog.listing(&TenantId::anonymous(), 0, i64::MAX).await }).await;
+        let Listing { shards, mut blocks, .. } = listed.unwrap();
+        blocks.sort_by_key(|block| (block.shard, block.from));
+        for shard in shards {
+            let of_shard = blocks.iter().filter(|block| block.shard == shard.id);
+            let end = of_shard.fold(0, |end, block| {
+                assert_eq!(block.from, end, "blocks of shard {}", shard.id);
+                block.to
+            });
+            assert_eq!(end, shard.watermark, "blocks of shard {}", shard.id);
+        }
+    }
+
     /// How many were sent.
     pub fn len(&self) -> usize {
         self.sent.len()
     }
+}
+
+/// Of a profile, nanoseconds.
+fn time(number: usize) -> i64 {
+    BEGIN + number as i64 * 1_000_000
 }
 
 fn name(number: usize) -> String {

@@ -3,21 +3,27 @@
 use std::time::Duration;
 
 use athanor_catalog::View;
+use athanor_integration::cluster::{Builder, Cluster};
 use athanor_server::Config;
 
-use crate::oracle::Oracle;
-use crate::town::Cluster;
+use crate::oracle::{Answer, Oracle};
 
 fn three_of_all(config: &mut Config) {
     config.cluster.slots = Some(3);
     config.ingester.cut.max_age = Duration::from_secs(3600);
 }
 
-const ALL: [(&str, &str, &str); 3] = [("a", "za", "all"), ("b", "zb", "all"), ("c", "zc", "all")];
+fn three() -> Builder {
+    Cluster::builder()
+        .node("a", "za", "all")
+        .node("b", "zb", "all")
+        .node("c", "zc", "all")
+        .config(three_of_all)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_survives_whoever_dies() {
-    let mut cluster = Cluster::start(&ALL, three_of_all).await;
+    let mut cluster = three().start().await;
     cluster.until("slots are open", |view| open(view) == 3).await;
     let mut oracle = Oracle::default();
     oracle.store(&cluster, 30).await;
@@ -39,7 +45,7 @@ async fn what_was_acknowledged_survives_whoever_dies() {
 /// Whoever is asked while a lead is on its way to another, or to the node that asks, waits for it and then has all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_finds_the_lead_wherever_it_goes() {
-    let cluster = Cluster::start(&ALL, three_of_all).await;
+    let cluster = three().start().await;
     cluster.until("slots are open", |view| open(view) == 3).await;
     let mut oracle = Oracle::default();
     oracle.store(&cluster, 21).await;
@@ -64,12 +70,12 @@ async fn a_question_finds_the_lead_wherever_it_goes() {
 /// Who is cut off from the others goes on neither storing nor answering by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_cut_off_does_no_harm() {
-    let cluster = Cluster::start(&ALL, three_of_all).await;
+    let cluster = three().start().await;
     cluster.until("slots are open", |view| open(view) == 3).await;
     let mut oracle = Oracle::default();
     oracle.store(&cluster, 12).await;
     for (name, others, place) in [("a", ["b", "c"], 0), ("b", ["a", "c"], 1)] {
-        others.iter().for_each(|other| cluster.web.cut(name, other));
+        others.iter().for_each(|other| cluster.cut(name, other));
         // Who asks at the lonely one is refused, or told what the answer lacks; it may be stored, or not.
         let number = oracle.make();
         let refused = oracle.send(&cluster, place, &[number]).await;
@@ -80,7 +86,7 @@ async fn whoever_is_cut_off_does_no_harm() {
         let number = oracle.make();
         oracle.send(&cluster, place + 1, &[number]).await.unwrap();
         oracle.check(&cluster, place + 1).await;
-        cluster.web.heal();
+        cluster.heal();
         oracle.repeat(&cluster, 0).await;
         for place in 0..3 {
             oracle.check(&cluster, place).await;
@@ -91,16 +97,16 @@ async fn whoever_is_cut_off_does_no_harm() {
 /// Roles in processes of their own: 1 metastore, 2 ingesters, a distributor and a querier in each of 3 zones.
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_apart_do_what_one_does() {
-    let mut nodes = Vec::new();
+    let mut nodes = Cluster::builder().config(|config| config.cluster.slots = Some(4));
     for (zone, names) in [
         ("za", ["ma", "ia1", "ia2", "da", "qa"]),
         ("zb", ["mb", "ib1", "ib2", "db", "qb"]),
         ("zc", ["mc", "ic1", "ic2", "dc", "qc"]),
     ] {
         let roles = ["metastore", "ingester", "ingester", "distributor", "querier"];
-        nodes.extend(names.into_iter().zip(roles).map(|(name, role)| (name, zone, role)));
+        nodes = names.into_iter().zip(roles).fold(nodes, |nodes, (name, role)| nodes.node(name, zone, role));
     }
-    let mut cluster = Cluster::start(&nodes, |config| config.cluster.slots = Some(4)).await;
+    let mut cluster = nodes.start().await;
     cluster.until("slots are open", |view| open(view) == 4).await;
     let mut oracle = Oracle::default();
     oracle.store(&cluster, 40).await;
@@ -125,18 +131,11 @@ async fn roles_apart_do_what_one_does() {
 /// Whose members are gone for long is succeeded: repeats of what the dead have taken are known to who comes after.
 #[tokio::test(flavor = "multi_thread")]
 async fn others_take_the_place_of_who_is_gone_for_long() {
-    let five = [
-        ("a", "za", "all"),
-        ("b", "zb", "all"),
-        ("c", "zc", "all"),
-        ("d", "za", "ingester"),
-        ("e", "zb", "ingester"),
-    ];
-    let mut cluster = Cluster::start(&five, |config| {
+    let five = three().node("d", "za", "ingester").node("e", "zb", "ingester").config(|config| {
         config.cluster.slots = Some(2);
         config.cluster.dead_after = Duration::from_secs(10);
-    })
-    .await;
+    });
+    let mut cluster = five.start().await;
     cluster.until("slots are open", |view| open(view) == 2).await;
     let mut oracle = Oracle::default();
     oracle.store(&cluster, 20).await;
@@ -150,6 +149,43 @@ async fn others_take_the_place_of_who_is_gone_for_long() {
     cluster.begin(&["c"]).await;
     oracle.repeat(&cluster, 1).await;
     oracle.check(&cluster, 2).await;
+}
+
+/// Without the bucket pushes go on, and what is in no block is found; when it is back all of it is cut, once.
+#[tokio::test(flavor = "multi_thread")]
+async fn pushes_go_on_without_the_bucket() {
+    let cluster = three().config(|config| {
+        config.cluster.slots = Some(3);
+        config.ingester.cut.max_age = Duration::from_secs(1);
+    });
+    let cluster = cluster.start().await;
+    cluster.until("slots are open", |view| open(view) == 3).await;
+    let mut oracle = Oracle::default();
+    oracle.store(&cluster, 12).await;
+    cluster.wait("all is cut", || cluster.is_cut(3)).await;
+    cluster.bucket().fail_one_of(1);
+    let mut failed = cluster.failed_cuts();
+    for _ in 0..3 {
+        oracle.store(&cluster, 12).await;
+        cluster.wait("a cut fails", || cluster.failed_cuts() > failed).await;
+        failed = cluster.failed_cuts();
+    }
+    assert!(!cluster.is_cut(3));
+    // Blocks cannot be read, and nobody is told that there is nothing.
+    let blind = oracle.ask(&cluster, 0).await;
+    assert!(blind.as_ref().map_or(true, |answer| answer.missing.is_some()), "{blind:?}");
+    let Answer { values, .. } = oracle.recent(&cluster, 1, 12).await.unwrap();
+    assert_eq!(values.len(), 36, "what was sent since is found");
+    // It comes back little by little: some calls fail, some are done and said to have failed.
+    cluster.bucket().fail_one_of(4);
+    oracle.store(&cluster, 12).await;
+    cluster.wait("all is cut", || cluster.is_cut(3)).await;
+    cluster.bucket().heal();
+    oracle.repeat(&cluster, 0).await;
+    for (name, place) in [("a", 0), ("b", 1), ("c", 2)] {
+        oracle.check(&cluster, place).await;
+        oracle.check_blocks(&cluster, name).await;
+    }
 }
 
 fn open(view: &View) -> usize {

@@ -1,4 +1,18 @@
-//! Servers of one cluster, each with a runtime and disks of its own, and one bucket.
+//! Whole clusters in one process: real servers on ports of their own, each with a runtime and disks, and one bucket; and
+//! what may go wrong with them.
+//!
+//! ```text
+//!  Cluster::builder().node("a", "zone", "all")…config(|config| …).start()
+//!
+//!  Cluster ─► Server (runtime, disks in memory) ─ FaultNet ─ Server …      one Bucket
+//!  faults:  kill  begin  restart  stop │ fill │ skew │ cut  slow  pause │ fail_one_of
+//! ```
+//! Nothing waits for a while and hopes: whatever is waited for is a state.
+
+#![expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "what does not work fails the test")]
+
+mod bucket;
+mod net;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -6,22 +20,24 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use athanor_catalog::View;
+use athanor_catalog::{Catalog, View};
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::net::LocalNet;
-use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, Status};
+use athanor_chassis::{ByteSize, Clock, Compute, Disk, Limits, Overrides, Random, Status};
+use athanor_cluster::NodeId;
 use athanor_cluster::gossip::UdpTransport;
 use athanor_consensus::log::Pump;
 use athanor_distributor::Distributor;
+use athanor_ingester::Ingester;
 use athanor_querier::Querier;
 use athanor_server::{ClusterSettings, Config, Node, StartError, System};
 use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
-use object_store::memory::InMemory;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::faults::{FaultNet, LOOPBACK, Web};
+pub use bucket::Bucket;
+use net::{FaultNet, LOOPBACK, Web};
 
 /// So long a test waits for a state that must come.
 pub const PATIENCE: Duration = Duration::from_secs(300);
@@ -29,16 +45,25 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(20);
 const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 
+/// What the log of each node keeps free, where its disk has a bound at all.
+const RESERVE: ByteSize = ByteSize::mib(8);
+
 /// A cluster.
 pub struct Cluster {
-    pub web: Arc<Web>,
+    web: Arc<Web>,
     servers: BTreeMap<String, Server>,
-    bucket: Arc<InMemory>,
+    bucket: Bucket,
     folder: TempDir,
     change: fn(&mut Config),
     /// Where nodes that start ask for others: where each took gossip last.
     seeds: Mutex<BTreeMap<String, String>>,
     clock: Clock,
+}
+
+/// Which nodes a cluster has, and what they are told.
+pub struct Builder {
+    nodes: Vec<[String; 3]>,
+    change: fn(&mut Config),
 }
 
 /// A node, running or not.
@@ -49,6 +74,8 @@ struct Server {
     state: MemoryDisk,
     running: Option<Running>,
     crashes: u64,
+    /// By so much its wall clock is ahead, in nanoseconds.
+    skew: i64,
 }
 
 struct Running {
@@ -81,35 +108,48 @@ impl Drop for Threads {
 /// A node that starts.
 type Starting = JoinHandle<Result<Node, StartError>>;
 
-impl Cluster {
-    /// Starts these nodes (name, zone, roles) at once, and waits until all serve; `change` is what each has that is not
-    /// as by default.
-    pub async fn start(nodes: &[(&str, &str, &str)], change: fn(&mut Config)) -> Self {
+impl Builder {
+    /// Adds a node: its name, its zone and its roles as they are written in settings.
+    #[must_use]
+    pub fn node(mut self, name: &str, zone: &str, target: &str) -> Self {
+        self.nodes.push([name, zone, target].map(str::to_owned));
+        self
+    }
+
+    /// What each node has that is not as by default.
+    #[must_use]
+    pub fn config(mut self, change: fn(&mut Config)) -> Self {
+        self.change = change;
+        self
+    }
+
+    /// Starts all nodes at once, and waits until all serve.
+    pub async fn start(self) -> Cluster {
         let folder = TempDir::new().unwrap();
         std::fs::write(folder.path().join("secret"), "a secret of some length\n").unwrap();
-        let mut cluster = Self {
+        let names: Vec<String> = self.nodes.iter().map(|[name, ..]| name.clone()).collect();
+        let server = |[name, zone, target]: [String; 3]| {
+            let (log, state) = (MemoryDisk::new(), MemoryDisk::new());
+            (name, Server { target, zone, log, state, running: None, crashes: 0, skew: 0 })
+        };
+        let mut cluster = Cluster {
             web: Arc::default(),
-            servers: BTreeMap::new(),
-            bucket: Arc::default(),
+            servers: self.nodes.into_iter().map(server).collect(),
+            bucket: Bucket::default(),
             folder,
-            change,
+            change: self.change,
             seeds: Mutex::default(),
             clock: Clock::system(),
         };
-        for (name, zone, target) in nodes {
-            let server = Server {
-                target: (*target).to_owned(),
-                zone: (*zone).to_owned(),
-                log: MemoryDisk::new(),
-                state: MemoryDisk::new(),
-                running: None,
-                crashes: 0,
-            };
-            cluster.servers.insert((*name).to_owned(), server);
-        }
-        let names: Vec<&str> = nodes.iter().map(|(name, ..)| *name).collect();
-        cluster.begin(&names).await;
+        cluster.begin(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
         cluster
+    }
+}
+
+impl Cluster {
+    /// One without nodes so far.
+    pub fn builder() -> Builder {
+        Builder { nodes: Vec::new(), change: |_| {} }
     }
 
     /// Starts nodes again, all at once, and waits until they serve.
@@ -134,7 +174,7 @@ impl Cluster {
         std::fs::create_dir_all(&data).unwrap();
         let mut config = Config { listen: "127.0.0.1:0".to_owned(), data, ..Config::default() };
         config.target = server.target.parse().unwrap();
-        config.log.reserve = ByteSize::bytes(0);
+        config.log.reserve = RESERVE;
         config.log.segment = ByteSize::mib(1);
         config.log.spares = 0;
         config.limits = Limits {
@@ -167,15 +207,15 @@ impl Cluster {
     }
 
     fn system(&self, name: &str) -> System {
-        let (clock, random) = (Clock::system(), Random::system());
-        let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let server = &self.servers[name];
+        let (clock, random) = (Clock::system().skewed(server.skew), Random::system());
+        let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         System {
             compute: Compute::threads(NonZeroUsize::MIN, 4096).unwrap(),
             log: Arc::new(server.log.clone()),
             state: Arc::new(server.state.clone()),
             pump: Pump::Thread,
-            store: Store::on(Arc::clone(&self.bucket) as _, &StoreConfig::default(), deps),
+            store: Store::on(Arc::new(self.bucket.clone()), &StoreConfig::default(), deps),
             net: Arc::new(FaultNet {
                 web: Arc::clone(&self.web),
                 name: name.to_owned(),
@@ -208,6 +248,66 @@ impl Cluster {
         let server = self.servers.get_mut(name).unwrap();
         (server.log, server.state) = (server.log.restart(), server.state.restart());
         stopped
+    }
+
+    /// Ends a node at once, and starts it again.
+    pub async fn restart(&mut self, name: &str) {
+        self.kill(name);
+        self.begin(&[name]).await;
+    }
+
+    /// From its next start on the wall clock of a node is ahead by so many nanoseconds, or behind.
+    pub fn skew(&mut self, name: &str, nanos: i64) {
+        self.servers.get_mut(name).unwrap().skew = nanos;
+    }
+
+    /// The disk of a node's log is nearly full: half of what the log keeps in reserve is left.
+    pub fn fill(&self, name: &str) {
+        const LARGE: u64 = 1 << 50;
+        let disk = &self.servers[name].log;
+        disk.set_capacity(Some(LARGE));
+        let used = LARGE - disk.free().unwrap();
+        disk.set_capacity(Some(used + RESERVE.get() / 2));
+    }
+
+    /// There is room again.
+    pub fn empty(&self, name: &str) {
+        self.servers[name].log.set_capacity(None);
+    }
+
+    /// Bytes between two nodes wait from now on.
+    pub fn cut(&self, a: &str, b: &str) {
+        self.web.cut(a, b);
+    }
+
+    /// Each piece of bytes between two nodes takes so long from now on, either way.
+    pub fn slow(&self, a: &str, b: &str, delay: Duration) {
+        self.web.slow(a, b, delay);
+    }
+
+    /// All bytes from and to a node wait from now on, as if its process were stopped.
+    pub fn pause(&self, name: &str) {
+        self.web.pause(name);
+    }
+
+    /// They flow again.
+    pub fn resume(&self, name: &str) {
+        self.web.resume(name);
+    }
+
+    /// All bytes flow again, between all, and at once.
+    pub fn heal(&self) {
+        self.web.heal();
+    }
+
+    /// The bucket.
+    pub fn bucket(&self) -> &Bucket {
+        &self.bucket
+    }
+
+    /// Who a node is for others.
+    pub fn id(&self, name: &str) -> NodeId {
+        self.node(name).roles().others().unwrap().company().me.node
     }
 
     /// A node that runs.
@@ -243,8 +343,14 @@ impl Cluster {
     pub async fn hand_over(&self, from: &str, shard: u32, to: &str) -> Result<(), Status> {
         let running = self.servers[from].running.as_ref().unwrap();
         let ingester = running.node.roles().ingester.clone().unwrap();
-        let to = self.node(to).roles().others().unwrap().company().me.node;
+        let to = self.id(to);
         on(&running.runtime, async move { ingester.hand_over(shard, to, PATIENCE).await }).await
+    }
+
+    /// The catalogue, as a node asks it.
+    pub fn catalog(&self, name: &str) -> (&Threads, Arc<dyn Catalog>) {
+        let running = self.servers[name].running.as_ref().unwrap();
+        (&running.runtime, Arc::clone(&running.node.roles().catalog))
     }
 
     /// Waits until all nodes that run know the catalogue to be so.
@@ -272,6 +378,26 @@ impl Cluster {
             roles.ingester.as_ref().is_some_and(|ingester| ingester.leads().contains(&shard))
         };
         self.names().into_iter().find(leads)
+    }
+}
+
+impl Cluster {
+    /// The ingesters of the nodes that run.
+    pub fn ingesters(&self) -> Vec<Arc<Ingester>> {
+        self.names().iter().filter_map(|name| self.node(name).roles().ingester.clone()).collect()
+    }
+
+    /// Whether all that was stored lies in registered blocks, and each of so many shards has a leader who says so.
+    pub fn is_cut(&self, shards: usize) -> bool {
+        let ingesters = self.ingesters();
+        let led: usize = ingesters.iter().map(|ingester| ingester.leads().len()).sum();
+        led == shards && !ingesters.iter().any(|ingester| ingester.has_unregistered())
+    }
+
+    /// How often cuts failed, of the shards that are led now.
+    pub fn failed_cuts(&self) -> u64 {
+        let stats = self.ingesters().into_iter().flat_map(|ingester| ingester.stats(&self.clock));
+        stats.map(|stats| stats.cuts.failed).sum()
     }
 }
 

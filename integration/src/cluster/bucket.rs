@@ -1,0 +1,137 @@
+//! The bucket of a cluster, which may be away, or fail now and then.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+/// A bucket in memory. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Bucket {
+    objects: Arc<InMemory>,
+    weather: Arc<Weather>,
+}
+
+#[derive(Debug, Default)]
+struct Weather {
+    /// One call of so many fails; none, if 0.
+    fails: AtomicU64,
+    calls: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// What becomes of a call.
+enum Turn {
+    Done,
+    Fails,
+    /// It is done, and who called is told that it failed.
+    Lies,
+}
+
+impl Bucket {
+    /// One call of so many fails from now on: all, if 1. Of those that fail while others do not, each second one is
+    /// done all the same.
+    pub fn fail_one_of(&self, calls: u64) {
+        self.weather.fails.store(calls, Ordering::SeqCst);
+    }
+
+    /// No call fails from now on.
+    pub fn heal(&self) {
+        self.fail_one_of(0);
+    }
+
+    /// How many calls have failed.
+    pub fn failed(&self) -> u64 {
+        self.weather.failed.load(Ordering::SeqCst)
+    }
+
+    fn turn(&self) -> Turn {
+        let every = self.weather.fails.load(Ordering::SeqCst);
+        let call = self.weather.calls.fetch_add(1, Ordering::SeqCst);
+        if every == 0 || call % every != 0 {
+            return Turn::Done;
+        }
+        self.weather.failed.fetch_add(1, Ordering::SeqCst);
+        if every > 1 && (call / every).is_multiple_of(2) { Turn::Lies } else { Turn::Fails }
+    }
+
+    async fn call<R>(&self, call: impl Future<Output = Result<R>>) -> Result<R> {
+        let failed = || Error::Generic { store: "bucket", source: "told to fail".into() };
+        match self.turn() {
+            Turn::Done => call.await,
+            Turn::Fails => Err(failed()),
+            Turn::Lies => {
+                call.await?;
+                Err(failed())
+            }
+        }
+    }
+}
+
+fn unused() -> Error {
+    Error::NotImplemented { operation: "this call".to_owned(), implementer: "a bucket of tests".to_owned() }
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a bucket of tests")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Bucket {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        self.call(self.objects.put_opts(location, payload, opts)).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.call(self.objects.get_opts(location, options)).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let bucket = self.clone();
+        let each = move |location: Result<Path>| {
+            let bucket = bucket.clone();
+            async move {
+                let location = location?;
+                bucket.call(bucket.objects.delete(&location)).await?;
+                Ok(location)
+            }
+        };
+        locations.then(each).boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (bucket, prefix) = (self.clone(), prefix.cloned());
+        let listed = async move {
+            let all = bucket.objects.list(prefix.as_ref()).collect::<Vec<_>>().map(Ok);
+            bucket.call(all).await.unwrap_or_else(|error| vec![Err(error)])
+        };
+        listed.map(futures::stream::iter).flatten_stream().boxed()
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _location: &Path,
+        _opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Err(unused())
+    }
+
+    async fn list_with_delimiter(&self, _prefix: Option<&Path>) -> Result<ListResult> {
+        Err(unused())
+    }
+
+    async fn copy_opts(&self, _from: &Path, _to: &Path, _options: CopyOptions) -> Result<()> {
+        Err(unused())
+    }
+}

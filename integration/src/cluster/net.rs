@@ -1,0 +1,223 @@
+//! A network whose nodes can be cut off from each other, made slow, and held.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use athanor_chassis::net::{Accept, LocalNet, Stream};
+use athanor_chassis::{Clock, Net};
+use bytes::{Buf, Bytes};
+use futures::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that a slow stream holds in each direction.
+const HELD: usize = 64 << 10;
+/// An address of this machine that any port may be had of.
+pub(super) const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Who cannot hear whom, and who listens where.
+#[derive(Default)]
+pub(super) struct Web {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    owners: BTreeMap<SocketAddr, String>,
+    cut: BTreeSet<(String, String)>,
+    held: BTreeSet<String>,
+    slow: BTreeMap<(String, String), Duration>,
+    waiting: Vec<Waker>,
+}
+
+impl State {
+    fn flows(&self, from: &str, to: &str) -> bool {
+        let way = (from.to_owned(), to.to_owned());
+        !self.cut.contains(&way) && !self.held.contains(from) && !self.held.contains(to)
+    }
+}
+
+impl Web {
+    pub(super) fn cut(&self, a: &str, b: &str) {
+        self.state().cut.extend([(a.to_owned(), b.to_owned()), (b.to_owned(), a.to_owned())]);
+    }
+
+    pub(super) fn slow(&self, a: &str, b: &str, delay: Duration) {
+        let ways = [(a.to_owned(), b.to_owned()), (b.to_owned(), a.to_owned())];
+        self.state().slow.extend(ways.map(|way| (way, delay)));
+    }
+
+    pub(super) fn pause(&self, node: &str) {
+        self.state().held.insert(node.to_owned());
+    }
+
+    pub(super) fn resume(&self, node: &str) {
+        let mut state = self.state();
+        state.held.remove(node);
+        state.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    pub(super) fn heal(&self) {
+        let mut state = self.state();
+        state.cut.clear();
+        state.held.clear();
+        state.slow.clear();
+        state.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn owner(&self, at: SocketAddr) -> String {
+        self.state().owners.get(&at).cloned().unwrap_or_default()
+    }
+
+    fn poll_flows(&self, from: &str, to: &str, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if state.flows(from, to) {
+            return Poll::Ready(());
+        }
+        state.waiting.push(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn flows(&self, from: &str, to: &str) -> bool {
+        self.state().flows(from, to)
+    }
+
+    fn delay(&self, from: &str, to: &str) -> Option<Duration> {
+        self.state().slow.get(&(from.to_owned(), to.to_owned())).copied()
+    }
+}
+
+/// The network as one node has it.
+pub(super) struct FaultNet {
+    pub(super) web: Arc<Web>,
+    pub(super) name: String,
+    pub(super) local: LocalNet,
+    pub(super) clock: Clock,
+}
+
+#[async_trait]
+impl Net for FaultNet {
+    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn Accept>> {
+        let accept = self.local.listen(at).await?;
+        self.web.state().owners.insert(accept.address(), self.name.clone());
+        Ok(accept)
+    }
+
+    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<Stream> {
+        let there = self.web.owner(to);
+        if !self.web.flows(&self.name, &there) {
+            self.clock.sleep(limit).await;
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "cut off"));
+        }
+        let stream = self.local.connect(to, limit).await?;
+        let (web, clock, here) = (Arc::clone(&self.web), self.clock.clone(), self.name.clone());
+        Ok(Box::new(Thread { stream, web, clock, here, there, coming: Coming::Nothing, going: None }))
+    }
+
+    async fn resolve(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+        self.local.resolve(name).await
+    }
+}
+
+/// A stream between two nodes, as the one that opened it has it.
+struct Thread {
+    stream: Stream,
+    web: Arc<Web>,
+    clock: Clock,
+    here: String,
+    there: String,
+    coming: Coming,
+    /// The next bytes to go wait for this.
+    going: Option<BoxFuture<'static, ()>>,
+}
+
+/// What has come, and is not given yet.
+enum Coming {
+    Nothing,
+    Late(Bytes, BoxFuture<'static, ()>),
+    Here(Bytes),
+}
+
+impl Thread {
+    fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
+        let clock = self.clock.clone();
+        Box::pin(async move { clock.sleep(delay).await })
+    }
+}
+
+impl AsyncRead for Thread {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        loop {
+            ready!(this.web.poll_flows(&this.there, &this.here, context));
+            match &mut this.coming {
+                Coming::Nothing => match this.web.delay(&this.there, &this.here) {
+                    None => return Pin::new(&mut this.stream).poll_read(context, buffer),
+                    Some(delay) => {
+                        let mut bytes = vec![0; HELD];
+                        let mut read = ReadBuf::new(&mut bytes);
+                        ready!(Pin::new(&mut this.stream).poll_read(context, &mut read))?;
+                        let bytes = Bytes::copy_from_slice(read.filled());
+                        this.coming = Coming::Late(bytes, this.sleep(delay));
+                    }
+                },
+                Coming::Late(bytes, late) => {
+                    ready!(late.as_mut().poll(context));
+                    this.coming = Coming::Here(std::mem::take(bytes));
+                }
+                Coming::Here(bytes) => {
+                    let count = bytes.len().min(buffer.remaining());
+                    buffer.put_slice(&bytes[..count]);
+                    bytes.advance(count);
+                    if bytes.is_empty() {
+                        this.coming = Coming::Nothing;
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Thread {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(this.web.poll_flows(&this.here, &this.there, context));
+        if let Some(delay) = this.web.delay(&this.here, &this.there) {
+            if this.going.is_none() {
+                this.going = Some(this.sleep(delay));
+            }
+        }
+        if let Some(going) = &mut this.going {
+            ready!(going.as_mut().poll(context));
+        }
+        let written = ready!(Pin::new(&mut this.stream).poll_write(context, bytes));
+        this.going = None;
+        Poll::Ready(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
