@@ -393,12 +393,6 @@ impl Cluster {
         let led: usize = ingesters.iter().map(|ingester| ingester.leads().len()).sum();
         led == shards && !ingesters.iter().any(|ingester| ingester.has_unregistered())
     }
-
-    /// How often cuts failed, of the shards that are led now.
-    pub fn failed_cuts(&self) -> u64 {
-        let stats = self.ingesters().into_iter().flat_map(|ingester| ingester.stats(&self.clock));
-        stats.map(|stats| stats.cuts.failed).sum()
-    }
 }
 
 /// Runs something where a node does its work.
