@@ -14,7 +14,7 @@ use athanor_chassis::{Clock, Code, Coded, Tasks};
 use chitchat::transport::Socket;
 pub use chitchat::transport::{Transport, UdpTransport};
 use chitchat::{
-    ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, NodeState, ProtocolVersion,
+    Chitchat, ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, NodeState, ProtocolVersion,
     spawn_chitchat,
 };
 use tokio::sync::watch;
@@ -67,9 +67,18 @@ pub struct This {
     pub internal: SocketAddr,
 }
 
+/// Tells others how this node is. Cheap to clone.
+#[derive(Clone)]
+pub struct Voice {
+    chitchat: Arc<tokio::sync::Mutex<Chitchat>>,
+    /// What was said last: where in its life the node is, and whether its disk has no room.
+    said: Arc<Mutex<(MemberState, bool)>>,
+}
+
 /// This node's part in the gossip. It ends with [`leave`](Gossip::leave), or with this value.
 pub struct Gossip {
     handle: ChitchatHandle,
+    voice: Voice,
     address: SocketAddr,
     clock: Clock,
 }
@@ -148,7 +157,9 @@ impl Gossip {
         let (tell, members) = watch::channel(Arc::default());
         let following = follow(live, tell, clock.clone(), tasks.token());
         tasks.spawn("members", following)?;
-        Ok((Self { handle, address, clock }, Members::new(members)))
+        let said = Arc::new(Mutex::new((MemberState::Starting, false)));
+        let voice = Voice { chitchat: handle.chitchat(), said };
+        Ok((Self { handle, voice, address, clock }, Members::new(members)))
     }
 
     /// Where others find this node.
@@ -158,7 +169,12 @@ impl Gossip {
 
     /// Tells others where in its life this node is.
     pub async fn tell(&self, state: MemberState) {
-        self.handle.with_chitchat(|all| all.self_node_state().set(KEY_STATE, state.name())).await;
+        self.voice.say(|said| said.0 = state).await;
+    }
+
+    /// For whoever tells more.
+    pub fn voice(&self) -> &Voice {
+        &self.voice
     }
 
     /// Says goodbye, so that nobody has to miss this node first.
@@ -168,6 +184,27 @@ impl Gossip {
         if let Err(error) = self.handle.shutdown().await {
             tracing::debug!(%error, "gossip did not end well");
         }
+    }
+}
+
+impl Voice {
+    /// Tells others whether this node's disk has no room. Who has not begun or is about to end says that instead.
+    pub async fn tell_full(&self, full: bool) {
+        self.say(|said| said.1 = full).await;
+    }
+
+    async fn say(&self, change: impl FnOnce(&mut (MemberState, bool))) {
+        // Whoever says something changes what is told before anybody else does: the last word is the newest.
+        let mut all = self.chitchat.lock().await;
+        let state = {
+            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            change(&mut said);
+            match *said {
+                (MemberState::Ready, true) => MemberState::Full,
+                (state, _) => state,
+            }
+        };
+        all.self_node_state().set(KEY_STATE, state.name());
     }
 }
 

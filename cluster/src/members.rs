@@ -37,6 +37,8 @@ pub enum MemberState {
     Starting,
     /// It takes calls.
     Ready,
+    /// It takes calls, and its disk has no room for anything new.
+    Full,
     /// It finishes what it has, and takes nothing new.
     Draining,
     /// It has said goodbye.
@@ -97,13 +99,14 @@ impl RoleName {
 // === impl MemberState ===
 
 impl MemberState {
-    const ALL: [Self; 4] = [Self::Starting, Self::Ready, Self::Draining, Self::Left];
+    const ALL: [Self; 5] = [Self::Starting, Self::Ready, Self::Full, Self::Draining, Self::Left];
 
     /// As it is written.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Ready => "ready",
+            Self::Full => "full",
             Self::Draining => "draining",
             Self::Left => "left",
         }

@@ -310,6 +310,12 @@ impl Log {
         self.owner.shared.admit(1)
     }
 
+    /// Whether the disk has room for entries, as far as can be seen. Once it has not, more than was missing must be free
+    /// until it has again.
+    pub fn has_room(&self) -> bool {
+        self.owner.shared.has_room()
+    }
+
     /// Whether entries are taken now that free space when they are applied: they may use most of the reserve.
     pub fn admit_relief(&self) -> Result<(), LogError> {
         self.owner.shared.admit(4)

@@ -41,9 +41,20 @@ impl Ingester {
 
     /// Hands over all that this node leads and another member could. Which shards it leads still, and why, is in the error.
     pub async fn drain(&self, limit: Duration) -> Result<(), Status> {
+        self.give_away(|_| true, limit).await
+    }
+
+    /// Hands over all that this node leads to members that are able to lead, where there are any. Which shards it leads
+    /// still, and why, is in the error.
+    pub async fn give_away(
+        &self,
+        able: impl Fn(u64) -> bool + Send + Sync,
+        limit: Duration,
+    ) -> Result<(), Status> {
         let until = self.clock().monotonic() + limit;
         let led = self.groups().into_iter().filter(|group| !group.is_alone() && group.leads());
-        let drained = stream::iter(led).map(|group| async move { self.give_up(&group, until).await });
+        let able = &able;
+        let drained = stream::iter(led).map(|group| async move { self.give_up(&group, able, until).await });
         let drained: Vec<Result<(), String>> = drained.buffered(AT_ONCE).collect().await;
         let left: Vec<String> = drained.into_iter().filter_map(Result::err).collect();
         match left.is_empty() {
@@ -53,13 +64,19 @@ impl Ingester {
     }
 
     /// Tries the other members in turn: first who lacks least of the log.
-    async fn give_up(&self, group: &Arc<Group>, until: Duration) -> Result<(), String> {
+    async fn give_up(
+        &self,
+        group: &Arc<Group>,
+        able: &(impl Fn(u64) -> bool + Sync),
+        until: Duration,
+    ) -> Result<(), String> {
         let mut why = "no other member is left to be tried".to_owned();
         let mut tried = BTreeSet::from([self.node()]);
         loop {
             let left = until.saturating_sub(self.clock().monotonic());
             let progress = group.log.progress();
-            let others = group.log.members().voters.into_iter().filter(|node| !tried.contains(node));
+            let voters = group.log.members().voters.into_iter();
+            let others = voters.filter(|node| able(*node) && !tried.contains(node));
             let best = others.max_by_key(|node| progress.get(node).copied().flatten());
             let Some(best) = best.filter(|_| !left.is_zero()) else {
                 return match group.leads() {

@@ -353,6 +353,16 @@ impl Cluster {
         (&running.runtime, Arc::clone(&running.node.roles().catalog))
     }
 
+    /// Lets a moment pass between tries.
+    pub async fn moment(&self) {
+        self.clock.sleep(LOOK).await;
+    }
+
+    /// How many shards a node leads.
+    pub fn leads(&self, name: &str) -> usize {
+        self.node(name).roles().ingester.as_ref().map_or(0, |ingester| ingester.leads().len())
+    }
+
     /// Waits until all nodes that run know the catalogue to be so.
     pub async fn until(&self, what: &str, wanted: impl Fn(&View) -> bool) {
         for name in self.names() {

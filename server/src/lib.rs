@@ -43,6 +43,7 @@ mod overview;
 mod places;
 mod readiness;
 mod repair;
+mod room;
 mod route;
 mod sources;
 mod telling;

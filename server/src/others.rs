@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use athanor_chassis::tasks::{SpawnError, Task};
 use athanor_chassis::{Clock, Code, Coded, Compute, Net, Status, Tasks};
 use athanor_cluster::NodeId;
-use athanor_cluster::gossip::{Gossip, GossipConfig, GossipError, This, Transport};
+use athanor_cluster::gossip::{Gossip, GossipConfig, GossipError, This, Transport, Voice};
 use athanor_cluster::greeting::{Introductions, Me};
 use athanor_cluster::internal::Services;
 use athanor_cluster::members::{MemberState, Members, RoleName};
@@ -228,6 +228,11 @@ impl Others {
     /// Tells where in its life this node is.
     pub async fn tell(&self, state: MemberState) {
         self.gossip.tell(state).await;
+    }
+
+    /// For whoever tells others how this node is.
+    pub fn voice(&self) -> Voice {
+        self.gossip.voice().clone()
     }
 
     /// Says goodbye, and takes no more calls.

@@ -157,6 +157,14 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether the disk has room. One that does not say is none that is full.
+    pub(crate) fn has_room(&self) -> bool {
+        if let Ok(free) = self.segments.disk.free() {
+            self.tell_of_space(free);
+        }
+        !self.full.load(Ordering::Relaxed)
+    }
+
     /// Says once that entries are refused for want of space, and once that they are taken again, with so much between
     /// the two that this cannot be said of every entry.
     fn tell_of_space(&self, free: u64) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use athanor_catalog::Listing;
-use athanor_chassis::{Status, TenantId};
+use athanor_chassis::{Code, Status, TenantId};
 use athanor_distributor::{Receipt, SentProfile, SentSeries};
 use athanor_integration::cluster::{Cluster, on};
 use athanor_profile::pprof::encode;
@@ -82,6 +82,15 @@ impl Oracle {
             let receipt = self.send(cluster, place, &[number]).await.unwrap();
             // A try whose answer was lost with who gave it may have stored it.
             assert_eq!(receipt.new + receipt.repeats, 1, "profile {number}");
+        }
+    }
+
+    /// Makes and sends one, again and again until it is stored. Whoever refuses it must say that it may be sent again.
+    pub async fn store_at_last(&mut self, cluster: &Cluster, place: usize) {
+        let number = self.make();
+        while let Err(status) = self.send(cluster, place, &[number]).await {
+            assert!(matches!(status.code, Code::Exhausted | Code::Unavailable), "{status:?}");
+            cluster.moment().await;
         }
     }
 

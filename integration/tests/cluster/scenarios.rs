@@ -185,6 +185,33 @@ async fn pushes_go_on_without_the_bucket() {
     }
 }
 
+/// A node whose disk is full gives its leads to others, and gets some back when it has room.
+#[tokio::test(flavor = "multi_thread")]
+async fn others_lead_what_a_full_disk_cannot_take() {
+    let cluster = three().start().await;
+    cluster.until("slots are open", |view| open(view) == 3).await;
+    let mut oracle = Oracle::default();
+    oracle.store(&cluster, 12).await;
+    let spread = || ["a", "b", "c"].iter().all(|name| cluster.leads(name) == 1);
+    cluster.wait("leads are spread", spread).await;
+    cluster.fill("a");
+    for place in 0..12 {
+        oracle.store_at_last(&cluster, place).await;
+    }
+    cluster
+        .wait("others lead all", || cluster.leads("a") == 0 && cluster.leads("b") + cluster.leads("c") == 3)
+        .await;
+    oracle.store(&cluster, 12).await;
+    for place in 0..3 {
+        oracle.check(&cluster, place).await;
+    }
+    cluster.empty("a");
+    cluster.wait("leads are spread again", spread).await;
+    oracle.store(&cluster, 12).await;
+    oracle.repeat(&cluster, 0).await;
+    oracle.check(&cluster, 1).await;
+}
+
 fn open(view: &View) -> usize {
     view.shards.iter().filter(|shard| shard.serves()).count()
 }

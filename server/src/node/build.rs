@@ -39,6 +39,7 @@ use crate::overview::Overview;
 use crate::places::Places;
 use crate::readiness::Readiness;
 use crate::repair::Repair;
+use crate::room::Room;
 use crate::route::Route;
 use crate::sources::Everywhere;
 use crate::telling::Telling;
@@ -399,6 +400,26 @@ impl Site<'_> {
             tasks.spawn("controller", async move { controller.run(leading, token).await })?;
         }
         Ok(done)
+    }
+
+    /// What looks after a disk that is full, where others could take what this node cannot.
+    pub fn room(
+        &self,
+        log: Option<&Log>,
+        ingester: Option<&Arc<Ingester>>,
+        facts: Option<&Replicated<Facts>>,
+    ) -> Result<(), StartError> {
+        let (Some(log), Some(others)) = (log, self.others) else { return Ok(()) };
+        let room = Room {
+            log: log.clone(),
+            ingester: ingester.cloned(),
+            facts: facts.cloned(),
+            members: others.company().members.clone(),
+            voice: others.voice(),
+            clock: self.system.clock.clone(),
+        };
+        self.tasks.spawn("room on the disk", room.run(self.tasks.token()))?;
+        Ok(())
     }
 
     /// What is told of all of it.

@@ -98,6 +98,7 @@ impl Roles {
             &readiness,
         ));
         let log = ground.map(|ground| ground.log);
+        site.room(log.as_ref(), ingester.as_ref(), facts.as_ref())?;
         let health =
             Health { ingester: ingester.clone(), groups: facts.into_iter().collect(), log: log.clone() };
         let health = Arc::new(health);

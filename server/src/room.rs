@@ -1,0 +1,92 @@
+//! What a node does whose disk is full: it tells others, and gives its leads to those who have room.
+//!
+//! Who is full refuses what is new, and only a leader is asked for that. So the shards and the catalogue are led by others
+//! while there are any with room, and go on. The node stays a member: it takes what others have committed as long as the
+//! reserve lasts, and what frees its disk.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::Clock;
+use athanor_cluster::NodeId;
+use athanor_cluster::gossip::Voice;
+use athanor_cluster::members::{Member, MemberState, Members};
+use athanor_consensus::Replicated;
+use athanor_consensus::log::Log;
+use athanor_ingester::Ingester;
+use athanor_metastore::Facts;
+use tokio_util::sync::CancellationToken;
+
+/// How often it looks at the disk.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long the leads may take to go to others, until it is tried again.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// What looks at the disk of a node's log.
+pub struct Room {
+    /// Has the disk.
+    pub log: Log,
+    /// Shards of this node.
+    pub ingester: Option<Arc<Ingester>>,
+    /// The catalogue, where this node votes in it.
+    pub facts: Option<Replicated<Facts>>,
+    /// Who else is here.
+    pub members: Members,
+    /// Tells them.
+    pub voice: Voice,
+    /// Time.
+    pub clock: Clock,
+}
+
+impl Room {
+    /// Looks until the process ends.
+    pub async fn run(self, ending: CancellationToken) {
+        let looking = async {
+            let mut told = false;
+            loop {
+                let full = !self.log.has_room();
+                if full != told {
+                    self.voice.tell_full(full).await;
+                    told = full;
+                }
+                if full {
+                    self.give_away().await;
+                }
+                self.clock.sleep(EVERY).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = ending.cancelled() => {}
+            () = looking => {}
+        }
+    }
+
+    /// Has others lead what this node leads. What none of them takes stays here, and is offered again.
+    async fn give_away(&self) {
+        let able = able(self.members.now().values());
+        if let Some(ingester) = &self.ingester
+            && let Err(status) = ingester.give_away(|node| able.contains(&node), LIMIT).await
+        {
+            tracing::info!(error = %status, "the disk is full, and not all leads went to others");
+        }
+        let Some(facts) = self.facts.as_ref().filter(|facts| facts.leadership().now().here) else { return };
+        let progress = facts.progress();
+        let voters = facts.members().voters.into_iter().filter(|node| able.contains(node));
+        let me = facts.leadership().node();
+        let Some(best) = voters.filter(|node| *node != me).max_by_key(|node| progress.get(node).copied())
+        else {
+            return;
+        };
+        if let Err(error) = facts.hand_over(best, LIMIT).await {
+            tracing::info!(%error, to = best, "the disk is full, and the catalogue is led here still");
+        }
+    }
+}
+
+/// Who could lead.
+fn able<'a>(members: impl Iterator<Item = &'a Member>) -> BTreeSet<NodeId> {
+    let able = members.filter(|member| member.is_alive() && member.state == MemberState::Ready);
+    able.map(|member| member.node).collect()
+}
