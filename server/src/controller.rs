@@ -267,3 +267,36 @@ fn is_copied(view: &View, shard: &ShardEntry) -> bool {
     let copies = |other: &ShardEntry| matches!(other.phase, Phase::Opening { inherits: Inherits::Window { of, .. } } if of == shard.id);
     view.shards.iter().any(copies)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who has no room, is about to end, is missing or keeps no shards gets none.
+    #[test]
+    fn shards_are_opened_on_ingesters_that_are_ready() {
+        let member = |node: NodeId, state, role| Member {
+            node,
+            name: String::new(),
+            zone: String::new(),
+            roles: [role].into(),
+            internal: ([127, 0, 0, 1], 9095).into(),
+            boot: 1,
+            state,
+            missing_since: None,
+        };
+        let (ingester, querier) = (RoleName::Ingester, RoleName::Querier);
+        let mut members = vec![
+            member(1, MemberState::Ready, ingester),
+            member(2, MemberState::Full, ingester),
+            member(3, MemberState::Draining, ingester),
+            member(4, MemberState::Ready, querier),
+            member(5, MemberState::Ready, ingester),
+            member(6, MemberState::Ready, ingester),
+        ];
+        members[5].missing_since = Some(Duration::ZERO);
+        let members = members.into_iter().map(|member| (member.node, member)).collect();
+        let candidates = candidates(&View::default(), &members);
+        assert_eq!(candidates.into_keys().collect::<Vec<_>>(), [1, 5]);
+    }
+}

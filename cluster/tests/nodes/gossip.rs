@@ -89,6 +89,32 @@ async fn nodes_see_each_other_and_miss_who_is_gone() {
     town.sees(&mut a, &[1], Duration::from_secs(1)).await;
 }
 
+/// What it says of its disk is told only while it could take something.
+#[tokio::test(start_paused = true)]
+async fn a_node_tells_that_its_disk_is_full() {
+    let transport = ChannelTransport::default();
+    let town = Town { transport: &transport, clock: Clock::system() };
+    let mut a = town.node(me(1), &[]).await;
+    let b = town.node(me(2), &[a.gossip.address()]).await;
+    town.sees(&mut a, &[1, 2], SOON).await;
+    b.gossip.voice().tell_full(true).await;
+    let mut told = Vec::new();
+    for (state, full) in [
+        (MemberState::Ready, true),
+        (MemberState::Ready, false),
+        (MemberState::Ready, true),
+        (MemberState::Draining, true),
+    ] {
+        b.gossip.tell(state).await;
+        b.gossip.voice().tell_full(full).await;
+        let last = told.last().copied().unwrap_or(MemberState::Starting);
+        let changed = a.members.until(|members| members[&2].state != last);
+        told.push(town.clock.within(SOON, changed).await.unwrap()[&2].state);
+    }
+    use MemberState::{Draining, Full, Ready};
+    assert_eq!(told, [Full, Ready, Full, Draining]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_starts_again_is_one_node() {
     let transport = ChannelTransport::default();

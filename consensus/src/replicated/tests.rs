@@ -23,6 +23,8 @@ struct Numbers {
 }
 
 const CUT: u64 = u64::MAX;
+/// What logs keep free on disks that have a bound.
+const RESERVE: ByteSize = ByteSize::kib(256);
 
 impl StateMachine for Numbers {
     type Answer = usize;
@@ -74,7 +76,7 @@ fn open_log(disk: &MemoryDisk, node: u64) -> Result<(Log, Recovery), crate::log:
         segment: ByteSize::kib(64),
         commit: ByteSize::kib(16),
         spares: 1,
-        reserve: ByteSize::bytes(0),
+        reserve: RESERVE,
         waiting: ByteSize::mib(1),
         recent: ByteSize::kib(8),
     };

@@ -1,4 +1,4 @@
-//! Who leads: spread evenly, and never a node that drains.
+//! Who leads: spread evenly, and never a node that drains or has no room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

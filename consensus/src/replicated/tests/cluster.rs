@@ -367,3 +367,24 @@ fn what_was_acknowledged_outlives_any_member() {
         assert!(simulate(storm(seed)).len() > 8, "seed {seed}");
     }
 }
+
+/// Where the disks of all are full, what frees them is committed all the same (E8).
+#[test]
+fn what_frees_space_reaches_members_whose_disks_are_full() {
+    simulate(async {
+        let cluster = Cluster::start(31).await;
+        cluster.propose(1).await;
+        cluster.settle().await;
+        for disk in cluster.disks.values() {
+            const LARGE: u64 = 1 << 40;
+            disk.set_capacity(Some(LARGE));
+            let used = LARGE - athanor_chassis::Disk::free(disk).unwrap();
+            disk.set_capacity(Some(used + RESERVE.get() / 2));
+        }
+        let leader = cluster.member(cluster.leader().await);
+        let refused = leader.propose(entry(2)).await.unwrap_err();
+        assert!(matches!(refused, ProposeError::Refused(LogError::Full { .. })), "{refused}");
+        leader.propose_relief(entry(CUT)).await.unwrap();
+        assert_eq!(cluster.settle().await.len(), 1);
+    });
+}
