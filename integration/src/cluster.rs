@@ -63,6 +63,7 @@ pub struct Cluster {
 /// Which nodes a cluster has, and what they are told.
 pub struct Builder {
     nodes: Vec<[String; 3]>,
+    skews: BTreeMap<String, i64>,
     change: fn(&mut Config),
 }
 
@@ -116,6 +117,13 @@ impl Builder {
         self
     }
 
+    /// The wall clock of a node is ahead by so many nanoseconds, or behind.
+    #[must_use]
+    pub fn skew(mut self, name: &str, nanos: i64) -> Self {
+        self.skews.insert(name.to_owned(), nanos);
+        self
+    }
+
     /// What each node has that is not as by default.
     #[must_use]
     pub fn config(mut self, change: fn(&mut Config)) -> Self {
@@ -130,7 +138,8 @@ impl Builder {
         let names: Vec<String> = self.nodes.iter().map(|[name, ..]| name.clone()).collect();
         let server = |[name, zone, target]: [String; 3]| {
             let (log, state) = (MemoryDisk::new(), MemoryDisk::new());
-            (name, Server { target, zone, log, state, running: None, crashes: 0, skew: 0 })
+            let skew = self.skews.get(&name).copied().unwrap_or_default();
+            (name, Server { target, zone, log, state, running: None, crashes: 0, skew })
         };
         let mut cluster = Cluster {
             web: Arc::default(),
@@ -149,7 +158,7 @@ impl Builder {
 impl Cluster {
     /// One without nodes so far.
     pub fn builder() -> Builder {
-        Builder { nodes: Vec::new(), change: |_| {} }
+        Builder { nodes: Vec::new(), skews: BTreeMap::new(), change: |_| {} }
     }
 
     /// Starts nodes again, all at once, and waits until they serve.

@@ -77,9 +77,14 @@ impl Oracle {
 
     /// Makes and sends so many, each in a request of its own; they must be stored.
     pub async fn store(&mut self, cluster: &Cluster, count: usize) {
-        for place in 0..count {
+        self.store_at(cluster, &[0, 1, 2], count).await;
+    }
+
+    /// As [`store`](Self::store), by these distributors in turn.
+    pub async fn store_at(&mut self, cluster: &Cluster, places: &[usize], count: usize) {
+        for place in places.iter().cycle().take(count) {
             let number = self.make();
-            let receipt = self.send(cluster, place, &[number]).await.unwrap();
+            let receipt = self.send(cluster, *place, &[number]).await.unwrap();
             // A try whose answer was lost with who gave it may have stored it.
             assert_eq!(receipt.new + receipt.repeats, 1, "profile {number}");
         }

@@ -192,8 +192,7 @@ async fn others_lead_what_a_full_disk_cannot_take() {
     cluster.until("slots are open", |view| open(view) == 3).await;
     let mut oracle = Oracle::default();
     oracle.store(&cluster, 12).await;
-    let spread = || ["a", "b", "c"].iter().all(|name| cluster.leads(name) == 1);
-    cluster.wait("leads are spread", spread).await;
+    cluster.wait("leads are spread", || spread(&cluster)).await;
     cluster.fill("a");
     for place in 0..12 {
         oracle.store_at_last(&cluster, place).await;
@@ -206,10 +205,54 @@ async fn others_lead_what_a_full_disk_cannot_take() {
         oracle.check(&cluster, place).await;
     }
     cluster.empty("a");
-    cluster.wait("leads are spread again", spread).await;
+    cluster.wait("leads are spread again", || spread(&cluster)).await;
     oracle.store(&cluster, 12).await;
     oracle.repeat(&cluster, 0).await;
     oracle.check(&cluster, 1).await;
+}
+
+/// Clocks that are minutes and days off, slow lines and a node that stands still for a while: nothing is lost, and what is
+/// sent again counts once.
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_clocks_slow_lines_and_standstill_do_no_harm() {
+    const MINUTE: i64 = 60_000_000_000;
+    let cluster = three().skew("b", 10 * MINUTE).config(|config| {
+        config.cluster.slots = Some(3);
+        config.ingester.cut.max_age = Duration::from_secs(2);
+    });
+    let mut cluster = cluster.start().await;
+    cluster.until("slots are open", |view| open(view) == 3).await;
+    let mut oracle = Oracle::default();
+    oracle.store(&cluster, 9).await;
+    cluster.slow("a", "b", Duration::from_millis(20));
+    oracle.store(&cluster, 9).await;
+    oracle.repeat(&cluster, 1).await;
+    cluster.pause("c");
+    // What is sent to who stands still may be stored, or not.
+    let number = oracle.make();
+    let refused = oracle.send(&cluster, 2, &[number]).await;
+    assert!(refused.is_err(), "{refused:?}");
+    oracle.store_at(&cluster, &[0, 1], 8).await;
+    cluster.resume("c");
+    oracle.repeat(&cluster, 0).await;
+    oracle.check(&cluster, 2).await;
+    // Its clock goes back by days; the names of its blocks are of the catalogue's time.
+    cluster.skew("c", -2 * 24 * 60 * MINUTE);
+    cluster.restart("c").await;
+    cluster.heal();
+    cluster.wait("leads are spread", || spread(&cluster)).await;
+    oracle.store(&cluster, 21).await;
+    cluster.wait("all is cut", || cluster.is_cut(3)).await;
+    oracle.repeat(&cluster, 2).await;
+    for (name, place) in [("a", 0), ("b", 1), ("c", 2)] {
+        oracle.check(&cluster, place).await;
+        oracle.check_blocks(&cluster, name).await;
+    }
+}
+
+/// Whether each of three nodes leads one of three shards.
+fn spread(cluster: &Cluster) -> bool {
+    ["a", "b", "c"].iter().all(|name| cluster.leads(name) == 1)
 }
 
 fn open(view: &View) -> usize {
