@@ -13,6 +13,7 @@ use athanor_ingester::{Ingester, Moved, View};
 use athanor_profile::Source;
 use athanor_querier::{Asked, Plan, Remote, Sources, Stored, Times};
 use athanor_query::Ask;
+use futures::future::join_all;
 
 use crate::blocks::{Blocks, Wanted};
 use crate::far::{Asking, Beside, Far};
@@ -62,7 +63,7 @@ impl Sources for Everywhere {
         let found = self.find(tenant, i64::MIN, i64::MAX).await?;
         let Found { views, far, blocks, mut missing, mut moved } = found;
         let mut afar = Vec::new();
-        for beside in futures::future::join_all(far.iter().map(|far| far.times(tenant))).await {
+        for beside in join_all(far.iter().map(|far| far.times(tenant))).await {
             match beside {
                 Ok(beside) => {
                     afar.extend(beside.times);
@@ -84,8 +85,10 @@ impl Everywhere {
         let listing = self.catalog.listing(tenant, from, last).await.map_err(|error| Status::of(&error))?;
         let (mut views, mut moved, mut away) = (Vec::new(), Vec::new(), Vec::new());
         let mut beside = Beside { lost: listing.lost, ..Beside::default() };
-        for shard in listing.shards {
-            match self.here(&shard, tenant).await {
+        // All at once: a shard that waits for an answer of its other members keeps no other waiting.
+        let here = join_all(listing.shards.iter().map(|shard| self.here(shard, tenant))).await;
+        for (shard, here) in listing.shards.into_iter().zip(here) {
+            match here {
                 None => away.push(shard),
                 Some(Ok(of_shard)) => {
                     views.extend(of_shard.views);

@@ -11,6 +11,7 @@ use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::query_response::Of as Piece;
 use athanor_query::{Ask, answer};
 use bytes::Bytes;
+use futures::future::join_all;
 use tokio::sync::Semaphore;
 
 /// Questions that are answered at once.
@@ -50,9 +51,10 @@ impl Telling {
         }
         let _turn = self.questions.acquire().await;
         let (mut views, mut done) = (Vec::new(), Vec::new());
-        for wire::ShardAt { shard, watermark, .. } in shards {
+        // All at once: a shard that waits for an answer of its other members keeps no other waiting.
+        let confirmed = join_all(shards.iter().map(|at| self.ingester.confirm(at.shard))).await;
+        for (wire::ShardAt { shard, watermark, .. }, confirmed) in shards.into_iter().zip(confirmed) {
             let mut times = None;
-            let confirmed = self.ingester.confirm(shard).await;
             let of_shard = confirmed.and_then(|()| self.ingester.views(shard, watermark, tenant));
             let of = match of_shard {
                 Ok(of_shard) => {
