@@ -280,7 +280,7 @@ impl Cluster {
     }
 
     /// There is room again.
-    pub fn empty(&self, name: &str) {
+    pub fn make_room(&self, name: &str) {
         self.servers[name].log.set_capacity(None);
     }
 
@@ -386,8 +386,13 @@ impl Cluster {
                 self.clock.sleep(LOOK).await;
             }
         };
-        let waited = self.clock.within(PATIENCE, looking).await;
-        assert!(waited.is_ok(), "{what}: not within {PATIENCE:?}");
+        self.patiently(what, looking).await;
+    }
+
+    /// Waits for what must be done at last.
+    pub async fn patiently<R>(&self, what: &str, work: impl Future<Output = R>) -> R {
+        let waited = self.clock.within(PATIENCE, work).await;
+        waited.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
     }
 
     /// Who leads a shard, among the nodes that run.

@@ -57,7 +57,7 @@ impl Bucket {
     fn turn(&self) -> Turn {
         let every = self.weather.fails.load(Ordering::SeqCst);
         let call = self.weather.calls.fetch_add(1, Ordering::SeqCst);
-        if every == 0 || call % every != 0 {
+        if every == 0 || !call.is_multiple_of(every) {
             return Turn::Done;
         }
         self.weather.failed.fetch_add(1, Ordering::SeqCst);

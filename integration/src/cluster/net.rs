@@ -200,10 +200,10 @@ impl AsyncWrite for Thread {
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         ready!(this.web.poll_flows(&this.here, &this.there, context));
-        if let Some(delay) = this.web.delay(&this.here, &this.there) {
-            if this.going.is_none() {
-                this.going = Some(this.sleep(delay));
-            }
+        if let Some(delay) = this.web.delay(&this.here, &this.there)
+            && this.going.is_none()
+        {
+            this.going = Some(this.sleep(delay));
         }
         if let Some(going) = &mut this.going {
             ready!(going.as_mut().poll(context));

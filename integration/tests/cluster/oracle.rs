@@ -93,10 +93,13 @@ impl Oracle {
     /// Makes and sends one, again and again until it is stored. Whoever refuses it must say that it may be sent again.
     pub async fn store_at_last(&mut self, cluster: &Cluster, place: usize) {
         let number = self.make();
-        while let Err(status) = self.send(cluster, place, &[number]).await {
-            assert!(matches!(status.code, Code::Exhausted | Code::Unavailable), "{status:?}");
-            cluster.moment().await;
-        }
+        let storing = async {
+            while let Err(status) = self.send(cluster, place, &[number]).await {
+                assert!(matches!(status.code, Code::Exhausted | Code::Unavailable), "{status:?}");
+                cluster.moment().await;
+            }
+        };
+        cluster.patiently("a profile is stored at last", storing).await;
     }
 
     /// Sends again what was acknowledged, or may be stored; nothing of it may count.

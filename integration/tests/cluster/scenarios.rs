@@ -204,7 +204,7 @@ async fn others_lead_what_a_full_disk_cannot_take() {
     for place in 0..3 {
         oracle.check(&cluster, place).await;
     }
-    cluster.empty("a");
+    cluster.make_room("a");
     cluster.wait("leads are spread again", || spread(&cluster)).await;
     oracle.store(&cluster, 12).await;
     oracle.repeat(&cluster, 0).await;
