@@ -32,6 +32,8 @@ async fn what_was_acknowledged_survives_whoever_dies() {
     }
     for name in ["a", "b", "c"] {
         cluster.kill(name);
+        // Who asks now waits for the next leaders, and has all.
+        oracle.check(&cluster, 1).await;
         oracle.store(&cluster, 10).await;
         oracle.check(&cluster, 0).await;
         oracle.repeat(&cluster, 1).await;
@@ -228,6 +230,7 @@ async fn wrong_clocks_slow_lines_and_standstill_do_no_harm() {
     oracle.store(&cluster, 9).await;
     oracle.repeat(&cluster, 1).await;
     cluster.pause("c");
+    oracle.check(&cluster, 0).await;
     // What is sent to who stands still may be stored, or not.
     let number = oracle.make();
     let refused = oracle.send(&cluster, 2, &[number]).await;
