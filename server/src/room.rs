@@ -18,6 +18,8 @@ use athanor_ingester::Ingester;
 use athanor_metastore::Facts;
 use tokio_util::sync::CancellationToken;
 
+use crate::http::Seldom;
+
 /// How often it looks at the disk.
 const EVERY: Duration = Duration::from_secs(1);
 /// How long the leads may take to go to others, until it is tried again.
@@ -43,7 +45,7 @@ impl Room {
     /// Looks until the process ends.
     pub async fn run(self, ending: CancellationToken) {
         let looking = async {
-            let mut told = false;
+            let (mut told, mut warned) = (false, Seldom::default());
             loop {
                 let full = !self.log.has_room();
                 if full != told {
@@ -51,7 +53,12 @@ impl Room {
                     told = full;
                 }
                 if full {
-                    self.give_away().await;
+                    let left = self.give_away().await;
+                    if let Some(why) = left.err()
+                        && let Some(times) = warned.again(self.clock.monotonic())
+                    {
+                        tracing::warn!(why, times, "the disk is full, and this node leads groups still");
+                    }
                 }
                 self.clock.sleep(EVERY).await;
             }
@@ -64,24 +71,21 @@ impl Room {
     }
 
     /// Has others lead what this node leads. What none of them takes stays here, and is offered again.
-    async fn give_away(&self) {
+    async fn give_away(&self) -> Result<(), String> {
         let able = able(self.members.now().values());
-        if let Some(ingester) = &self.ingester
-            && let Err(status) = ingester.give_away(|node| able.contains(&node), LIMIT).await
-        {
-            tracing::info!(error = %status, "the disk is full, and not all leads went to others");
+        if let Some(ingester) = &self.ingester {
+            let given = ingester.give_away(|node| able.contains(&node), LIMIT).await;
+            given.map_err(|status| status.message)?;
         }
-        let Some(facts) = self.facts.as_ref().filter(|facts| facts.leadership().now().here) else { return };
-        let progress = facts.progress();
-        let voters = facts.members().voters.into_iter().filter(|node| able.contains(node));
-        let me = facts.leadership().node();
-        let Some(best) = voters.filter(|node| *node != me).max_by_key(|node| progress.get(node).copied())
-        else {
-            return;
+        let Some(facts) = self.facts.as_ref().filter(|facts| facts.leadership().now().here) else {
+            return Ok(());
         };
-        if let Err(error) = facts.hand_over(best, LIMIT).await {
-            tracing::info!(%error, to = best, "the disk is full, and the catalogue is led here still");
-        }
+        let (progress, me) = (facts.progress(), facts.leadership().node());
+        let voters = facts.members().voters.into_iter();
+        let others = voters.filter(|node| *node != me && able.contains(node));
+        let best = others.max_by_key(|node| progress.get(node).copied().flatten());
+        let best = best.ok_or("no other voter of the catalogue has room")?;
+        facts.hand_over(best, LIMIT).await.map_err(|error| format!("the catalogue: {error}"))
     }
 }
 
