@@ -9,8 +9,9 @@ use athanor_chassis::units::format_duration;
 use athanor_chassis::{Clock, Code, Random, Status};
 use athanor_cluster::NodeId;
 
-/// How long all tries together may take.
-pub(crate) const ALL: Duration = Duration::from_secs(5);
+/// How long all tries together may take: as long as an upload waits for a leader. On a busy machine several may stand for
+/// election before one is chosen.
+pub(crate) const ALL: Duration = Duration::from_secs(10);
 /// And each of them: a voter that is cut off may not answer at all.
 const EACH: Duration = Duration::from_secs(2);
 /// Before all are tried again.

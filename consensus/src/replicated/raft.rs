@@ -57,8 +57,9 @@ pub(crate) fn id(term: u64, index: u64) -> Id {
     LogId::new(CommittedLeaderId::new(term, 0), index)
 }
 
-/// In microseconds.
-const TICK_JITTER: u64 = 80_000;
+/// In microseconds: as long as a tick, so that who ticked together does not tick together again. With less, members of a
+/// busy machine stand for election together several times in a row.
+const TICK_JITTER: u64 = 300_000;
 
 // === impl Proposal ===
 
