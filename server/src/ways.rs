@@ -98,11 +98,6 @@ impl Ways {
 }
 
 impl Ways {
-    /// Whether this node leads a shard, and has its latest profiles.
-    pub fn leads_here(&self, shard: ShardId) -> bool {
-        self.ingester.as_ref().is_some_and(|ingester| ingester.leads().contains(&shard))
-    }
-
     /// The shards that a node leads, after it has handed over one.
     pub async fn leads(
         &self,
