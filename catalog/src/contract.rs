@@ -7,7 +7,7 @@ use athanor_chassis::code::{Code, Coded};
 use athanor_chassis::{Clock, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
 
-use crate::state::{Answer, Command, Listing, Refused, State, Wound};
+use crate::state::{Answer, Command, Listing, Refused, State, Wound, slot_and_epoch};
 use crate::{BlockEntry, BlockId, MAX_SLOTS, ShardEntry, ShardId};
 
 /// A catalogue.
@@ -21,6 +21,14 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// All blocks; no older than this call.
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError>;
+
+    /// The blocks of a slot whose names were drawn since a time; no older than this call.
+    async fn blocks_of_slot(&self, slot: u32, since: Timestamp) -> Result<Vec<BlockEntry>, CatalogError> {
+        let mut blocks = self.blocks().await?;
+        let of_slot = |shard| slot_and_epoch(shard).is_some_and(|(of, _)| of == slot);
+        blocks.retain(|block| of_slot(block.shard) && block.id.named_at() >= since);
+        Ok(blocks)
+    }
 
     /// Names that never register, and when they were condemned; no older than this call.
     async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError>;

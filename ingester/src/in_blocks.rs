@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use athanor_block::{Block, Folder, META, Meta, PROFILES};
-use athanor_catalog::{BlockEntry, ShardId, slot_and_epoch};
+use athanor_catalog::{BlockEntry, ShardId};
 use athanor_chassis::{Code, Coded, Status, Timestamp};
 use athanor_profile::hash::Hash;
 use athanor_storage::path::{FileName, Key, Owner};
@@ -53,11 +53,10 @@ pub(crate) async fn blocks(
     since: Timestamp,
     but: Option<ShardId>,
 ) -> Result<Vec<BlockEntry>, Status> {
-    let all = deps.catalog.blocks().await.map_err(|error| Status::of(&error))?;
-    let of_slot = |block: &BlockEntry| slot_and_epoch(block.shard).is_some_and(|(of, _)| of == slot);
-    let wanted =
-        |block: &BlockEntry| of_slot(block) && Some(block.shard) != but && block.id.named_at() >= since;
-    Ok(all.into_iter().filter(wanted).collect())
+    let blocks = deps.catalog.blocks_of_slot(slot, since).await;
+    let mut blocks = blocks.map_err(|error| Status::of(&error))?;
+    blocks.retain(|block| Some(block.shard) != but);
+    Ok(blocks)
 }
 
 /// The ids of a block's profiles.

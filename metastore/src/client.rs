@@ -17,6 +17,8 @@ use athanor_cluster::members::RoleName;
 use athanor_cluster::peers::Peers;
 use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use crate::packed::unpack;
@@ -275,16 +277,46 @@ impl Shared {
                 };
                 let called = async { peers.catalogue(node).listing(request).await.map_err(unheard) };
                 match self.answer(limit, called).await?.into_inner().of {
-                    Some(Of::Listing(packed)) => {
-                        let read = self.reach.compute.run(move || unpack(&packed)).await;
-                        let read = read.map_err(|error| Status::of(&error))?;
-                        read.map_err(|error| Status::of(&error).into())
-                    }
+                    Some(Of::Listing(packed)) => self.read(packed).await,
                     Some(Of::Failure(told)) => Err(self.there_failed(&told)),
-                    None => Err(Status::new(Code::Internal, "it answered nothing").into()),
+                    None => Err(said_nothing()),
                 }
             }
         }
+    }
+
+    async fn slot_at(
+        &self,
+        door: Door,
+        (slot, since): (u32, Timestamp),
+        limit: Duration,
+    ) -> Result<Vec<BlockEntry>, Failed> {
+        use wire::slot_response::Of;
+        match (door, &self.reach.local) {
+            (Door::Here, Some(local)) => {
+                let listed = local.blocks_of_slot(slot, since);
+                self.answer(limit, async { listed.await.map_err(|error| Failed::from(status(error))) }).await
+            }
+            (Door::Here, None) => Err(no_voter()),
+            (Door::Node(node), _) => {
+                let (peers, introductions) = self.to(node)?;
+                let caller = Some(introductions.caller(node, limit));
+                let request = wire::SlotRequest { caller, slot, since_nanos: since.nanos() };
+                let called = async { peers.catalogue(node).slot(request).await.map_err(unheard) };
+                match self.answer(limit, called).await?.into_inner().of {
+                    Some(Of::Blocks(packed)) => self.read(packed).await,
+                    Some(Of::Failure(told)) => Err(self.there_failed(&told)),
+                    None => Err(said_nothing()),
+                }
+            }
+        }
+    }
+
+    /// What another node packed.
+    async fn read<T: DeserializeOwned + Send + 'static>(&self, packed: Bytes) -> Result<T, Failed> {
+        let read = self.reach.compute.run(move || unpack(&packed)).await;
+        let read = read.map_err(|error| Status::of(&error))?;
+        read.map_err(|error| Status::of(&error).into())
     }
 
     async fn vote_at(
@@ -323,6 +355,10 @@ impl Shared {
 
 fn no_voter() -> Failed {
     Status::new(Code::NotFound, "this node does not vote").into()
+}
+
+fn said_nothing() -> Failed {
+    Status::new(Code::Internal, "it answered nothing").into()
 }
 
 /// A call that came to nothing.
@@ -367,6 +403,17 @@ impl Catalog for Client {
                     lister.store(0, Ordering::Relaxed);
                     tries.failed(door, Failed { leader: None, ..failed })?;
                 }
+            }
+        }
+    }
+
+    async fn blocks_of_slot(&self, slot: u32, since: Timestamp) -> Result<Vec<BlockEntry>, CatalogError> {
+        let mut tries = self.tries(ALL);
+        loop {
+            let (door, each) = tries.next(|| self.shared.doors(None)).await?;
+            match self.shared.slot_at(door, (slot, since), each).await {
+                Ok(blocks) => return Ok(blocks),
+                Err(failed) => tries.failed(door, Failed { leader: None, ..failed })?,
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::{Catalog, Logged};
-use athanor_chassis::{Clock, Code, Compute, Status, TenantId};
+use athanor_chassis::{Clock, Code, Compute, Status, TenantId, Timestamp};
 use athanor_cluster::failure;
 use athanor_cluster::greeting::Introductions;
 use athanor_cluster::peers::{MESSAGE, Peers};
@@ -150,6 +150,14 @@ impl Service {
         packed.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
     }
 
+    async fn blocks_of(&self, slot: u32, since: i64) -> Result<Bytes, Status> {
+        let _room = self.listings.acquire().await;
+        let blocks = self.deps.metastore.blocks_of_slot(slot, Timestamp::from_nanos(since)).await;
+        let blocks = blocks.map_err(status)?;
+        let packed = self.deps.compute.run(move || pack(&blocks)).await;
+        packed.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
+    }
+
     async fn voted(&self, change: Option<wire::voters_request::Change>) -> Result<Vec<Seat>, Status> {
         use wire::voters_request::Change as Asked;
         let change = match change {
@@ -215,6 +223,17 @@ impl Catalogue for Service {
             Err(status) => Of::Failure(self.failure(&status)),
         };
         Ok(Response::new(wire::ListingResponse { of: Some(of) }))
+    }
+
+    async fn slot(&self, request: Request<wire::SlotRequest>) -> Answered<wire::SlotResponse> {
+        use wire::slot_response::Of;
+        let wire::SlotRequest { caller, slot, since_nanos } = request.into_inner();
+        let limit = self.admit(caller.as_ref(), CALL)?;
+        let of = match self.within(limit, self.blocks_of(slot, since_nanos)).await {
+            Ok(packed) => Of::Blocks(packed),
+            Err(status) => Of::Failure(self.failure(&status)),
+        };
+        Ok(Response::new(wire::SlotResponse { of: Some(of) }))
     }
 
     async fn watch(&self, request: Request<wire::WatchRequest>) -> Answered<Views> {

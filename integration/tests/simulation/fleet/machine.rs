@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{Clock, Compute, Overrides, Random};
+use athanor_cluster::members::RoleName;
 use athanor_consensus::log::Pump;
 use athanor_server::{Config, Roles, StartError, System};
 use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
@@ -41,18 +42,31 @@ pub struct Machine {
     pub number: u8,
     pub config: Config,
     pub world: World,
-    /// Its clock, which may be wrong.
-    pub clock: Clock,
+    /// Its clock, which may be wrong, and jumps while it is off.
+    clock: RefCell<Clock>,
+    /// How far it may be wrong, either way.
+    skew: Duration,
     ground: Rc<Ground>,
     random: Random,
     disks: RefCell<[MemoryDisk; 2]>,
     running: RefCell<Option<Running>>,
     /// How long it is off after the next death.
-    pub off: Cell<Duration>,
+    off: Cell<Duration>,
+    /// What becomes of its disks then.
+    harm: Cell<Option<Harm>>,
     /// It is to end politely.
     pub polite: Notify,
     /// A disk of it failed, or was full.
     pub disk_faults: Cell<u64>,
+}
+
+/// What may become of the disks of a machine that is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// It gets new ones, and is another node then.
+    Gone,
+    /// A bit of what was synced has flipped.
+    Rotten,
 }
 
 /// A process that serves.
@@ -64,18 +78,20 @@ pub struct Running {
 }
 
 impl Machine {
-    pub fn new(ground: &Rc<Ground>, number: u8, config: Config, skew: i64) -> Self {
+    pub fn new(ground: &Rc<Ground>, number: u8, config: Config, skew: Duration) -> Self {
         let name = config.cluster.name.clone().unwrap_or_default();
         Self {
             number,
             config,
             world: ground.world.machine(&name),
-            clock: ground.clock.skewed(skew),
+            clock: RefCell::new(ground.clock.clone()),
+            skew,
             ground: Rc::clone(ground),
             random: ground.random.split(),
             disks: RefCell::default(),
             running: RefCell::default(),
             off: Cell::new(Duration::ZERO),
+            harm: Cell::new(None),
             polite: Notify::new(),
             disk_faults: Cell::new(0),
         }
@@ -88,6 +104,22 @@ impl Machine {
     /// What serves on it now.
     pub fn running(&self) -> Option<Running> {
         self.running.borrow().clone()
+    }
+
+    /// Its clock, as it goes now.
+    pub fn clock(&self) -> Clock {
+        self.clock.borrow().clone()
+    }
+
+    /// Whether it has no part in the catalogue.
+    pub fn has_shards_only(&self) -> bool {
+        !self.config.target.has(RoleName::Metastore)
+    }
+
+    /// The process ends, and its disks are harmed before it comes back.
+    pub fn harm(&self, harm: Harm) {
+        self.harm.set(Some(harm));
+        self.crash(Death::Power, Duration::from_secs(1));
     }
 
     /// The process ends, and comes back after a while.
@@ -105,6 +137,28 @@ impl Machine {
         }
     }
 
+    fn harmed(&self, harm: Harm, disks: [MemoryDisk; 2]) -> [MemoryDisk; 2] {
+        self.world.tell(format_args!("its disks are {harm:?}"));
+        match harm {
+            Harm::Gone => {
+                self.world.count("lost disks");
+                <[MemoryDisk; 2]>::default()
+            }
+            Harm::Rotten => {
+                disks.iter().for_each(|disk| Platter::rot(disk, 1, &self.world, &self.random));
+                disks
+            }
+        }
+    }
+
+    fn set_clock(&self) {
+        let most = self.skew.as_nanos() as u64;
+        if most > 0 && self.random.below(3) == 0 {
+            let nanos = self.random.below(2 * most) as i64 - most as i64;
+            *self.clock.borrow_mut() = self.ground.clock.skewed(nanos);
+        }
+    }
+
     fn fate(&self) -> Option<Fate> {
         let random = &self.random;
         if self.ground.is_quiet.get() || random.below(3) > 0 {
@@ -118,7 +172,8 @@ impl Machine {
     async fn life(&self) -> Result<(), Breach> {
         let (ground, world) = (&self.ground, &self.world);
         ground.wires.begin(self.address());
-        let boot = world.boot(self.clock.clone(), self.fate());
+        self.set_clock();
+        let boot = world.boot(self.clock(), self.fate());
         let platters = {
             let disks = self.disks.borrow();
             [("log", &disks[0]), ("state", &disks[1])].map(|(name, disk)| {
@@ -132,10 +187,14 @@ impl Machine {
         let left = self.running.take();
         world.tell(format_args!("ended by {death:?}"));
         let seed = self.random.next_u64();
-        *self.disks.borrow_mut() = [&platters[0], &platters[1]].map(|disk| {
+        let disks = [&platters[0], &platters[1]].map(|disk| {
             disk.leave(None);
             disk.survives(Some(death), seed)
         });
+        *self.disks.borrow_mut() = match self.harm.take() {
+            None => disks,
+            Some(harm) => self.harmed(harm, disks),
+        };
         let ghost = async {
             if let Some(Running { roles, .. }) = left {
                 roles.abandon().await;
@@ -147,14 +206,14 @@ impl Machine {
     }
 
     async fn serve(&self, boot: u64, platters: &[Arc<Platter>; 2]) -> Result<(), Breach> {
-        let world = &self.world;
+        let (world, clock) = (&self.world, self.clock());
         let opened = tokio::select! {
             biased;
             () = world.ended(boot) => {
                 world.count("died while starting");
                 return Ok(());
             }
-            opened = self.clock.within(FOREVER, self.open(boot, platters)) => opened,
+            opened = clock.within(FOREVER, self.open(boot, platters)) => opened,
         };
         let roles = match opened.map_err(|_| "it does not start".to_owned())? {
             Ok(roles) => Rc::new(roles),
@@ -180,7 +239,8 @@ impl Machine {
 
     /// Ends politely: first it hands over what it leads.
     async fn leave(&self, Running { boot, mut roles, .. }: Running) -> Result<(), Breach> {
-        let begun = self.clock.monotonic();
+        let clock = self.clock();
+        let begun = clock.monotonic();
         // Those who ask it now are answered first.
         let roles = loop {
             match Rc::try_unwrap(roles) {
@@ -195,9 +255,9 @@ impl Machine {
         tokio::select! {
             biased;
             () = self.world.ended(boot) => {}
-            closed = self.clock.within(FOREVER, roles.close()) => {
+            closed = clock.within(FOREVER, roles.close()) => {
                 let closed = closed.map_err(|_| "it does not stop".to_owned())?;
-                self.world.tell(format_args!("stopped: {closed:?}, within {:?}", self.clock.monotonic() - begun));
+                self.world.tell(format_args!("stopped: {closed:?}, within {:?}", clock.monotonic() - begun));
                 self.world.count("stopped politely");
             }
         }
@@ -209,16 +269,16 @@ impl Machine {
         let bucket = Bucket {
             world: self.world.clone(),
             boot,
-            clock: self.clock.clone(),
+            clock: self.clock(),
             objects: Arc::clone(objects),
         };
         let mut patience = StoreConfig::default();
         patience.patience.attempts = 3;
         patience.patience.attempt_timeout = Duration::from_secs(5);
         patience.patience.total_timeout = Duration::from_secs(20);
-        let deps = StoreDeps { clock: self.clock.clone(), random: self.random.split() };
+        let deps = StoreDeps { clock: self.clock(), random: self.random.split() };
         let system = System {
-            clock: self.clock.clone(),
+            clock: self.clock(),
             random: self.random.split(),
             compute: Compute::inline(),
             log: Arc::clone(log) as _,

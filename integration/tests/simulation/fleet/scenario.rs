@@ -6,13 +6,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use athanor_catalog::View;
+use athanor_catalog::{Command, View};
 use athanor_chassis::{ByteSize, Clock, Limits, Random, TenantId, Timestamp};
 use athanor_server::{ClusterSettings, Config};
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 
-use super::machine::{Ground, Machine, Running};
+use super::machine::{Ground, Harm, Machine, Running};
 use super::net::Wires;
 use super::post::Post;
 use crate::client::{Breach, Clients, QUESTIONS, Question};
@@ -23,6 +23,8 @@ const BEGIN: Timestamp = Timestamp::from_seconds(1_900_000_000);
 const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 /// When all is well again, all works after so long.
 const CALM: Duration = Duration::from_secs(240);
+/// What a machine finds on its disks it has found by then.
+const SETTLED: Duration = Duration::from_secs(15);
 /// Between looks at a state.
 const LOOK: Duration = Duration::from_millis(200);
 /// Roles of the machines, as one of these has them.
@@ -46,6 +48,8 @@ struct Fleet {
     random: Random,
     slots: usize,
     loss: Rc<Cell<bool>>,
+    /// Disks of a machine were harmed.
+    harmed: Cell<bool>,
     /// How far clocks may be apart.
     apart: Duration,
 }
@@ -102,9 +106,7 @@ impl Fleet {
             config.cluster.zone = format!("z{}", place % 3);
             (config.cluster.listen_internal, config.cluster.listen_gossip) =
                 (Some(here(9095)), Some(here(7946)));
-            let most = SKEW.as_nanos() as u64;
-            let skew = if skewed { random.below(2 * most) as i64 - most as i64 } else { 0 };
-            Machine::new(&ground, number, config, skew)
+            Machine::new(&ground, number, config, if skewed { SKEW } else { Duration::ZERO })
         };
         let machines = shape.iter().enumerate().map(machine).collect();
         Self {
@@ -114,6 +116,7 @@ impl Fleet {
             random,
             slots,
             loss: Rc::default(),
+            harmed: Cell::new(false),
             apart: if skewed { 2 * SKEW } else { Duration::ZERO },
         }
     }
@@ -152,15 +155,16 @@ impl Fleet {
         };
         let waited = self.ground.clock.within(CALM, looking).await;
         waited.map_err(|_| {
-            let say = |machine: &Machine| {
-                let name = machine.world.name().to_owned();
-                let seen = machine.running().map(|running| {
-                    (running.roles.ready().map_err(|status| status.message), running.roles.views.now())
-                });
-                (name, seen)
+            let say = |machine: &Machine| match machine.running() {
+                None => format!("{} is off", machine.world.name()),
+                Some(running) => {
+                    let view = running.roles.views.now();
+                    let shards: Vec<_> = view.shards.iter().map(|shard| (shard.id, &shard.phase)).collect();
+                    format!("{} {:?} {shards:?}", machine.world.name(), running.roles.ready())
+                }
             };
             let seen: Vec<_> = self.machines.iter().map(say).collect();
-            format!("not within {CALM:?}: {what}; {seen:#?}")
+            format!("not within {CALM:?}: {what}; {}", seen.join("; "))
         })
     }
 
@@ -182,7 +186,7 @@ impl Fleet {
     fn clients<'a>(&'a self, machine: &'a Machine, running: &'a Running) -> Clients<'a> {
         Clients {
             world: &machine.world,
-            clock: machine.clock.clone(),
+            clock: machine.clock(),
             random: self.random.split(),
             model: &self.model,
             roles: &running.roles,
@@ -243,7 +247,7 @@ impl Fleet {
     async fn fail<'a>(&'a self, under_way: &mut UnderWay<'a>) {
         let random = &self.random;
         let machine = &self.machines[self.draw(&self.machines)];
-        match random.below(16) {
+        match random.below(18) {
             0..=3 => self.crash(machine),
             // Several at once.
             4 => {
@@ -291,7 +295,9 @@ impl Fleet {
                 self.ground.world.tell(format_args!("the weather is {weather:?}"));
                 self.ground.world.set_weather(weather);
             }
-            _ => under_way.push(Box::pin(self.fail_a_disk(machine))),
+            15 => under_way.push(Box::pin(self.fail_a_disk(machine))),
+            16 => under_way.push(Box::pin(self.seal_a_shard())),
+            _ => self.harm_disks(),
         }
     }
 
@@ -309,6 +315,31 @@ impl Fleet {
             "power lost in between"
         });
         machine.crash(death, off);
+    }
+
+    /// The disks of one machine are harmed, in the whole of a seed: others have all that it had.
+    fn harm_disks(&self) {
+        let last = &self.machines[self.machines.len() - 1];
+        let harmed = self.machines.iter().find(|machine| machine.has_shards_only()).unwrap_or(last);
+        if harmed.has_shards_only() && harmed.running().is_some() && !self.harmed.replace(true) {
+            harmed.harm(if self.random.below(2) == 0 { Harm::Gone } else { Harm::Rotten });
+        }
+    }
+
+    /// Somebody has a shard give its slot to another one.
+    async fn seal_a_shard(&self) -> Result<(), Breach> {
+        let Some((machine, running)) = self.door(|_| true) else { return Ok(()) };
+        let serving: Vec<u32> = {
+            let view = running.roles.views.now();
+            view.shards.iter().filter(|shard| shard.serves()).map(|shard| shard.id).collect()
+        };
+        if !serving.is_empty() {
+            let shard = serving[self.draw(&serving)];
+            let told = running.roles.catalog.change(Command::Stop { shard }).await;
+            self.ground.world.count("shards told to seal");
+            machine.world.tell(format_args!("shard {shard} is told to seal: {told:?}"));
+        }
+        Ok(())
     }
 
     /// A disk is full for a while, or does not sync.
@@ -343,6 +374,7 @@ impl Fleet {
                 machine.crash(Death::Kill, Duration::from_millis(100));
             }
         }
+        self.replace_rotten().await?;
         self.until("slots are open again", |view| self.is_open(view)).await?;
         self.store_all().await?;
         self.compare().await?;
@@ -350,6 +382,23 @@ impl Fleet {
         self.compare().await?;
         self.chain().await?;
         is_quiet.set(false);
+        Ok(())
+    }
+
+    /// A node whose log is damaged says what to do: its disks are given up, and it comes back as another node.
+    async fn replace_rotten(&self) -> Result<(), Breach> {
+        self.sleep(SETTLED).await;
+        for machine in self.machines.iter().filter(|machine| machine.has_shards_only()) {
+            let ready = machine.running().map(|running| running.roles.ready());
+            if let Some(Err(status)) = ready
+                && self.harmed.get()
+                && status.message.contains("give the node a new id")
+            {
+                machine.harm(Harm::Gone);
+                self.ground.world.count("damaged nodes replaced");
+                self.sleep(SETTLED).await;
+            }
+        }
         Ok(())
     }
 
@@ -417,7 +466,7 @@ impl Fleet {
         for machine in &self.machines {
             let Some(running) = machine.running() else { continue };
             let Some(ingester) = &running.roles.ingester else { continue };
-            let cut = ingester.cut(&machine.clock, CALM).await;
+            let cut = ingester.cut(&machine.clock(), CALM).await;
             machine.world.tell(format_args!("cut: {cut:?}"));
             cut.map_err(|status| format!("{}: a cut failed in peace: {status}", machine.world.name()))?;
         }
@@ -465,6 +514,7 @@ fn config(random: &Random, slots: usize, secret: &Path) -> Config {
         secret_file: Some(secret.to_owned()),
         seeds: (1..=3).map(|number| format!("10.0.0.{number}:7946")).collect(),
         slots: Some(slots as u32),
+        bytes_per_slot: if random.below(3) == 0 { ByteSize::bytes(500) } else { ByteSize::mib(8) },
         dead_after: Duration::from_secs([10, 20, 300][random.below(3) as usize]),
         ..ClusterSettings::default()
     };
