@@ -55,7 +55,9 @@ impl Coded for Stranger {
     fn code(&self) -> Code {
         match self {
             Self::Nameless => Code::Invalid,
-            Self::Foreign { .. } | Self::NotMeant { .. } | Self::Leftover { .. } => Code::Conflict,
+            // Who was meant is not here: whoever asks goes on to others.
+            Self::NotMeant { .. } => Code::Unavailable,
+            Self::Foreign { .. } | Self::Leftover { .. } => Code::Conflict,
         }
     }
 }

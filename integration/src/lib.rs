@@ -11,7 +11,7 @@
 //!  cluster      whole servers in one process, with faults: nothing is lost, and nothing counts twice
 //!  kill         a server that is killed under load loses nothing and counts nothing twice
 //!  chaos        so does a cluster of processes in three zones, whichever are killed or cut off
-//!  simulation   a node on a made machine, from a seed: each answer is that of a naive model
+//!  simulation   a node on a made machine, and a cluster of them, from a seed: each answer is that of a naive model
 //! ```
 //!
 //! Some need what a machine may lack: Go, Python, Node, recorded data. There a test is left out and says so, unless

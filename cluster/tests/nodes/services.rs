@@ -28,7 +28,7 @@ async fn services_are_called_on_one_connection_that_is_opened_again() {
     }
     assert_eq!(net.open_streams(), 1);
     let refused = failure::from_grpc(&peers.shards(2).describe(describe(9)).await.unwrap_err());
-    assert_eq!(refused.code, Code::Conflict);
+    assert_eq!(refused.code, Code::Unavailable);
     assert!(refused.message.contains("this is node 2, not 9"), "{refused}");
 
     net.cut();

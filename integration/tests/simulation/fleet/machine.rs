@@ -54,6 +54,8 @@ pub struct Machine {
     off: Cell<Duration>,
     /// What becomes of its disks then.
     harm: Cell<Option<Harm>>,
+    /// It stopped politely, so that its log attests what it holds.
+    rests: Cell<bool>,
     /// It is to end politely.
     pub polite: Notify,
     /// A disk of it failed, or was full.
@@ -92,6 +94,7 @@ impl Machine {
             running: RefCell::default(),
             off: Cell::new(Duration::ZERO),
             harm: Cell::new(None),
+            rests: Cell::new(false),
             polite: Notify::new(),
             disk_faults: Cell::new(0),
         }
@@ -119,7 +122,11 @@ impl Machine {
     /// The process ends, and its disks are harmed before it comes back.
     pub fn harm(&self, harm: Harm) {
         self.harm.set(Some(harm));
-        self.crash(Death::Power, Duration::from_secs(1));
+        match harm {
+            Harm::Gone => self.crash(Death::Power, Duration::from_secs(1)),
+            // Else what rots could be what was being written when the power went, which nothing tells apart.
+            Harm::Rotten => self.polite.notify_one(),
+        }
     }
 
     /// The process ends, and comes back after a while.
@@ -173,6 +180,7 @@ impl Machine {
         let (ground, world) = (&self.ground, &self.world);
         ground.wires.begin(self.address());
         self.set_clock();
+        self.rests.set(false);
         let boot = world.boot(self.clock(), self.fate());
         let platters = {
             let disks = self.disks.borrow();
@@ -191,7 +199,8 @@ impl Machine {
             disk.leave(None);
             disk.survives(Some(death), seed)
         });
-        *self.disks.borrow_mut() = match self.harm.take() {
+        let harm = self.harm.take().filter(|harm| *harm == Harm::Gone || self.rests.take());
+        *self.disks.borrow_mut() = match harm {
             None => disks,
             Some(harm) => self.harmed(harm, disks),
         };
@@ -259,6 +268,7 @@ impl Machine {
                 let closed = closed.map_err(|_| "it does not stop".to_owned())?;
                 self.world.tell(format_args!("stopped: {closed:?}, within {:?}", clock.monotonic() - begun));
                 self.world.count("stopped politely");
+                self.rests.set(closed.is_ok());
             }
         }
         Ok(())
