@@ -276,12 +276,8 @@ impl Machine {
 
     async fn open(&self, boot: u64, [log, state]: &[Arc<Platter>; 2]) -> Result<Roles, StartError> {
         let Ground { wires, post, objects, .. } = &*self.ground;
-        let bucket = Bucket {
-            world: self.world.clone(),
-            boot,
-            clock: self.clock(),
-            objects: Arc::clone(objects),
-        };
+        let bucket =
+            Bucket { world: self.world.clone(), boot, clock: self.clock(), objects: Arc::clone(objects) };
         let mut patience = StoreConfig::default();
         patience.patience.attempts = 3;
         patience.patience.attempt_timeout = Duration::from_secs(5);
