@@ -77,7 +77,7 @@ pub enum OpenError {
     },
     /// The log begins behind entries that no snapshot holds.
     #[error(
-        "group {group} was purged up to {purged}, and its snapshot is of {found:?}; restore the snapshot's file"
+        "group {group} was purged up to {purged}, and its snapshot is of {found:?}; restore the snapshot's file, or take the member out of the group and give the node a new id"
     )]
     NoSnapshot {
         /// Which.
