@@ -4,6 +4,8 @@
 //! them and whatever else a process has in memory. Rows are no part of it. The one that leads shows those of its own
 //! batches as they are applied, and reads those of earlier ones from the log when it begins; see [`crate::reign`].
 
+mod saved;
+
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,16 +16,14 @@ use athanor_chassis::Clock;
 use athanor_consensus::StateMachine;
 use athanor_consensus::replicated::{Restored, Snapshot};
 use athanor_profile::hash::Hash;
-use athanor_profile::packed::{PackedError, Unpacker, put};
+use athanor_profile::packed::{PackedError, Unpacker};
 use tokio::sync::Notify;
 
-use crate::entry::{self, Entry, Head as EntryHead, Inherit, Source, UploadHead};
+use crate::entry::{Entry, Head as EntryHead, Inherit, Source, UploadHead};
 use crate::reign::{Claim, Reign};
 use crate::standing::Standing;
 use crate::window::Window;
-
-/// The version of a snapshot's bytes.
-const VERSION: u64 = 4;
+use saved::{Saved, Taken};
 
 /// The state of one shard.
 #[derive(Debug)]
@@ -58,16 +58,6 @@ pub struct Machine {
     stored: Option<Duration>,
     /// It leads. No verdict depends on that.
     reign: Option<Arc<Reign>>,
-}
-
-/// An id that was taken over from a shard that settled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Taken {
-    index: u64,
-    of: ShardId,
-    id: Hash,
-    /// The entry from which on the other asks no more. Snapshots of before do not know that.
-    released: Option<u64>,
 }
 
 /// Batches of which each builds on those before it.
@@ -420,29 +410,16 @@ impl StateMachine for Machine {
         let (captured, forgot) = (Window::capture(&self.window, self.cut), self.forgot());
         let standing = self.marks.get(&self.cut).cloned().unwrap_or_default();
         let taken: Vec<Taken> = self.taken.iter().filter(|taken| taken.index <= self.cut).copied().collect();
-        let write = move || {
-            let mut bytes = Vec::new();
-            put(&mut bytes, VERSION);
-            bytes.append(&mut captured.write().map_err(|error| error.to_string())?);
-            // Here the state of series will stand: the last values of cumulative profiles.
-            put(&mut bytes, 0);
-            put(&mut bytes, forgot.unwrap_or_default());
-            standing.write(&mut bytes);
-            put(&mut bytes, taken.len() as u64);
-            for Taken { index, of, id, .. } in taken {
-                put(&mut bytes, index);
-                put(&mut bytes, u64::from(of));
-                bytes.extend_from_slice(&id.to_le_bytes());
-            }
-            Ok(bytes)
-        };
+        let saved = Saved { forgot: forgot.unwrap_or_default(), standing, taken };
+        let write = move || Ok(saved.write(&captured.write().map_err(|error| error.to_string())?));
         let window = Arc::clone(&self.window);
         Snapshot { index: self.cut, write: Box::new(write), kept: Box::new(move || Window::clean(&window)) }
     }
 
     fn files(&self, bytes: &[u8]) -> Result<Vec<String>, String> {
         let mut unpacker = Unpacker::new(bytes);
-        let files = unpacker.number().and_then(|_| lock(&self.window).files(&mut unpacker));
+        let files =
+            saved::times(&mut unpacker).and_then(|times| lock(&self.window).files(times, &mut unpacker));
         files.map_err(|error| error.to_string())
     }
 
@@ -453,23 +430,12 @@ impl StateMachine for Machine {
         let _cleaning = shelf.hold();
         arrive()?;
         let mut unpacker = Unpacker::new(bytes);
-        let read = |unpacker: &mut Unpacker<'_>| -> Result<_, PackedError> {
-            if unpacker.number()? != VERSION {
-                return Err(unpacker.wrong("a version that this one does not know"));
-            }
-            lock(&self.window).restore(index, alone, unpacker)?;
-            for _ in 0..unpacker.count()? {
-                unpacker.bytes()?;
-            }
-            let (forgot, standing) = (unpacker.number()?, Standing::read(unpacker)?);
-            let mut taken = Vec::new();
-            for _ in 0..unpacker.count()? {
-                let (index, of, id) = (unpacker.number()?, unpacker.small()?, entry::id(unpacker)?);
-                taken.push(Taken { index, of, id, released: None });
-            }
-            Ok((forgot, standing, taken))
+        let read = |unpacker: &mut Unpacker<'_>| -> Result<Saved, PackedError> {
+            let times = saved::times(unpacker)?;
+            lock(&self.window).restore(index, alone, times, unpacker)?;
+            Saved::read(times, unpacker)
         };
-        let (forgot, standing, taken) = read(&mut unpacker).map_err(|error| error.to_string())?;
+        let Saved { forgot, standing, taken } = read(&mut unpacker).map_err(|error| error.to_string())?;
         *lock(&self.forgot) = (forgot > 0).then_some(forgot);
         self.reset(index);
         self.marks.insert(index, standing.clone());

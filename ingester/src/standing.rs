@@ -27,6 +27,11 @@ pub struct Standing {
 }
 
 impl Standing {
+    /// That of a shard which has taken profiles while there was one table: nobody asked of when they were.
+    pub fn of_one_table() -> Self {
+        Self { latest: Some(i64::MIN), ..Self::default() }
+    }
+
     /// Takes a table's fence. If the shard has later profiles by another table already, it does not, and says how late.
     pub fn fence(&mut self, version: u64, from: i64, revision: u64) -> Option<i64> {
         if let Some(latest) = self.latest.filter(|&latest| latest >= from) {

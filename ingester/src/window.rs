@@ -74,6 +74,15 @@ struct Moment {
     floor: u64,
 }
 
+/// How the times of a window are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// As now.
+    WithFloor,
+    /// As by builds that forgot ids whose records lay in no block yet.
+    WithoutFloor,
+}
+
 /// Where the files of one window lie.
 pub struct Shelf {
     disk: Arc<dyn Disk>,
@@ -104,8 +113,14 @@ fn age(stamp: u64) -> u32 {
 }
 
 /// Stamp, span, horizon and floor.
-fn read_times(unpacker: &mut Unpacker<'_>) -> Result<[u64; 4], PackedError> {
-    Ok([unpacker.number()?, unpacker.number()?, unpacker.number()?, unpacker.number()?])
+fn read_times(times: Times, unpacker: &mut Unpacker<'_>) -> Result<[u64; 4], PackedError> {
+    let (stamp, span, horizon) = (unpacker.number()?, unpacker.number()?, unpacker.number()?);
+    let floor = match times {
+        Times::WithFloor => unpacker.number()?,
+        // A snapshot is labelled with a cut: what came up to there lies in blocks.
+        Times::WithoutFloor => stamp,
+    };
+    Ok([stamp, span, horizon, floor])
 }
 
 /// The ids that are in no file, with the entries that brought them and the stamps of these.
@@ -278,17 +293,23 @@ impl Window {
         Arc::clone(&self.shelf)
     }
     /// The files that a snapshot names.
-    pub fn files(&self, unpacker: &mut Unpacker<'_>) -> Result<Vec<String>, PackedError> {
-        read_times(unpacker)?;
+    pub fn files(&self, times: Times, unpacker: &mut Unpacker<'_>) -> Result<Vec<String>, PackedError> {
+        read_times(times, unpacker)?;
         read_recent(unpacker, |_, _, _| ())?;
         let names = read_names(unpacker)?;
         Ok(names.iter().map(|name| self.shelf.file(name.number)).collect())
     }
     /// Becomes what a snapshot labelled with an index says. A file that is gone or damaged is counted as such, if nobody
     /// else has it.
-    pub fn restore(&mut self, to: u64, alone: bool, unpacker: &mut Unpacker<'_>) -> Result<(), PackedError> {
+    pub fn restore(
+        &mut self,
+        to: u64,
+        alone: bool,
+        times: Times,
+        unpacker: &mut Unpacker<'_>,
+    ) -> Result<(), PackedError> {
         let mut read = Self { version: self.version + 1, ..Self::on(Arc::clone(&self.shelf)) };
-        let [stamp, span, horizon, floor] = read_times(unpacker)?;
+        let [stamp, span, horizon, floor] = read_times(times, unpacker)?;
         (read.moments, read.shown) = ([Moment { index: to, stamp, span, horizon, floor }].into(), to);
         read_recent(unpacker, |index, stamp, id| read.recent.push(index, stamp, id))?;
         for name in read_names(unpacker)? {

@@ -55,14 +55,14 @@ fn a_snapshot_holds_the_ids_up_to_its_label() {
         }
         let bytes = Window::capture(&window, 3).write().unwrap();
         let read = on(&disk, batch);
-        lock(&read).restore(3, true, &mut Unpacker::new(&bytes)).unwrap();
+        lock(&read).restore(3, true, Times::WithFloor, &mut Unpacker::new(&bytes)).unwrap();
         let mut read = lock(&read);
         assert_eq!(
             (read.len_at(0), read.stamp(), read.shows(id(3)), read.knows(id(4))),
             (3, 30 * TICK, true, false)
         );
         for cut in 0..bytes.len() {
-            assert!(read.restore(3, true, &mut Unpacker::new(&bytes[..cut])).is_err());
+            assert!(read.restore(3, true, Times::WithFloor, &mut Unpacker::new(&bytes[..cut])).is_err());
         }
         assert!(read.knows(id(3)), "what cannot be read changes nothing");
     }
@@ -194,7 +194,7 @@ impl World {
         let mut label = 0;
         if let Some((to, bytes)) = &self.snapshot {
             label = *to;
-            lock(&self.window).restore(*to, true, &mut Unpacker::new(bytes)).unwrap();
+            lock(&self.window).restore(*to, true, Times::WithFloor, &mut Unpacker::new(bytes)).unwrap();
         }
         for (index, said) in (1..).zip(&self.log).filter(|(index, _)| *index > label) {
             apply(&self.window, index, said);
@@ -295,11 +295,11 @@ fn damage_of_a_file_is_counted_and_hurts_only_what_it_held() {
     for (at, lost) in [(length - 1, 1), (length - 70, 1), (length - 60, 1), (200, 0)] {
         assert!(disk.flip_bit(&name, at, 0));
         let read = on(&disk, 1);
-        lock(&read).restore(1, true, &mut Unpacker::new(&bytes)).unwrap();
+        lock(&read).restore(1, true, Times::WithFloor, &mut Unpacker::new(&bytes)).unwrap();
         assert_eq!(lock(&read).damaged(), lost, "{at} of {length}");
         assert!(disk.flip_bit(&name, at, 0));
     }
     disk.remove(&name).unwrap();
-    lock(&window).restore(1, true, &mut Unpacker::new(&bytes)).unwrap();
+    lock(&window).restore(1, true, Times::WithFloor, &mut Unpacker::new(&bytes)).unwrap();
     assert_eq!(unknown(), (1000, 1));
 }
