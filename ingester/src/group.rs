@@ -196,7 +196,9 @@ impl Group {
         self.log.with(|machine| {
             let (cut, standing) = (Some(machine.cut()), machine.standing());
             let fenced = standing.fences().map(|(version, _)| version).next_back().unwrap_or(FIRST_TABLE);
-            Described { shard, slot, epoch, members, cut, sealed: standing.sealed, fenced }
+            let (sealed, inherited, taken) = (standing.sealed, standing.inherited, standing.latest.is_some());
+            let taken = Some(taken);
+            Described { shard, slot, epoch, members, cut, sealed, fenced, inherited, taken, whole: false }
         })
     }
 

@@ -16,12 +16,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::cut::CutConfig;
+use crate::entry::Source;
 use crate::group::{Group, Led, Parts};
 use crate::head::{View, read, write};
 use crate::heads::Moved;
 use crate::kin::Kin;
 use crate::machine::{Machine, lock};
-use crate::membership::{self, MembershipError};
+use crate::membership::MembershipError;
 use crate::shard::{Stored, lost};
 use crate::stats::{ShardStats, Written};
 use crate::walking::Walkers;
@@ -93,12 +94,12 @@ pub struct Deps {
 
 /// The shards of one node.
 pub struct Ingester {
-    shards: RwLock<BTreeMap<ShardId, Arc<Group>>>,
+    pub(crate) shards: RwLock<BTreeMap<ShardId, Arc<Group>>>,
     /// The newest revision of what every node must know that was taken. Held while shards are opened and ended.
-    taken: tokio::sync::Mutex<u64>,
+    pub(crate) taken: tokio::sync::Mutex<u64>,
     /// Shards that should be here and do not open, and why.
     failing: Mutex<BTreeMap<ShardId, String>>,
-    parts: Parts,
+    pub(crate) parts: Parts,
 }
 
 /// What this node can say of a shard of which it is a member (E16).
@@ -118,6 +119,12 @@ pub struct Described {
     pub sealed: Option<u64>,
     /// The newest table whose fence is in its log.
     pub fenced: u64,
+    /// Whose ids its log has as a whole.
+    pub inherited: Option<(Source, ShardId)>,
+    /// Whether it has taken profiles; none if its log cannot be opened.
+    pub taken: Option<bool>,
+    /// All that any member has stored for good is known here: a majority has said how much that is.
+    pub whole: bool,
 }
 
 /// Why an ingester does not start.
@@ -206,7 +213,8 @@ impl Ingester {
             return;
         }
         *taken = view.revision;
-        *write(&self.parts.view) = Some(Arc::new(view.clone()));
+        let before = write(&self.parts.view).replace(Arc::new(view.clone()));
+        self.keep_tables(before.as_deref(), view).await;
         for entry in &view.shards {
             let here = self.group(entry.id);
             match here {
@@ -228,7 +236,7 @@ impl Ingester {
         lock(&self.failing).retain(|shard, _| !is_over(shard));
     }
 
-    async fn join(&self, entry: ShardEntry) {
+    pub(crate) async fn join(&self, entry: ShardEntry) {
         let shard = entry.id;
         match Group::open(self.parts.clone(), entry).await {
             Ok(group) => {
@@ -241,20 +249,6 @@ impl Ingester {
                 lock(&self.failing).insert(shard, why);
             }
         }
-    }
-
-    /// What is known here of each shard of which this node is a member, open or not.
-    pub async fn describe(&self) -> Result<Vec<Described>, OpenError> {
-        let (disk, groups) = (Arc::clone(&self.parts.deps.consensus.disk), self.groups());
-        let described = move || {
-            let closed =
-                membership::all(&*disk)?.into_iter().map(|(shard, known)| (shard, known.describe(shard)));
-            let here = groups.iter().map(|group| (group.id, group.describe()));
-            let all: BTreeMap<ShardId, Described> = closed.chain(here).collect();
-            Ok::<_, MembershipError>(all.into_values().collect())
-        };
-        let described = self.parts.deps.compute.run(described).await?;
-        described.map_err(OpenError::Memberships)
     }
 
     /// The slots that it has a shard of, ascending.

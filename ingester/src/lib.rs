@@ -12,6 +12,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cut;
+mod describe;
 mod entry;
 mod group;
 mod head;
@@ -38,7 +39,7 @@ mod walking;
 mod window;
 
 pub use cut::{Asked, CutConfig, spans};
-pub use entry::Entry;
+pub use entry::{Entry, Source};
 pub use head::View;
 pub use heads::Moved;
 pub use ingester::{Config, Deps, Described, Ingester, OpenError, SHARDS};

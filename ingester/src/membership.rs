@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use athanor_catalog::{ShardEntry, ShardId};
+use athanor_catalog::{Phase, ShardEntry, ShardId};
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::{Code, Coded, Disk};
+use athanor_chassis::{Code, Coded, Disk, Timestamp};
 use athanor_consensus::replicated::Founding;
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +58,30 @@ impl Membership {
     /// What is known of a shard whose log is not open.
     pub(crate) fn describe(self, shard: ShardId) -> Described {
         let Self { slot, epoch, members, .. } = self;
-        Described { shard, slot, epoch, members, cut: None, sealed: None, fenced: 0 }
+        Described {
+            shard,
+            slot,
+            epoch,
+            members,
+            cut: None,
+            sealed: None,
+            fenced: 0,
+            inherited: None,
+            taken: None,
+            whole: false,
+        }
+    }
+
+    /// As the catalogue would name it: what its log says counts, not this.
+    pub(crate) fn entry(self, id: ShardId) -> ShardEntry {
+        let Self { slot, epoch, members, .. } = self;
+        let (phase, since) = (Phase::Closing, Timestamp::EPOCH);
+        ShardEntry { id, slot, epoch, watermark: 0, members, phase, fenced: 0, since }
+    }
+
+    /// Whether its log has begun here.
+    pub(crate) fn is_founded(&self) -> bool {
+        self.founded
     }
 }
 
@@ -120,8 +143,7 @@ fn write(disk: &dyn Disk, entry: &ShardEntry, founded: bool) -> Result<(), Membe
 
 #[cfg(test)]
 mod tests {
-    use athanor_catalog::{Phase, shard_id};
-    use athanor_chassis::Timestamp;
+    use athanor_catalog::shard_id;
     use athanor_chassis::disk::MemoryDisk;
 
     use super::*;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use athanor_chassis::{Code, Compute, Status, TenantId};
 use athanor_cluster::failure;
 use athanor_cluster::greeting::Introductions;
-use athanor_ingester::{Described, Ingester, Stored, WindowAsk};
+use athanor_ingester::{self as ingester, Described, Ingester, Stored, WindowAsk};
 use athanor_profile::Labels;
 use athanor_profile::upload::{Dropped, Upload};
 use athanor_proto::athanor::internal::v1 as wire;
@@ -118,7 +118,11 @@ impl Shards for Kept {
         let shards = ingester.describe().await;
         let shards = shards.map_err(|error| failure::to_grpc(&Status::of(&error)))?;
         let shards = shards.into_iter().map(described).collect();
-        Ok(Response::new(wire::DescribeResponse { shards }))
+        let packed = serde_json::to_vec(&ingester.tables().await);
+        let tables = packed.map_err(|error| {
+            failure::to_grpc(&Status::new(Code::Internal, format!("tables cannot be packed: {error}")))
+        })?;
+        Ok(Response::new(wire::DescribeResponse { shards, tables: tables.into() }))
     }
 
     async fn leads(&self, request: Request<wire::LeadsRequest>) -> Told<wire::LeadsResponse> {
@@ -140,9 +144,11 @@ fn tenant_of(name: &str) -> Result<TenantId, Status> {
 }
 
 fn described(shard: Described) -> wire::Described {
-    let Described { shard, slot, epoch, members, cut, sealed, fenced } = shard;
+    let Described { shard, slot, epoch, members, cut, sealed, fenced, inherited, taken, whole } = shard;
     let members = members.into_iter().collect();
-    wire::Described { shard, slot, epoch, members, cut, sealed, fenced, table: Bytes::new() }
+    let of = |(source, shard)| wire::Inherited { shard, of_blocks: source == ingester::Source::Blocks };
+    let inherited = inherited.map(of);
+    wire::Described { shard, slot, epoch, members, cut, sealed, fenced, inherited, taken, whole }
 }
 
 fn labels(labels: Vec<wire::Label>) -> Labels {

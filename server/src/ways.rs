@@ -1,10 +1,10 @@
 //! How shards are asked: those of this node at once, those of others by a call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{Described, ShardEntry, ShardId};
+use athanor_catalog::{Described, Inherits, ShardEntry, ShardId};
 use athanor_chassis::{Clock, Code, Status, TenantId};
 use athanor_cluster::greeting::Introductions;
 use athanor_cluster::peers::Peers;
@@ -131,8 +131,8 @@ impl Ways {
 }
 
 impl Ways {
-    /// What another node's disk says of shards.
-    pub async fn describe(&self, node: NodeId) -> Result<Vec<Described>, Status> {
+    /// What another node's disk says of shards, and of which of them it has all that was stored.
+    pub async fn describe(&self, node: NodeId) -> Result<(Vec<Described>, BTreeSet<ShardId>), Status> {
         let none = || Status::new(Code::Unavailable, "there are no other nodes");
         let Afar { peers, introductions } = self.afar.as_ref().ok_or_else(none)?;
         let request = wire::DescribeRequest { caller: Some(introductions.caller(node, TRY)) };
@@ -143,6 +143,14 @@ impl Ways {
                 return Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}")));
             }
         };
+        let whole = answered.shards.iter().filter(|shard| shard.whole).map(|shard| shard.shard).collect();
+        let tables = match answered.tables.is_empty() {
+            true => Vec::new(),
+            false => serde_json::from_slice(&answered.tables).map_err(|error| {
+                let message = format!("node {node} tells of tables that cannot be read: {error}");
+                Status::new(Code::Internal, message)
+            })?,
+        };
         let one = |of: wire::Described| Described {
             node: Some(node),
             shard: of.shard,
@@ -150,10 +158,19 @@ impl Ways {
             cut: of.cut.unwrap_or_default(),
             sealed: of.sealed,
             fenced: of.fenced,
-            inherited: None,
-            table: None,
+            // Who does not have all that was stored may not have heard that it changed.
+            inherited: of.inherited.filter(|_| of.whole).map(|inherited| match inherited.of_blocks {
+                true => Inherits::Blocks { of: inherited.shard, upto: 0 },
+                false => Inherits::Window { of: inherited.shard, upto: None },
+            }),
+            taken: of.taken.filter(|_| of.whole),
+            tables: Vec::new(),
         };
-        Ok(answered.shards.into_iter().map(one).collect())
+        let mut told: Vec<Described> = answered.shards.into_iter().map(one).collect();
+        if let Some(first) = told.first_mut() {
+            first.tables = tables;
+        }
+        Ok((told, whole))
     }
 
     /// What services have sent by a node's door since it was started.

@@ -37,10 +37,12 @@ pub struct Described {
     pub sealed: Option<u64>,
     /// The newest table whose fence is in its log.
     pub fenced: u64,
-    /// What it knew when it opened, if it has and that is known.
+    /// Whose ids its log has as a whole; none where it has not, or that is not known.
     pub inherited: Option<Inherits>,
-    /// The newest table that the node has.
-    pub table: Option<Table>,
+    /// Whether it has taken profiles, and so was open; none where that is not known.
+    pub taken: Option<bool>,
+    /// The tables that the node has.
+    pub tables: Vec<Table>,
 }
 
 /// A block that lies whole in the bucket.
@@ -100,6 +102,17 @@ pub enum RebuildError {
         /// The limit.
         limit: usize,
     },
+    /// A shard has ended, and nobody says where.
+    #[error(
+        "shard {by} knows all that shard {shard} knew when it ended, and nobody says where that was: have most of the \
+         nodes run that have its log, or name all of them as gone for good"
+    )]
+    Unsealed {
+        /// The shard.
+        shard: ShardId,
+        /// The one that follows it.
+        by: ShardId,
+    },
     /// Nodes or the snapshot contradict each other.
     #[error("what is left does not agree with itself: {0}; leave out the node that is wrong")]
     Contradiction(String),
@@ -132,7 +145,8 @@ impl State {
             let to_cut_only = followed.contains(&shard) && told.contains_key(&shard);
             state.chain(shard, lying, told.get(&shard), to_cut_only, &mut findings)?;
         }
-        state.phases_again(&told);
+        state.ends_are_told(&told)?;
+        state.phases_again(&told, &findings.shards);
         state.fences_again(&told);
         state.voters.clear();
         state.revision = state.revision.saturating_add(LATER);
@@ -340,8 +354,35 @@ impl State {
         Ok(())
     }
 
-    /// What each shard may do: the newest of a slot serves it, and those before it have ended.
-    fn phases_again(&mut self, told: &Told) {
+    /// That all who were copied as a whole say where they ended. One that is taken for lost settles with who has copied
+    /// it, hears that all of its ids are held there, and drops records that nobody else has.
+    fn ends_are_told(&self, told: &Told) -> Result<(), RebuildError> {
+        for (by, inherited) in told.iter().filter_map(|(id, told)| Some((*id, told.inherited?))) {
+            let Inherits::Window { of: shard, upto: None } = inherited else { continue };
+            let is_open = self.shards.get(&shard).is_some_and(|shard| {
+                !shard.is_retired() && !matches!(shard.phase, Phase::Sealed { .. } | Phase::Lost { .. })
+            });
+            if is_open && told.get(&shard).is_some_and(|told| told.sealed.is_none()) {
+                return Err(RebuildError::Unsealed { shard, by });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a shard still has to inherit that the snapshot does not know: it may have been founded, and not have opened.
+    /// Open, it would take repeats of what the one before it knows.
+    fn still_inherits(&self, id: ShardId, told: &Told, new: &[ShardId]) -> Option<Inherits> {
+        let shard = self.shards.get(&id).filter(|_| new.contains(&id))?;
+        let told = told.get(&id).filter(|told| told.taken == Some(false))?;
+        let of_slot =
+            self.shards.values().filter(|other| other.slot == shard.slot && other.epoch < shard.epoch);
+        let before = of_slot.max_by_key(|other| other.epoch).filter(|before| !before.is_retired())?;
+        Some(told.inherited.unwrap_or(Inherits::Window { of: before.id, upto: None }))
+    }
+
+    /// What each shard may do: the newest of a slot serves it, and those before it have ended. Those in `new` the snapshot
+    /// does not know.
+    fn phases_again(&mut self, told: &Told, new: &[ShardId]) {
         let followed = self.followed();
         let known = self.shards.values().filter_map(|shard| match shard.phase {
             Phase::Opening { inherits } => Some((shard.id, inherits)),
@@ -360,16 +401,23 @@ impl State {
             _ => None,
         });
         let ends: BTreeMap<ShardId, u64> = ends.collect();
+        let opening = self.shards.keys().filter_map(|id| Some((*id, self.still_inherits(*id, told, new)?)));
+        let opening: BTreeMap<ShardId, Inherits> = opening.collect();
         let now = self.now;
         for shard in self.shards.values_mut().filter(|shard| !shard.is_retired()) {
-            let sealed = told.get(&shard.id).and_then(|told| told.sealed);
+            let of_it = told.get(&shard.id);
+            let sealed = of_it.and_then(|told| told.sealed);
+            let has_taken = of_it.is_some_and(|told| told.taken == Some(true));
             let is_lost = lost.range((shard.slot, shard.epoch)..=(shard.slot, u32::MAX)).next().is_some();
             let ended = match shard.phase {
                 Phase::Sealed { at } => Some(at),
                 _ => ends.get(&shard.id).copied().or(sealed),
             };
             let phase = match (&shard.phase, followed.contains(&shard.id), ended) {
-                (Phase::Opening { .. }, false, _) if shard.watermark > 0 => Phase::Open,
+                (Phase::Opening { .. }, false, _) if shard.watermark > 0 || has_taken => Phase::Open,
+                (Phase::Open, false, _) if opening.contains_key(&shard.id) => {
+                    Phase::Opening { inherits: opening[&shard.id] }
+                }
                 // Its log has ended, and nobody knows a successor: it is told to seal again, and gets one.
                 (Phase::Open, false, Some(_)) => Phase::Closing,
                 (phase, false, _) => phase.clone(),
@@ -485,7 +533,7 @@ fn copied_of(shard: &ShardEntry) -> Option<ShardId> {
 fn merged(described: Vec<Described>) -> Result<(Told, BTreeMap<u64, Table>), RebuildError> {
     let (mut told, mut tables) = (Told::new(), BTreeMap::new());
     for mut one in described {
-        if let Some(table) = one.table.take() {
+        for table in std::mem::take(&mut one.tables) {
             let version = table.version();
             if tables.insert(version, table.clone()).is_some_and(|other| other != table) {
                 return Err(RebuildError::Contradiction(format!("two tables are called {version}")));
@@ -505,6 +553,8 @@ fn merged(described: Vec<Described>) -> Result<(Told, BTreeMap<u64, Table>), Reb
         all.sealed = all.sealed.or(one.sealed);
         all.fenced = all.fenced.max(one.fenced);
         all.inherited = all.inherited.or(one.inherited);
+        // Who has applied more has seen them.
+        all.taken = all.taken.max(one.taken);
     }
     Ok((told, tables))
 }

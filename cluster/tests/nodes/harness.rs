@@ -95,7 +95,7 @@ impl Shards for Described {
         let checked = self.introductions.check(request.get_ref().caller.as_ref());
         checked.map_err(|stranger| failure::to_grpc(&Status::of(&stranger)))?;
         let shards = vec![wire::Described { shard: 7, sealed: Some(3), ..wire::Described::default() }];
-        Ok(Response::new(wire::DescribeResponse { shards }))
+        Ok(Response::new(wire::DescribeResponse { shards, ..Default::default() }))
     }
 
     async fn leads(&self, _: Request<wire::LeadsRequest>) -> Told<wire::LeadsResponse> {

@@ -232,7 +232,7 @@ fn a_table_that_all_have_fenced_may_have_been_published_and_is() {
             shard,
             members: [u64::from(shard) + 6].into(),
             fenced: fences[shard as usize - 1],
-            table: table.cloned(),
+            tables: table.cloned().into_iter().collect(),
             ..Described::default()
         })
     };
@@ -277,10 +277,13 @@ proptest! {
             },
             fenced: shard.fenced,
             inherited: match shard.phase {
+                // Not yet as a whole.
+                Phase::Opening { inherits: Inherits::Window { upto: None, .. } } => None,
                 Phase::Opening { inherits } if tells => Some(inherits),
                 _ => None,
             },
-            table: truth.tables.as_ref().map(|tables| tables.of(i64::MAX).clone()),
+            taken: tells.then_some(!matches!(shard.phase, Phase::Opening { .. })),
+            tables: truth.tables.iter().map(|tables| tables.of(i64::MAX).clone()).collect(),
         });
         let described = described.collect();
         let blocks = truth.blocks.values().map(|block| Lying { block: block.clone(), inputs: Vec::new() });
@@ -304,4 +307,61 @@ proptest! {
             }
         }
     }
+}
+
+/// A slot whose first shard is to be followed, and what its two shards say; the snapshot is of before.
+fn followed(first: Described, second: Described) -> Result<State, RebuildError> {
+    let mut state = opened();
+    state.apply(NOW, Command::Stop { shard: 1 });
+    let first = Described { shard: 1, members: [7].into(), fenced: 1, ..first };
+    let second = Described { shard: shard_id(0, 2), members: [8].into(), fenced: 1, ..second };
+    let described = vec![first, second];
+    State::rebuilt(Remains { snapshot: Some(state), described, ..Remains::default() }).map(|(state, _)| state)
+}
+
+/// E12, E16: what is open takes repeats of what it does not know.
+#[test]
+fn a_successor_that_has_taken_nothing_inherits_before_it_opens() {
+    let (first, second) = (1, shard_id(0, 2));
+    let sealed = Described { sealed: Some(10), taken: Some(true), ..Described::default() };
+    let fresh = Described { taken: Some(false), ..Described::default() };
+    let state = followed(sealed.clone(), fresh.clone()).unwrap();
+    let phase = |state: &State, shard| state.shards[&shard].phase.clone();
+    assert_eq!(phase(&state, first), Phase::Sealed { at: 10 });
+    let window = |upto| Phase::Opening { inherits: Inherits::Window { of: first, upto } };
+    assert_eq!(phase(&state, second), window(Some(10)));
+    // It copies while the other has not ended.
+    let state = followed(Described { taken: Some(true), ..Described::default() }, fresh).unwrap();
+    assert_eq!((phase(&state, first), phase(&state, second)), (Phase::Closing, window(None)));
+    let open = Described {
+        taken: Some(true),
+        inherited: Some(Inherits::Window { of: first, upto: None }),
+        ..Described::default()
+    };
+    let state = followed(sealed, open).unwrap();
+    assert_eq!((phase(&state, first), phase(&state, second)), (Phase::Sealed { at: 10 }, Phase::Open));
+}
+
+/// E13, E16: what only blocks told of the one before, that one has to settle.
+#[test]
+fn who_was_lost_and_has_sealed_since_settles() {
+    let sealed = Described { sealed: Some(10), taken: Some(true), ..Described::default() };
+    let inherited = Some(Inherits::Blocks { of: 1, upto: 0 });
+    for taken in [true, false] {
+        let by = Described { taken: Some(taken), inherited, ..Described::default() };
+        let state = followed(sealed.clone(), by).unwrap();
+        assert_eq!(state.shards[&1].phase, Phase::Lost { kept: 0 }, "{taken}");
+    }
+}
+
+/// E13, E16: taken for lost, it would hear that all of its records are held, by one that has only their ids.
+#[test]
+fn who_was_copied_as_a_whole_must_say_where_it_ended() {
+    let by = Described {
+        taken: Some(true),
+        inherited: Some(Inherits::Window { of: 1, upto: None }),
+        ..Described::default()
+    };
+    let refused = followed(Described { taken: Some(true), ..Described::default() }, by).unwrap_err();
+    assert_eq!(refused, RebuildError::Unsealed { shard: 1, by: shard_id(0, 2) });
 }
