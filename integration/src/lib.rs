@@ -11,6 +11,7 @@
 //!  cluster      whole servers in one process, with faults: nothing is lost, and nothing counts twice
 //!  kill         a server that is killed under load loses nothing and counts nothing twice
 //!  chaos        so does a cluster of processes in three zones, whichever are killed or cut off
+//!  rebuild      a catalogue whose voters lost all their disks comes back by command, and sums are what they were
 //!  simulation   a node on a made machine, and a cluster of them, from a seed: each answer is that of a naive model
 //! ```
 //!

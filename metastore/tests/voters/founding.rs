@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use athanor_catalog::Catalog;
 use athanor_chassis::{Code, Coded};
+use athanor_cluster::members::Members;
 use athanor_consensus::replicated::Founding;
 use athanor_metastore::{Deciding, FoundingError, founding};
 use athanor_storage::path::Key;
 
 use crate::asking::change;
+use crate::careless::careless;
 use crate::harness::{CLUSTER, PATIENCE, Town, simulate};
 
 #[test]
@@ -29,6 +31,37 @@ fn the_smallest_founds_and_the_others_join() {
     });
 }
 
+/// Each thinks that it is alone, and the bucket takes the notes of both: whichever note stays, both go by that one.
+#[test]
+fn of_two_who_race_for_a_careless_bucket_one_founds() {
+    let mut both_wrote = 0;
+    for seed in 0..60 {
+        simulate(async {
+            let mut town = Town::new(seed);
+            let logs = [town.log(1), town.log(2)];
+            let store = careless(&town.clock, &town.random, Duration::from_millis(450));
+            let alone = |node: u64| {
+                let itself = town.deciding(node, 1).members.now().get(&node).cloned();
+                let members = Members::fixed(itself);
+                Deciding { store: store.clone(), members, ..town.deciding(node, 1) }
+            };
+            let deciding = [alone(1), alone(2)];
+            let late = Duration::from_millis(town.random.below(2500));
+            let second = async {
+                town.clock.sleep(late).await;
+                founding(&logs[1], &deciding[1]).await
+            };
+            let both = futures::future::join(founding(&logs[0], &deciding[0]), second);
+            let (first, second) = town.clock.within(PATIENCE, both).await.unwrap();
+            let decided = [first.unwrap(), second.unwrap()];
+            let expected = [[Founding::alone(1), Founding::Joining], [Founding::Joining, Founding::alone(2)]];
+            assert!(expected.contains(&decided), "seed {seed}: {decided:?}");
+            both_wrote += usize::from(decided == expected[1]);
+        });
+    }
+    assert!(both_wrote > 3, "a later note took the place of an earlier one {both_wrote} times only");
+}
+
 #[test]
 fn nobody_founds_while_too_few_are_seen_or_there_was_a_catalogue() {
     simulate(async {
@@ -37,7 +70,7 @@ fn nobody_founds_while_too_few_are_seen_or_there_was_a_catalogue() {
         let mut waiting = town.deciding(1, 5);
         let few = town.deciding(1, 3).members.now();
         let few = few.values().filter(|member| member.node <= 4).cloned();
-        waiting.members = athanor_cluster::members::Members::fixed(few);
+        waiting.members = Members::fixed(few);
         let long = Duration::from_secs(600);
         assert!(town.clock.within(long, founding(&log, &waiting)).await.is_err(), "four of five are there");
         let founded = town.clock.within(PATIENCE, founding(&log, &Deciding { wanted: 3, ..waiting })).await;

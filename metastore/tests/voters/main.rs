@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod asking;
+mod careless;
 mod founding;
 mod harness;
 mod memory;
