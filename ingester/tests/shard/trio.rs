@@ -92,6 +92,13 @@ impl Trio {
     }
 
     async fn boot(&mut self, number: u64) {
+        self.wake(number).await;
+        let ingester = self.nodes[&number].process.as_ref().unwrap().0.clone();
+        ingester.take(&self.view()).await;
+    }
+
+    /// Boots a node that the catalogue does not speak to.
+    async fn wake(&mut self, number: u64) {
         let node = &self.nodes[&number];
         let tasks = Tasks::new(self.clock.clone(), 1000);
         let config = LogConfig {
@@ -131,7 +138,6 @@ impl Trio {
         // Every cut puts its ids into a file.
         let config = Config { cut: never, shards: 1, recent_ids: 1, ..Config::default() };
         let ingester = Arc::new(Ingester::open(&config, deps).await.unwrap());
-        ingester.take(&self.view()).await;
         self.hub.nodes.lock().unwrap().insert(number, Arc::clone(&ingester));
         self.nodes.get_mut(&number).unwrap().process = Some((ingester, tasks));
     }
@@ -372,6 +378,48 @@ fn a_member_whose_log_is_gone_does_not_vote_and_keeps_no_other_shard_from_openin
         assert_eq!(trio.push(&simple(now() + 1, 10)).await, 1);
         assert_ne!(trio.leader().await.0, wiped);
         assert_eq!(trio.total().await, 22, "node {leader} led");
+    });
+}
+
+/// E16: the catalogue is gone, and what it had told no process knows any more.
+#[test]
+fn disks_tell_of_shards_and_tables_where_there_is_no_catalogue() {
+    simulate(async {
+        let mut trio = Trio::start(6).await;
+        trio.push(&simple(now(), 10)).await;
+        trio.cut().await;
+        trio.push(&simple(now() + 1, 11)).await;
+        let cut = trio.catalog.held.state().view().shards[0].watermark;
+        for number in 1..=NODES {
+            trio.kill(number).await;
+        }
+        trio.wake(1).await;
+        let alone = trio.nodes[&1].process.as_ref().unwrap().0.clone();
+        let told = alone.describe().await.unwrap();
+        assert_eq!(told.iter().map(|shard| (shard.shard, shard.whole)).collect::<Vec<_>>(), [(SHARD, false)]);
+        trio.wake(2).await;
+        let other = trio.nodes[&2].process.as_ref().unwrap().0.clone();
+        let whole = async {
+            loop {
+                // All are asked, and open what they have.
+                other.describe().await.unwrap();
+                let told = alone.describe().await.unwrap().remove(0);
+                if told.whole {
+                    break told;
+                }
+            }
+        };
+        let told = trio.clock.within(PATIENCE, whole).await.expect("two of three are most");
+        assert_eq!((told.cut, told.taken, told.sealed, told.inherited), (Some(cut), Some(true), None, None));
+        assert_eq!(told.members, (1..=NODES).collect());
+        let tables = trio.view().tables.unwrap();
+        assert_eq!(alone.tables().await, [tables.of(now()).clone()]);
+        trio.wake(3).await;
+        for number in 1..=NODES {
+            let ingester = trio.nodes[&number].process.as_ref().unwrap().0.clone();
+            ingester.take(&trio.view()).await;
+        }
+        assert_eq!(trio.total().await, 23);
     });
 }
 
