@@ -407,6 +407,7 @@ fn disks_tell_of_shards_and_tables_where_there_is_no_catalogue() {
                 if told.whole {
                     break told;
                 }
+                trio.clock.sleep(Duration::from_millis(100)).await;
             }
         };
         let told = trio.clock.within(PATIENCE, whole).await.expect("two of three are most");
