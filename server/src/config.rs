@@ -25,6 +25,9 @@ pub struct Config {
     pub listen: String,
     /// The folder for everything that this node keeps. Example: `/var/lib/athanor`.
     pub data: PathBuf,
+    /// A file with the token for pages of administration: `/config`, `/shards`, `/members` and `/debug/pprof/profile`. Without
+    /// one only a server that listens on its own machine alone shows them. Example: `/etc/athanor/admin-token`.
+    pub admin_token_file: Option<PathBuf>,
     /// Whether the X-Scope-OrgID header names the tenant; else everything is the tenant `anonymous`.
     pub multitenancy_enabled: bool,
     /// Room for the bodies of all requests at once. Example: `512MiB`.
@@ -81,6 +84,7 @@ impl Default for Config {
             target: Target::default(),
             listen: "127.0.0.1:4040".to_owned(),
             data: PathBuf::from("athanor-data"),
+            admin_token_file: None,
             multitenancy_enabled: false,
             request_bytes: ByteSize::mib(512),
             max_connections: None,

@@ -12,6 +12,7 @@ mod body;
 mod caller;
 mod door;
 mod encoding;
+mod guard;
 mod health;
 mod json;
 mod listener;
@@ -29,6 +30,7 @@ mod weight;
 
 pub use door::Door;
 pub use encoding::json_error;
+pub use guard::{Guard, token};
 pub use listener::{Lasting, Listener, ListenerError, patient};
 pub use routes::{Services, router};
 pub use seldom::Seldom;

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Desk;
 use crate::config::Config;
 use crate::folder::{self, Parts as Folders};
-use crate::http::{Door, Lasting, Listener, Services, router, starting};
+use crate::http::{Door, Guard, Lasting, Listener, Services, router, starting};
 use crate::others::Entry;
 use crate::readiness::Readiness;
 
@@ -120,6 +120,9 @@ impl Node {
         settings: Arc<str>,
     ) -> Result<Self, StartError> {
         let address = listener.address();
+        if let Some(path) = &config.admin_token_file {
+            crate::http::token(path).map_err(StartError::Token)?;
+        }
         let (clock, compute) = (system.clock.clone(), system.compute.clone());
         let (tasks, readiness) = (Tasks::new(clock.clone(), TASKS), Arc::<Readiness>::default());
         let (stop, haste) = (CancellationToken::new(), Arc::new(Notify::new()));
@@ -143,6 +146,7 @@ impl Node {
             readiness,
             stop: stop.clone(),
             settings,
+            guard: Guard::new(address, config.admin_token_file.clone()),
             overview: roles.overview.clone(),
         };
         let desk = Desk { ingester: roles.ingester.clone(), overview: roles.overview.clone() };

@@ -171,6 +171,7 @@ fn of_folder(data: &Path, error: &StartError) -> Status {
             | StartError::Listener(_)
             | StartError::Setting(_)
             | StartError::Join(_)
+            | StartError::Token(_)
             | StartError::Task(_)
     );
     if !says_so {

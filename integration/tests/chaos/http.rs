@@ -4,6 +4,8 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+/// What opens the pages of administration.
+pub const TOKEN: &str = "a-token-for-those-who-look";
 const CONNECT: Duration = Duration::from_secs(1);
 /// Longer than a server keeps trying by itself.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -41,7 +43,7 @@ fn send(address: SocketAddr, begin: &str, kind: &str, body: &str) -> Result<Answ
     stream.set_write_timeout(Some(ANSWER))?;
     let length = body.len();
     let request = format!(
-        "{begin} HTTP/1.1\r\nhost: {address}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\
+        "{begin} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\
          connection: close\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes())?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use athanor_integration::binary;
 use serde_json::Value;
 
+use crate::http::TOKEN;
 use crate::world::{Inside, ZONES, address};
 
 /// What each zone has: targets, and names within a zone.
@@ -43,6 +44,7 @@ impl Process {
     /// All processes of a cluster, with their settings in the folder; none of them runs yet.
     pub fn all(inside: &Inside, folder: &Path, dead_after: Duration) -> Vec<Self> {
         fs::write(folder.join("secret"), "a secret of a cluster that dies often\n").unwrap();
+        fs::write(folder.join("admin-token"), TOKEN).unwrap();
         let places = (0..ZONES.len()).flat_map(|zone| (0..ROLES.len()).map(move |place| (zone, place)));
         places.map(|(zone, place)| Self::new(inside, folder, (zone, place), dead_after)).collect()
     }
@@ -145,11 +147,12 @@ fn settings(folder: &Path, own: &Path, (name, role, zone): (&str, &str, usize), 
     // Writing to a string does not fail. Cuts run all the time, so that deaths fall between their steps.
     let _ = write!(
         text,
-        "target: {role}\nlisten: \"{here}:{PUBLIC}\"\ndata: {data}\nshutdown_delay: 0s\n\
+        "target: {role}\nlisten: \"{here}:{PUBLIC}\"\nadmin_token_file: {token}\ndata: {data}\nshutdown_delay: 0s\n\
          log:\n  segment: 16MiB\n  spares: 1\n  reserve: 0MiB\nstorage:\n  local: {bucket}\n\
          ingester:\n  cut:\n    max_age: 3s\ntelemetry:\n  level: info\ncluster:\n  \
          id: \"5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60\"\n  name: {name}\n  zone: {zone}\n  secret_file: {secret}\n  \
          listen_internal: \"{here}:{INTERNAL}\"\n  listen_gossip: \"{here}:{GOSSIP}\"\n  seeds: [{seeds}]\n",
+        token = quoted(folder.join("admin-token")),
         data = quoted(own.join("data")),
         zone = ZONES[zone],
         secret = quoted(folder.join("secret")),

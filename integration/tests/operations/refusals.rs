@@ -67,3 +67,31 @@ fn two_tenants_in_two_headers_are_nobody() {
     };
     assert_eq!((ingest("b"), ingest("a")), (401, 200));
 }
+
+#[test]
+fn pages_of_administration_are_shut_where_others_reach_the_port() {
+    let guarded = ["/config", "/shards", "/shards.json", "/debug/pprof/profile?seconds=1"];
+    let open = ["/ready", "/metrics", "/", "/api/v1/status/buildinfo"];
+    let shut = Server::start(|config| config.listen = "0.0.0.0:0".to_owned());
+    for path in guarded {
+        let refused = shut.get(path, &[]);
+        assert!(
+            refused.status == 403 && refused.text().contains("admin_token_file"),
+            "{path}: {}",
+            refused.text()
+        );
+    }
+    assert_eq!(open.map(|path| shut.get(path, &[]).status), [200; 4]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "a-token-of-some-length\n").unwrap();
+    let asks = Server::start(|config| {
+        config.listen = "0.0.0.0:0".to_owned();
+        config.admin_token_file = Some(file.path().to_owned());
+    });
+    for path in ["/config", "/shards"] {
+        let refused = asks.get(path, &[]);
+        assert_eq!((refused.status, refused.header("www-authenticate").is_empty()), (401, false));
+        assert_eq!(asks.get(path, &[("authorization", "Bearer a-token-of-some-length")]).status, 200);
+    }
+    assert_eq!(open.map(|path| asks.get(path, &[]).status), [200; 4]);
+}

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::encoding::{Refused, json_error};
 use super::weight::Admits;
-use super::{Door, caller, health, members, operations, pages, plain, shards, unary};
+use super::{Door, Guard, caller, health, members, operations, pages, plain, shards, unary};
 use crate::metrics::{Scrape, Underway};
 use crate::overview::Overview;
 use crate::readiness::Readiness;
@@ -42,6 +42,8 @@ pub struct Services {
     pub stop: CancellationToken,
     /// The settings in force, secrets masked.
     pub settings: Arc<str>,
+    /// Who may see it.
+    pub guard: Guard,
     /// What this node sees of its cluster.
     pub overview: Overview,
 }
@@ -262,25 +264,41 @@ fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
     };
     let writes: [(&'static str, Handler); 2] =
         [("/ingest", plain::ingest), ("/pyroscope/ingest", plain::ingest)];
-    let reads: [(&'static str, Handler); 11] = [
+    let reads: [(&'static str, Handler); 7] = [
         ("/pyroscope/render", plain::render),
         ("/pyroscope/render-diff", plain::render_diff),
         ("/", pages::index),
         ("/flamegraph.svg", pages::flamegraph),
         ("/ready", operations::ready),
         ("/metrics", operations::metrics),
+        ("/api/v1/status/buildinfo", operations::build_info),
+    ];
+    let guarded: [(&'static str, Handler); 4] = [
         ("/config", operations::config),
         ("/shards", shards::shards),
         ("/shards.json", shards::shards_json),
-        ("/api/v1/status/buildinfo", operations::build_info),
         ("/debug/pprof/profile", operations::profile),
     ];
     let of_clusters: [(&'static str, Handler); 2] =
         [("/members", members::members), ("/members.json", members::members_json)];
     let of_clusters = of_clusters.into_iter().filter(|_| hall.services.overview.company.is_some());
     let writes = writes.map(|(path, handler)| (path, post(with(handler))));
-    let reads = reads.into_iter().chain(of_clusters).map(|(path, handler)| (path, get(with(handler))));
-    let all = writes.into_iter().chain(reads);
+    let reads = reads.map(|(path, handler)| (path, get(with(handler))));
+    let behind_the_guard = |handler: Handler| {
+        let hall = Arc::clone(hall);
+        move |request: Request<Body>| -> plain::Answering {
+            let hall = Arc::clone(&hall);
+            Box::pin(async move {
+                match hall.services.guard.admit(request.headers(), &hall.door.compute).await {
+                    Ok(()) => handler(hall, request).await,
+                    Err(refused) => refused,
+                }
+            })
+        }
+    };
+    let guarded = guarded.into_iter().chain(of_clusters);
+    let guarded = guarded.map(|(path, handler)| (path, get(behind_the_guard(handler))));
+    let all = writes.into_iter().chain(reads).chain(guarded);
     all.fold(router, |router, (path, answer)| router.route(path, counted(hall, path, answer)))
 }
 

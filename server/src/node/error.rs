@@ -31,6 +31,8 @@ pub enum StartError {
     Ingester(#[from] athanor_ingester::OpenError),
     #[error("the catalogue is not rebuilt: {0}")]
     Rebuild(athanor_chassis::Status),
+    #[error("{0}")]
+    Token(athanor_chassis::Status),
     #[error(transparent)]
     Founding(#[from] athanor_metastore::FoundingError),
     #[error(transparent)]
@@ -53,7 +55,7 @@ impl Coded for StartError {
             Self::Log(error) => error.code(),
             Self::Catalogue(error) => error.code(),
             Self::Ingester(error) => error.code(),
-            Self::Rebuild(status) => status.code,
+            Self::Rebuild(status) | Self::Token(status) => status.code,
             Self::Founding(error) => error.code(),
             Self::Listener(error) => error.code(),
             Self::Setting(error) => error.code(),

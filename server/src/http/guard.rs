@@ -1,0 +1,169 @@
+//! Who may see what is for administration: pages that tell of the cluster, of settings and of the process.
+//!
+//! On this machine alone anybody may, unless a token is named. A server that others reach shows them to who brings the
+//! token, and to nobody where there is none. The file is read for each request: what it says now holds.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use athanor_chassis::{Code, Compute, Status};
+use axum::body::Body;
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, Response};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use ring::hmac;
+
+use super::encoding::json_error;
+
+/// Bytes of a token, at least and at most.
+const LENGTH: std::ops::RangeInclusive<usize> = 16..=1024;
+/// What a refusal asks for: a browser then asks its user.
+const CHALLENGE: HeaderValue =
+    HeaderValue::from_static("Basic realm=\"athanor administration\", charset=\"UTF-8\"");
+
+/// Lets administrators pass.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    token: Option<Arc<PathBuf>>,
+    is_local: bool,
+}
+
+impl Guard {
+    /// For a server that listens there, with the file that holds the token, if one is named.
+    pub fn new(listens: SocketAddr, token: Option<PathBuf>) -> Self {
+        Self { token: token.map(Arc::new), is_local: listens.ip().is_loopback() }
+    }
+
+    /// Whether whoever sent these headers may pass, or what is answered instead.
+    pub async fn admit(&self, headers: &HeaderMap, compute: &Compute) -> Result<(), Response<Body>> {
+        let Some(path) = &self.token else {
+            let message = "this page is for administration, and this server listens for more than its own machine: name a \
+                           file with a token in admin_token_file and bring the token, or ask on the machine itself with \
+                           athanor shard list, athanor metastore list and athanor config";
+            let refused = || json_error(&Status::new(Code::PermissionDenied, message));
+            return if self.is_local { Ok(()) } else { Err(refused()) };
+        };
+        let file = Arc::clone(path);
+        let read = match compute.run(move || token(&file)).await {
+            Ok(read) => read,
+            Err(error) => Err(Status::of(&error)),
+        };
+        let token = read.map_err(|status| json_error(&status))?;
+        match brought(headers) {
+            Some(brought) if is_equal(&brought, token.as_bytes()) => Ok(()),
+            brought => {
+                let what = if brought.is_some() { "another token came" } else { "no token came" };
+                let message = format!(
+                    "this page is for administration, and {what}: send the one of the file that admin_token_file names, as \
+                     Authorization: Bearer TOKEN, or as the password of any user"
+                );
+                let mut refused = json_error(&Status::new(Code::Unauthenticated, message));
+                refused.headers_mut().insert(WWW_AUTHENTICATE, CHALLENGE);
+                Err(refused)
+            }
+        }
+    }
+}
+
+/// The token of a file.
+pub fn token(path: &Path) -> Result<String, Status> {
+    let failed =
+        |code, why: String| Status::new(code, format!("admin_token_file: {}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| failed(Code::Unavailable, error.to_string()))?;
+    let token = text.trim();
+    if !LENGTH.contains(&token.len()) || token.contains(char::is_whitespace) {
+        let why = format!(
+            "a token is one word of {} to {} bytes, this has {}; openssl rand -hex 32 writes a good one",
+            LENGTH.start(),
+            LENGTH.end(),
+            token.len()
+        );
+        return Err(failed(Code::Invalid, why));
+    }
+    Ok(token.to_owned())
+}
+
+/// The token that came, as a bearer's or as a password.
+fn brought(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(rest.as_bytes().to_vec());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = BASE64_STANDARD.decode(rest).ok()?;
+    let colon = pair.iter().position(|byte| *byte == b':')?;
+    Some(pair[colon + 1..].to_vec())
+}
+
+/// The time it takes tells nothing of the token: what is compared follows from all of its bytes.
+fn is_equal(brought: &[u8], token: &[u8]) -> bool {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, b"athanor administration");
+    hmac::verify(&key, brought, hmac::sign(&key, token).as_ref()).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::StatusCode;
+
+    use super::*;
+
+    const TOKEN: &str = "a-token-of-some-length";
+
+    async fn asked(guard: &Guard, authorization: Option<&str>) -> Result<(), (StatusCode, bool)> {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = authorization {
+            headers.insert(AUTHORIZATION, value.parse().unwrap());
+        }
+        let admitted = guard.admit(&headers, &Compute::inline()).await;
+        admitted.map_err(|response| (response.status(), response.headers().contains_key(WWW_AUTHENTICATE)))
+    }
+
+    #[tokio::test]
+    async fn who_brings_the_token_passes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("{TOKEN}\n")).unwrap();
+        let basic = |text: &str| format!("Basic {}", BASE64_STANDARD.encode(text));
+        for listens in ["0.0.0.0:4040", "127.0.0.1:4040"] {
+            let guard = Guard::new(listens.parse().unwrap(), Some(file.path().to_owned()));
+            for good in [format!("Bearer {TOKEN}"), format!("bearer  {TOKEN}"), basic(&format!("me:{TOKEN}"))]
+            {
+                assert_eq!(asked(&guard, Some(&good)).await, Ok(()), "{good}");
+            }
+            let bad =
+                [format!("Bearer {TOKEN}x"), basic(TOKEN), basic(&format!("{TOKEN}:")), TOKEN.to_owned()];
+            for bad in
+                bad.iter().map(|bad| Some(bad.as_str())).chain([None, Some("Bearer "), Some("Basic ?")])
+            {
+                assert_eq!(asked(&guard, bad).await, Err((StatusCode::UNAUTHORIZED, true)), "{bad:?}");
+            }
+        }
+        // Another one holds at once; none opens nothing.
+        let guard = Guard::new("0.0.0.0:1".parse().unwrap(), Some(file.path().to_owned()));
+        std::fs::write(file.path(), "another-token-of-that-kind").unwrap();
+        assert!(asked(&guard, Some(&format!("Bearer {TOKEN}"))).await.is_err());
+        for odd in ["", "short", "two words of some length"] {
+            std::fs::write(file.path(), odd).unwrap();
+            let bearer = format!("Bearer {odd}");
+            assert_eq!(asked(&guard, Some(&bearer)).await, Err((StatusCode::BAD_REQUEST, false)), "{odd}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_token_only_this_machine_may_look() {
+        for (listens, expected) in [
+            ("127.0.0.1:1", Ok(())),
+            ("[::1]:1", Ok(())),
+            ("0.0.0.0:1", Err((StatusCode::FORBIDDEN, false))),
+            ("[::]:1", Err((StatusCode::FORBIDDEN, false))),
+            ("10.0.0.5:1", Err((StatusCode::FORBIDDEN, false))),
+        ] {
+            let guard = Guard::new(listens.parse().unwrap(), None);
+            assert_eq!(asked(&guard, None).await, expected, "{listens}");
+        }
+    }
+}
