@@ -13,6 +13,7 @@
 //!   nothing, and whoever is called by an address that it told must show who it is.
 //! * [`secret`], [`greeting`]: a node is taken for one of the cluster by the shared secret, and for the one that is
 //!   meant by its first message.
+//! * [`tls`]: where certificates are configured, streams between nodes are taken only from who has one.
 //! * [`peers`], [`talk`], [`internal`]: connections, with a bound on whatever waits and a limit on every wait.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -26,6 +27,7 @@ pub mod peers;
 pub mod placement;
 pub mod secret;
 pub mod talk;
+pub mod tls;
 
 /// The number of a node, drawn with its folder and never used again.
 pub type NodeId = u64;

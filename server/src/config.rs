@@ -11,7 +11,7 @@ use athanor_chassis::units::duration_text;
 use athanor_chassis::{ByteSize, Code, Coded, Limits};
 use serde::{Deserialize, Serialize};
 
-pub use cluster::{ClusterSettings, Joining};
+pub use cluster::{ClusterSettings, Joining, TlsFiles, TlsSettings};
 pub use target::Target;
 
 /// All settings.

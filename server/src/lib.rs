@@ -20,6 +20,7 @@
 mod admin;
 mod blocks;
 mod cache;
+mod certificates;
 mod config;
 mod controller;
 mod far;
@@ -50,7 +51,7 @@ mod telling;
 mod ways;
 
 pub use admin::{SOCKET, request};
-pub use config::{BadSetting, ClusterSettings, Config, Joining, LogSettings, Target};
+pub use config::{BadSetting, ClusterSettings, Config, Joining, LogSettings, Target, TlsSettings};
 pub use metrics::{Routes, Scrape};
 pub use node::{Node, Roles, StartError, System, rebuild_catalogue};
 pub use others::{Company, JoinError, Others};

@@ -126,7 +126,7 @@ impl Node {
         let (clock, compute) = (system.clock.clone(), system.compute.clone());
         let (tasks, readiness) = (Tasks::new(clock.clone(), TASKS), Arc::<Readiness>::default());
         let (stop, haste) = (CancellationToken::new(), Arc::new(Notify::new()));
-        let entry = Entry::of(config, &*system.net).await?;
+        let entry = Entry::of(config, &system.net, &clock).await?;
         let (begin, begun) = watch::channel(None);
         let served = {
             let first = starting(Arc::clone(&readiness), clock.clone(), begun.clone());

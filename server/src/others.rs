@@ -33,6 +33,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::certificates::{Certificates, CertificatesError};
 use crate::config::{ClusterSettings, Config, Joining};
 use crate::http::{Lasting, Listener};
 use crate::node::{StartError, System};
@@ -53,6 +54,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Entry {
     joining: Joining,
     secrets: Secrets,
+    /// The way to others, and theirs to this one.
+    net: Arc<dyn Net>,
+    certificates: Option<Certificates>,
     listener: Listener,
 }
 
@@ -88,6 +92,8 @@ pub enum JoinError {
     Secret { path: PathBuf, source: SecretError },
     #[error("cluster.secret_file: {} cannot be read: {source}", path.display())]
     SecretFile { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Certificates(#[from] CertificatesError),
     #[error(
         "cannot listen for other nodes on {at}: {source}; cluster.listen_internal chooses another address"
     )]
@@ -107,6 +113,7 @@ impl Coded for JoinError {
                 io::ErrorKind::PermissionDenied => Code::PermissionDenied,
                 _ => Code::Unavailable,
             },
+            Self::Certificates(error) => error.code(),
             Self::Listen { .. } => Code::Unavailable,
             Self::Gossip(error) => error.code(),
             Self::Task(error) => error.code(),
@@ -116,22 +123,27 @@ impl Coded for JoinError {
 
 impl Entry {
     /// What these settings ask for; none for a node that is alone.
-    pub async fn of(config: &Config, net: &dyn Net) -> Result<Option<Self>, StartError> {
+    pub async fn of(config: &Config, net: &Arc<dyn Net>, clock: &Clock) -> Result<Option<Self>, StartError> {
         match config.cluster.joining()? {
-            Some(joining) => Ok(Some(Self::take(joining, net).await?)),
+            Some(joining) => Ok(Some(Self::take(joining, Arc::clone(net), clock).await?)),
             None => Ok(None),
         }
     }
 
-    /// Reads the secret and takes the port.
-    pub async fn take(joining: Joining, net: &dyn Net) -> Result<Self, JoinError> {
+    /// Reads the secret and the certificates, and takes the port.
+    pub async fn take(joining: Joining, net: Arc<dyn Net>, clock: &Clock) -> Result<Self, JoinError> {
         let path = &joining.secret_file;
         let text = read(path).map_err(|source| JoinError::SecretFile { path: path.clone(), source })?;
         let secrets =
             Secrets::read(&text).map_err(|source| JoinError::Secret { path: path.clone(), source })?;
+        let certificates = joining.tls.clone().map(Certificates::read).transpose()?;
+        let net = match &certificates {
+            Some(certificates) => certificates.over(net, clock),
+            None => net,
+        };
         let at = joining.listen_internal;
         let socket = net.listen(at).await.map_err(|source| JoinError::Listen { at, source })?;
-        Ok(Self { joining, secrets, listener: Listener::on(socket) })
+        Ok(Self { joining, secrets, net, certificates, listener: Listener::on(socket) })
     }
 
     /// Takes part, as this node.
@@ -143,7 +155,7 @@ impl Entry {
         tasks: &Tasks,
         offered: impl FnOnce(Services) -> Services,
     ) -> Result<Others, JoinError> {
-        let Self { joining, secrets, listener } = self;
+        let Self { joining, secrets, net, certificates, listener } = self;
         let clock = system.clock.clone();
         let mut address = listener.address();
         if let Some(advertise) = joining.advertise {
@@ -166,7 +178,7 @@ impl Entry {
         let (gossip, members) = Gossip::start(config, transport, clock.clone(), tasks).await?;
         let introductions = Arc::new(Introductions::new(me));
         let deps = PeerDeps {
-            net: Arc::clone(&system.net),
+            net,
             secrets: secrets.clone(),
             clock: clock.clone(),
             random: system.random.split(),
@@ -188,6 +200,10 @@ impl Entry {
         let compute = system.compute.clone();
         let watching = watch(secrets, joining.secret_file, compute, clock.clone(), tasks.token());
         tasks.spawn("secret", watching)?;
+        if let Some(certificates) = certificates {
+            let compute = system.compute.clone();
+            tasks.spawn("certificates", certificates.watch(compute, clock.clone(), tasks.token()))?;
+        }
         tracing::info!(internal = %address, gossip = %gossip.address(), "joining the cluster");
         let company = Company { me, members, clock };
         Ok(Others { company, afar, gossip, talk, groups, address, stop: stop.drop_guard(), served })

@@ -7,3 +7,4 @@ mod memory;
 mod services;
 mod strangers;
 mod talk;
+mod tls;

@@ -33,6 +33,8 @@ pub struct ClusterSettings {
     /// A file with the secret that the nodes share, or with the old and the new one. Example:
     /// `/etc/athanor/cluster-secret`.
     pub secret_file: Option<PathBuf>,
+    /// Certificates that nodes show each other; without them what nodes say can be read on its way.
+    pub tls: TlsSettings,
     /// Where other nodes connect; `0.0.0.0:9095` for a node of a cluster, if not given. Example: `10.0.0.5:9095`.
     pub listen_internal: Option<String>,
     /// Where it hears who is there; `0.0.0.0:7946` for a node of a cluster, if not given. Example: `10.0.0.5:7946`.
@@ -55,6 +57,55 @@ pub struct ClusterSettings {
     pub dead_after: Duration,
 }
 
+/// Files in PEM, read again as they change: all three, or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsSettings {
+    /// This node's certificate, and those between it and its authority. Example: `/etc/athanor/node.pem`.
+    pub certificate: Option<PathBuf>,
+    /// The certificate's key. Example: `/etc/athanor/node-key.pem`.
+    pub key: Option<PathBuf>,
+    /// The authorities whose certificates are taken for nodes'; while they change, the old and the new one. Example:
+    /// `/etc/athanor/authorities.pem`.
+    pub authorities: Option<PathBuf>,
+}
+
+/// The same, where they are given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The authorities.
+    pub authorities: PathBuf,
+}
+
+impl TlsSettings {
+    /// All of them, or none.
+    fn files(&self) -> Result<Option<TlsFiles>, BadSetting> {
+        let Self { certificate, key, authorities } = self;
+        if let (Some(certificate), Some(key), Some(authorities)) = (certificate, key, authorities) {
+            let (certificate, key, authorities) = (certificate.clone(), key.clone(), authorities.clone());
+            return Ok(Some(TlsFiles { certificate, key, authorities }));
+        }
+        let all = [("certificate", certificate), ("key", key), ("authorities", authorities)];
+        let (given, missing): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, path)| path.is_some());
+        if given.is_empty() {
+            return Ok(None);
+        }
+        let names = |all: &[(&str, &Option<PathBuf>)]| {
+            all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" and ")
+        };
+        let reason = format!(
+            "{} without {}: name all three files, so that nodes can check each other, or none",
+            names(&given),
+            names(&missing)
+        );
+        Err(BadSetting { setting: "cluster.tls", reason })
+    }
+}
+
 impl Default for ClusterSettings {
     fn default() -> Self {
         Self {
@@ -62,6 +113,7 @@ impl Default for ClusterSettings {
             name: None,
             zone: String::new(),
             secret_file: None,
+            tls: TlsSettings::default(),
             listen_internal: None,
             listen_gossip: None,
             advertise: None,
@@ -82,6 +134,8 @@ pub struct Joining {
     pub cluster: u128,
     /// The file with the secret.
     pub secret_file: PathBuf,
+    /// Certificates.
+    pub tls: Option<TlsFiles>,
     /// Where other nodes connect.
     pub listen_internal: SocketAddr,
     /// Where it hears who is there.
@@ -94,7 +148,7 @@ impl ClusterSettings {
     /// What they mean; none for a node that is alone.
     pub fn joining(&self) -> Result<Option<Joining>, BadSetting> {
         let bad = |setting, reason: String| Err(BadSetting { setting, reason });
-        let cluster = self.cluster()?;
+        let (cluster, tls) = (self.cluster()?, self.tls.files()?);
         self.check_names()?;
         self.check_numbers()?;
         let alone = self.seeds.is_empty() && self.listen_gossip.is_none() && self.listen_internal.is_none();
@@ -128,7 +182,7 @@ impl ClusterSettings {
             let reason = "this node listens on all its addresses; write the one by which others reach it, for example 10.0.0.5".to_owned();
             return bad("cluster.advertise", reason);
         }
-        Ok(Some(Joining { cluster, secret_file, listen_internal, listen_gossip, advertise }))
+        Ok(Some(Joining { cluster, secret_file, tls, listen_internal, listen_gossip, advertise }))
     }
 
     /// The id, where it is told.
@@ -225,7 +279,13 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_a_way_out() {
         type Change = fn(&mut ClusterSettings);
-        let cases: [(Change, &str, &str); 17] = [
+        let cases: [(Change, &str, &str); 19] = [
+            (|s| s.tls.key = Some("k".into()), "cluster.tls", "key without certificate and authorities"),
+            (
+                |s| (s.tls.key, s.tls.certificate) = (Some("k".into()), Some("c".into())),
+                "cluster.tls",
+                "without authorities: name all three files",
+            ),
             (|s| s.copies = 0, "cluster.copies", "usually 3"),
             (|s| s.voters = 4, "cluster.voters", "write 1, 3 or 5"),
             (|s| s.slots = Some(0), "cluster.slots", "write 1 to"),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::{Described, Findings, ShardId};
@@ -38,7 +39,7 @@ pub async fn rebuild_catalogue(
     let alone = || refused("cluster.seeds names nobody: ingesters have to be asked what is on their disks");
     let joining = config.cluster.joining()?.ok_or_else(alone)?;
     let tasks = Tasks::new(system.clock.clone(), TASKS);
-    let entry = Entry::take(joining, &*system.net).await?;
+    let entry = Entry::take(joining, Arc::clone(&system.net), &system.clock).await?;
     let (identity, others) = build::begin(config, &system, &tasks, Some(entry), &Offered::default()).await?;
     let others = others.ok_or_else(alone)?;
     let overrides = Overrides::new(config.limits.clone());

@@ -66,7 +66,7 @@ impl Roles {
     /// Opens the log and everything on it, and takes its part in the cluster, if there is one.
     pub async fn open(config: &Config, system: System, overrides: Overrides) -> Result<Self, StartError> {
         let tasks = Tasks::new(system.clock.clone(), TASKS);
-        let entry = Entry::of(config, &*system.net).await?;
+        let entry = Entry::of(config, &system.net, &system.clock).await?;
         Self::open_on(config, system, overrides, (tasks, entry), Arc::default()).await
     }
 

@@ -1,0 +1,263 @@
+//! TLS between nodes, where certificates are configured: both sides show one, of an authority that both know.
+//!
+//! ```text
+//!  files ─► Tls, replaced as a whole when they change ─┬─► TlsNet::connect   a client's side
+//!                                                      └─► TlsNet::listen    a server's side
+//! ```
+//! A certificate says that somebody is a node, not which: addresses come from gossip, so names in certificates are not
+//! compared with them. Which node it is, and of which cluster, the greeting says behind it, as without TLS; the secret is
+//! asked for as well.
+//!
+//! A connection keeps what it was opened with. Nothing is resumed: who was a node once shows its certificate again.
+
+mod stream;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use athanor_chassis::net::{Accept, Stream};
+use athanor_chassis::{Clock, Code, Coded, Net};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use stream::Arriving;
+
+/// What three files say, in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pems {
+    /// This node's certificate, and those between it and its authority.
+    pub certificate: Vec<u8>,
+    /// The certificate's key.
+    pub key: Vec<u8>,
+    /// The authorities whose certificates are taken for nodes'.
+    pub authorities: Vec<u8>,
+}
+
+/// Files that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A certificate that is none, or no certificate.
+    #[error("cluster.tls.{setting}: {cause}; it holds PEM, as openssl writes it")]
+    Pem {
+        /// Which file.
+        setting: &'static str,
+        /// What is wrong.
+        cause: String,
+    },
+    /// What is in them does not fit together.
+    #[error("cluster.tls: {cause}; the key must be the certificate's, and both must be of now")]
+    Unfit {
+        /// Why.
+        cause: String,
+    },
+}
+
+impl Coded for TlsError {
+    fn code(&self) -> Code {
+        Code::Invalid
+    }
+}
+
+/// The certificates in force. Cheap to clone; clones change together.
+#[derive(Clone)]
+pub struct Tls {
+    held: Arc<RwLock<Held>>,
+}
+
+#[derive(Clone)]
+struct Held {
+    pems: Pems,
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+}
+
+/// A network whose streams speak TLS.
+pub struct TlsNet {
+    inner: Arc<dyn Net>,
+    tls: Tls,
+    clock: Clock,
+}
+
+struct TlsListener {
+    inner: Box<dyn Accept>,
+    tls: Tls,
+}
+
+/// Takes any certificate of an authority, whatever name is in it.
+#[derive(Debug)]
+struct AnyNode(Arc<WebPkiServerVerifier>);
+
+// === impl Tls ===
+
+impl Tls {
+    /// Takes what the files say.
+    pub fn read(pems: Pems) -> Result<Self, TlsError> {
+        Ok(Self { held: Arc::new(RwLock::new(Held::read(pems)?)) })
+    }
+
+    /// Takes what the files say now, for connections from now on; false if that is what they said. Where it cannot be
+    /// used, what was before stays in force.
+    pub fn replace(&self, pems: Pems) -> Result<bool, TlsError> {
+        if self.held().pems == pems {
+            return Ok(false);
+        }
+        let held = Held::read(pems)?;
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
+        Ok(true)
+    }
+
+    fn held(&self) -> Held {
+        self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Held {
+    fn read(pems: Pems) -> Result<Self, TlsError> {
+        let unfit = |cause: String| TlsError::Unfit { cause };
+        let chain = certificates("certificate", &pems.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&pems.key)
+            .map_err(|error| TlsError::Pem { setting: "key", cause: error.to_string() })?;
+        let mut roots = RootCertStore::empty();
+        for authority in certificates("authorities", &pems.authorities)? {
+            let added = roots.add(authority);
+            added.map_err(|error| TlsError::Pem { setting: "authorities", cause: error.to_string() })?;
+        }
+        let (roots, provider) = (Arc::new(roots), Arc::new(ring::default_provider()));
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+        let clients = clients.build().map_err(|error| unfit(error.to_string()))?;
+        let servers = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
+        let servers = servers.build().map_err(|error| unfit(error.to_string()))?;
+        let failed = |error: Error| unfit(error.to_string());
+        let server = ServerConfig::builder_with_provider(Arc::<CryptoProvider>::clone(&provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(failed)?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(failed)?;
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(failed)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyNode(servers)))
+            .with_client_auth_cert(chain, key)
+            .map_err(failed)?;
+        client.resumption = Resumption::disabled();
+        let mut server = server;
+        server.send_tls13_tickets = 0;
+        Ok(Self { pems, server: Arc::new(server), client: Arc::new(client) })
+    }
+}
+
+fn certificates(setting: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bad = |cause: String| TlsError::Pem { setting, cause };
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let all = all.map_err(|error| bad(error.to_string()))?;
+    if all.is_empty() { Err(bad("there is no certificate in it".to_owned())) } else { Ok(all) }
+}
+
+// === impl TlsNet ===
+
+impl TlsNet {
+    /// Over another network.
+    pub fn new(inner: Arc<dyn Net>, tls: Tls, clock: Clock) -> Self {
+        Self { inner, tls, clock }
+    }
+}
+
+#[async_trait]
+impl Net for TlsNet {
+    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn Accept>> {
+        let inner = self.inner.listen(at).await?;
+        Ok(Box::new(TlsListener { inner, tls: self.tls.clone() }))
+    }
+
+    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<Stream> {
+        let until = self.clock.monotonic() + limit;
+        let stream = self.inner.connect(to, limit).await?;
+        let connector = TlsConnector::from(self.tls.held().client);
+        let left = until.saturating_sub(self.clock.monotonic());
+        match self.clock.within(left, connector.connect(ServerName::from(to.ip()), stream)).await {
+            Ok(Ok(stream)) => Ok(Box::new(stream)),
+            Ok(Err(error)) => {
+                let message =
+                    format!("TLS was not agreed on: {error}; cluster.tls is set on all nodes, or on none");
+                Err(io::Error::new(error.kind(), message))
+            }
+            Err(late) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("agreeing on TLS: {late}"))),
+        }
+    }
+
+    async fn resolve(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+        self.inner.resolve(name).await
+    }
+}
+
+impl Accept for TlsListener {
+    fn address(&self) -> SocketAddr {
+        self.inner.address()
+    }
+
+    /// Agreeing on TLS is the stream's business: nobody who comes later waits for it.
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
+        let (stream, from) = ready!(self.inner.poll_accept(context))?;
+        let agreeing = TlsAcceptor::from(self.tls.held().server).accept(stream);
+        Poll::Ready(Ok((Box::new(Arriving::new(agreeing, from)), from)))
+    }
+}
+
+// === impl AnyNode ===
+
+impl ServerCertVerifier for AnyNode {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            // Names are looked at last: all else is as it should be.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
