@@ -38,6 +38,8 @@ pub struct Clients<'a> {
     pub boot: u64,
     /// There are others beside it, which may be away: then anything may fail, and answers may lack something. They say so.
     pub company: bool,
+    /// And all of it must succeed, since each goes and comes politely.
+    pub strict: bool,
     /// A shard was without its members for so long that others took its place, without its ids (E13).
     pub loss: Rc<Cell<bool>>,
     /// How far the clocks of two of them may be apart.
@@ -114,7 +116,7 @@ impl Clients<'_> {
                 }
                 self.may_fail("a push", &status, false)
             }
-            Err(_) if patience >= FOREVER => Err(format!("no answer to {request:?}")),
+            Err(_) if patience >= FOREVER || self.strict => Err(format!("no answer to {request:?}")),
             Err(_) => {
                 self.world.count("clients that left");
                 model.pending.push(request);
@@ -142,7 +144,7 @@ impl Clients<'_> {
         if status.code == Code::DataLoss {
             return Err(format!("{what} met a loss of data: {status}"));
         }
-        match self.disk_faults.get() > 0 || stormy || self.company {
+        match self.disk_faults.get() > 0 || stormy || (self.company && !self.strict) {
             true => Ok(()),
             false => Err(format!("{what} failed with nothing to cause it: {:?} {status}", status.code)),
         }
@@ -245,7 +247,7 @@ impl Clients<'_> {
     /// What an answer says of itself: where nothing was damaged, nothing is missing.
     fn said(&self, reader: &Reader) -> Result<Said, Breach> {
         let Some(words) = reader.missing() else { return Ok(Said { partial: false, twice: false }) };
-        if !self.model.borrow().is_damaged() && !self.company {
+        if !self.model.borrow().is_damaged() && (!self.company || self.strict) {
             return Err(format!("it is said to lack something: {words}"));
         }
         let twice = words.contains("may count twice");

@@ -217,6 +217,7 @@ impl<'a> Process<'a> {
             roles: &roles,
             boot: self.boot,
             company: false,
+            strict: false,
             loss: Rc::default(),
             apart: Duration::ZERO,
             disk_faults: Cell::new(0),

@@ -25,6 +25,8 @@ const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 const CALM: Duration = Duration::from_secs(240);
 /// What a machine finds on its disks it has found by then.
 const SETTLED: Duration = Duration::from_secs(15);
+/// So long a client waits for an answer that must come.
+const PATIENT: Duration = Duration::from_secs(30);
 /// Between looks at a state.
 const LOOK: Duration = Duration::from_millis(200);
 /// Roles of the machines, as one of these has them.
@@ -192,6 +194,7 @@ impl Fleet {
             roles: &running.roles,
             boot: running.boot,
             company: true,
+            strict: false,
             loss: Rc::clone(&self.loss),
             apart: self.apart,
             disk_faults: Cell::new(0),
@@ -381,6 +384,10 @@ impl Fleet {
         self.cut().await?;
         self.compare().await?;
         self.chain().await?;
+        if self.random.below(3) == 0 {
+            self.restart_all().await?;
+            self.compare().await?;
+        }
         is_quiet.set(false);
         Ok(())
     }
@@ -445,6 +452,56 @@ impl Fleet {
                 clients.ask(question, Asked { tenant, ..asked }).await?;
             }
             self.ground.world.count("comparisons of everything");
+        }
+        Ok(())
+    }
+
+    /// One machine after the other is restarted politely: no push fails meanwhile, no question, and no answer lacks
+    /// anything.
+    async fn restart_all(&self) -> Result<(), Breach> {
+        self.ground.world.tell(format_args!("all are restarted, one by one"));
+        let restarts = async {
+            for machine in &self.machines {
+                let before = machine.running().map(|running| running.boot);
+                machine.polite.notify_one();
+                let is_back = || machine.running().is_some_and(|running| Some(running.boot) != before);
+                while !is_back() {
+                    self.sleep(LOOK).await;
+                }
+                self.until("a machine that was restarted serves", |view| self.is_open(view)).await?;
+                self.ground.world.count("restarts under load");
+            }
+            Ok(())
+        };
+        let load = async {
+            loop {
+                self.use_all().await?;
+                self.sleep(Duration::from_millis(self.random.below(500))).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            restarted = restarts => restarted,
+            failed = load => failed,
+        }
+    }
+
+    /// A push and a question that must succeed, each at a machine that says that it is ready.
+    async fn use_all(&self) -> Result<(), Breach> {
+        let is_ready = |running: &Running| running.roles.ready().is_ok();
+        if let Some((machine, running)) =
+            self.door(|running| is_ready(running) && running.roles.distributor.is_some())
+        {
+            let request = self.model.borrow_mut().draw(&self.random, self.ground.clock.wall());
+            let clients = Clients { strict: true, ..self.clients(machine, &running) };
+            clients.push(request, PATIENT).await.map_err(|breach| format!("at a restart: {breach}"))?;
+        }
+        if let Some((machine, running)) =
+            self.door(|running| is_ready(running) && running.roles.querier.is_some())
+        {
+            let clients = Clients { strict: true, ..self.clients(machine, &running) };
+            let (question, asked) = clients.draw();
+            clients.ask(question, asked).await.map_err(|breach| format!("at a restart: {breach}"))?;
         }
         Ok(())
     }
