@@ -139,6 +139,14 @@ impl Held {
         let (roots, provider) = (Arc::new(roots), Arc::new(ring::default_provider()));
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         let clients = clients.build().map_err(|error| unfit(error.to_string()))?;
+        // What is over, or not begun, must not take the place of what others take. They may know authorities that this
+        // node does not.
+        if let [own, between @ ..] = &chain[..]
+            && let Err(error) = clients.verify_client_cert(own, between, UnixTime::now())
+            && is_of_another_time(&error)
+        {
+            return Err(unfit(error.to_string()));
+        }
         let servers = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
         let servers = servers.build().map_err(|error| unfit(error.to_string()))?;
         let failed = |error: Error| unfit(error.to_string());
@@ -160,6 +168,12 @@ impl Held {
         server.send_tls13_tickets = 0;
         Ok(Self { pems, server: Arc::new(server), client: Arc::new(client) })
     }
+}
+
+fn is_of_another_time(error: &Error) -> bool {
+    use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    let Error::InvalidCertificate(why) = error else { return false };
+    matches!(why, Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })
 }
 
 fn certificates(setting: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -101,8 +101,13 @@ fn pems(files: &TlsFiles) -> Result<Pems, CertificatesError> {
 
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    File::open(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 <= MOST {
+        true => Ok(bytes),
+        false => {
+            Err(io::Error::other(format!("it has more than {MOST} bytes, the limit; name a shorter file")))
+        }
+    }
 }
 
 #[cfg(test)]

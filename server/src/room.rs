@@ -73,10 +73,16 @@ impl Room {
     /// Has others lead what this node leads. What none of them takes stays here, and is offered again.
     async fn give_away(&self) -> Result<(), String> {
         let able = able(self.members.now().values());
-        if let Some(ingester) = &self.ingester {
-            let given = ingester.give_away(|node| able.contains(&node), LIMIT).await;
-            given.map_err(|status| status.message)?;
-        }
+        // Shards that nobody takes do not keep the catalogue here.
+        let shards = match &self.ingester {
+            Some(ingester) => ingester.give_away(|node| able.contains(&node), LIMIT).await,
+            None => Ok(()),
+        };
+        self.give_catalogue_away(&able).await?;
+        shards.map_err(|status| status.message)
+    }
+
+    async fn give_catalogue_away(&self, able: &BTreeSet<NodeId>) -> Result<(), String> {
         let Some(facts) = self.facts.as_ref().filter(|facts| facts.leadership().now().here) else {
             return Ok(());
         };

@@ -170,8 +170,18 @@ impl State {
     ) -> Result<(), RebuildError> {
         let named = blocks.iter().map(|lying| lying.block.shard).collect::<BTreeSet<_>>();
         let all: BTreeSet<ShardId> = named.into_iter().chain(told.keys().copied()).collect();
+        // Epochs ascend, and only who retired is forgotten: who is older than somebody known, and is not known, is over.
+        let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
+        for shard in self.shards.values() {
+            let epoch = newest.entry(shard.slot).or_default();
+            *epoch = shard.epoch.max(*epoch);
+        }
         for id in all {
             let (slot, epoch) = slot_and_epoch(id).ok_or(RebuildError::NoShard(id))?;
+            let is_over = newest.get(&slot).is_some_and(|newest| epoch < *newest);
+            if is_over && !self.shards.contains_key(&id) {
+                continue;
+            }
             let members = told.get(&id).map(|told| told.members.clone()).unwrap_or_default();
             for node in &members {
                 self.nodes.entry(*node).or_default();
@@ -249,11 +259,12 @@ impl State {
                 told.cut = told.cut.max(block.to);
             }
             // Behind the watermark it is one of those from which the chain is chosen.
-            let below = self.shards.get_mut(&block.shard).filter(|shard| block.from < shard.watermark);
-            if let Some(shard) = below
-                && !self.blocks.contains_key(&block.id)
-            {
-                shard.watermark = shard.watermark.max(block.to);
+            // All blocks of a shard that was forgotten are registered.
+            let below = self.shards.get(&block.shard).is_none_or(|shard| block.from < shard.watermark);
+            if below && !self.blocks.contains_key(&block.id) {
+                if let Some(shard) = self.shards.get_mut(&block.shard) {
+                    shard.watermark = shard.watermark.max(block.to);
+                }
                 findings.recalled.push(block.id);
                 self.blocks.insert(block.id, block);
             }

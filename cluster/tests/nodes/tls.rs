@@ -119,3 +119,21 @@ async fn new_files_hold_for_new_connections_and_bad_ones_change_nothing() {
     called(&before, 2, 1, at).await.unwrap_err();
     talk.call(1, GROUP, asked, LIMIT).await.expect("what is open stays so");
 }
+
+#[test]
+fn a_certificate_of_another_time_does_not_take_the_place_of_one_of_now() {
+    let ours = Authority::new();
+    let good = ours.node("node-1", &[&ours]);
+    let tls = Tls::read(good.clone()).unwrap();
+    for (from, to) in [(2019, 2020), (2990, 2991)] {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["node-1".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(from, 1, 1);
+        params.not_after = rcgen::date_time_ymd(to, 1, 1);
+        let certificate = params.signed_by(&key, &ours.0).unwrap().pem().into_bytes();
+        let pems = Pems { certificate, key: key.serialize_pem().into_bytes(), ..good.clone() };
+        let refused = tls.replace(pems).unwrap_err().to_string();
+        assert!(refused.contains("both must be of now"), "{refused}");
+    }
+    assert!(!tls.replace(good).unwrap(), "the one of before is in force");
+}

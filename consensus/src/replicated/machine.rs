@@ -458,7 +458,9 @@ impl<S: StateMachine> RaftStateMachine<Types> for Machine<S> {
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<Entry> = entries.into_iter().collect();
-        self.run(Activity::Apply, move |shared| shared.apply(entries)).await
+        let applied = self.run(Activity::Apply, move |shared| shared.apply(entries)).await;
+        // Raft ends here, with whatever it was to install.
+        applied.inspect_err(|_| self.shared.kept.fail())
     }
 
     async fn get_snapshot_builder(&mut self) -> Self {
@@ -476,6 +478,7 @@ impl<S: StateMachine> RaftStateMachine<Types> for Machine<S> {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
-        self.run(Activity::Snapshot, Shared::current).await
+        let current = self.run(Activity::Snapshot, Shared::current).await;
+        current.inspect_err(|_| self.shared.kept.fail())
     }
 }

@@ -3,6 +3,8 @@
 //! On this machine alone anybody may, unless a token is named. A server that others reach shows them to who brings the
 //! token, and to nobody where there is none. The file is read for each request: what it says now holds.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,7 +52,11 @@ impl Guard {
             Ok(read) => read,
             Err(error) => Err(Status::of(&error)),
         };
-        let token = read.map_err(|status| json_error(&status))?;
+        let token = read.map_err(|status| {
+            tracing::warn!(error = %status, "nobody is let in to pages of administration");
+            let message = "the file that admin_token_file names cannot be used; the server's log says why";
+            json_error(&Status::new(status.code, message))
+        })?;
         match brought(headers) {
             Some(brought) if is_equal(&brought, token.as_bytes()) => Ok(()),
             brought => {
@@ -71,7 +77,11 @@ impl Guard {
 pub fn token(path: &Path) -> Result<String, Status> {
     let failed =
         |code, why: String| Status::new(code, format!("admin_token_file: {}: {why}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| failed(Code::Unavailable, error.to_string()))?;
+    let mut text = String::new();
+    // Room for the token, and for some blanks around it.
+    let read =
+        File::open(path).and_then(|file| file.take(2 * *LENGTH.end() as u64).read_to_string(&mut text));
+    read.map_err(|error| failed(Code::Unavailable, error.to_string()))?;
     let token = text.trim();
     if !LENGTH.contains(&token.len()) || token.contains(char::is_whitespace) {
         let why = format!(

@@ -115,7 +115,8 @@ fn voting(others: &Others) -> Option<String> {
     let Company { me, members, .. } = others.company();
     let serves = |member: &&Member| {
         let votes = member.node != me.node && member.roles.contains(&RoleName::Metastore);
-        votes && member.is_alive() && member.state == MemberState::Ready
+        let has_begun = !matches!(member.state, MemberState::Starting | MemberState::Left);
+        votes && member.is_alive() && has_begun
     };
     members.now().values().find(serves).map(|member| member.name.clone())
 }
