@@ -23,7 +23,7 @@ const BEGIN: Timestamp = Timestamp::from_seconds(1_900_000_000);
 const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 /// When all is well again, all works after so long.
 const CALM: Duration = Duration::from_secs(240);
-/// What a machine finds on its disks it has found by then.
+/// Before all is looked at.
 const SETTLED: Duration = Duration::from_secs(15);
 /// So long a client waits for an answer that must come.
 const PATIENT: Duration = Duration::from_secs(30);
@@ -152,6 +152,7 @@ impl Fleet {
         };
         let looking = async {
             while !is_so() {
+                self.replace_rotten();
                 self.sleep(LOOK).await;
             }
         };
@@ -377,7 +378,8 @@ impl Fleet {
                 machine.crash(Death::Kill, Duration::from_millis(100));
             }
         }
-        self.replace_rotten().await?;
+        // What a machine finds on its disks it has found by then.
+        self.sleep(SETTLED).await;
         self.until("slots are open again", |view| self.is_open(view)).await?;
         self.store_all().await?;
         self.compare().await?;
@@ -393,20 +395,16 @@ impl Fleet {
     }
 
     /// A node whose log is damaged says what to do: its disks are given up, and it comes back as another node.
-    async fn replace_rotten(&self) -> Result<(), Breach> {
-        self.sleep(SETTLED).await;
-        for machine in self.machines.iter().filter(|machine| machine.has_shards_only()) {
+    fn replace_rotten(&self) {
+        for machine in self.machines.iter().filter(|machine| machine.has_shards_only() && self.harmed.get()) {
             let ready = machine.running().map(|running| running.roles.ready());
             if let Some(Err(status)) = ready
-                && self.harmed.get()
                 && status.message.contains("give the node a new id")
             {
                 machine.harm(Harm::Gone);
                 self.ground.world.count("damaged nodes replaced");
-                self.sleep(SETTLED).await;
             }
         }
-        Ok(())
     }
 
     async fn store_all(&self) -> Result<(), Breach> {
