@@ -265,6 +265,9 @@ impl<S: StateMachine> Replicated<S> {
             deps.compute.run(open).await
         };
         let (alone, machine) = opened.map_err(|error| OpenError::Raft { cause: error.to_string() })??;
+        if !alone {
+            store.resign();
+        }
         let start = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
         let config = deps.timing.config(group).validate().map_err(|error| start(&error))?;
         let files = {

@@ -63,7 +63,14 @@ impl Steward {
             }
             Phase::Closing => self.close(view, entry).await?,
             Phase::Sealed { .. } => self.retire(entry).await?,
-            Phase::Opening { .. } | Phase::Open | Phase::Retired { .. } => {}
+            // A catalogue that was rebuilt has not heard that it opened; the next reign says so. Or this view is old.
+            Phase::Opening { .. } => {
+                if matches!(self.group.known(entry.id).await?.phase, Phase::Opening { .. }) {
+                    self.over.cancel();
+                    return Ok(());
+                }
+            }
+            Phase::Open | Phase::Retired { .. } => {}
         }
         self.fence(view, entry).await?;
         self.release(view).await

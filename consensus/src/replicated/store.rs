@@ -74,6 +74,18 @@ impl Store {
         self.log.append(vec![self.state()]).await
     }
 
+    /// A member that led before it ended leads no more by the votes it was given then. Others may hold entries of that
+    /// term that it sent them and never synced: it would give their places to other entries. Nor does it know how far
+    /// was committed, so that its reads would lack what was acknowledged.
+    pub(crate) fn resign(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(vote) = &mut state.vote
+            && vote.leader_id.voted_for == Some(self.node)
+        {
+            vote.committed = false;
+        }
+    }
+
     /// Who votes in this group, as far as was ever logged here.
     pub(crate) fn voters(&self) -> BTreeSet<u64> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).voters.clone()

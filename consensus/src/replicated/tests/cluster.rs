@@ -275,6 +275,33 @@ fn a_new_leader_is_elected_and_the_old_one_catches_up() {
 }
 
 #[test]
+fn a_leader_that_lost_its_power_is_elected_anew() {
+    for seed in 100..130 {
+        simulate(async {
+            let mut cluster = Cluster::start(seed).await;
+            let before = [cluster.propose(1).await, cluster.propose(2).await, cluster.propose(3).await];
+            let old = cluster.leader().await;
+            for node in 1..=3 {
+                cluster.kill(node).await;
+            }
+            cluster.boot(old).await;
+            let member = cluster.member(old);
+            // Nobody else is there to vote.
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert!(!member.leadership().now().here, "seed {seed}: it leads by votes of its life before");
+            for node in [old % 3 + 1, (old + 1) % 3 + 1] {
+                cluster.boot(node).await;
+            }
+            while member.read_index().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(member.with(|numbers| numbers.kept.clone()), before, "seed {seed}");
+            cluster.settle().await;
+        });
+    }
+}
+
+#[test]
 fn who_was_away_when_the_log_was_purged_is_sent_a_snapshot() {
     simulate(async {
         let mut cluster = Cluster::start(3).await;
