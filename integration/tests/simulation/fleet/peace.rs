@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use athanor_chassis::TenantId;
-
 use super::machine::{Ground, Harm, Running};
 use super::scenario::{CALM, Fleet, LOOK};
+use crate::chain;
 use crate::client::{Breach, Clients, QUESTIONS};
 use crate::model::{Asked, KINDS, TENANTS};
 use crate::world::{Death, Weather};
@@ -180,30 +179,14 @@ impl Fleet {
         Ok(())
     }
 
-    /// The blocks of each shard are a chain up to its watermark.
+    /// The blocks of each shard are a chain that does not go beyond its watermark.
     async fn chain(&self) -> Result<(), Breach> {
         let Some((_, running)) = self.door(|running| running.roles.scrape.facts.is_some()) else {
             return Err("nobody votes".to_owned());
         };
-        let catalog = &running.roles.catalog;
-        // First these: more may come meanwhile.
-        let mut blocks = catalog.blocks().await.map_err(|error| error.to_string())?;
-        let listing =
-            catalog.listing(&TenantId::anonymous(), 0, 0).await.map_err(|error| error.to_string())?;
-        blocks.sort_by_key(|block| (block.shard, block.from));
-        blocks.iter().for_each(|_| self.ground.world.count("blocks"));
-        for shard in &listing.shards {
-            let of_shard: Vec<(u64, u64)> = blocks
-                .iter()
-                .filter(|block| block.shard == shard.id)
-                .map(|block| (block.from, block.to))
-                .collect();
-            let whole = of_shard.windows(2).all(|pair| pair[0].1 == pair[1].0)
-                && of_shard.last().is_none_or(|block| block.1 <= shard.watermark);
-            if !whole {
-                return Err(format!("blocks of {shard:?} are no chain: {of_shard:?}"));
-            }
-        }
-        Ok(())
+        chain::check(&*running.roles.catalog, &self.ground.world, false, |ranges, watermark| {
+            ranges.last().is_none_or(|range| range.1 <= watermark)
+        })
+        .await
     }
 }
