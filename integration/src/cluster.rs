@@ -30,7 +30,7 @@ use athanor_consensus::log::Pump;
 use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
 use athanor_querier::Querier;
-use athanor_server::{ClusterSettings, Config, Node, StartError, System};
+use athanor_server::{ClusterSettings, Config, Node, Roles, StartError, System};
 use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -332,19 +332,19 @@ impl Cluster {
 
     /// Who takes profiles: the first that runs, after so many.
     pub fn distributor(&self, place: usize) -> (&Threads, Distributor) {
-        let running = self.servers.values().filter_map(|server| server.running.as_ref());
-        let all: Vec<_> = running
-            .filter_map(|running| Some((&running.runtime, running.node.roles().distributor.clone()?)))
-            .collect();
-        all[place % all.len()].clone()
+        self.door(place, |roles| roles.distributor.clone())
     }
 
     /// Who answers queries, likewise.
     pub fn querier(&self, place: usize) -> (&Threads, Querier) {
+        self.door(place, |roles| roles.querier.clone())
+    }
+
+    /// What some node has, and where it does its work: the first that runs and has it, after so many.
+    fn door<R: Clone>(&self, place: usize, of: impl Fn(&Roles) -> Option<R>) -> (&Threads, R) {
         let running = self.servers.values().filter_map(|server| server.running.as_ref());
-        let all: Vec<_> = running
-            .filter_map(|running| Some((&running.runtime, running.node.roles().querier.clone()?)))
-            .collect();
+        let all: Vec<_> =
+            running.filter_map(|running| Some((&running.runtime, of(running.node.roles())?))).collect();
         all[place % all.len()].clone()
     }
 

@@ -21,11 +21,16 @@ fn three() -> Builder {
         .config(three_of_all)
 }
 
+/// A cluster that has opened so many slots, and nothing sent so far.
+async fn opened(nodes: Builder, slots: usize) -> (Cluster, Oracle) {
+    let cluster = nodes.start().await;
+    cluster.until("slots are open", |view| open(view) == slots).await;
+    (cluster, Oracle::default())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_survives_whoever_dies() {
-    let mut cluster = three().start().await;
-    cluster.until("slots are open", |view| open(view) == 3).await;
-    let mut oracle = Oracle::default();
+    let (mut cluster, mut oracle) = opened(three(), 3).await;
     oracle.store(&cluster, 30).await;
     for place in 0..3 {
         oracle.check(&cluster, place).await;
@@ -47,9 +52,7 @@ async fn what_was_acknowledged_survives_whoever_dies() {
 /// Whoever is asked while a lead is on its way to another, or to the node that asks, waits for it and then has all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_finds_the_lead_wherever_it_goes() {
-    let cluster = three().start().await;
-    cluster.until("slots are open", |view| open(view) == 3).await;
-    let mut oracle = Oracle::default();
+    let (cluster, mut oracle) = opened(three(), 3).await;
     oracle.store(&cluster, 21).await;
     let mut moved = 0;
     for round in 0..6 {
@@ -72,9 +75,7 @@ async fn a_question_finds_the_lead_wherever_it_goes() {
 /// Who is cut off from the others goes on neither storing nor answering by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_cut_off_does_no_harm() {
-    let cluster = three().start().await;
-    cluster.until("slots are open", |view| open(view) == 3).await;
-    let mut oracle = Oracle::default();
+    let (cluster, mut oracle) = opened(three(), 3).await;
     oracle.store(&cluster, 12).await;
     for (name, others, place) in [("a", ["b", "c"], 0), ("b", ["a", "c"], 1)] {
         others.iter().for_each(|other| cluster.cut(name, other));
@@ -108,9 +109,7 @@ async fn roles_apart_do_what_one_does() {
         let roles = ["metastore", "ingester", "ingester", "distributor", "querier"];
         nodes = names.into_iter().zip(roles).fold(nodes, |nodes, (name, role)| nodes.node(name, zone, role));
     }
-    let mut cluster = nodes.start().await;
-    cluster.until("slots are open", |view| open(view) == 4).await;
-    let mut oracle = Oracle::default();
+    let (mut cluster, mut oracle) = opened(nodes, 4).await;
     oracle.store(&cluster, 40).await;
     for place in 0..3 {
         oracle.check(&cluster, place).await;
@@ -137,9 +136,7 @@ async fn others_take_the_place_of_who_is_gone_for_long() {
         config.cluster.slots = Some(2);
         config.cluster.dead_after = Duration::from_secs(10);
     });
-    let mut cluster = five.start().await;
-    cluster.until("slots are open", |view| open(view) == 2).await;
-    let mut oracle = Oracle::default();
+    let (mut cluster, mut oracle) = opened(five, 2).await;
     oracle.store(&cluster, 20).await;
     // One that keeps shards and does not vote in the catalogue alone: the others decide.
     cluster.kill("c");
@@ -156,13 +153,11 @@ async fn others_take_the_place_of_who_is_gone_for_long() {
 /// Without the bucket pushes go on, and what is in no block is found; when it is back all of it is cut, once.
 #[tokio::test(flavor = "multi_thread")]
 async fn pushes_go_on_without_the_bucket() {
-    let cluster = three().config(|config| {
+    let nodes = three().config(|config| {
         config.cluster.slots = Some(3);
         config.ingester.cut.max_age = Duration::from_secs(1);
     });
-    let cluster = cluster.start().await;
-    cluster.until("slots are open", |view| open(view) == 3).await;
-    let mut oracle = Oracle::default();
+    let (cluster, mut oracle) = opened(nodes, 3).await;
     oracle.store(&cluster, 12).await;
     cluster.wait("all is cut", || cluster.is_cut(3)).await;
     cluster.bucket().fail_one_of(1);
@@ -190,9 +185,7 @@ async fn pushes_go_on_without_the_bucket() {
 /// A node whose disk is full gives its leads to others, and gets some back when it has room.
 #[tokio::test(flavor = "multi_thread")]
 async fn others_lead_what_a_full_disk_cannot_take() {
-    let cluster = three().start().await;
-    cluster.until("slots are open", |view| open(view) == 3).await;
-    let mut oracle = Oracle::default();
+    let (cluster, mut oracle) = opened(three(), 3).await;
     oracle.store(&cluster, 12).await;
     cluster.wait("leads are spread", || spread(&cluster)).await;
     cluster.fill("a");
@@ -218,13 +211,11 @@ async fn others_lead_what_a_full_disk_cannot_take() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_clocks_slow_lines_and_standstill_do_no_harm() {
     const MINUTE: i64 = 60_000_000_000;
-    let cluster = three().skew("b", 10 * MINUTE).config(|config| {
+    let nodes = three().skew("b", 10 * MINUTE).config(|config| {
         config.cluster.slots = Some(3);
         config.ingester.cut.max_age = Duration::from_secs(2);
     });
-    let mut cluster = cluster.start().await;
-    cluster.until("slots are open", |view| open(view) == 3).await;
-    let mut oracle = Oracle::default();
+    let (mut cluster, mut oracle) = opened(nodes, 3).await;
     oracle.store(&cluster, 9).await;
     cluster.slow("a", "b", Duration::from_millis(20));
     oracle.store(&cluster, 9).await;

@@ -9,8 +9,10 @@
 
 mod machine;
 mod net;
+mod peace;
 mod post;
 mod scenario;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::net::LocalNet;
-use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, TenantId, Timestamp};
+use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, Timestamp};
 use athanor_cluster::gossip::UdpTransport;
 use athanor_consensus::log::Pump;
 use athanor_server::{Config, Roles, StartError, System};
@@ -18,6 +18,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use object_store::memory::InMemory;
 
 use super::bucket::Bucket;
+use super::chain;
 use super::client::{Breach, Clients, QUESTIONS};
 use super::disk::Platter;
 use super::model::{Asked, KINDS, Model, NEWER, OLDER, SKEW, TENANTS};
@@ -423,29 +424,15 @@ impl<'a> Process<'a> {
         Ok(())
     }
 
-    /// The blocks of each shard are a chain up to its watermark, and there is nothing beside them.
+    /// The blocks of each shard are a chain. Where all is kept, it goes from the beginning up to the watermark.
     async fn chain(&self, clients: &Clients<'_>) -> Result<(), Breach> {
-        let catalog = &clients.roles.catalog;
-        let listing =
-            catalog.listing(&TenantId::anonymous(), 0, 0).await.map_err(|error| error.to_string())?;
-        let mut blocks = catalog.blocks().await.map_err(|error| error.to_string())?;
-        blocks.sort_by_key(|block| (block.shard, block.from));
-        blocks.iter().for_each(|_| self.remains.world.count("blocks"));
-        for shard in &listing.shards {
-            let of_shard: Vec<(u64, u64)> = blocks
-                .iter()
-                .filter(|block| block.shard == shard.id)
-                .map(|block| (block.from, block.to))
-                .collect();
-            let first = of_shard.first().map_or(shard.watermark, |block| block.0);
-            let whole = of_shard.windows(2).all(|pair| pair[0].1 == pair[1].0)
-                && of_shard.last().is_none_or(|block| block.1 == shard.watermark);
-            let kept = self.remains.config.retention.is_zero() && !clients.model.borrow().is_damaged();
-            if (kept && (!whole || first != 0)) || of_shard.windows(2).any(|pair| pair[0].1 > pair[1].0) {
-                return Err(format!("blocks of {shard:?} are no chain: {of_shard:?}"));
-            }
-        }
-        Ok(())
+        let kept = self.remains.config.retention.is_zero() && !clients.model.borrow().is_damaged();
+        chain::check(&*clients.roles.catalog, &self.remains.world, !kept, |ranges, watermark| {
+            let begin = ranges.first().map_or(watermark, |range| range.0);
+            let end = ranges.last().map_or(watermark, |range| range.1);
+            !kept || (begin, end) == (0, watermark)
+        })
+        .await
     }
 
     /// All that was stored is older than what is kept.

@@ -14,6 +14,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bucket;
+mod chain;
 mod client;
 mod disk;
 mod entropy;

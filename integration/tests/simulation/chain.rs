@@ -1,0 +1,33 @@
+//! The blocks of a shard are a chain: where one ends, the next one begins.
+
+use athanor_catalog::Catalog;
+use athanor_chassis::TenantId;
+
+use super::client::Breach;
+use super::world::World;
+
+/// Looks at the blocks of each shard, as ranges of its log in their order. Nothing lies in two of them; between them
+/// nothing is left out, except where some may be gone. The caller says how they must lie to the shard's
+/// watermark.
+pub async fn check(
+    catalog: &dyn Catalog,
+    world: &World,
+    some_gone: bool,
+    fits: impl Fn(&[(u64, u64)], u64) -> bool,
+) -> Result<(), Breach> {
+    // First these: more may come meanwhile.
+    let mut blocks = catalog.blocks().await.map_err(|error| error.to_string())?;
+    let listing = catalog.listing(&TenantId::anonymous(), 0, 0).await.map_err(|error| error.to_string())?;
+    blocks.sort_by_key(|block| (block.shard, block.from));
+    blocks.iter().for_each(|_| world.count("blocks"));
+    for shard in &listing.shards {
+        let of_shard = blocks.iter().filter(|block| block.shard == shard.id);
+        let ranges: Vec<(u64, u64)> = of_shard.map(|block| (block.from, block.to)).collect();
+        let mut pairs = ranges.windows(2).map(|pair| (pair[0].1, pair[1].0));
+        let follow = pairs.all(|(end, next)| if some_gone { end <= next } else { end == next });
+        if !follow || !fits(&ranges, shard.watermark) {
+            return Err(format!("blocks of {shard:?} are no chain: {ranges:?}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! What fails in a cluster while clients go on.
+
+use std::time::Duration;
+
+use athanor_catalog::Command;
+use futures::future::LocalBoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+
+use super::machine::{Harm, Machine};
+use super::scenario::Fleet;
+use crate::client::Breach;
+use crate::world::{Death, Weather};
+
+/// What happens to one of them, or between them, is under way.
+type UnderWay<'a> = FuturesUnordered<LocalBoxFuture<'a, Result<(), Breach>>>;
+
+impl Fleet {
+    /// Anything happens, several things at once.
+    pub async fn trouble(&self) -> Result<(), Breach> {
+        let random = &self.random;
+        let mut under_way: UnderWay<'_> = FuturesUnordered::new();
+        let width = 2 + random.below(6) as usize;
+        for _ in 0..30 + random.below(60) {
+            match random.below(40) {
+                0..=15 => {
+                    let request = self.model.borrow_mut().draw(random, self.ground.clock.wall());
+                    let patience = Duration::from_millis([20, 2_000, 30_000][random.below(3) as usize]);
+                    under_way.push(Box::pin(self.push(request, patience)));
+                }
+                16..=21 => under_way.push(Box::pin(self.ask(None))),
+                22..=24 => self.sleep(Duration::from_secs(random.below(8))).await,
+                25..=27 => self.sleep(Duration::from_millis(random.below(500))).await,
+                _ => self.fail(&mut under_way).await,
+            }
+            while under_way.len() >= width {
+                under_way.next().await.transpose()?;
+            }
+        }
+        while let Some(done) = under_way.next().await {
+            done?;
+        }
+        Ok(())
+    }
+
+    /// Something fails.
+    async fn fail<'a>(&'a self, under_way: &mut UnderWay<'a>) {
+        let random = &self.random;
+        let machine = &self.machines[self.draw(&self.machines)];
+        match random.below(18) {
+            0..=3 => self.crash(machine),
+            // Several at once.
+            4 => {
+                for machine in &self.machines {
+                    if random.below(2) == 0 {
+                        self.crash(machine);
+                    }
+                }
+            }
+            5 | 6 => machine.polite.notify_one(),
+            7..=9 => {
+                let other = &self.machines[self.draw(&self.machines)];
+                self.ground.world.count("cuts between machines");
+                self.ground.world.tell(format_args!("cut {} {}", machine.number, other.number));
+                self.ground.wires.cut(machine.address(), other.address());
+                if random.below(4) > 0 {
+                    self.ground.wires.cut(other.address(), machine.address());
+                }
+            }
+            // One is alone.
+            10 => {
+                self.ground.world.count("machines cut off");
+                self.ground.world.tell(format_args!("cut off {}", machine.number));
+                for other in &self.machines {
+                    self.ground.wires.cut(machine.address(), other.address());
+                    self.ground.wires.cut(other.address(), machine.address());
+                }
+            }
+            11 => {
+                let other = &self.machines[self.draw(&self.machines)];
+                let most = Duration::from_millis(50 + random.below(1_000));
+                self.ground.wires.slow(machine.address(), other.address(), most);
+            }
+            12 | 13 => {
+                self.ground.world.tell(format_args!("healed"));
+                self.ground.wires.heal();
+            }
+            14 => {
+                let weather = match random.below(6) {
+                    0 => Weather::Down,
+                    1 => Weather::Mute,
+                    2 | 3 => Weather::Rough,
+                    _ => Weather::Fair,
+                };
+                self.ground.world.tell(format_args!("the weather is {weather:?}"));
+                self.ground.world.set_weather(weather);
+            }
+            15 => under_way.push(Box::pin(self.fail_a_disk(machine))),
+            16 => under_way.push(Box::pin(self.seal_a_shard())),
+            _ => self.harm_disks(),
+        }
+    }
+
+    fn crash(&self, machine: &Machine) {
+        let Some(_) = machine.running() else { return };
+        let death = if self.random.below(2) == 0 { Death::Kill } else { Death::Power };
+        let off = match self.random.below(6) {
+            0 => Duration::from_secs(self.random.below(40)),
+            1 | 2 => Duration::from_secs(self.random.below(5)),
+            _ => Duration::from_millis(self.random.below(300)),
+        };
+        self.ground.world.count(if death == Death::Kill {
+            "killed in between"
+        } else {
+            "power lost in between"
+        });
+        machine.crash(death, off);
+    }
+
+    /// The disks of one machine are harmed, in the whole of a seed: others have all that it had.
+    fn harm_disks(&self) {
+        let last = &self.machines[self.machines.len() - 1];
+        let harmed = self.machines.iter().find(|machine| machine.has_shards_only()).unwrap_or(last);
+        if harmed.has_shards_only() && harmed.running().is_some() && !self.harmed.replace(true) {
+            harmed.harm(if self.random.below(2) == 0 { Harm::Gone } else { Harm::Rotten });
+        }
+    }
+
+    /// Somebody has a shard give its slot to another one.
+    async fn seal_a_shard(&self) -> Result<(), Breach> {
+        let Some((machine, running)) = self.door(|_| true) else { return Ok(()) };
+        let serving: Vec<u32> = {
+            let view = running.roles.views.now();
+            view.shards.iter().filter(|shard| shard.serves()).map(|shard| shard.id).collect()
+        };
+        if !serving.is_empty() {
+            let shard = serving[self.draw(&serving)];
+            let told = running.roles.catalog.change(Command::Stop { shard }).await;
+            self.ground.world.count("shards told to seal");
+            machine.world.tell(format_args!("shard {shard} is told to seal: {told:?}"));
+        }
+        Ok(())
+    }
+
+    /// A disk is full for a while, or does not sync.
+    async fn fail_a_disk(&self, machine: &Machine) -> Result<(), Breach> {
+        let Some(running) = machine.running() else { return Ok(()) };
+        machine.disk_faults.set(machine.disk_faults.get() + 1);
+        if self.random.below(2) == 0 {
+            self.ground.world.count("disks that did not sync");
+            machine.world.tell(format_args!("syncs fail"));
+            running.log.disk.fail_syncs(1 + self.random.below(2));
+            return Ok(());
+        }
+        self.ground.world.count("full disks");
+        machine.world.tell(format_args!("its disk is full"));
+        running.log.leave(Some(self.random.below(100 << 10)));
+        self.sleep(Duration::from_millis(self.random.below(20_000))).await;
+        running.log.leave(None);
+        Ok(())
+    }
+}
