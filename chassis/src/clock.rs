@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +25,7 @@ pub struct Timestamp(i64);
 pub struct Clock {
     source: Arc<dyn Source>,
     /// Added to the wall time, in nanoseconds: a node whose clock is wrong.
-    skew: i64,
+    skew: Arc<AtomicI64>,
 }
 
 /// The hand that moves a manual clock. Cheap to clone.
@@ -122,14 +123,17 @@ impl Clock {
     /// follow a runtime whose time is paused.
     #[expect(clippy::disallowed_methods, reason = "one of the places that read the runtime's clock")]
     pub fn system() -> Self {
-        Self { source: Arc::new(System { started: Instant::now(), start: None }), skew: 0 }
+        Self { source: Arc::new(System { started: Instant::now(), start: None }), skew: Arc::default() }
     }
 
     /// A clock on which it is `start` now and whose time passes with that of the tokio runtime: for simulations on a
     /// runtime whose time is paused.
     #[expect(clippy::disallowed_methods, reason = "one of the places that read the runtime's clock")]
     pub fn starting(start: Timestamp) -> Self {
-        Self { source: Arc::new(System { started: Instant::now(), start: Some(start) }), skew: 0 }
+        Self {
+            source: Arc::new(System { started: Instant::now(), start: Some(start) }),
+            skew: Arc::default(),
+        }
     }
 
     /// A clock that stands still, and the hand that moves it.
@@ -143,12 +147,19 @@ impl Clock {
     /// The same passing of time, with a wall clock that is ahead by so many nanoseconds (behind, if negative).
     #[must_use]
     pub fn skewed(&self, nanos: i64) -> Self {
-        Self { source: Arc::clone(&self.source), skew: self.skew.saturating_add(nanos) }
+        let skew = self.skew.load(Ordering::Relaxed).saturating_add(nanos);
+        Self { source: Arc::clone(&self.source), skew: Arc::new(AtomicI64::new(skew)) }
+    }
+
+    /// Has the wall time of this clock and of its clones jump, until it is ahead of what it was made of by so many
+    /// nanoseconds (behind, if negative). The monotonic time goes on as before.
+    pub fn jump(&self, nanos: i64) {
+        self.skew.store(nanos, Ordering::Relaxed);
     }
 
     /// Wall time. It may jump, also backwards.
     pub fn wall(&self) -> Timestamp {
-        Timestamp(self.source.wall().0.saturating_add(self.skew))
+        Timestamp(self.source.wall().0.saturating_add(self.skew.load(Ordering::Relaxed)))
     }
 
     /// Time since some moment before the start of this clock. Never goes back.
@@ -207,7 +218,7 @@ impl ManualClock {
     /// A clock that this hand moves.
     pub fn clock(&self) -> Clock {
         let source: Arc<dyn Source> = Arc::clone(&self.shared) as _;
-        Clock { source, skew: 0 }
+        Clock { source, skew: Arc::default() }
     }
 
     /// Lets time pass and wakes, in order, everyone whose time has come.
@@ -317,6 +328,18 @@ mod tests {
         assert_eq!(Timestamp::from_nanos(-1).millis(), -1);
         let all = Timestamp::from_nanos(i64::MAX).since(Timestamp::from_nanos(i64::MIN));
         assert_eq!(all, Duration::from_nanos(u64::MAX));
+    }
+
+    #[test]
+    fn a_wall_clock_jumps_in_all_clones_and_in_no_other() {
+        let (clock, hand) = Clock::manual(Timestamp::from_seconds(100));
+        let wrong = clock.skewed(5_000_000_000);
+        let clone = wrong.clone();
+        wrong.jump(-2_000_000_000);
+        hand.advance(SECOND);
+        let walls = [&clock, &wrong, &clone].map(|clock| clock.wall());
+        assert_eq!(walls, [101, 99, 99].map(Timestamp::from_seconds));
+        assert_eq!(clone.monotonic(), SECOND);
     }
 
     #[tokio::test]

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use athanor_chassis::Clock;
 use athanor_profile::hash;
+use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use super::world::{Turn, World};
@@ -33,23 +34,24 @@ impl Bucket {
         op: &'static str,
         key: &Path,
         sum: u128,
-        call: impl Future<Output = Result<R>>,
+        call: impl AsyncFnOnce(Much) -> Result<R>,
     ) -> Result<R> {
         self.step("died before a bucket call").await;
         let (turn, [there, back]) = self.world.turn();
-        self.clock.sleep(there).await;
+        self.clock.sleep(there + self.world.paused()).await;
         if self.world.enter(self.boot, false).is_err() {
             return std::future::pending().await;
         }
         let done = match turn {
-            Turn::Done | Turn::Lies => call.await,
+            Turn::Done | Turn::Lies => call(Much::All).await,
+            Turn::Half => call(Much::Half).await,
             Turn::Fails => Err(failed("told to fail")),
         };
         let said = done.as_ref().err().map(ToString::to_string);
         self.world.tell(format_args!("bucket {op} {key} {sum:032x} {turn:?} {said:?}"));
         self.count(op, turn, there.as_millis() > 100);
         self.step("died after a bucket call").await;
-        self.clock.sleep(back).await;
+        self.clock.sleep(back + self.world.paused()).await;
         match turn {
             Turn::Lies if done.is_ok() => Err(failed("the answer was lost")),
             _ => done,
@@ -72,6 +74,8 @@ impl Bucket {
         match (op, turn) {
             ("put", Turn::Fails) => self.world.count("failed uploads"),
             ("put", Turn::Lies) => self.world.count("uploads whose answer was lost"),
+            ("put", Turn::Half) => self.world.count("half uploads"),
+            ("get", Turn::Half) => self.world.count("half reads"),
             ("get", Turn::Fails | Turn::Lies) => self.world.count("failed reads"),
             (_, Turn::Done) if slow => self.world.count("slow bucket calls"),
             _ => {}
@@ -79,8 +83,33 @@ impl Bucket {
     }
 }
 
+/// How much of a call is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Much {
+    All,
+    /// Of the bytes half arrive.
+    Half,
+}
+
+impl Much {
+    /// Whatever has no bytes fails as a whole.
+    fn whole<R>(self, done: R) -> Result<R> {
+        if self == Self::All { Ok(done) } else { Err(failed("told to fail half-way")) }
+    }
+}
+
 fn failed(why: &'static str) -> Error {
     Error::Generic { store: "simulated bucket", source: why.into() }
+}
+
+/// An answer that ends after half of its bytes.
+async fn half(got: GetResult) -> Result<GetResult> {
+    let (meta, range, attributes) = (got.meta.clone(), got.range.clone(), got.attributes.clone());
+    let extensions = got.extensions.clone();
+    let bytes = got.bytes().await?;
+    let pieces = [Ok(bytes.slice(..bytes.len() / 2)), Err(failed("the answer ends half-way"))];
+    let payload = GetResultPayload::Stream(futures::stream::iter(pieces).boxed());
+    Ok(GetResult { payload, meta, range, attributes, extensions })
 }
 
 fn unused() -> Error {
@@ -103,12 +132,27 @@ impl fmt::Display for Bucket {
 impl ObjectStore for Bucket {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         let parts: Vec<u128> = payload.iter().map(|part| hash::bytes(part)).collect();
-        let put = self.objects.put_opts(location, payload, opts);
+        let put = async |much| {
+            if much == Much::Half {
+                let bytes: Bytes = payload.into_iter().flatten().collect();
+                let half = bytes.slice(..bytes.len() / 2);
+                self.objects.put_opts(location, half.into(), opts).await?;
+                return Err(failed("half was written"));
+            }
+            self.objects.put_opts(location, payload, opts).await
+        };
         self.call("put", location, hash::list(&parts), put).await
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.call("get", location, 0, self.objects.get_opts(location, options)).await
+        let get = async |much| {
+            let got = self.objects.get_opts(location, options).await?;
+            match much {
+                Much::All => Ok(got),
+                Much::Half => half(got).await,
+            }
+        };
+        self.call("get", location, 0, get).await
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
@@ -117,7 +161,11 @@ impl ObjectStore for Bucket {
             let bucket = bucket.clone();
             async move {
                 let location = location?;
-                bucket.call("delete", &location, 0, bucket.objects.delete(&location)).await?;
+                let delete = async |much: Much| {
+                    much.whole(())?;
+                    bucket.objects.delete(&location).await
+                };
+                bucket.call("delete", &location, 0, delete).await?;
                 Ok(location)
             }
         };
@@ -127,7 +175,8 @@ impl ObjectStore for Bucket {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (bucket, prefix) = (self.clone(), prefix.cloned().unwrap_or_default());
         let listed = async move {
-            let all = bucket.objects.list(Some(&prefix)).collect::<Vec<_>>().map(Ok);
+            let all =
+                async |much: Much| much.whole(bucket.objects.list(Some(&prefix)).collect::<Vec<_>>().await);
             match bucket.call("list", &prefix, 0, all).await {
                 Ok(all) => all,
                 Err(error) => vec![Err(error)],

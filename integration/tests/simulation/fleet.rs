@@ -7,6 +7,7 @@
 //!             └─ one line: hash of all that happened, counts; or what went wrong
 //! ```
 
+mod listed;
 mod machine;
 mod net;
 mod peace;
@@ -44,11 +45,12 @@ const TOLD: u64 = 100;
 const LIVED: &str = "lived: ";
 
 /// What must happen in some seed, or the simulation shows nothing.
-const MUST: [&str; 20] = [
+const MUST: [&str; 26] = [
     "acknowledged",
     "answers that lack something",
     "blocks",
     "clients that left",
+    "clocks that jumped",
     "comparisons of everything",
     "cuts between machines",
     "died before a bucket call",
@@ -57,9 +59,14 @@ const MUST: [&str; 20] = [
     "failed pushes",
     "failed queries",
     "full disks",
+    "half reads",
+    "half uploads",
     "killed in a disk call",
     "killed in between",
+    "listings",
     "machines cut off",
+    "outages of an hour",
+    "pauses",
     "power lost in between",
     "power lost in the write of a commit",
     "queries",

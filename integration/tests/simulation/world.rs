@@ -54,6 +54,8 @@ pub enum Turn {
     Fails,
     /// It is done, and the caller is told that it was not.
     Lies,
+    /// Half of it is done: of the bytes half arrives, then it fails.
+    Half,
 }
 
 /// What one seed did: how often what happened, and a hash over all of it.
@@ -100,6 +102,8 @@ struct Life {
     clock: Option<Clock>,
     fate: Option<Fate>,
     death: Option<Death>,
+    /// By its monotonic clock.
+    paused_until: Duration,
 }
 
 /// The machine is dead: whoever asks is a ghost.
@@ -128,6 +132,7 @@ impl World {
     pub fn boot(&self, clock: Clock, fate: Option<Fate>) -> u64 {
         let mut life = self.life();
         (life.alive, life.death, life.clock, life.fate) = (true, None, Some(clock), fate);
+        life.paused_until = Duration::ZERO;
         life.boot += 1;
         life.boot
     }
@@ -140,6 +145,18 @@ impl World {
             life.death = Some(death);
             self.machine.dead.send_replace(life.boot);
         }
+    }
+
+    /// What the process says to others, and hears of them, waits until then.
+    pub fn pause(&self, until: Duration) {
+        self.life().paused_until = until;
+    }
+
+    /// How long the process is still paused.
+    pub fn paused(&self) -> Duration {
+        let life = self.life();
+        let now = life.clock.as_ref().map_or(Duration::ZERO, Clock::monotonic);
+        life.paused_until.saturating_sub(now)
     }
 
     /// The process is not to end by itself any more.
@@ -203,6 +220,7 @@ impl World {
                 0 | 1 => (Turn::Fails, [quick(), quick()]),
                 2 => (Turn::Lies, [quick(), quick()]),
                 3 => (Turn::Done, [(); 2].map(|()| Duration::from_millis(random.below(2_000)))),
+                4 => (Turn::Half, [quick(), quick()]),
                 _ => (Turn::Done, [quick(), quick()]),
             },
             Weather::Down => (Turn::Fails, [quick(), quick()]),

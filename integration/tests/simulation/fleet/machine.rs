@@ -42,7 +42,7 @@ pub struct Machine {
     pub number: u8,
     pub config: Config,
     pub world: World,
-    /// Its clock, which may be wrong, and jumps while it is off.
+    /// Its clock, which may be wrong, and jumps.
     clock: RefCell<Clock>,
     /// How far it may be wrong, either way.
     skew: Duration,
@@ -86,7 +86,7 @@ impl Machine {
             number,
             config,
             world: ground.world.machine(&name),
-            clock: RefCell::new(ground.clock.clone()),
+            clock: RefCell::new(ground.clock.skewed(0)),
             skew,
             ground: Rc::clone(ground),
             random: ground.random.split(),
@@ -158,12 +158,34 @@ impl Machine {
         }
     }
 
+    /// Its clock may jump while it is off.
     fn set_clock(&self) {
+        // A process that is over keeps the clock that it had.
+        let clock = match self.random.below(3) {
+            0 => self.wrong_by(),
+            _ => self.clock().wall().nanos() - self.ground.clock.wall().nanos(),
+        };
+        *self.clock.borrow_mut() = self.ground.clock.skewed(clock);
+    }
+
+    fn wrong_by(&self) -> i64 {
         let most = self.skew.as_nanos() as u64;
-        if most > 0 && self.random.below(3) == 0 {
-            let nanos = self.random.below(2 * most) as i64 - most as i64;
-            *self.clock.borrow_mut() = self.ground.clock.skewed(nanos);
-        }
+        if most == 0 { 0 } else { self.random.below(2 * most) as i64 - most as i64 }
+    }
+
+    /// Its clock jumps while it is used.
+    pub fn jump(&self) {
+        let nanos = self.wrong_by();
+        self.world.tell(format_args!("its clock is wrong by {nanos} ns from now on"));
+        self.clock().jump(nanos);
+    }
+
+    /// Its process stands still for a while, and so does all that it says and hears.
+    pub fn pause(&self, span: Duration) {
+        self.world.tell(format_args!("it stands still for {span:?}"));
+        let until = self.ground.clock.monotonic() + span;
+        self.world.pause(until);
+        self.ground.wires.pause(self.address(), until);
     }
 
     fn fate(&self) -> Option<Fate> {

@@ -42,6 +42,8 @@ struct State {
     pipes: Vec<Arc<Mutex<Pipe>>>,
     /// Machines that lost their power: nobody is told.
     dark: BTreeSet<IpAddr>,
+    /// Machines whose process is paused, and until when.
+    paused: BTreeMap<IpAddr, Duration>,
 }
 
 /// The address of a machine.
@@ -66,6 +68,17 @@ impl Wires {
     /// Whatever goes between these may take so long.
     pub fn slow(&self, from: IpAddr, to: IpAddr, most: Duration) {
         lock(&self.state).slow.insert((from, to), most.as_micros() as u64);
+    }
+
+    /// What a machine says is said then, and what comes to it is heard then.
+    pub fn pause(&self, machine: IpAddr, until: Duration) {
+        lock(&self.state).paused.insert(machine, until);
+    }
+
+    /// From when on a machine says and hears anything: now, where it is not paused.
+    pub fn awake(&self, machine: IpAddr) -> Duration {
+        let until = lock(&self.state).paused.get(&machine).copied().unwrap_or_default();
+        until.max(self.clock.monotonic())
     }
 
     /// All is as it should be; what was lost in streams is sent again.
@@ -104,6 +117,7 @@ impl Wires {
     pub fn begin(&self, machine: IpAddr) {
         let mut state = lock(&self.state);
         state.dark.remove(&machine);
+        state.paused.remove(&machine);
         for pipe in &state.pipes {
             let mut pipe = lock(pipe);
             if pipe.from == machine || pipe.to == machine {
@@ -210,6 +224,8 @@ impl AsyncRead for End {
         let this = &mut *self;
         loop {
             let now = this.wires.clock.monotonic();
+            let machine = lock(&this.hears).to;
+            let awake = this.wires.awake(machine);
             let mut pipe = lock(&this.hears);
             if pipe.reader_is_dead {
                 return Poll::Ready(Err(ErrorKind::ConnectionReset.into()));
@@ -218,6 +234,7 @@ impl AsyncRead for End {
             let at = match pipe.queue.front() {
                 None if pipe.is_ended => return Poll::Ready(Ok(())),
                 None | Some((None, _)) => return Poll::Pending,
+                Some((Some(at), _)) if awake > now => awake.max(*at),
                 Some((Some(at), _)) => *at,
             };
             if at <= now {
@@ -260,7 +277,7 @@ impl AsyncWrite for End {
             (pipe.from, pipe.to)
         };
         let arrives = self.wires.flows(from, to);
-        let at = arrives.then(|| self.wires.clock.monotonic() + self.wires.latency(from, to));
+        let at = arrives.then(|| self.wires.awake(from) + self.wires.latency(from, to));
         let mut pipe = lock(&self.says);
         // In order: behind what is lost nothing arrives.
         let blocked = pipe.queue.back().is_some_and(|(at, _)| at.is_none());
@@ -358,6 +375,7 @@ impl Net for SimNet {
     async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<Stream> {
         self.dead()?;
         let (wires, here, there) = (&self.wires, self.machine, to.ip());
+        wires.clock.sleep(wires.awake(here) - wires.clock.monotonic()).await;
         if !wires.flows(here, there) || !wires.flows(there, here) {
             wires.clock.sleep(limit).await;
             return Err(io::Error::new(ErrorKind::TimedOut, "nobody answers"));

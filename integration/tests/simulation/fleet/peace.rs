@@ -30,7 +30,8 @@ impl Fleet {
             }
         }
         // What a machine finds on its disks it has found by then.
-        self.sleep(SETTLED).await;
+        let paused = self.machines.iter().map(|machine| machine.world.paused()).max();
+        self.sleep(SETTLED + paused.unwrap_or_default()).await;
         self.until("slots are open again", |view| self.is_open(view)).await?;
         self.store_all().await?;
         self.compare().await?;

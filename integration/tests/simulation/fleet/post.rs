@@ -85,7 +85,7 @@ impl Socket for Desk {
         let reached = lock(&self.post.boxes).get(&to).cloned();
         if let Some(reached) = reached.filter(|_| !is_lost && self.post.wires.flows(from, there)) {
             self.sent += 1;
-            let at = self.post.clock.monotonic() + self.post.wires.latency(from, there);
+            let at = self.post.wires.awake(from) + self.post.wires.latency(from, there);
             lock(&reached.letters).insert((at, hash_of(self.at, self.sent)), (self.at, letter));
             reached.came.notify_one();
         }
@@ -96,8 +96,10 @@ impl Socket for Desk {
         loop {
             let next = lock(&self.letters.letters).keys().next().copied();
             let now = self.post.clock.monotonic();
+            let awake = self.post.wires.awake(self.at.ip());
             match next {
                 _ if self.world.is_over(self.boot) => std::future::pending().await,
+                Some(_) if awake > now => self.post.clock.sleep(awake - now).await,
                 Some(key) if key.0 <= now => {
                     let Some((from_addr, envelope)) = lock(&self.letters.letters).remove(&key) else {
                         continue;

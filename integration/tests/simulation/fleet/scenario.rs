@@ -11,11 +11,12 @@ use athanor_chassis::{ByteSize, Clock, Limits, Random, Timestamp};
 use athanor_server::{ClusterSettings, Config};
 use futures::stream::{FuturesUnordered, StreamExt};
 
+use super::listed::Listed;
 use super::machine::{Ground, Machine, Running};
 use super::net::Wires;
 use super::post::Post;
 use crate::client::{Breach, Clients, Question};
-use crate::model::{Asked, Model, NEWER, OLDER, Request, SKEW};
+use crate::model::{Asked, Model, NEWER, OLDER, Request};
 use crate::world::{Story, World};
 
 const BEGIN: Timestamp = Timestamp::from_seconds(1_900_000_000);
@@ -24,6 +25,8 @@ const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 pub const CALM: Duration = Duration::from_secs(240);
 /// Between looks at a state.
 pub const LOOK: Duration = Duration::from_millis(200);
+/// How wrong clocks may be, either way, as one of these says it.
+const SKEWED_MINUTES: [u64; 5] = [0, 0, 0, 2, 10];
 /// Roles of the machines, as one of these has them.
 const SHAPES: [&[&str]; 3] = [
     &["all", "all", "all"],
@@ -49,7 +52,9 @@ pub struct Fleet {
     /// Disks of a machine were harmed.
     pub harmed: Cell<bool>,
     /// How far clocks may be apart.
-    apart: Duration,
+    pub apart: Duration,
+    /// What was told of the catalogue.
+    pub listed: RefCell<Listed>,
 }
 
 /// What one seed does.
@@ -91,7 +96,8 @@ impl Fleet {
         let shape = SHAPES[random.below(SHAPES.len() as u64) as usize];
         let slots = 1 + random.below(3) as usize;
         let base = config(&random, slots, secret);
-        let skewed = random.below(3) == 0;
+        let minutes = SKEWED_MINUTES[random.below(SKEWED_MINUTES.len() as u64) as usize];
+        let skew = Duration::from_secs(60 * minutes);
         let machine = |(place, target): (usize, &&str)| {
             let number = place as u8 + 1;
             let mut config = base.clone();
@@ -101,7 +107,7 @@ impl Fleet {
             config.cluster.zone = format!("z{}", place % 3);
             (config.cluster.listen_internal, config.cluster.listen_gossip) =
                 (Some(here(9095)), Some(here(7946)));
-            Machine::new(&ground, number, config, if skewed { SKEW } else { Duration::ZERO })
+            Machine::new(&ground, number, config, skew)
         };
         let machines = shape.iter().enumerate().map(machine).collect();
         Self {
@@ -112,7 +118,8 @@ impl Fleet {
             slots,
             loss: Rc::default(),
             harmed: Cell::new(false),
-            apart: if skewed { 2 * SKEW } else { Duration::ZERO },
+            apart: 2 * skew,
+            listed: RefCell::default(),
         }
     }
 
@@ -170,7 +177,8 @@ impl Fleet {
 
     /// Some machine whose process has that.
     pub fn door(&self, has: impl Fn(&Running) -> bool) -> Option<(&Machine, Running)> {
-        let running = self.machines.iter().filter_map(|machine| Some((machine, machine.running()?)));
+        let awake = self.machines.iter().filter(|machine| machine.world.paused().is_zero());
+        let running = awake.filter_map(|machine| Some((machine, machine.running()?)));
         let all: Vec<_> = running.filter(|(_, running)| has(running)).collect();
         if all.is_empty() {
             return None;

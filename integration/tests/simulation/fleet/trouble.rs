@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use athanor_catalog::Command;
+use athanor_chassis::TenantId;
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 
@@ -10,6 +11,10 @@ use super::machine::{Harm, Machine};
 use super::scenario::Fleet;
 use crate::client::Breach;
 use crate::world::{Death, Weather};
+
+/// One of so many times of trouble begins with an hour without a bucket.
+const LONG_OUTAGES: u64 = 150;
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// What happens to one of them, or between them, is under way.
 type UnderWay<'a> = FuturesUnordered<LocalBoxFuture<'a, Result<(), Breach>>>;
@@ -20,6 +25,9 @@ impl Fleet {
         let random = &self.random;
         let mut under_way: UnderWay<'_> = FuturesUnordered::new();
         let width = 2 + random.below(6) as usize;
+        if random.below(LONG_OUTAGES) == 0 {
+            self.go_without_a_bucket().await?;
+        }
         for _ in 0..30 + random.below(60) {
             match random.below(40) {
                 0..=15 => {
@@ -27,7 +35,8 @@ impl Fleet {
                     let patience = Duration::from_millis([20, 2_000, 30_000][random.below(3) as usize]);
                     under_way.push(Box::pin(self.push(request, patience)));
                 }
-                16..=21 => under_way.push(Box::pin(self.ask(None))),
+                16..=20 => under_way.push(Box::pin(self.ask(None))),
+                21 => under_way.push(Box::pin(self.list())),
                 22..=24 => self.sleep(Duration::from_secs(random.below(8))).await,
                 25..=27 => self.sleep(Duration::from_millis(random.below(500))).await,
                 _ => self.fail(&mut under_way).await,
@@ -46,7 +55,7 @@ impl Fleet {
     async fn fail<'a>(&'a self, under_way: &mut UnderWay<'a>) {
         let random = &self.random;
         let machine = &self.machines[self.draw(&self.machines)];
-        match random.below(18) {
+        match random.below(20) {
             0..=3 => self.crash(machine),
             // Several at once.
             4 => {
@@ -96,8 +105,49 @@ impl Fleet {
             }
             15 => under_way.push(Box::pin(self.fail_a_disk(machine))),
             16 => under_way.push(Box::pin(self.seal_a_shard())),
+            17 => {
+                self.ground.world.count("pauses");
+                machine.pause(Duration::from_secs(1 + random.below(60)));
+            }
+            18 if !self.apart.is_zero() => {
+                self.ground.world.count("clocks that jumped");
+                machine.jump();
+            }
             _ => self.harm_disks(),
         }
+    }
+
+    /// For an hour the bucket does nothing; clients go on.
+    async fn go_without_a_bucket(&self) -> Result<(), Breach> {
+        self.ground.world.tell(format_args!("the bucket is down for an hour"));
+        self.ground.world.set_weather(Weather::Down);
+        let until = self.ground.clock.monotonic() + HOUR;
+        while self.ground.clock.monotonic() < until {
+            self.sleep(Duration::from_secs(1 + self.random.below(600))).await;
+            let request = self.model.borrow_mut().draw(&self.random, self.ground.clock.wall());
+            self.push(request, Duration::from_secs(30)).await?;
+            self.ask(None).await?;
+            self.list().await?;
+        }
+        self.ground.world.set_weather(Weather::Fair);
+        self.ground.world.count("outages of an hour");
+        Ok(())
+    }
+
+    /// Whatever anybody was told of the catalogue is so for everybody who asks after that.
+    async fn list(&self) -> Result<(), Breach> {
+        let Some((machine, running)) = self.door(|_| true) else { return Ok(()) };
+        let known = self.listed.borrow().clone();
+        let listed = running.roles.catalog.listing(&TenantId::anonymous(), 0, 0).await;
+        let Ok(listed) = listed else { return Ok(()) };
+        if machine.world.is_over(running.boot) {
+            return Ok(());
+        }
+        machine.world.tell(format_args!("listed at {}", listed.revision));
+        self.ground.world.count("listings");
+        known.allows(&listed)?;
+        self.listed.borrow_mut().learn(&listed);
+        Ok(())
     }
 
     fn crash(&self, machine: &Machine) {
