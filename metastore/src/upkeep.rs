@@ -77,6 +77,7 @@ impl Upkeep {
             }
             let round = async {
                 is_noted = is_noted || self.deciding.note().await;
+                self.metastore.finish_change().await;
                 self.take_in(&mut passed_over).await;
                 self.write_down().await;
             };

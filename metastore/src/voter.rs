@@ -194,6 +194,17 @@ impl Metastore {
         self.seats().await.map_err(status)
     }
 
+    /// Finishes what a leader that died meanwhile began to change about the voters.
+    pub(crate) async fn finish_change(&self) {
+        let group = &self.shared.group;
+        if group.members().changing
+            && let Err(error) = group.finish_change(CHANGE).await
+        {
+            // Somebody may be at it.
+            tracing::debug!(%error, "a change of the catalogue's voters is not finished yet");
+        }
+    }
+
     /// Cuts this voter's log if it has grown. Each voter cuts its own.
     pub(crate) async fn compact(&self) {
         let Shared { group, compacted, .. } = &*self.shared;

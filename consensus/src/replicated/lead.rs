@@ -206,7 +206,7 @@ impl<S: StateMachine> Replicated<S> {
 
     /// Adds a voter, which gets the log first. The node must have been started to join. Repeating it does no harm.
     pub async fn add_voter(&self, node: u64, limit: Duration) -> Result<(), LeadError> {
-        self.finish(limit).await?;
+        self.finish_change(limit).await?;
         if self.members().voters.contains(&node) {
             return Ok(());
         }
@@ -232,7 +232,7 @@ impl<S: StateMachine> Replicated<S> {
 
     /// Takes a voter or a learner out of the group. Repeating it does no harm.
     pub async fn remove_voter(&self, node: u64, limit: Duration) -> Result<(), LeadError> {
-        self.finish(limit).await?;
+        self.finish_change(limit).await?;
         let members = self.members();
         if members.voters == [node].into() {
             return Err(LeadError::LastVoter { node });
@@ -250,8 +250,9 @@ impl<S: StateMachine> Replicated<S> {
         removed.map(drop).map_err(|error| refused(&error))
     }
 
-    /// Finishes a change that an earlier leader left half done: the voters decided on then are the voters.
-    async fn finish(&self, limit: Duration) -> Result<(), LeadError> {
+    /// Finishes a change that an earlier leader left half done: the voters decided on then are the voters. Until then
+    /// nothing is a majority that is none of those who voted before as well.
+    pub async fn finish_change(&self, limit: Duration) -> Result<(), LeadError> {
         self.must_lead()?;
         let (raft, what) = (&self.shared.raft, || "an earlier change of members was not finished".to_owned());
         let last = {

@@ -45,7 +45,7 @@ const TOLD: u64 = 100;
 const LIVED: &str = "lived: ";
 
 /// What must happen in some seed, or the simulation shows nothing.
-const MUST: [&str; 26] = [
+const MUST: [&str; 27] = [
     "acknowledged",
     "answers that lack something",
     "blocks",
@@ -72,6 +72,7 @@ const MUST: [&str; 26] = [
     "queries",
     "repeats",
     "stopped politely",
+    "voters replaced",
 ];
 
 /// Runs a seed on a thread that nothing ran on before.

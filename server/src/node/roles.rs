@@ -63,6 +63,11 @@ pub struct Roles {
 }
 
 impl Roles {
+    /// The catalogue, with what people change about its voters.
+    pub const fn client(&self) -> &Client {
+        &self.overview.client
+    }
+
     /// Opens the log and everything on it, and takes its part in the cluster, if there is one.
     pub async fn open(config: &Config, system: System, overrides: Overrides) -> Result<Self, StartError> {
         let tasks = Tasks::new(system.clock.clone(), TASKS);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{Clock, Compute, Overrides, Random};
-use athanor_cluster::members::RoleName;
+use athanor_cluster::NodeId;
 use athanor_consensus::log::Pump;
 use athanor_server::{Config, Roles, StartError, System};
 use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
@@ -54,6 +54,12 @@ pub struct Machine {
     off: Cell<Duration>,
     /// What becomes of its disks then.
     harm: Cell<Option<Harm>>,
+    /// As whom it voted in the catalogue before that.
+    pub voted: Cell<Option<NodeId>>,
+    /// Its disks are rotten, and it has not told.
+    is_rotten: Cell<bool>,
+    /// It has been given other disks.
+    pub is_new: Cell<bool>,
     /// It stopped politely, so that its log attests what it holds.
     rests: Cell<bool>,
     /// It is to end politely.
@@ -94,6 +100,9 @@ impl Machine {
             running: RefCell::default(),
             off: Cell::new(Duration::ZERO),
             harm: Cell::new(None),
+            voted: Cell::new(None),
+            is_rotten: Cell::new(false),
+            is_new: Cell::new(false),
             rests: Cell::new(false),
             polite: Notify::new(),
             disk_faults: Cell::new(0),
@@ -114,9 +123,9 @@ impl Machine {
         self.clock.borrow().clone()
     }
 
-    /// Whether it has no part in the catalogue.
-    pub fn has_shards_only(&self) -> bool {
-        !self.config.target.has(RoleName::Metastore)
+    /// Where other nodes reach it.
+    pub fn internal(&self) -> String {
+        self.config.cluster.listen_internal.clone().unwrap_or_default()
     }
 
     /// The process ends, and its disks are harmed before it comes back.
@@ -149,9 +158,11 @@ impl Machine {
         match harm {
             Harm::Gone => {
                 self.world.count("lost disks");
+                self.is_new.set(true);
                 <[MemoryDisk; 2]>::default()
             }
             Harm::Rotten => {
+                self.is_rotten.set(true);
                 disks.iter().for_each(|disk| Platter::rot(disk, 1, &self.world, &self.random));
                 disks
             }
@@ -251,6 +262,13 @@ impl Machine {
             Err(_) if world.is_over(boot) => return Ok(()),
             Err(error) if self.disk_faults.get() > 0 => {
                 world.tell(format_args!("it does not start on a disk that fails: {error}"));
+                return Ok(());
+            }
+            // Somebody reads that, and gives it other disks.
+            Err(error) if self.is_rotten.replace(false) => {
+                world.tell(format_args!("it does not start: {error}"));
+                world.count("damaged nodes replaced");
+                self.harm.set(Some(Harm::Gone));
                 return Ok(());
             }
             Err(error) => return Err(format!("it does not start: {error:?}")),

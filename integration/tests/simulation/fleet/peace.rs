@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::machine::{Ground, Harm, Running};
+use super::machine::{Ground, Harm, Machine, Running};
 use super::scenario::{CALM, Fleet, LOOK};
 use crate::chain;
 use crate::client::{Breach, Clients, QUESTIONS};
@@ -47,8 +47,8 @@ impl Fleet {
     }
 
     /// A node whose log is damaged says what to do: its disks are given up, and it comes back as another node.
-    pub fn replace_rotten(&self) {
-        for machine in self.machines.iter().filter(|machine| machine.has_shards_only() && self.harmed.get()) {
+    pub async fn replace_rotten(&self) {
+        for machine in self.machines.iter().filter(|_| self.harmed.get()) {
             let ready = machine.running().map(|running| running.roles.ready());
             if let Some(Err(status)) = ready
                 && status.message.contains("give the node a new id")
@@ -56,6 +56,19 @@ impl Fleet {
                 machine.harm(Harm::Gone);
                 self.ground.world.count("damaged nodes replaced");
             }
+            if machine.is_new.get() {
+                self.replace_voter(machine).await;
+            }
+        }
+    }
+
+    /// Somebody takes the node that is gone for good out of the catalogue's voters, so that another becomes one.
+    async fn replace_voter(&self, machine: &Machine) {
+        let Some(node) = machine.voted.get() else { return };
+        let Some((_, running)) = self.door(|_| true) else { return };
+        if running.roles.client().remove_voter(node).await.is_ok() {
+            machine.voted.set(None);
+            self.ground.world.count("voters replaced");
         }
     }
 

@@ -25,6 +25,8 @@ const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 pub const CALM: Duration = Duration::from_secs(240);
 /// Between looks at a state.
 pub const LOOK: Duration = Duration::from_millis(200);
+/// Of the catalogue.
+const VOTERS: usize = 3;
 /// How wrong clocks may be, either way, as one of these says it.
 const SKEWED_MINUTES: [u64; 5] = [0, 0, 0, 2, 10];
 /// Roles of the machines, as one of these has them.
@@ -134,7 +136,9 @@ impl Fleet {
     }
 
     pub fn is_open(&self, view: &View) -> bool {
-        view.shards.iter().filter(|shard| shard.serves()).count() == self.slots
+        let gone = self.machines.iter().any(|machine| machine.is_new.get() && machine.voted.get().is_some());
+        let serving = view.shards.iter().filter(|shard| shard.serves()).count();
+        serving == self.slots && view.voters.len() == VOTERS && !gone
     }
 
     pub async fn sleep(&self, span: Duration) {
@@ -152,7 +156,7 @@ impl Fleet {
         };
         let looking = async {
             while !is_so() {
-                self.replace_rotten();
+                self.replace_rotten().await;
                 self.sleep(LOOK).await;
             }
         };

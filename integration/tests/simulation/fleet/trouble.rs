@@ -20,8 +20,22 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 type UnderWay<'a> = FuturesUnordered<LocalBoxFuture<'a, Result<(), Breach>>>;
 
 impl Fleet {
-    /// Anything happens, several things at once.
+    /// Anything happens, several things at once, and the catalogue is looked at all the while.
     pub async fn trouble(&self) -> Result<(), Breach> {
+        let looking = async {
+            loop {
+                self.list().await?;
+                self.sleep(Duration::from_millis(self.random.below(300))).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = self.fail_and_go_on() => done,
+            breach = looking => breach,
+        }
+    }
+
+    async fn fail_and_go_on(&self) -> Result<(), Breach> {
         let random = &self.random;
         let mut under_way: UnderWay<'_> = FuturesUnordered::new();
         let width = 2 + random.below(6) as usize;
@@ -35,8 +49,7 @@ impl Fleet {
                     let patience = Duration::from_millis([20, 2_000, 30_000][random.below(3) as usize]);
                     under_way.push(Box::pin(self.push(request, patience)));
                 }
-                16..=20 => under_way.push(Box::pin(self.ask(None))),
-                21 => under_way.push(Box::pin(self.list())),
+                16..=21 => under_way.push(Box::pin(self.ask(None))),
                 22..=24 => self.sleep(Duration::from_secs(random.below(8))).await,
                 25..=27 => self.sleep(Duration::from_millis(random.below(500))).await,
                 _ => self.fail(&mut under_way).await,
@@ -127,7 +140,6 @@ impl Fleet {
             let request = self.model.borrow_mut().draw(&self.random, self.ground.clock.wall());
             self.push(request, Duration::from_secs(30)).await?;
             self.ask(None).await?;
-            self.list().await?;
         }
         self.ground.world.set_weather(Weather::Fair);
         self.ground.world.count("outages of an hour");
@@ -168,9 +180,13 @@ impl Fleet {
 
     /// The disks of one machine are harmed, in the whole of a seed: others have all that it had.
     fn harm_disks(&self) {
-        let last = &self.machines[self.machines.len() - 1];
-        let harmed = self.machines.iter().find(|machine| machine.has_shards_only()).unwrap_or(last);
-        if harmed.has_shards_only() && harmed.running().is_some() && !self.harmed.replace(true) {
+        let harmed = &self.machines[self.draw(&self.machines)];
+        let Some(running) = harmed.running() else { return };
+        if !self.harmed.replace(true) {
+            let address = harmed.internal();
+            let view = running.roles.views.now();
+            let voter = view.voters.iter().find(|(_, voter)| voter.address == address);
+            harmed.voted.set(voter.map(|(node, _)| *node));
             harmed.harm(if self.random.below(2) == 0 { Harm::Gone } else { Harm::Rotten });
         }
     }
