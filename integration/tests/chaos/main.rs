@@ -79,6 +79,7 @@ fn within(inside: Inside) {
     let numbers = Numbers {
         kills: number("ATHANOR_CHAOS_KILLS").unwrap_or(10) as usize,
         isolated: Duration::from_secs(number("ATHANOR_CHAOS_ISOLATED").unwrap_or(20)),
+        still: Duration::from_secs(number("ATHANOR_CHAOS_STILL").unwrap_or(6)),
         dead_after: Duration::from_secs(number("ATHANOR_CHAOS_DEAD_AFTER").unwrap_or(300)),
     };
     Scenario::new(inside, &Random::seeded(seed), numbers.dead_after).run(&numbers);

@@ -100,6 +100,23 @@ impl Process {
         child.wait().unwrap();
     }
 
+    /// Has it stand still: whatever it is about to do, it does when it goes on.
+    pub fn stand_still(&self) {
+        self.signal("-STOP");
+    }
+
+    /// It goes on, at another time than it may think.
+    pub fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        self.check();
+        let id = self.child.lock().unwrap().as_ref().unwrap().id();
+        let told = Command::new("kill").args([signal, &id.to_string()]).status().unwrap();
+        assert!(told.success(), "{} was not told {signal}", self.name);
+    }
+
     /// SIGTERM; gives how it ended.
     pub fn stop(&self) -> ExitStatus {
         let mut child = self.taken();

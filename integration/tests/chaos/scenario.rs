@@ -32,6 +32,8 @@ pub struct Numbers {
     pub kills: usize,
     /// How long a zone is cut off.
     pub isolated: Duration,
+    /// How long a process stands still, at most.
+    pub still: Duration,
     /// How long a process may be missing until others take its place.
     pub dead_after: Duration,
 }
@@ -67,6 +69,9 @@ impl Scenario {
             self.load.during(&self.random, || {
                 let mut zone = self.zone();
                 while killed < until {
+                    if self.random.below(8) == 0 {
+                        self.stand_still(numbers.still);
+                    }
                     killed += self.kill_some(&mut zone);
                 }
                 self.recovered();
@@ -155,6 +160,18 @@ impl Scenario {
             }
         }
         killed
+    }
+
+    /// A process stands still while others may take its place, and goes on where it was.
+    fn stand_still(&self, most: Duration) {
+        self.recovered();
+        let victim = &self.processes[self.random.below(self.processes.len() as u64) as usize];
+        self.happens("a process stands still");
+        victim.stand_still();
+        self.rest(most);
+        victim.go_on();
+        self.happens("a process goes on");
+        self.recovered();
     }
 
     fn stop(&self, process: &Process) {

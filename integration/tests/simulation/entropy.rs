@@ -34,6 +34,7 @@ struct Timespec {
 
 unsafe extern "C" {
     fn personality(persona: c_ulong) -> c_int;
+    fn __errno_location() -> *mut c_int;
 }
 
 /// This thread is simulated from now on. Nothing may have hashed or drawn on it before.
@@ -71,7 +72,7 @@ fn draw() -> Option<u64> {
 pub unsafe extern "C" fn getrandom(into: *mut c_void, length: usize, flags: c_uint) -> isize {
     if DRAWN.get() == 0 {
         // SAFETY: what the caller promised is what the kernel asks.
-        return unsafe { kernel(GETRANDOM, into as usize, length, flags as usize) };
+        return told(unsafe { kernel(GETRANDOM, into as usize, length, flags as usize) });
     }
     // SAFETY: the caller promised the room.
     let bytes = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), length) };
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn getrandom(into: *mut c_void, length: usize, flags: c_ui
 unsafe extern "C" fn clock_gettime(clock: c_int, into: *mut Timespec) -> c_int {
     if DRAWN.get() == 0 {
         // SAFETY: what the caller promised is what the kernel asks.
-        return unsafe { kernel(CLOCK_GETTIME, clock as usize, into as usize, 0) } as c_int;
+        return told(unsafe { kernel(CLOCK_GETTIME, clock as usize, into as usize, 0) }) as c_int;
     }
     // Who measures finds that time passes; nothing may depend on how much.
     let moment = MOMENTS.get() + 1_000;
@@ -97,6 +98,16 @@ unsafe extern "C" fn clock_gettime(clock: c_int, into: *mut Timespec) -> c_int {
     // SAFETY: the caller promised the place.
     unsafe { into.write(time) };
     0
+}
+
+/// An answer of the kernel, as libc gives it.
+fn told(answer: isize) -> isize {
+    if answer >= 0 {
+        return answer;
+    }
+    // SAFETY: it gives the place of this thread.
+    unsafe { *__errno_location() = -answer as c_int };
+    -1
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -131,9 +131,10 @@ fn what_is_acknowledged_is_counted_once_whatever_fails() {
         return;
     }
     let seeds = number("ATHANOR_SEEDS").unwrap_or(SEEDS);
+    let first = number("ATHANOR_FIRST").unwrap_or(1);
     let threads = std::thread::available_parallelism().unwrap();
     let compute = Compute::threads(threads, 1).unwrap();
-    let stories = compute.map((1..=seeds).collect(), |seed| run(seed, None));
+    let stories = compute.map((first..first + seeds).collect(), |seed| run(seed, None));
     let stories = stories.unwrap_or_else(|error| panic!("{error}"));
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for story in &stories {

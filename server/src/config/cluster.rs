@@ -33,7 +33,8 @@ pub struct ClusterSettings {
     /// A file with the secret that the nodes share, or with the old and the new one. Example:
     /// `/etc/athanor/cluster-secret`.
     pub secret_file: Option<PathBuf>,
-    /// Certificates that nodes show each other; without them what nodes say can be read on its way.
+    /// Certificates that nodes show each other; without them what nodes say can be read on its way. Gossip, of who is
+    /// there, is signed with the secret and can be read in any case.
     pub tls: TlsSettings,
     /// Where other nodes connect; `0.0.0.0:9095` for a node of a cluster, if not given. Example: `10.0.0.5:9095`.
     pub listen_internal: Option<String>,
