@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use athanor_catalog::{ShardId, View};
@@ -81,12 +82,13 @@ impl Ingester {
     }
 
     /// Keeps new tables: a rebuilt catalogue that lacked one would place repeats elsewhere.
-    pub(crate) async fn keep_tables(&self, before: Option<&View>, now: &View) {
+    /// What could not be written is tried again with the next view.
+    pub(crate) async fn keep_tables(&self, now: &View) {
         let newest = |tables: &Tables| tables.of(i64::MAX).version();
-        let known = before.and_then(|before| before.tables.as_ref()).map(newest);
-        let tables = now.tables.clone().filter(|tables| Some(newest(tables)) != known);
+        let kept = self.kept.load(Ordering::Relaxed);
+        let tables = now.tables.clone().filter(|tables| newest(tables) != kept);
         let Some(tables) = tables.filter(|_| !self.parts.deps.alone) else { return };
-        let disk = Arc::clone(&self.parts.deps.consensus.disk);
+        let (disk, version) = (Arc::clone(&self.parts.deps.consensus.disk), newest(&tables));
         let written = self.parts.deps.compute.run(move || {
             let bytes = serde_json::to_vec(&tables).map_err(|error| error.to_string())?;
             disk.write(TABLES, &bytes).map_err(|error| Status::of(&error).message)
@@ -95,11 +97,12 @@ impl Ingester {
             Ok(written) => written,
             Err(error) => Err(error.to_string()),
         };
-        if let Err(error) = written {
-            tracing::warn!(
+        match written {
+            Ok(()) => self.kept.store(version, Ordering::Relaxed),
+            Err(error) => tracing::warn!(
                 error,
                 "tables of slots are not kept on this disk: a lost catalogue is rebuilt without them"
-            );
+            ),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The shards of one node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -100,6 +101,8 @@ pub struct Ingester {
     /// Shards that should be here and do not open, and why.
     failing: Mutex<BTreeMap<ShardId, String>>,
     pub(crate) parts: Parts,
+    /// The newest table that is on this disk; 0 for none.
+    pub(crate) kept: AtomicU64,
 }
 
 /// What this node can say of a shard of which it is a member (E16).
@@ -201,7 +204,13 @@ impl Ingester {
             shards.insert(group.id, group);
         }
         let shards = RwLock::new(shards);
-        Ok(Self { shards, taken: tokio::sync::Mutex::default(), failing: Mutex::default(), parts })
+        Ok(Self {
+            shards,
+            taken: tokio::sync::Mutex::default(),
+            failing: Mutex::default(),
+            parts,
+            kept: AtomicU64::default(),
+        })
     }
 
     /// Opens the shards of which this node is a member, and ends those that retired. One that does not open is told, is
@@ -213,8 +222,8 @@ impl Ingester {
             return;
         }
         *taken = view.revision;
-        let before = write(&self.parts.view).replace(Arc::new(view.clone()));
-        self.keep_tables(before.as_deref(), view).await;
+        *write(&self.parts.view) = Some(Arc::new(view.clone()));
+        self.keep_tables(view).await;
         for entry in &view.shards {
             let here = self.group(entry.id);
             match here {
