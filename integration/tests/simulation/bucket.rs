@@ -1,7 +1,8 @@
 //! A bucket that outlives machines, and that fails, lies, dawdles and is silent as the weather has it.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use athanor_chassis::Clock;
@@ -18,13 +19,42 @@ use object_store::{
 
 use super::world::{Turn, World};
 
+/// What the bucket holds.
+#[derive(Debug, Default)]
+pub struct Objects {
+    held: InMemory,
+    /// The names that were written last: a listing may not have them yet.
+    latest: Mutex<VecDeque<Path>>,
+}
+
+/// So many of the names written last a listing may lack.
+pub const UNLISTED: usize = 8;
+
+impl Objects {
+    fn wrote(&self, name: &Path) {
+        let mut latest = self.latest.lock().unwrap();
+        latest.push_front(name.clone());
+        latest.truncate(UNLISTED);
+    }
+
+    /// Those below a prefix, but for the youngest of all.
+    async fn list(&self, prefix: &Path, unlisted: usize) -> Vec<Result<ObjectMeta>> {
+        let all = self.held.list(Some(prefix)).collect::<Vec<_>>().await;
+        let unlisted: Vec<Path> = self.latest.lock().unwrap().iter().take(unlisted).cloned().collect();
+        let is_listed = |object: &Result<ObjectMeta>| {
+            !object.as_ref().is_ok_and(|meta| unlisted.contains(&meta.location))
+        };
+        all.into_iter().filter(is_listed).collect()
+    }
+}
+
 /// The bucket, as one process sees it.
 #[derive(Clone)]
 pub struct Bucket {
     pub world: World,
     pub boot: u64,
     pub clock: Clock,
-    pub objects: Arc<InMemory>,
+    pub objects: Arc<Objects>,
 }
 
 impl Bucket {
@@ -136,17 +166,20 @@ impl ObjectStore for Bucket {
             if much == Much::Half {
                 let bytes: Bytes = payload.into_iter().flatten().collect();
                 let half = bytes.slice(..bytes.len() / 2);
-                self.objects.put_opts(location, half.into(), opts).await?;
+                self.objects.held.put_opts(location, half.into(), opts).await?;
+                self.objects.wrote(location);
                 return Err(failed("half was written"));
             }
-            self.objects.put_opts(location, payload, opts).await
+            let put = self.objects.held.put_opts(location, payload, opts).await?;
+            self.objects.wrote(location);
+            Ok(put)
         };
         self.call("put", location, hash::list(&parts), put).await
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let get = async |much| {
-            let got = self.objects.get_opts(location, options).await?;
+            let got = self.objects.held.get_opts(location, options).await?;
             match much {
                 Much::All => Ok(got),
                 Much::Half => half(got).await,
@@ -163,7 +196,7 @@ impl ObjectStore for Bucket {
                 let location = location?;
                 let delete = async |much: Much| {
                     much.whole(())?;
-                    bucket.objects.delete(&location).await
+                    bucket.objects.held.delete(&location).await
                 };
                 bucket.call("delete", &location, 0, delete).await?;
                 Ok(location)
@@ -175,8 +208,8 @@ impl ObjectStore for Bucket {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (bucket, prefix) = (self.clone(), prefix.cloned().unwrap_or_default());
         let listed = async move {
-            let all =
-                async |much: Much| much.whole(bucket.objects.list(Some(&prefix)).collect::<Vec<_>>().await);
+            let unlisted = bucket.world.unlisted();
+            let all = async |much: Much| much.whole(bucket.objects.list(&prefix, unlisted).await);
             match bucket.call("list", &prefix, 0, all).await {
                 Ok(all) => all,
                 Err(error) => vec![Err(error)],

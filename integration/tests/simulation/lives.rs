@@ -15,9 +15,8 @@ use athanor_server::{Config, Roles, StartError, System};
 use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use object_store::memory::InMemory;
 
-use super::bucket::Bucket;
+use super::bucket::{Bucket, Objects};
 use super::chain;
 use super::client::{Breach, Clients, QUESTIONS};
 use super::disk::Platter;
@@ -38,7 +37,7 @@ struct Remains {
     model: RefCell<Model>,
     log: MemoryDisk,
     state: MemoryDisk,
-    objects: Arc<InMemory>,
+    objects: Arc<Objects>,
     config: Config,
     /// The true time.
     now: Timestamp,

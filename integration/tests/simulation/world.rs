@@ -11,6 +11,8 @@ use athanor_chassis::{Clock, Random};
 use athanor_profile::hash::{self, Hash};
 use tokio::sync::watch;
 
+use super::bucket::UNLISTED;
+
 /// How a machine ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
@@ -227,6 +229,15 @@ impl World {
             Weather::Mute if random.below(2) == 0 => (Turn::Lies, [quick(), never]),
             Weather::Mute => (Turn::Fails, [quick(), never]),
         }
+    }
+
+    /// How many of the names written last a listing lacks.
+    pub fn unlisted(&self) -> usize {
+        if self.shared.random.below(4) == 0 {
+            return 0;
+        }
+        self.count("stale listings");
+        1 + self.shared.random.below(UNLISTED as u64) as usize
     }
 
     /// Counts something that must happen in some seed.

@@ -12,12 +12,11 @@ use athanor_cluster::NodeId;
 use athanor_consensus::log::Pump;
 use athanor_server::{Config, Roles, StartError, System};
 use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
-use object_store::memory::InMemory;
 use tokio::sync::Notify;
 
 use super::net::{SimNet, Wires, address};
 use super::post::{Office, Post};
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Objects};
 use crate::client::Breach;
 use crate::disk::Platter;
 use crate::world::{Death, Fate, World};
@@ -33,7 +32,7 @@ pub struct Ground {
     pub clock: Clock,
     pub wires: Wires,
     pub post: Post,
-    pub objects: Arc<InMemory>,
+    pub objects: Arc<Objects>,
     /// Nothing fails by itself any more.
     pub is_quiet: Cell<bool>,
 }
