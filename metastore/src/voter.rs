@@ -59,6 +59,8 @@ struct Shared {
     /// What every node must know, at the revision that somebody asked for last.
     view: Mutex<Arc<View>>,
     confirmed: tokio::sync::Mutex<Option<Confirmed>>,
+    /// Held while the voters are changed, by whoever does it here.
+    changing: tokio::sync::Mutex<()>,
 }
 
 /// Whether this voter had a majority behind it.
@@ -80,6 +82,7 @@ impl Metastore {
             waiting: Semaphore::new(WAITING),
             view: Mutex::default(),
             confirmed: tokio::sync::Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -155,7 +158,9 @@ impl Metastore {
     /// Adds a voter, which was started to join. Only the leader can. Doing it again does no harm.
     pub async fn add_voter(&self, seat: Seat) -> Result<(), Status> {
         let Seat { node, address } = seat;
+        let one = self.shared.changing.lock().await;
         let added = self.shared.group.add_voter(node, CHANGE).await;
+        drop(one);
         added.map_err(|error| Status::of(&error))?;
         self.change(Command::AddVoter { node, address }).await.map_err(|error| Status::of(&error))
     }
@@ -175,7 +180,9 @@ impl Metastore {
                 return Err(Status::new(Code::NotLeader, message));
             }
         }
+        let one = self.shared.changing.lock().await;
         let removed = group.remove_voter(node, CHANGE).await;
+        drop(one);
         removed.map_err(|error| match error {
             // No other voter would do it.
             LeadError::LastVoter { .. } => Status::new(Code::Invalid, error.to_string()),
@@ -197,10 +204,11 @@ impl Metastore {
     /// Finishes what a leader that died meanwhile began to change about the voters.
     pub(crate) async fn finish_change(&self) {
         let group = &self.shared.group;
+        let Ok(_one) = self.shared.changing.try_lock() else { return };
         if group.members().changing
             && let Err(error) = group.finish_change(CHANGE).await
         {
-            // Somebody may be at it.
+            // The lead may have gone.
             tracing::debug!(%error, "a change of the catalogue's voters is not finished yet");
         }
     }

@@ -20,6 +20,12 @@ pub async fn check(
     let listing = catalog.listing(&TenantId::anonymous(), 0, 0).await.map_err(|error| error.to_string())?;
     blocks.sort_by_key(|block| (block.shard, block.from));
     blocks.iter().for_each(|_| world.count("blocks"));
+    // Also of shards that are over.
+    for (one, next) in blocks.iter().zip(blocks.iter().skip(1)) {
+        if one.shard == next.shard && one.to > next.from {
+            return Err(format!("two blocks have the same entries: {one:?}, {next:?}"));
+        }
+    }
     for shard in &listing.shards {
         let of_shard = blocks.iter().filter(|block| block.shard == shard.id);
         let ranges: Vec<(u64, u64)> = of_shard.map(|block| (block.from, block.to)).collect();

@@ -34,7 +34,7 @@ pub struct ClusterSettings {
     /// `/etc/athanor/cluster-secret`.
     pub secret_file: Option<PathBuf>,
     /// Certificates that nodes show each other; without them what nodes say can be read on its way. Gossip, of who is
-    /// there, is signed with the secret and can be read in any case.
+    /// there, is neither signed nor encrypted in any case: keep its port to the nodes.
     pub tls: TlsSettings,
     /// Where other nodes connect; `0.0.0.0:9095` for a node of a cluster, if not given. Example: `10.0.0.5:9095`.
     pub listen_internal: Option<String>,

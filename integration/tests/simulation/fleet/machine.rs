@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{Clock, Compute, Overrides, Random};
+use athanor_chassis::{Clock, Code, Coded, Compute, Overrides, Random};
 use athanor_cluster::NodeId;
 use athanor_consensus::log::Pump;
 use athanor_server::{Config, Roles, StartError, System};
@@ -264,7 +264,7 @@ impl Machine {
                 return Ok(());
             }
             // Somebody reads that, and gives it other disks.
-            Err(error) if self.is_rotten.replace(false) => {
+            Err(error) if error.code() == Code::DataLoss && self.is_rotten.replace(false) => {
                 world.tell(format_args!("it does not start: {error}"));
                 world.count("damaged nodes replaced");
                 self.harm.set(Some(Harm::Gone));

@@ -13,7 +13,7 @@ use crate::client::Breach;
 use crate::world::{Death, Weather};
 
 /// One of so many times of trouble begins with an hour without a bucket.
-const LONG_OUTAGES: u64 = 150;
+const LONG_OUTAGES: u64 = 100;
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// What happens to one of them, or between them, is under way.
