@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_integration::binary;
@@ -38,6 +39,8 @@ pub struct Process {
     namespace: String,
     folder: PathBuf,
     child: Mutex<Option<Child>>,
+    /// Bytes of its log when it was started last.
+    said: AtomicU64,
 }
 
 impl Process {
@@ -66,6 +69,7 @@ impl Process {
             namespace: inside.zone(zone),
             folder: own,
             child: Mutex::default(),
+            said: AtomicU64::default(),
         }
     }
 
@@ -73,8 +77,18 @@ impl Process {
         self.folder.join("log")
     }
 
+    fn bytes(&self) -> u64 {
+        fs::metadata(self.log()).map_or(0, |log| log.len())
+    }
+
+    /// Whether it has said nothing since it was started: it may not know yet what it is asked.
+    pub fn is_silent(&self) -> bool {
+        self.bytes() == self.said.load(Ordering::Relaxed)
+    }
+
     /// Starts it; it is ready when it says so.
     pub fn start(&self) {
+        let said = self.bytes();
         let open = || File::options().create(true).append(true).open(self.log()).unwrap();
         // `ip netns exec` becomes the command, so that the child is the server itself.
         let child = Command::new("ip")
@@ -90,6 +104,7 @@ impl Process {
             .stderr(open())
             .spawn()
             .unwrap();
+        self.said.store(said, Ordering::Relaxed);
         assert!(self.child.lock().unwrap().replace(child).is_none(), "{} runs already", self.name);
     }
 
