@@ -187,7 +187,8 @@ impl Fleet {
             let view = running.roles.views.now();
             let voter = view.voters.iter().find(|(_, voter)| voter.address == address);
             harmed.voted.set(voter.map(|(node, _)| *node));
-            harmed.harm(if self.random.below(2) == 0 { Harm::Gone } else { Harm::Rotten });
+            let rots = self.random.below(2) > 0 && !harmed.may_vote();
+            harmed.harm(if rots { Harm::Rotten } else { Harm::Gone });
         }
     }
 
