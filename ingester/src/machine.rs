@@ -164,6 +164,10 @@ impl Machine {
     pub fn stored(&self) -> Option<Duration> {
         self.stored
     }
+    /// Whether a reign is the last one that has begun.
+    pub(crate) fn is_of(&self, reign: &Arc<Reign>) -> bool {
+        self.reign.as_ref().is_some_and(|last| Arc::ptr_eq(last, reign))
+    }
     /// Ids of records up to this entry were lost with a snapshot, or with files that it names.
     pub fn forgot(&self) -> Option<u64> {
         let damaged = lock(&self.window).damaged() > 0;

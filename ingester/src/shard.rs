@@ -124,6 +124,11 @@ impl Shard {
         &self.log
     }
 
+    /// Whether the log has ended here at an index, and no other reign began: then the heads have all rows up to there
+    /// that are in no block.
+    pub(crate) fn saw_the_seal(&self, at: u64) -> bool {
+        self.log.with(|machine| machine.standing().sealed == Some(at) && machine.is_of(&self.reign))
+    }
     /// How many entries of the log were acknowledged and lost, after one index and up to another: themselves, or what
     /// they build on.
     pub fn lost(&self, range: Range<u64>) -> u64 {

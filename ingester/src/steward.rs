@@ -62,7 +62,7 @@ impl Steward {
                 return Ok(());
             }
             Phase::Closing => self.close(view, entry).await?,
-            Phase::Sealed { .. } => self.retire(entry).await?,
+            Phase::Sealed { at } => self.retire(entry, at).await?,
             // A catalogue that was rebuilt has not heard that it opened; the next reign says so. Or this view is old.
             Phase::Opening { .. } => {
                 if matches!(self.group.known(entry.id).await?.phase, Phase::Opening { .. }) {
@@ -94,9 +94,11 @@ impl Steward {
         self.shard.freeze().await
     }
 
-    /// Ends the shard when all of its rows lie in blocks.
-    async fn retire(&self, entry: &ShardEntry) -> Result<(), Status> {
-        if self.shard.heads().unregistered().iter().any(|head| !head.is_empty()) {
+    /// Ends the shard when all of its rows lie in blocks. Who was deposed and has not heard of it knows none that came
+    /// later.
+    async fn retire(&self, entry: &ShardEntry, at: u64) -> Result<(), Status> {
+        let has_rows = || self.shard.heads().unregistered().iter().any(|head| !head.is_empty());
+        if !self.shard.saw_the_seal(at) || has_rows() {
             return Ok(());
         }
         let rest_is_empty = Some(self.group.known(entry.id).await?.watermark);

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_block::PartSource;
-use athanor_catalog::{Catalog, Choice, Command, Phase, Settings, View};
+use athanor_catalog::{Catalog, Choice, Command, Inherits, Phase, Settings, View};
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Tasks};
 use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
 use athanor_consensus::replicated::{self, CallError, Network};
-use athanor_ingester::{Config, CutConfig, Deps, Ingester, Moved};
+use athanor_ingester::{Config, CutConfig, Deps, Ingester, Moved, WindowAsk};
 use athanor_profile::upload::Upload;
 use athanor_storage::{Config as Bucket, Store, StoreDeps};
 use bytes::Bytes;
@@ -20,6 +20,8 @@ use crate::samples::{now, profile, read, simple, upload};
 use crate::world::{Facts, fetch, simulate, tenant};
 
 const SHARD: u32 = 1;
+/// Of the next epoch.
+const SUCCESSOR: u32 = SHARD | 1 << 16;
 const NODES: u64 = 3;
 /// In all of this time something must come to its end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -144,6 +146,11 @@ impl Trio {
 
     fn view(&self) -> View {
         self.catalog.held.state().view()
+    }
+
+    /// What the catalogue says of the shard.
+    fn phase(&self) -> Phase {
+        self.view().shards.iter().find(|entry| entry.id == SHARD).expect("it is known").phase.clone()
     }
 
     /// A node loses its power.
@@ -331,6 +338,58 @@ fn a_leader_that_is_cut_off_neither_stores_nor_shows() {
 }
 
 /// A batch of which nobody knows whether it is stored is stored later, when others were proposed after it.
+/// Another leader took more and sealed the shard: this one has none of those rows.
+#[test]
+fn a_leader_that_is_cut_off_does_not_end_what_another_sealed() {
+    simulate(async {
+        let mut trio = Trio::start(9).await;
+        trio.push(&simple(now(), 10)).await;
+        trio.cut().await;
+        let (old, cut_off) = trio.leader().await;
+        trio.hub.cut_off.lock().unwrap().insert(old);
+        trio.push(&simple(now() + 1, 20)).await;
+        let (new, leader) = trio.leader().await;
+        assert_ne!(new, old);
+        let zones = (1..=NODES).map(|node| (node, format!("zone-{node}"))).collect();
+        let choice = Choice { members: (1..=NODES).collect(), zones };
+        trio.catalog.change(Command::Stop { shard: SHARD }).await.unwrap();
+        trio.catalog.propose(Command::Succeed { shard: SHARD, choice }).await.unwrap();
+        leader.take(&trio.view()).await;
+        // As the successor does when it has copied what there was.
+        leader.window(SHARD, WindowAsk { after: None, since: 0, upto: 0, again: true }).await.unwrap();
+        let seals = async {
+            loop {
+                match trio.phase() {
+                    Phase::Sealed { at } => return at,
+                    _ => trio.clock.sleep(LOOK).await,
+                }
+            }
+        };
+        let at = trio.clock.within(PATIENCE, seals).await.expect("it is sealed");
+        let inherited = Inherits::Window { of: SHARD, upto: Some(at) };
+        let opened = Command::Opened { shard: SUCCESSOR, inherited, fenced: 1 };
+        trio.catalog.change(opened).await.unwrap();
+        trio.kill(new).await;
+        cut_off.take(&trio.view()).await;
+        trio.clock.sleep(Duration::from_secs(30)).await;
+        assert_eq!(trio.phase(), Phase::Sealed { at });
+
+        trio.hub.cut_off.lock().unwrap().clear();
+        trio.boot(new).await;
+        for (ingester, _) in trio.nodes.values().filter_map(|node| node.process.as_ref()) {
+            ingester.take(&trio.view()).await;
+        }
+        let ends = async {
+            while !matches!(trio.phase(), Phase::Retired { .. }) {
+                trio.clock.sleep(LOOK).await;
+            }
+        };
+        trio.clock.within(PATIENCE, ends).await.expect("it ends");
+        let blocks = trio.catalog.blocks().await.unwrap();
+        assert_eq!(blocks.iter().flat_map(|block| &block.tenants).map(|part| part.profiles).sum::<u64>(), 2);
+    });
+}
+
 #[test]
 fn what_is_stored_after_it_was_given_up_is_shown() {
     simulate(async {
