@@ -9,7 +9,6 @@ use std::time::Duration;
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{Clock, Code, Coded, Compute, Overrides, Random};
 use athanor_cluster::NodeId;
-use athanor_cluster::members::RoleName;
 use athanor_consensus::log::Pump;
 use athanor_server::{Config, Roles, StartError, System};
 use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
@@ -121,11 +120,6 @@ impl Machine {
     /// Its clock, as it goes now.
     pub fn clock(&self) -> Clock {
         self.clock.borrow().clone()
-    }
-
-    /// Whether it has a part in the catalogue.
-    pub fn may_vote(&self) -> bool {
-        self.config.target.has(RoleName::Metastore)
     }
 
     /// Where other nodes reach it.

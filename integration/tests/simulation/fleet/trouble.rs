@@ -187,7 +187,7 @@ impl Fleet {
             let view = running.roles.views.now();
             let voter = view.voters.iter().find(|(_, voter)| voter.address == address);
             harmed.voted.set(voter.map(|(node, _)| *node));
-            let rots = self.random.below(2) > 0 && !harmed.may_vote();
+            let rots = self.random.below(2) > 0;
             harmed.harm(if rots { Harm::Rotten } else { Harm::Gone });
         }
     }
