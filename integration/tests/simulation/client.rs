@@ -40,6 +40,8 @@ pub struct Clients<'a> {
     pub company: bool,
     /// And all of it must succeed, since each goes and comes politely.
     pub strict: bool,
+    /// Disks of one of them were harmed: ids that rotted away come back with nothing, and answers say so.
+    pub harmed: bool,
     /// A shard was without its members for so long that others took its place, without its ids (E13).
     pub loss: Rc<Cell<bool>>,
     /// How far the clocks of two of them may be apart.
@@ -234,8 +236,7 @@ impl Clients<'_> {
             let reader = Reader::of(tenant(place));
             let asked = Asked { tenant: place, service: None, kind: 0, range: None };
             let lacks = match self.answer(&reader, Question::Tree, &asked).await {
-                // Ids that rotted away come back with nothing; no rows are missing for that.
-                Ok(_) => reader.missing().filter(|missing| !is_of_ids_alone(missing)),
+                Ok(_) => reader.missing().filter(|missing| !(self.harmed && is_of_ids_alone(missing))),
                 Err(status) => Some(status.to_string()),
             };
             if lacks.is_some() {
@@ -248,7 +249,8 @@ impl Clients<'_> {
     /// What an answer says of itself: where nothing was damaged, nothing is missing.
     fn said(&self, reader: &Reader) -> Result<Said, Breach> {
         let Some(words) = reader.missing() else { return Ok(Said { partial: false, twice: false }) };
-        if !self.model.borrow().is_damaged() && (!self.company || self.strict) {
+        let may_lack = self.model.borrow().is_damaged() || self.company && !self.strict;
+        if !may_lack && !(self.harmed && is_of_ids_alone(&words)) {
             return Err(format!("it is said to lack something: {words}"));
         }
         let twice = words.contains("may count twice");

@@ -218,6 +218,7 @@ impl<'a> Process<'a> {
             boot: self.boot,
             company: false,
             strict: false,
+            harmed: false,
             loss: Rc::default(),
             apart: Duration::ZERO,
             disk_faults: Cell::new(0),

@@ -201,6 +201,7 @@ impl Fleet {
             boot: running.boot,
             company: true,
             strict: false,
+            harmed: self.harmed.get(),
             loss: Rc::clone(&self.loss),
             apart: self.apart,
             disk_faults: Cell::new(0),
