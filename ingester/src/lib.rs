@@ -49,3 +49,4 @@ pub use membership::MembershipError;
 pub use shard::Stored;
 pub use stats::{Cuts, HeadSize, ShardStats, Written};
 pub use waiting::STALE_TABLE;
+pub use window::{Shelf, Window};
