@@ -13,10 +13,11 @@ const ROOTS: [&str; 4] = [
 ];
 
 /// What nodes say to each other.
-const INTERNAL: [&str; 3] = [
+const INTERNAL: [&str; 4] = [
     "athanor/internal/v1/raft.proto",
     "athanor/internal/v1/shards.proto",
     "athanor/internal/v1/catalogue.proto",
+    "athanor/internal/v1/gateways.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -27,6 +27,9 @@ pub enum RoleName {
     Metastore,
     /// Answers queries.
     Querier,
+    /// Answers for blocks.
+    #[serde(rename = "store-gateway")]
+    StoreGateway,
 }
 
 /// Where a node is in its life, by its own word.
@@ -83,7 +86,8 @@ pub(crate) struct Book {
 
 impl RoleName {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Distributor, Self::Ingester, Self::Metastore, Self::Querier];
+    pub const ALL: [Self; 5] =
+        [Self::Distributor, Self::Ingester, Self::Metastore, Self::Querier, Self::StoreGateway];
 
     /// As it is written.
     pub const fn name(self) -> &'static str {
@@ -92,6 +96,7 @@ impl RoleName {
             Self::Ingester => "ingester",
             Self::Metastore => "metastore",
             Self::Querier => "querier",
+            Self::StoreGateway => "store-gateway",
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use athanor_chassis::{Clock, Code, Coded, Net, Random, Tasks};
 use athanor_proto::athanor::internal::v1::catalogue_client::CatalogueClient;
 use athanor_proto::athanor::internal::v1::doors_client::DoorsClient;
+use athanor_proto::athanor::internal::v1::gateways_client::GatewaysClient;
 use athanor_proto::athanor::internal::v1::raft_client::RaftClient;
 use athanor_proto::athanor::internal::v1::shards_client::ShardsClient;
 use http::Uri;
@@ -156,6 +157,13 @@ impl Peers {
     /// What a distributor does for others.
     pub fn doors(&self, to: NodeId) -> DoorsClient<Link> {
         DoorsClient::with_origin(self.link(to, Purpose::Calls), origin()).max_decoding_message_size(MESSAGE)
+    }
+
+    /// What a store-gateway does for others.
+    pub fn gateways(&self, to: NodeId) -> GatewaysClient<Link> {
+        GatewaysClient::with_origin(self.link(to, Purpose::Calls), origin())
+            .max_decoding_message_size(MESSAGE)
+            .max_encoding_message_size(MESSAGE)
     }
 
     /// What the catalogue does for others.

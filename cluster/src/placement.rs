@@ -31,6 +31,8 @@ use athanor_chassis::TenantId;
 use athanor_profile::Labels;
 use athanor_profile::hash::{self, Hash};
 
+use crate::NodeId;
+
 pub use members::{Candidate, ShardView, TooFew, better_leader, choose_members};
 pub use table::{Draft, MAX_EXCEPTIONS, MAX_SLOTS, Table, TableError};
 pub use tables::{MAX_TABLES, Route, Tables, TablesError};
@@ -44,6 +46,7 @@ enum Domain {
     Slot,
     Member,
     Leader,
+    Block,
 }
 
 impl Domain {
@@ -55,6 +58,7 @@ impl Domain {
             Domain::Slot => *b"p.slot..",
             Domain::Member => *b"p.member",
             Domain::Leader => *b"p.leader",
+            Domain::Block => *b"p.block.",
         })
     }
 
@@ -134,4 +138,13 @@ pub fn slots_of(table: &Table, tenant: &TenantId, service: &str) -> Vec<u32> {
 /// The slot of a series, by its service and all its labels as they were sent.
 pub fn slot_of(table: &Table, tenant: &TenantId, service: &str, sent: &Labels) -> u32 {
     Share::of(table, tenant).slot_of(service, sent)
+}
+
+/// The nodes that a block belongs to, the first one first. When one leaves, its blocks go to the next one of each; when one
+/// joins n others, it takes 1 in n + 1 from all.
+pub fn nodes_of_block(block: u128, nodes: impl IntoIterator<Item = NodeId>) -> Vec<NodeId> {
+    let mut weighed: Vec<(Hash, NodeId)> =
+        nodes.into_iter().map(|node| (Domain::Block.hash(block, Hash::from(node)), node)).collect();
+    weighed.sort_unstable_by(|one, other| other.cmp(one));
+    weighed.into_iter().map(|(_, node)| node).collect()
 }

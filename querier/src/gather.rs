@@ -108,7 +108,11 @@ impl Querier {
     }
 
     async fn open(&self, merging: &Arc<Merging>, stored: Box<dyn Stored>) -> Result<(), Asked> {
-        let Opened { source, held } = stored.open().await?;
+        let Opened { source, held } = stored.open().await.map_err(|status| match status.code {
+            // Another took its place, or it is too old (E18).
+            Code::NotFound => Asked::Replan(status.message),
+            _ => Asked::Failed(status),
+        })?;
         let run = self.run(merging, source).await;
         drop(held);
         run

@@ -139,7 +139,7 @@ impl Shards for Kept {
     }
 }
 
-fn tenant_of(name: &str) -> Result<TenantId, Status> {
+pub fn tenant_of(name: &str) -> Result<TenantId, Status> {
     name.parse().map_err(|error| Status::new(Code::Invalid, format!("tenant {name:?}: {error}")))
 }
 

@@ -18,14 +18,13 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admin;
-mod blocks;
-mod cache;
 mod certificates;
 mod config;
 mod controller;
 mod far;
-mod fetch;
 mod folder;
+mod gateway;
+mod gateways;
 mod health;
 pub mod http;
 mod identity;

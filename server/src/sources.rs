@@ -11,12 +11,12 @@ use athanor_catalog::{BlockEntry, Catalog, Phase, Scar, ShardEntry, ShardId, Wou
 use athanor_chassis::{Status, TenantId};
 use athanor_ingester::{Ingester, Moved, View};
 use athanor_profile::Source;
-use athanor_querier::{Asked, Plan, Remote, Sources, Stored, Times};
+use athanor_querier::{Asked, Plan, Remote, Sources, Times};
 use athanor_query::Ask;
 use futures::future::join_all;
 
-use crate::blocks::{Blocks, Wanted};
 use crate::far::{Asking, Beside, Far};
+use crate::gateways::{Divided, Gateways, wanted_of};
 use crate::telling::span;
 
 /// Everything that may hold profiles.
@@ -28,7 +28,7 @@ pub struct Everywhere {
     /// Those of others.
     pub asking: Asking,
     /// Blocks.
-    pub blocks: Arc<Blocks>,
+    pub gateways: Gateways,
 }
 
 /// Where a tenant's profiles of some time lie at a moment.
@@ -47,15 +47,10 @@ impl Sources for Everywhere {
         let last = if range.to == i64::MAX { i64::MAX } else { range.to.saturating_sub(1) };
         let Found { views, far, blocks, missing, moved } = self.find(tenant, range.from, last).await?;
         let sources = views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>).collect();
-        let wanted = |block: &BlockEntry| {
-            let span = block.span(tenant, range.from, last);
-            let whole =
-                span.is_some_and(|span| range.contains(span.min_time) && range.contains(span.max_time));
-            let (blocks, tenant, needs) = (Arc::clone(&self.blocks), tenant.clone(), ask.what.needs());
-            Box::new(Wanted { blocks, block: block.id, tenant, needs, whole }) as Box<dyn Stored>
-        };
-        let stored = blocks.iter().map(wanted).collect();
-        let remote = far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>).collect();
+        let wanted = blocks.iter().map(|block| wanted_of(block, tenant, range.from, last));
+        let Divided { here: stored, away: mut remote } =
+            self.gateways.divide(tenant, ask.what.needs(), wanted);
+        remote.extend(far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>));
         Ok(Plan { sources, stored, remote, missing, moved })
     }
 

@@ -13,10 +13,10 @@ use athanor_consensus::log::{Damage, Health, Hurt, Log, Usage as LogUsage};
 use athanor_distributor::{Distributor, Refusals, TenantCounts};
 use athanor_ingester::{Cuts, Ingester, ShardStats};
 use athanor_metastore::{Facts, Size};
+use athanor_store_gateway::{CacheStats, Parts};
 
 use super::page::{NANOSECOND, ONE, Page, alone, labels};
 use super::routes::{Counted, Routes};
-use crate::cache::{CacheStats, Parts};
 use crate::janitor::{Done, DoneNow};
 use crate::readiness::Readiness;
 

@@ -16,16 +16,18 @@ use athanor_ingester::Ingester;
 use athanor_metastore::{Client, Deciding, Facts, Metastore, Reach, Service, ServiceDeps, Views};
 use athanor_proto::athanor::internal::v1::catalogue_server::CatalogueServer;
 use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
+use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
 use athanor_proto::athanor::internal::v1::shards_server::ShardsServer;
 use athanor_querier::Querier;
+use athanor_store_gateway::{Blocks, Gateway, Parts};
 use tokio_util::sync::CancellationToken;
 
 use super::{StartError, System};
-use crate::blocks::Blocks;
-use crate::cache::Parts;
 use crate::config::Config;
 use crate::controller::Controller;
 use crate::far::Asking;
+use crate::gateway::Offering;
+use crate::gateways::Gateways;
 use crate::identity;
 use crate::janitor::{Done, Janitor};
 use crate::kept::Kept;
@@ -59,6 +61,7 @@ pub struct Offered {
     shards: Late<ShardsServer<Kept>>,
     catalogue: Late<CatalogueServer<Service>>,
     doors: Late<DoorsServer<Told>>,
+    gateways: Late<GatewaysServer<Offering>>,
 }
 
 /// What all roles of a process share.
@@ -103,9 +106,10 @@ pub async fn begin(
     // What is counted is durable before anybody hears of it.
     let boot = identity::next_boot(&*system.state)?;
     let me = Me { cluster: identity.cluster, node: identity.node, boot };
-    let Offered { shards, catalogue, doors } = offered.clone();
-    let offer =
-        |services: athanor_cluster::internal::Services| services.with(shards).with(catalogue).with(doors);
+    let Offered { shards, catalogue, doors, gateways } = offered.clone();
+    let offer = |services: athanor_cluster::internal::Services| {
+        services.with(shards).with(catalogue).with(doors).with(gateways)
+    };
     let taking_part = (&config.cluster, config.target.roles());
     let others = entry.begin(me, taking_part, system, tasks, offer).await?;
     Ok((identity, Some(others)))
@@ -304,18 +308,33 @@ impl Site<'_> {
         Some(Distributor::new(self.config.distributor.clone(), deps))
     }
 
-    /// Who answers queries, and the memory for parts of blocks.
+    /// Who reads blocks: for others too where that is a role of this node.
+    pub fn gateway(&self, Reaching { ways, .. }: &Reaching, offered: &Offered) -> Arc<Gateway> {
+        let System { compute, store, .. } = &self.system;
+        let parts = Arc::new(Parts::new(PARTS));
+        let blocks = Blocks::new(store.clone(), parts, compute.clone(), READING);
+        let gateway = Arc::new(Gateway::new(Arc::new(blocks)));
+        if let Some(Afar { introductions, .. }) =
+            ways.afar.as_ref().filter(|_| self.has(RoleName::StoreGateway))
+        {
+            let (gateway, introductions) = (Arc::clone(&gateway), Arc::clone(introductions));
+            offered.gateways.begin(GatewaysServer::new(Offering { gateway, introductions }));
+        }
+        gateway
+    }
+
+    /// Who answers queries.
     pub fn querier(
         &self,
         catalog: &Arc<dyn Catalog>,
         ingester: Option<&Arc<Ingester>>,
         Reaching { leaders, ways }: &Reaching,
-    ) -> (Option<Querier>, Arc<Parts>) {
-        let parts = Arc::new(Parts::new(PARTS));
+        gateway: &Arc<Gateway>,
+    ) -> Option<Querier> {
         if !self.has(RoleName::Querier) {
-            return (None, parts);
+            return None;
         }
-        let System { clock, random, compute, store, .. } = &self.system;
+        let System { clock, random, compute, .. } = &self.system;
         let asking = Asking {
             leaders: Arc::clone(leaders),
             ways: ways.clone(),
@@ -327,7 +346,13 @@ impl Site<'_> {
             catalog: Arc::clone(catalog),
             ingester: ingester.cloned(),
             asking,
-            blocks: Arc::new(Blocks::new(store.clone(), Arc::clone(&parts), compute.clone(), READING)),
+            gateways: Gateways {
+                here: Arc::clone(gateway),
+                is_one: self.has(RoleName::StoreGateway),
+                members: self.others.map(|others| others.company().members.clone()),
+                ways: ways.clone(),
+                clock: clock.clone(),
+            },
         };
         let deps = athanor_querier::Deps {
             sources: Arc::new(sources),
@@ -335,7 +360,7 @@ impl Site<'_> {
             clock: clock.clone(),
             compute: compute.clone(),
         };
-        (Some(Querier::new(self.config.querier.clone(), deps)), parts)
+        Some(Querier::new(self.config.querier.clone(), deps))
     }
 
     /// What runs beside the catalogue, where it is led.

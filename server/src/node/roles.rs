@@ -93,7 +93,9 @@ impl Roles {
         let ingester = site.ingester(ground.as_ref(), &catalog, &views, &offered).await?;
         let reaching = site.reaching(ingester.as_ref());
         let distributor = site.distributor(&views, &reaching, &offered);
-        let (querier, parts) = site.querier(&catalog, ingester.as_ref(), &reaching);
+        let gateway = site.gateway(&reaching, &offered);
+        let querier = site.querier(&catalog, ingester.as_ref(), &reaching, &gateway);
+        let parts = Arc::clone(&gateway.blocks().parts);
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
         let overview = site.overview(client.clone(), &views, &reaching);
         let facts = voter.map(|voter| voter.facts);

@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use athanor_block::{
     Block, BlockError, FUNCTIONS, LOCATIONS, MAPPINGS, PROFILES, PartSource, ROLLUP, SAMPLES, SERIES, STACKS,
     TenantMeta,
 };
 use athanor_catalog::BlockId;
 use athanor_chassis::{Activity, ByteSize, Compute, Status, TenantId};
-use athanor_querier::{Opened, Stored};
+use athanor_profile::Source;
 use athanor_query::Needs;
 use athanor_storage::Store;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::cache::Parts;
 use crate::fetch::{Fetched, Origin, TenantIn};
+use crate::parts::Parts;
 
 /// How much longer texts are thought to be decompressed before it is known: mostly they are less.
 const TEXT_RATIO: u64 = 6;
@@ -61,6 +60,14 @@ pub struct Wanted {
     pub needs: Needs,
     /// Whether the question is about all of the part's time: then sums of whole series answer it.
     pub whole: bool,
+}
+
+/// A part that is ready to be read, and whatever must be held meanwhile.
+pub struct Opened {
+    /// The part.
+    pub source: Arc<dyn Source>,
+    /// Room that it takes.
+    pub held: Box<dyn Send>,
 }
 
 /// What is held as long as a part is read.
@@ -142,17 +149,8 @@ impl Wanted {
         self.compute(move || memory(&part, tenant.as_str(), &files, needs, width)).await
     }
 
-    async fn fetch(&self, part: &Part) -> Result<(), Status> {
-        let origin = self.origin();
-        let of = TenantIn { block: &part.block, tenant: self.tenant.as_str() };
-        let fetches = self.files().into_iter().map(|file| part.folder.fetch(&origin, of, file));
-        futures::future::try_join_all(fetches).await.map(drop)
-    }
-}
-
-#[async_trait]
-impl Stored for Wanted {
-    async fn open(self: Box<Self>) -> Result<Opened, Status> {
+    /// Fetches what the question needs of it.
+    pub async fn open(self) -> Result<Opened, Status> {
         let mut part = match self.blocks.parts.get(self.block, &self.tenant) {
             Some(part) => part,
             None => self.begin().await?,
@@ -173,6 +171,12 @@ impl Stored for Wanted {
         self.blocks.parts.put(self.block, self.tenant.clone(), part.clone());
         let held = Box::new(Reading { parts: Arc::clone(&self.blocks.parts), _room: room });
         Ok(Opened { source: Arc::new(part.source), held })
+    }
+    async fn fetch(&self, part: &Part) -> Result<(), Status> {
+        let origin = self.origin();
+        let of = TenantIn { block: &part.block, tenant: self.tenant.as_str() };
+        let fetches = self.files().into_iter().map(|file| part.folder.fetch(&origin, of, file));
+        futures::future::try_join_all(fetches).await.map(drop)
     }
 }
 
@@ -265,7 +269,7 @@ mod tests {
 
     async fn open(blocks: &Arc<Blocks>, block: BlockId, tenant: &str, needs: Needs, whole: bool) -> Opened {
         let (blocks, tenant) = (Arc::clone(blocks), tenant.parse().unwrap());
-        Box::new(Wanted { blocks, block, tenant, needs, whole }).open().await.unwrap()
+        Wanted { blocks, block, tenant, needs, whole }.open().await.unwrap()
     }
 
     fn held_of(blocks: &Blocks, block: BlockId, tenant: &str) -> u64 {

@@ -1,0 +1,142 @@
+//! One answer of many blocks: opened some at a time, run on compute threads, merged as they come.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use athanor_catalog::BlockId;
+use athanor_chassis::{Activity, ByteSize, Code, Status, TenantId};
+use athanor_query::{Ask, Partial, Pieces, run};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use tokio::sync::Semaphore;
+
+use crate::blocks::{Blocks, Opened, Wanted};
+
+/// Blocks of one question.
+pub const MOST: usize = 256;
+/// Blocks of one question that are open at once, at least: while some are fetched, others are read.
+const OPEN: usize = 16;
+/// Questions that are answered at once; others wait.
+const QUESTIONS: usize = 32;
+/// Memory that one answer may take.
+const ANSWER: ByteSize = ByteSize::mib(512);
+
+/// A block that a question is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockAt {
+    /// Its name.
+    pub block: BlockId,
+    /// Whether the question is about all of the time of the tenant's part.
+    pub whole: bool,
+}
+
+/// What some blocks have of what is asked.
+pub struct Answer {
+    /// The answer, packed.
+    pub pieces: Pieces,
+    /// Blocks that are not in it since the bucket has them no more: others took their place, or they are too old.
+    pub gone: Vec<BlockId>,
+}
+
+/// Answers for blocks.
+pub struct Gateway {
+    blocks: Arc<Blocks>,
+    questions: Semaphore,
+    answer: ByteSize,
+}
+
+/// What the blocks of one question have answered so far.
+#[derive(Default)]
+struct Merging {
+    merged: Option<Partial>,
+    /// At least what it takes.
+    bytes: usize,
+}
+
+impl Gateway {
+    /// Over the blocks of a bucket.
+    pub fn new(blocks: Arc<Blocks>) -> Self {
+        Self { blocks, questions: Semaphore::new(QUESTIONS), answer: ANSWER }
+    }
+
+    /// The blocks that it reads.
+    pub fn blocks(&self) -> &Arc<Blocks> {
+        &self.blocks
+    }
+
+    /// The answer of all of these blocks together.
+    pub async fn answer(&self, tenant: &TenantId, ask: Ask, blocks: Vec<BlockAt>) -> Result<Answer, Status> {
+        if blocks.len() > MOST {
+            let message = format!("{} blocks are asked for at once, the limit is {MOST}", blocks.len());
+            return Err(Status::new(Code::Invalid, message));
+        }
+        let _turn = self.questions.acquire().await;
+        let (ask, merging) = (Arc::new(ask), Arc::new(Mutex::new(Merging::default())));
+        let width = OPEN.max(self.blocks.compute.width() + 1);
+        let each = blocks.into_iter().map(|at| self.ask_one(tenant, &ask, at, &merging));
+        let gone = stream::iter(each)
+            .buffer_unordered(width)
+            .try_filter_map(|gone| async move { Ok(gone) })
+            .try_collect()
+            .await?;
+        let pack = move || {
+            let merged = lock(&merging).merged.take();
+            merged.unwrap_or_else(|| Partial::none(&ask.what)).pack().map_err(|error| Status::of(&error))
+        };
+        let packed = self.blocks.compute.run_as(Activity::Query, pack).await;
+        Ok(Answer { pieces: packed.map_err(|error| Status::of(&error))??, gone })
+    }
+
+    /// Adds what one block has, or says that it is gone.
+    async fn ask_one(
+        &self,
+        tenant: &TenantId,
+        ask: &Arc<Ask>,
+        BlockAt { block, whole }: BlockAt,
+        merging: &Arc<Mutex<Merging>>,
+    ) -> Result<Option<BlockId>, Status> {
+        let (blocks, tenant, needs) = (Arc::clone(&self.blocks), tenant.clone(), ask.what.needs());
+        let Opened { source, held } = match (Wanted { blocks, block, tenant, needs, whole }).open().await {
+            Ok(opened) => opened,
+            Err(status) if status.code == Code::NotFound => return Ok(Some(block)),
+            Err(status) => return Err(status),
+        };
+        let (ask, merging, limit) = (Arc::clone(ask), Arc::clone(merging), self.answer);
+        let job = move || {
+            let partial = run(&ask, source.as_ref()).map_err(|error| Status::of(&error))?;
+            drop((source, held));
+            add(&merging, partial, &ask, limit)
+        };
+        let done = self.blocks.compute.run_as(Activity::Query, job).await;
+        done.map_err(|error| Status::of(&error))?.map(|()| None)
+    }
+}
+
+/// Adds an answer. Whoever finds one there takes it and merges it into its own, so that no thread waits while another
+/// one merges.
+fn add(merging: &Mutex<Merging>, partial: Partial, ask: &Ask, limit: ByteSize) -> Result<(), Status> {
+    let mut mine = Merging { bytes: partial.bytes(), merged: Some(partial) };
+    loop {
+        let mut place = lock(merging);
+        let Some(other) = place.merged.take() else {
+            *place = mine;
+            return Ok(());
+        };
+        let bytes = std::mem::take(&mut place.bytes) + mine.bytes;
+        drop(place);
+        let Some(partial) = mine.merged else { return Ok(()) };
+        let merged = other.merge(partial, &ask.bounds).map_err(|error| Status::of(&error))?;
+        // What both had counts twice: it is counted anew only where that matters, as counting takes a walk.
+        let bytes = if bytes > limit.as_usize() { merged.bytes() } else { bytes };
+        if bytes > limit.as_usize() {
+            let seen = ByteSize::bytes(bytes as u64);
+            let message = format!(
+                "the answer of some blocks takes {seen} of memory, the limit is {limit}; select fewer series or a shorter time"
+            );
+            return Err(Status::new(Code::Invalid, message));
+        }
+        mine = Merging { merged: Some(merged), bytes };
+    }
+}
+
+fn lock(merging: &Mutex<Merging>) -> MutexGuard<'_, Merging> {
+    merging.lock().unwrap_or_else(PoisonError::into_inner)
+}
