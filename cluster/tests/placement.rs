@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_chassis::TenantId;
 use athanor_cluster::placement::{
-    Draft, MAX_EXCEPTIONS, MAX_SLOTS, MAX_TABLES, Table, TableError, Tables, TablesError, slot_of, slots_of,
+    Draft, MAX_EXCEPTIONS, MAX_SLOTS, MAX_TABLES, Table, TableError, Tables, TablesError, nodes_of_block,
+    slot_of, slots_of,
 };
 use athanor_profile::Labels;
 use proptest::collection::btree_set;
@@ -303,5 +304,27 @@ fn decoding_checks_as_making_does() {
     ] {
         let refused = serde_json::from_str::<Tables>(&text).unwrap_err().to_string();
         assert!(refused.contains(why), "{refused}");
+    }
+}
+
+/// Blocks lie evenly, and who comes or goes moves no others than those that it takes or had.
+#[test]
+fn blocks_belong_to_nodes_evenly_and_move_seldom() {
+    let blocks: Vec<u128> = (0..KEYS as u128).map(|number| number << 64 | number * 7919).collect();
+    for count in 1..12u64 {
+        let of = |nodes: u64| -> Vec<Vec<u64>> {
+            blocks.iter().map(|&block| nodes_of_block(block, (1..=nodes).map(|node| node << 32))).collect()
+        };
+        let (before, after) = (of(count), of(count + 1));
+        let first: Vec<u32> = before.iter().map(|nodes| (nodes[0] >> 32) as u32).collect();
+        let nodes: Vec<u32> = (1..=count as u32).collect();
+        assert!(chi_square(&first, &nodes) < bound(nodes.len()), "{count}");
+        let joined = (count + 1) << 32;
+        for (before, after) in before.iter().zip(&after) {
+            let rest: Vec<u64> = after.iter().copied().filter(|node| *node != joined).collect();
+            assert_eq!(&rest, before, "the others stay in their order");
+        }
+        let moved = after.iter().filter(|nodes| nodes[0] == joined).count();
+        assert!(moved > 0 && moved <= seldom(KEYS, 1.0 / (count + 1) as f64), "{moved} of {KEYS} at {count}");
     }
 }

@@ -372,6 +372,12 @@ impl Cluster {
         self.node(name).roles().ingester.as_ref().map_or(0, |ingester| ingester.leads().len())
     }
 
+    /// How many parts of blocks a node was asked for.
+    pub fn parts_asked(&self, name: &str) -> u64 {
+        let stats = self.node(name).roles().gateway.blocks().parts.stats();
+        stats.hits + stats.misses
+    }
+
     /// Waits until all nodes that run know the catalogue to be so.
     pub async fn until(&self, what: &str, wanted: impl Fn(&View) -> bool) {
         for name in self.names() {

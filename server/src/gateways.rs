@@ -25,10 +25,9 @@ use futures::stream::TryStreamExt;
 use crate::gateway::{Sum, block_of, named};
 use crate::ways::{Afar, Ways};
 
-/// How long one gateway may take.
-const TRY: Duration = Duration::from_secs(60);
-/// Gateways that are asked for a block until this node reads it itself.
-const TRIES: usize = 2;
+/// How long each gateway may take that is asked for a block, until this node reads it itself. The first one may stand
+/// still, and most others have their answer much sooner.
+const TRIES: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 /// Blocks of one call: so many answers of a gateway are on their way at once, and little is asked for again where one
 /// does not answer.
 const CALL: usize = 32;
@@ -117,7 +116,7 @@ impl Gateways {
     /// Has one gateway answer for blocks, and gives what it has to the inbox; names those that the bucket has no more.
     async fn ask_one(
         &self,
-        node: NodeId,
+        (node, patience): (NodeId, Duration),
         blocks: &[BlockAt],
         (tenant, ask): (&TenantId, &Bytes),
         inbox: &mut Inbox,
@@ -126,7 +125,7 @@ impl Gateways {
         let Afar { peers, introductions } = self.ways.afar.as_ref().ok_or_else(none)?;
         let at = |at: &BlockAt| wire::BlockAt { block: named(at.block), whole: at.whole };
         let request = wire::BlocksRequest {
-            caller: Some(introductions.caller(node, TRY)),
+            caller: Some(introductions.caller(node, patience)),
             tenant: tenant.as_str().to_owned(),
             ask: ask.clone(),
             blocks: blocks.iter().map(at).collect(),
@@ -147,7 +146,7 @@ impl Gateways {
             }
             complete(done, blocks, sum)
         };
-        let said = match self.clock.within(TRY, asked).await {
+        let said = match self.clock.within(patience, asked).await {
             Ok(said) => said,
             Err(late) => Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}"))),
         };
@@ -182,7 +181,7 @@ impl Remote for Away {
     async fn ask(&self, tenant: &TenantId, ask: &Ask, inbox: &mut Inbox) -> Result<(), Asked> {
         let packed: Bytes = ask.pack().map_err(|error| Status::of(&error))?.into();
         let (mut left, mut gone) = (self.blocks.clone(), Vec::new());
-        for attempt in 0..TRIES {
+        for (attempt, patience) in TRIES.into_iter().enumerate() {
             let mut by_node: BTreeMap<NodeId, Vec<(BlockAt, Vec<NodeId>)>> = BTreeMap::new();
             let mut rest = Vec::new();
             for (at, owners) in left {
@@ -195,7 +194,7 @@ impl Remote for Away {
             }
             for (node, blocks) in by_node {
                 let at: Vec<BlockAt> = blocks.iter().map(|(at, _)| *at).collect();
-                match self.gateways.ask_one(node, &at, (tenant, &packed), inbox).await {
+                match self.gateways.ask_one((node, patience), &at, (tenant, &packed), inbox).await {
                     Ok(of) => gone.extend(of),
                     Err(status) if may_pass(&status) => {
                         tracing::debug!(node, error = %status, "a gateway did not answer, another one is asked");

@@ -223,7 +223,7 @@ impl Drop for Reading {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use athanor_block::{FILES, Folder, Held, META, MemoryFolder, write_held};
     use athanor_chassis::{Clock, Random};
     use athanor_profile::source::MemorySource;
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     /// One profile of so many stacks, whose names do not compress.
-    fn held(stacks: u32) -> MemorySource {
+    pub(crate) fn held(stacks: u32) -> MemorySource {
         let mut profile = Profile::default();
         profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
         for stack in 0..stacks {
@@ -250,21 +250,30 @@ mod tests {
         source
     }
 
-    async fn stored(room: ByteSize) -> (Arc<Blocks>, BlockId, u64) {
-        let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
-        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
-        let (folder, id) = (MemoryFolder::default(), BlockId::from_number(7));
-        let (large, small) = (held(300), held(2));
-        let parts = [("large", &large as &dyn Held), ("small", &small)];
-        let meta = write_held(&folder, "7", None, parts.into_iter()).unwrap();
+    /// Puts a block of some tenants into a bucket; gives its bytes.
+    pub(crate) async fn put(store: &Store, id: BlockId, tenants: &[(&str, MemorySource)]) -> u64 {
+        let folder = MemoryFolder::default();
+        let parts = tenants.iter().map(|(tenant, held)| (*tenant, held as &dyn Held));
+        let meta = write_held(&folder, &id.number().to_string(), None, parts).unwrap();
         for file in FILES.into_iter().chain([META]) {
             let bytes = folder.read(file, 0, folder.length(file).unwrap() as usize).unwrap();
             let key =
                 Key::Block { owner: Owner::Shared, block: id.number(), file: FileName::new(file).unwrap() };
             store.create(&key, bytes).await.unwrap();
         }
+        meta.bytes()
+    }
+
+    pub(crate) fn bucket() -> Store {
+        let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
+        Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap()
+    }
+
+    async fn stored(room: ByteSize) -> (Arc<Blocks>, BlockId, u64) {
+        let (store, id) = (bucket(), BlockId::from_number(7));
+        let bytes = put(&store, id, &[("large", held(300)), ("small", held(2))]).await;
         let parts = Arc::new(Parts::new(ByteSize::mib(64)));
-        (Arc::new(Blocks::new(store, parts, Compute::inline(), room)), id, meta.bytes())
+        (Arc::new(Blocks::new(store, parts, Compute::inline(), room)), id, bytes)
     }
 
     async fn open(blocks: &Arc<Blocks>, block: BlockId, tenant: &str, needs: Needs, whole: bool) -> Opened {

@@ -140,3 +140,71 @@ fn add(merging: &Mutex<Merging>, partial: Partial, ask: &Ask, limit: ByteSize) -
 fn lock(merging: &Mutex<Merging>) -> MutexGuard<'_, Merging> {
     merging.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::Compute;
+    use athanor_query::{Bounds, CallSite, Received, Selection, Selector, TimeRange, What};
+
+    use super::*;
+    use crate::blocks::tests::{bucket, held, put};
+    use crate::parts::Parts;
+
+    fn tree() -> Ask {
+        let time = TimeRange { from: i64::MIN, to: i64::MAX };
+        Ask {
+            selection: Selection { selector: Selector::default(), profile_type: None, time },
+            what: What::Tree(CallSite::default()),
+            bounds: Bounds::default(),
+        }
+    }
+
+    async fn gateway(blocks: u32) -> Gateway {
+        let store = bucket();
+        for block in 1..=blocks {
+            let tenants = [("other", held(50)), ("shop", held(block))];
+            put(&store, BlockId::from_number(block.into()), &tenants).await;
+        }
+        let parts = Arc::new(Parts::new(ByteSize::mib(64)));
+        let blocks = Blocks::new(store, parts, Compute::inline(), ByteSize::mib(64));
+        Gateway::new(Arc::new(blocks))
+    }
+
+    fn at(blocks: impl Iterator<Item = u128>) -> Vec<BlockAt> {
+        blocks.map(|number| BlockAt { block: BlockId::from_number(number), whole: true }).collect()
+    }
+
+    async fn total(gateway: &Gateway, tenant: &str, blocks: Vec<BlockAt>) -> (i64, Vec<BlockId>) {
+        let ask = tree();
+        let answer = gateway.answer(&tenant.parse().unwrap(), ask.clone(), blocks).await.unwrap();
+        let mut received = Received::default();
+        answer.pieces.for_each(|piece| received.push(&piece).unwrap());
+        let Partial::Tree(tree) = received.unpack(&ask).unwrap() else { panic!("no tree") };
+        (tree.total(), answer.gone)
+    }
+
+    #[tokio::test]
+    async fn blocks_answer_as_one() {
+        let gateway = gateway(40).await;
+        let of = |block: i64| block * (block + 1) / 2;
+        assert_eq!(total(&gateway, "shop", at(1..=40)).await, ((1..=40).map(of).sum(), vec![]));
+        assert_eq!(total(&gateway, "shop", at(7..=8)).await, (of(7) + of(8), vec![]));
+        assert_eq!(total(&gateway, "other", at(7..=8)).await, (2 * of(50), vec![]));
+        assert_eq!(total(&gateway, "shop", vec![]).await, (0, vec![]));
+    }
+
+    #[tokio::test]
+    async fn blocks_that_are_gone_are_named_and_too_much_is_refused() {
+        let mut gateway = gateway(3).await;
+        let gone = [4, 5].map(BlockId::from_number).to_vec();
+        let (sum, mut named) = total(&gateway, "shop", at(2..=5)).await;
+        named.sort_unstable();
+        assert_eq!((sum, named), (3 + 6, gone));
+        let shop: TenantId = "shop".parse().unwrap();
+        let refused = gateway.answer(&shop, tree(), at(0..MOST as u128 + 1)).await;
+        assert_eq!(refused.err().unwrap().code, Code::Invalid);
+        gateway.answer = ByteSize::bytes(100);
+        let refused = gateway.answer(&shop, tree(), at(1..=3)).await.err().unwrap();
+        assert!(refused.message.contains("the limit is 100B"), "{refused}");
+    }
+}

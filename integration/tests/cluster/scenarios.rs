@@ -129,6 +129,64 @@ async fn roles_apart_do_what_one_does() {
     oracle.check(&cluster, 2).await;
 }
 
+/// Blocks are read by those they belong to; where one of these dies, by the other one, and at last by whoever is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_reads_blocks_may_die() {
+    let all_else = "metastore,ingester,distributor,querier";
+    let nodes = Cluster::builder()
+        .node("a", "za", all_else)
+        .node("b", "zb", all_else)
+        .node("c", "zc", all_else)
+        .node("g", "za", "store-gateway")
+        .node("h", "zb", "store-gateway")
+        .config(|config| {
+            config.cluster.slots = Some(3);
+            config.ingester.cut.max_age = Duration::from_millis(500);
+        });
+    let (mut cluster, mut oracle) = opened(nodes, 3).await;
+    for _ in 0..4 {
+        oracle.store(&cluster, 9).await;
+        cluster.wait("all is cut", || cluster.is_cut(3)).await;
+    }
+    let asked = |cluster: &Cluster| -> Vec<u64> {
+        ["a", "b", "c", "g", "h"]
+            .map(
+                |name| if cluster.names().contains(&name.to_owned()) { cluster.parts_asked(name) } else { 0 },
+            )
+            .to_vec()
+    };
+    let known = async {
+        loop {
+            let before = asked(&cluster);
+            for place in 0..3 {
+                oracle.check(&cluster, place).await;
+            }
+            let new: Vec<u64> =
+                asked(&cluster).iter().zip(before).map(|(now, before)| now - before).collect();
+            match new[..] {
+                [0, 0, 0, g, h] => {
+                    return assert!(g > 0 && h > 0, "{new:?}: each has some of twelve or more");
+                }
+                _ => cluster.moment().await,
+            }
+        }
+    };
+    cluster.patiently("gateways are asked, and nobody else reads", known).await;
+    // It stands still: who asks waits some seconds, and has all.
+    cluster.pause("h");
+    oracle.check(&cluster, 0).await;
+    cluster.resume("h");
+    for name in ["g", "h"] {
+        cluster.kill(name);
+        for place in 0..3 {
+            oracle.check(&cluster, place).await;
+        }
+    }
+    cluster.begin(&["g"]).await;
+    oracle.store(&cluster, 3).await;
+    oracle.check(&cluster, 1).await;
+}
+
 /// Whose members are gone for long is succeeded: repeats of what the dead have taken are known to who comes after.
 #[tokio::test(flavor = "multi_thread")]
 async fn others_take_the_place_of_who_is_gone_for_long() {

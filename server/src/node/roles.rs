@@ -18,6 +18,7 @@ use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
 use athanor_metastore::{Client, Views};
 use athanor_querier::Querier;
+use athanor_store_gateway::Gateway;
 use tokio::sync::Notify;
 
 use super::build::{self, Offered};
@@ -44,6 +45,8 @@ pub struct Roles {
     pub distributor: Option<Distributor>,
     /// Answers queries.
     pub querier: Option<Querier>,
+    /// Reads blocks: for the querier here, and for others where that is a role of this node.
+    pub gateway: Arc<Gateway>,
     /// Keeps recent profiles.
     pub ingester: Option<Arc<Ingester>>,
     /// Knows the blocks.
@@ -130,6 +133,7 @@ impl Roles {
         Ok(Self {
             distributor,
             querier,
+            gateway,
             ingester,
             catalog,
             views,

@@ -130,7 +130,7 @@ fn settings(
         "target: {role}\nlisten: \"127.0.0.1:{port}\"\ndata: {data}\nshutdown_delay: 0s\ncluster:\n  id: \"{id}\"\n  name: {name}\n  zone: {zone}\n  \
          secret_file: {secret}\n  listen_internal: \"127.0.0.1:{internal}\"\n  listen_gossip: \"{here}\"\n  seeds: [{seeds}]\n\
          log:\n  segment: 16MiB\n  spares: 1\nstorage:\n  local: {bucket}\n{more}",
-        role = node.role,
+        role = target(node.role),
         port = node.port,
         data = quoted(node.folder.join("data")),
         name = node.name,
@@ -140,6 +140,11 @@ fn settings(
         bucket = quoted(folder.join("bucket")),
         more = limits(args),
     )
+}
+
+/// Who answers queries answers for blocks as well: each block is kept by one of the three.
+fn target(role: &'static str) -> &'static str {
+    if role == "querier" { "querier,store-gateway" } else { role }
 }
 
 /// What makes old profiles welcome, where that is wanted.
@@ -167,7 +172,7 @@ mod tests {
             let loaded = Sources::default().file(&node.config).unwrap().load::<Config>().unwrap();
             loaded.value.check().unwrap();
             let cluster = &loaded.value.cluster;
-            assert_eq!(loaded.value.target.to_string(), node.role);
+            assert_eq!(loaded.value.target.to_string(), target(node.role));
             let (internal, gossip) = (&cluster.listen_internal, &cluster.listen_gossip);
             for address in [Some(&loaded.value.listen), internal.as_ref(), gossip.as_ref()] {
                 assert!(ports.insert(address.unwrap().clone()), "{address:?} twice");
