@@ -3,15 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{EachRows, ReadNames, Source, SourceError};
+use super::{EachRequests, EachRows, ReadNames, Source, SourceError};
 use crate::hash::Hash;
 use crate::labels::Labels;
 use crate::merge::Adopter;
 use crate::model::{Dictionary, Profile};
+use crate::request::{self, REQUEST_LABELS, Request};
 use crate::series::{ProfileRow, Series};
-
-/// Labels of samples that name one request, not a series.
-pub const REQUEST_LABELS: [&str; 3] = ["span_id", "trace_id", "profile_id"];
 
 /// Profiles in memory: for a few files, and for tests of what reads sources.
 #[derive(Default)]
@@ -24,6 +22,7 @@ pub struct MemorySource {
     starts: Vec<usize>,
     stacks: Vec<u32>,
     values: Vec<i64>,
+    requests: Vec<Request>,
 }
 
 impl MemorySource {
@@ -57,6 +56,8 @@ impl MemorySource {
                         let (stack, _) = adopter.adopt(&mut dictionary, profile.samples.stacks[row], 0);
                         self.stacks.push(stack);
                         self.values.push(value);
+                        self.requests
+                            .push(request::of_labels(&profile.dictionary, profile.samples.labels[row]).0);
                     }
                 }
                 self.starts.push(start);
@@ -114,6 +115,13 @@ impl Source for MemorySource {
         for &profile in picked {
             let rows = self.rows_of(profile);
             each(profile, &self.stacks[rows.clone()], &self.values[rows]);
+        }
+        Ok(())
+    }
+    fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
+        for &profile in picked {
+            let rows = self.rows_of(profile);
+            each(profile, &self.stacks[rows.clone()], &self.values[rows.clone()], &self.requests[rows]);
         }
         Ok(())
     }
