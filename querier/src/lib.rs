@@ -25,6 +25,7 @@ use athanor_query::{Ask, Partial};
 mod check;
 mod dot;
 mod gather;
+mod heatmap;
 mod inbox;
 mod later;
 mod lists;

@@ -51,7 +51,7 @@ impl Sources for Everywhere {
             let span = block.span(tenant, range.from, last);
             let whole =
                 span.is_some_and(|span| range.contains(span.min_time) && range.contains(span.max_time));
-            let (blocks, tenant, needs) = (Arc::clone(&self.blocks), tenant.clone(), ask.what.needs());
+            let (blocks, tenant, needs) = (Arc::clone(&self.blocks), tenant.clone(), ask.needs());
             Box::new(Wanted { blocks, block: block.id, tenant, needs, whole }) as Box<dyn Stored>
         };
         let stored = blocks.iter().map(wanted).collect();
