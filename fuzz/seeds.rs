@@ -127,6 +127,7 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
         What::Profile(StackFilter::default(), None),
         What::Points(points),
         What::Heat(heat),
+        What::Sizes,
     ];
     for seed in 0..10 {
         let mut source = MemorySource::default();
@@ -140,7 +141,7 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
             save("partial-wire", &format!("answer-{kind}-{seed}"), &[&[kind * 2 + 1], &packed[..]].concat())?;
             ask.selection.selector = r#"{a="b", c=~"d.*"}"#.parse().unwrap_or_default();
             let Ok(packed) = ask.pack() else { continue };
-            save("partial-wire", &format!("question-{kind}"), &[&[16], &packed[..]].concat())?;
+            save("partial-wire", &format!("question-{kind}"), &[&[18], &packed[..]].concat())?;
         }
     }
     Ok(())

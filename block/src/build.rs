@@ -21,7 +21,7 @@ use crate::meta::Meta;
 use crate::read::Block;
 use crate::request::{Requests, Row};
 use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::source::{EachRequests, EachRows, ReadNames, Source, SourceError};
+use athanor_profile::source::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
 
 /// Makes an empty folder for a run.
 pub type Scratch<'s> = dyn FnMut() -> std::io::Result<Arc<dyn Folder>> + 's;
@@ -277,6 +277,12 @@ impl Source for Part {
             }
         }
         Ok(())
+    }
+    fn extent(&self, picked: &[u32], _whole: bool) -> Result<Extent, SourceError> {
+        let rows: usize = picked.iter().map(|&place| size_of_val(self.rows_of(place))).sum();
+        let index = size_of_val(&self.profiles[..]) as u64;
+        let names = self.dictionary.memory() as u64;
+        Ok(Extent { is_block: false, index, rows: rows as u64, names })
     }
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
         let same: Vec<u32> = (0..self.dictionary.stacks.len() as u32).collect();

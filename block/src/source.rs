@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use athanor_chassis::compute::Compute;
 use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::source::{EachRequests, EachRows, ReadNames, Source, SourceError};
+use athanor_profile::source::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
 use athanor_profile::tree::{Shape, Tree};
 use athanor_profile::{Request, RequestFilter};
 
 use crate::error::BlockError;
 use crate::frames::Frames;
+use crate::meta::{FUNCTIONS, LOCATIONS, MAPPINGS, PROFILES, ROLLUP, SAMPLES, SERIES, STACKS};
 use crate::names::Names;
 use crate::read::{Block, Part};
 use crate::request::RequestColumns;
@@ -142,6 +143,19 @@ impl Source for PartSource {
     }
     fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
         self.by_profile(picked, self.part().request_columns()?, each)
+    }
+    fn extent(&self, _picked: &[u32], whole: bool) -> Result<Extent, SourceError> {
+        let part = self.part();
+        let of =
+            |files: &[&'static str]| files.iter().map(|file| part.bytes_of(file)).sum::<Result<u64, _>>();
+        // Part of a series' time is only in its rows; all of it is in the roll-up.
+        let rows: &[&str] = if whole { &[ROLLUP] } else { &[ROLLUP, SAMPLES] };
+        Ok(Extent {
+            is_block: true,
+            index: of(&[SERIES, PROFILES])?,
+            rows: of(rows)?,
+            names: of(&[STACKS, LOCATIONS, FUNCTIONS, MAPPINGS])?,
+        })
     }
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
         let bytes = |names: &Names| names.dictionary.memory() + names.stacks.len() * size_of::<u32>();

@@ -11,7 +11,7 @@ use athanor_block::{
 use athanor_chassis::compute::Compute;
 use athanor_profile::pprof::{Limits, encode};
 use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::source::{EachRequests, EachRows, MemorySource, ReadNames, Source, SourceError};
+use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames, Source, SourceError};
 use athanor_profile::{Dictionary, Labels, Profile, RequestFilter, ValueType, generate};
 use proptest::prelude::*;
 
@@ -191,6 +191,9 @@ impl Source for Loose {
         self.each_row(picked, &mut |place, HeldRow { stack, span, trace, value }| {
             each(place, &[stack], &[value], &[Request { span, trace }]);
         })
+    }
+    fn extent(&self, _: &[u32], _: bool) -> Result<Extent, SourceError> {
+        Ok(Extent::default())
     }
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
         read(&self.dictionary, &self.stacks);

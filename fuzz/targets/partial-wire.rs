@@ -14,7 +14,7 @@ const CLAIM: u64 = 16 << 20;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };
-    let what = match first / 2 % 9 {
+    let what = match first / 2 % 10 {
         0 => What::ProfileTypes,
         1 => What::LabelNames,
         2 => What::LabelValues(Values { name: "a".to_owned(), ..Values::default() }),
@@ -23,6 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         5 => What::Profile(StackFilter::default(), None),
         6 => What::Points(Points::default()),
         7 => What::Heat(Heat::default()),
+        8 => What::Sizes,
         _ => return question(rest),
     };
     let ask = Ask { what, ..Ask::default() };

@@ -14,7 +14,7 @@ use athanor_chassis::{Compute, TenantId};
 use athanor_profile::growth::{self, Mark};
 use athanor_profile::packed::{PackedError, Unpacker};
 use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::source::{EachRequests, EachRows, ReadNames, Source, SourceError};
+use athanor_profile::source::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
 use athanor_profile::tree::{Shape, Tree};
 use athanor_profile::{Dictionary, Request};
 use hashbrown::HashTable;
@@ -376,6 +376,16 @@ impl Source for View {
             each(profile, &stacks, &values, &requests);
         }
         Ok(())
+    }
+    fn extent(&self, picked: &[u32], _whole: bool) -> Result<Extent, SourceError> {
+        let rows = read(&self.rows);
+        let packed: usize = picked.iter().map(|&profile| rows.packed(profile).len()).sum();
+        Ok(Extent {
+            is_block: false,
+            index: (rows.series_bytes + self.profiles * size_of::<ProfileRow>()) as u64,
+            rows: packed as u64,
+            names: rows.dictionary.memory() as u64,
+        })
     }
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
         let rows = read(&self.rows);

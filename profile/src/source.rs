@@ -48,6 +48,8 @@ pub trait Source: Send + Sync {
     fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError>;
     /// What stacks are called: a dictionary, and for each stack of this source its stack there.
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError>;
+    /// What a merge of some profiles reads here; `whole` says whether they are all that there are in their time.
+    fn extent(&self, picked: &[u32], whole: bool) -> Result<Extent, SourceError>;
     /// The tree of totals by stack of this source.
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
         let mut tree = Err(SourceError::Damaged("names are of other stacks than totals".into()));
@@ -63,6 +65,19 @@ pub trait Source: Send + Sync {
         })?;
         tree
     }
+}
+
+/// How many bytes a merge reads, as they lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Whether they lie in a block, not in memory.
+    pub is_block: bool,
+    /// Those of series and profiles.
+    pub index: u64,
+    /// Those of rows and their sums.
+    pub rows: u64,
+    /// Those of names.
+    pub names: u64,
 }
 
 /// Takes rows: the place of a profile, stacks, and a value for each.

@@ -10,7 +10,7 @@
 //!
 //! A request is refused before anything is read, or it is answered exactly: partial answers are merged by id and
 //! name, and only the whole is cut down to what was asked for. Several tenants are read as one by asking the
-//! sources of each. Answers take room until they are sent, and there is only so much. What is not answered yet is refused in `later`, and nowhere else.
+//! sources of each. Answers take room until they are sent, and there is only so much.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -24,10 +24,10 @@ use athanor_query::{Ask, Partial};
 
 mod check;
 mod dot;
+mod estimate;
 mod gather;
 mod heatmap;
 mod inbox;
-mod later;
 mod lists;
 mod merge;
 mod points;

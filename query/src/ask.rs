@@ -65,6 +65,8 @@ pub enum What {
     Points(Points),
     /// The values of single profiles or spans over time.
     Heat(Heat),
+    /// What merging stacks would read.
+    Sizes,
 }
 
 /// Values of one label.
@@ -95,7 +97,7 @@ impl Ask {
         // Sums say nothing of requests.
         let of_requests = self.selection.requests.is_some();
         match &self.what {
-            What::ProfileTypes | What::LabelNames | What::LabelValues(_) | What::Series(_) => {
+            What::ProfileTypes | What::LabelNames | What::LabelValues(_) | What::Series(_) | What::Sizes => {
                 Needs::default()
             }
             What::Tree(_) | What::Profile(..) => {

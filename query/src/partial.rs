@@ -11,6 +11,7 @@ use athanor_profile::{Dictionary, Labels, ProfileType};
 
 use crate::ask::{AskError, Bounds, Values, What};
 use crate::heat::{self, HeatSeries, spot_bytes};
+use crate::size::Sizes;
 
 /// What an entry of a sorted map takes beside its texts, and a moment of a point.
 pub(crate) const NODE: usize = 64;
@@ -35,6 +36,8 @@ pub enum Partial {
     Points(PointSeries),
     /// Values of single profiles or spans over time, by the values of the labels asked for.
     Heat(HeatSeries),
+    /// What merging stacks would read.
+    Sizes(Box<Sizes>),
 }
 
 /// Points by the values of the labels asked for.
@@ -160,6 +163,7 @@ impl Partial {
             What::Profile(..) => Partial::Profile(Box::default()),
             What::Points(_) => Partial::Points(BTreeMap::new()),
             What::Heat(_) => Partial::Heat(BTreeMap::new()),
+            What::Sizes => Partial::Sizes(Box::default()),
         }
     }
 
@@ -181,6 +185,7 @@ impl Partial {
             }
             (Partial::Points(left), Partial::Points(right)) => Partial::Points(merge_points(left, right)),
             (Partial::Heat(left), Partial::Heat(right)) => Partial::Heat(heat::merge(left, right)),
+            (Partial::Sizes(left), Partial::Sizes(right)) => Partial::Sizes(Box::new(left.merge(*right))),
             (left, _) => left,
         };
         merged.within(bounds)?;
@@ -204,6 +209,7 @@ impl Partial {
                 };
                 series.iter().map(of_series).sum()
             }
+            Partial::Sizes(sizes) => sizes.memory(),
             Partial::Heat(series) => {
                 let of_series = |(labels, spots): (&Labels, &BTreeMap<_, heat::Spot>)| {
                     let spots = spots.values().map(|spot| spot_bytes(spot.labels.as_ref()));
@@ -227,6 +233,7 @@ impl Partial {
                 let cells = series.values().flat_map(BTreeMap::values);
                 ("points", cells.map(|cell| cell.entries().max(1)).sum(), bounds.points)
             }
+            Partial::Sizes(sizes) => ("series", sizes.entries(), bounds.entries),
             Partial::Heat(series) => {
                 ("values of profiles or spans", series.values().map(BTreeMap::len).sum(), bounds.points)
             }

@@ -10,6 +10,7 @@ use athanor_profile::{Labels, ProfileRow, Series, Source, SourceError};
 use crate::ask::{Ask, AskError, Points, Selection, Values, What};
 use crate::heat::heat;
 use crate::partial::{Exemplar, LabelCounts, Merged, Partial, PointSeries};
+use crate::size::sizes;
 use crate::stacks::{GoPgo, StackFilter};
 
 /// The labels by which a series is selected and shown: its own and those that say what it measures.
@@ -58,12 +59,12 @@ impl Picked {
         Ok(Picked { series, profiles, labels, places })
     }
 
-    fn rows(&self) -> impl Iterator<Item = &ProfileRow> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &ProfileRow> {
         self.places.iter().map(|&place| &self.profiles[place as usize])
     }
 
     /// The series that have a profile among those meant, and their labels.
-    fn seen(&self) -> impl Iterator<Item = (&Series, &Labels)> {
+    pub(crate) fn seen(&self) -> impl Iterator<Item = (&Series, &Labels)> {
         let mut seen = vec![false; self.series.len()];
         self.rows().for_each(|row| seen[row.series as usize] = true);
         let all = self.series.iter().zip(&self.labels).zip(seen);
@@ -74,7 +75,8 @@ impl Picked {
 /// The answer of one source.
 pub fn run(ask: &Ask, source: &dyn Source) -> Result<Partial, AskError> {
     let picked = Picked::of(&ask.selection, source)?;
-    if picked.places.is_empty() {
+    // A source is opened before it is known that nothing in it is meant.
+    if picked.places.is_empty() && ask.what != What::Sizes {
         return Ok(Partial::none(&ask.what));
     }
     let answer = match &ask.what {
@@ -102,6 +104,7 @@ pub fn run(ask: &Ask, source: &dyn Source) -> Result<Partial, AskError> {
             Partial::Profile(Box::new(profile(&picked, &ask.selection, (stacks, *pgo), source)?))
         }
         What::Points(points) => Partial::Points(self::points(&picked, &ask.selection, points, source)?),
+        What::Sizes => Partial::Sizes(Box::new(sizes(&picked, &ask.selection, source)?)),
         What::Heat(asked) => Partial::Heat(heat(&picked, &ask.selection, asked, &ask.bounds, source)?),
     };
     answer.within(&ask.bounds)?;

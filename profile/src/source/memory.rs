@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{EachRequests, EachRows, ReadNames, Source, SourceError};
+use super::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
 use crate::hash::Hash;
 use crate::labels::Labels;
 use crate::merge::Adopter;
@@ -125,12 +125,25 @@ impl Source for MemorySource {
         }
         Ok(())
     }
+    fn extent(&self, picked: &[u32], _whole: bool) -> Result<Extent, SourceError> {
+        let series: usize = self.series.iter().map(Series::memory).sum();
+        let rows: usize = picked.iter().map(|&profile| self.rows_of(profile).len() * ROW).sum();
+        Ok(Extent {
+            is_block: false,
+            index: (series + size_of_val(&self.profiles[..])) as u64,
+            rows: rows as u64,
+            names: self.dictionary.memory() as u64,
+        })
+    }
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
         let same: Vec<u32> = (0..self.dictionary.stacks.len() as u32).collect();
         read(&self.dictionary, &same);
         Ok(())
     }
 }
+
+/// Bytes of a row.
+const ROW: usize = size_of::<u32>() + size_of::<i64>() + size_of::<Request>();
 
 #[cfg(test)]
 mod tests {

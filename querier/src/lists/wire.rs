@@ -13,7 +13,7 @@ use crate::check::{self, MILLI};
 use crate::replan::{Asked, Attempt};
 use crate::{Querier, Reader, Times, mixed_up};
 
-/// What a request for types without a range means: the last hour, in milliseconds.
+/// What a request for types or an estimate without a range means: the last hour, in milliseconds.
 const LAST_HOUR: i64 = 60 * 60 * 1_000;
 
 impl Querier {
@@ -23,13 +23,7 @@ impl Querier {
         reader: &Reader,
         request: ProfileTypesRequest,
     ) -> Result<ProfileTypesResponse, Status> {
-        let (start, end) = match (request.start, request.end) {
-            (0, 0) => {
-                let now = self.deps.clock.wall().millis();
-                (now - LAST_HOUR, now)
-            }
-            range => range,
-        };
+        let (start, end) = self.range_or_last_hour(request.start, request.end);
         let selection = Selection { time: check::range(start, end)?, ..Selection::default() };
         let ask = Ask { selection, what: What::ProfileTypes, bounds: check::bounds() };
         let Partial::ProfileTypes(types) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
@@ -46,6 +40,17 @@ impl Querier {
             .collect();
         profile_types.sort_unstable_by(|left, right| left.id.cmp(&right.id));
         Ok(ProfileTypesResponse { profile_types })
+    }
+
+    /// A range in milliseconds; the last hour if none is given.
+    pub(crate) fn range_or_last_hour(&self, start: i64, end: i64) -> (i64, i64) {
+        match (start, end) {
+            (0, 0) => {
+                let now = self.deps.clock.wall().millis();
+                (now - LAST_HOUR, now)
+            }
+            range => range,
+        }
     }
 
     /// The names of labels, sorted.

@@ -7,9 +7,9 @@ use athanor_profile::pprof;
 use athanor_profile::tree::Tree;
 use athanor_proto::google::v1::{Mapping, Profile};
 use athanor_proto::querier::v1::{
-    AnalyzeQueryRequest, AnalyzeQueryResponse, DiffRequest, DiffResponse, FlameGraph, FlameGraphDiff, Level,
-    PprofProfile, ProfileFormat, SelectMergeProfileRequest, SelectMergeSpanProfileRequest,
-    SelectMergeSpanProfileResponse, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
+    DiffRequest, DiffResponse, FlameGraph, FlameGraphDiff, Level, PprofProfile, ProfileFormat,
+    SelectMergeProfileRequest, SelectMergeSpanProfileRequest, SelectMergeSpanProfileResponse,
+    SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
 };
 use athanor_proto::types::v1::{GoPgo as WireGoPgo, StackTraceSelector};
 use athanor_query::{FrameFilter, FrameNames, GoPgo, Merged, Selection, StackFilter};
@@ -18,7 +18,6 @@ use prost::Message;
 use super::{StacksAsked, header, tree_bytes};
 use crate::check::{self, Nodes, invalid};
 use crate::dot;
-use crate::later::Later;
 use crate::{Querier, Reader};
 
 /// Which stacks a selector means, and in which shape; all as they are if there is none.
@@ -204,15 +203,6 @@ impl Querier {
         self.make_room(reader, (left.nodes().len() + right.nodes().len()) * BAR)?;
         let flamegraph = self.compute(move || flame_graph_diff(&left, &right, max_nodes)).await?;
         Ok(DiffResponse { flamegraph: Some(flamegraph) })
-    }
-
-    /// Not answered yet.
-    pub async fn analyze_query(
-        &self,
-        _reader: &Reader,
-        _request: AnalyzeQueryRequest,
-    ) -> Result<AnalyzeQueryResponse, Status> {
-        Err(Later::Estimates.refuse())
     }
 }
 

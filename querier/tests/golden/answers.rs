@@ -22,6 +22,7 @@ pub async fn rpc(
     name: &str,
     request: &Value,
     base: i64,
+    kept: &mut Option<String>,
 ) -> Result<Value, Status> {
     let fields = Fields { value: request, base };
     Ok(match name {
@@ -50,7 +51,12 @@ pub async fn rpc(
         }
         "SelectMergeProfile" => profile(&querier.select_merge_profile(reader, fields.profile()?).await?),
         "SelectSeries" => {
-            let series = querier.select_series(reader, fields.points()?).await?.series.into_iter();
+            let series = querier.select_series(reader, fields.points()?).await?.series;
+            let first = series.first().and_then(|of| of.points.first()?.exemplars.first());
+            if kept.is_none() {
+                *kept = first.map(|exemplar| exemplar.profile_id.clone());
+            }
+            let series = series.into_iter();
             let point = |point: &Point| match &point.exemplars[..] {
                 [] => json!([point.timestamp, point.value]),
                 all => json!([point.timestamp, point.value, exemplars(all)]),
@@ -83,7 +89,8 @@ pub async fn rpc(
             json!({})
         }
         "AnalyzeQuery" => {
-            querier.analyze_query(reader, Default::default()).await?;
+            let impact = querier.analyze_query(reader, fields.query()?).await?.query_impact;
+            assert!(impact.is_some_and(|impact| impact.total_bytes_in_time_range > 0));
             json!({})
         }
         other => panic!("{other} is unknown"),

@@ -170,6 +170,13 @@ impl Fields<'_> {
             limit: self.number(&["limit"])?,
         })
     }
+    pub fn query(&self) -> Field<AnalyzeQueryRequest> {
+        Ok(AnalyzeQueryRequest {
+            start: self.time("start")?,
+            end: self.time("end")?,
+            query: self.text(&["query"]),
+        })
+    }
     pub fn diff(&self) -> Field<DiffRequest> {
         let side = |name: &str| {
             let value = &self.value[name];

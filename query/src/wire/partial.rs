@@ -22,6 +22,7 @@ impl Partial {
             Partial::Tree(_) => kind(&What::Tree(StackFilter::default())),
             Partial::Profile(_) => kind(&What::Profile(StackFilter::default(), None)),
             Partial::Points(_) => kind(&What::Points(Points::default())),
+            Partial::Sizes(_) => kind(&What::Sizes),
             Partial::Heat(_) => kind(&What::Heat(Heat::default())),
         });
         match self {
@@ -32,6 +33,7 @@ impl Partial {
             Partial::Profile(merged) => put_merged(out, merged),
             Partial::Values(counts) => values::put_counts(out, counts),
             Partial::Points(points) => values::put_points(out, points),
+            Partial::Sizes(sizes) => values::put_sizes(out, sizes),
             Partial::Heat(heat) => values::put_heat(out, heat),
         }
     }
@@ -51,6 +53,7 @@ impl Partial {
             What::Tree(_) => Tree::unpack(unpacker, claim).map(Partial::Tree),
             What::Profile(..) => merged(unpacker).map(|merged| Partial::Profile(Box::new(merged))),
             What::Points(_) => values::points(unpacker, claim).map(Partial::Points),
+            What::Sizes => values::sizes(unpacker, claim).map(|sizes| Partial::Sizes(Box::new(sizes))),
             What::Heat(_) => values::heat(unpacker, claim).map(Partial::Heat),
         };
         let partial = partial.map_err(&damaged)?;

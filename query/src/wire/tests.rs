@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Ask, Bounds, Cell, Exemplar, FrameFilter, FrameNames, GoPgo, Heat, LabelCounts, Merged, Partial, Points,
-    Selection, Spot, SpotKey, StackFilter, Steps, TimeRange, Values, What,
+    Selection, Size, Sizes, Spot, SpotKey, StackFilter, Steps, TimeRange, Values, What,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -96,6 +96,11 @@ fn stacks() -> impl Strategy<Value = StackFilter> {
     (vec(text(), 0..4), frames()).prop_map(|(call_site, frames)| StackFilter { call_site, frames })
 }
 
+fn size() -> impl Strategy<Value = Size> {
+    (btree_set(any::<u128>(), 0..4), any::<[u64; 6]>())
+        .prop_map(|(series, numbers)| Size::of(series, numbers))
+}
+
 fn requests() -> impl Strategy<Value = RequestFilter> {
     prop_oneof![
         vec(any::<u64>(), 0..4).prop_map(RequestFilter::spans),
@@ -117,6 +122,7 @@ fn what() -> impl Strategy<Value = What> {
     prop_oneof![
         Just(What::ProfileTypes),
         Just(What::LabelNames),
+        Just(What::Sizes),
         values.prop_map(|(name, prefix, most)| What::LabelValues(Values { name, prefix, most })),
         list().prop_map(What::Series),
         stacks().prop_map(What::Tree),
@@ -169,7 +175,9 @@ fn answered() -> impl Strategy<Value = (What, Partial)> {
         .prop_map(|series| (What::Heat(Heat::default()), Partial::Heat(series)));
     let points = btree_map(labels(), btree_map(place(), cell(), 0..4), 0..4)
         .prop_map(|series| (What::Points(Points::default()), Partial::Points(series)));
-    prop_oneof![types, texts, values, series, trees, profiles, points, heat]
+    let sizes = (size(), size())
+        .prop_map(|(heads, blocks)| (What::Sizes, Partial::Sizes(Box::new(Sizes { heads, blocks }))));
+    prop_oneof![types, texts, values, series, trees, profiles, points, heat, sizes]
 }
 
 fn of(what: What) -> Ask {
@@ -198,6 +206,7 @@ fn is_same(one: &Partial, other: &Partial) -> bool {
         (Partial::Texts(one), Partial::Texts(other)) => one == other,
         (Partial::Values(one), Partial::Values(other)) => one.counts() == other.counts(),
         (Partial::Heat(one), Partial::Heat(other)) => one == other,
+        (Partial::Sizes(one), Partial::Sizes(other)) => one == other,
         (Partial::Series(one), Partial::Series(other)) => one == other,
         (Partial::Tree(one), Partial::Tree(other)) => one == other,
         (Partial::Points(one), Partial::Points(other)) => one == other,
@@ -266,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(kind in 0..9u8, what in what(), bytes in vec(prop_oneof![0..5u8, any::<u8>()], 0..60)) {
+    fn no_bytes_panic(kind in 0..10u8, what in what(), bytes in vec(prop_oneof![0..5u8, any::<u8>()], 0..60)) {
         let answer = [&[VERSION, 0xff, 0xff, 0x0f, kind][..], &bytes].concat();
         let _ = unpack(&answer, &of(what));
         let _ = Ask::unpack(&[&[VERSION][..], &bytes].concat());

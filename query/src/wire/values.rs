@@ -1,6 +1,6 @@
-//! Values of labels, points, and values of single profiles and spans, as bytes.
+//! Values of labels, points, values of single profiles and spans, and sizes, as bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_profile::Labels;
 use athanor_profile::hash::Hash;
@@ -10,6 +10,7 @@ use super::lists::{Budget, Table, labels, push, put_labels, table, texts_of_labe
 use crate::ask::Values;
 use crate::heat::{HeatSeries, Spot, SpotKey, spot_bytes};
 use crate::partial::{Cell, Exemplar, LabelCounts, PointSeries, cell_bytes, value_bytes};
+use crate::size::{Size, Sizes};
 
 pub(super) fn put_counts(out: &mut Vec<u8>, values: &LabelCounts) {
     put_texts(out, values.counts().keys().map(String::as_str));
@@ -216,4 +217,31 @@ fn spots(
         spots.push((key, Spot { value, time, trace, labels }));
     }
     Ok(spots.into_iter().collect())
+}
+
+pub(super) fn put_sizes(out: &mut Vec<u8>, Sizes { heads, blocks }: &Sizes) {
+    for size in [heads, blocks] {
+        put(out, size.series.len() as u64);
+        size.series.iter().for_each(|series| out.extend_from_slice(&series.to_le_bytes()));
+        size.numbers().into_iter().for_each(|number| put(out, number));
+    }
+}
+
+pub(super) fn sizes(unpacker: &mut Unpacker<'_>, claim: usize) -> Result<Sizes, PackedError> {
+    let mut budget = Budget(claim);
+    Ok(Sizes { heads: size(unpacker, &mut budget)?, blocks: size(unpacker, &mut budget)? })
+}
+
+fn size(unpacker: &mut Unpacker<'_>, budget: &mut Budget) -> Result<Size, PackedError> {
+    let mut series: Vec<Hash> = Vec::new();
+    for _ in 0..unpacker.count()? {
+        budget.take(size_of::<Hash>(), unpacker)?;
+        let next = id(unpacker)?;
+        push(&mut series, next, unpacker)?;
+    }
+    let mut numbers = [0; 6];
+    for number in &mut numbers {
+        *number = unpacker.number()?;
+    }
+    Ok(Size::of(series.into_iter().collect::<BTreeSet<Hash>>(), numbers))
 }

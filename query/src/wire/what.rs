@@ -9,7 +9,7 @@ use crate::stacks::{GoPgo, StackFilter};
 pub(super) fn put_what(out: &mut Vec<u8>, what: &What) {
     out.push(kind(what));
     match what {
-        What::ProfileTypes | What::LabelNames => {}
+        What::ProfileTypes | What::LabelNames | What::Sizes => {}
         What::LabelValues(Values { name, prefix, most }) => {
             put_bytes(out, name.as_bytes());
             put_bytes(out, prefix.as_bytes());
@@ -52,6 +52,7 @@ pub(super) fn kind(what: &What) -> u8 {
         What::Profile(..) => 5,
         What::Points(_) => 6,
         What::Heat(_) => 7,
+        What::Sizes => 8,
     }
 }
 
@@ -80,6 +81,7 @@ pub(super) fn what(unpacker: &mut Unpacker<'_>) -> Result<What, PackedError> {
             spans: flag(unpacker)?,
             exemplars: flag(unpacker)?,
         }),
+        8 => What::Sizes,
         _ => return Err(unpacker.wrong("a question of no known kind")),
     })
 }
