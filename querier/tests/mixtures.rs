@@ -53,10 +53,10 @@ fn shown(partial: &Partial) -> Vec<u8> {
             packed(&Partial::Tree(Tree::from_totals(&merged.dictionary, &merged.totals)))
         }
         Partial::Sizes(sizes) => {
-            // Where it lies and how many bytes that takes is all that may differ.
+            // Where it lies, how many bytes that takes, and whether equal rows were added up is all that may differ.
             let [one, other]: [&Size; 2] = [&sizes.heads, &sizes.blocks];
             let series: Vec<u128> = one.series.union(&other.series).copied().collect();
-            format!("{series:?} {} {}", one.profiles + other.profiles, one.samples + other.samples).into()
+            format!("{series:?} {}", one.profiles + other.profiles).into()
         }
         partial => packed(partial),
     }

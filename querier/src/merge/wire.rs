@@ -7,15 +7,17 @@ use athanor_profile::pprof;
 use athanor_profile::tree::Tree;
 use athanor_proto::google::v1::{Mapping, Profile};
 use athanor_proto::querier::v1::{
-    DiffRequest, DiffResponse, FlameGraph, FlameGraphDiff, Level, PprofProfile, ProfileFormat,
-    SelectMergeProfileRequest, SelectMergeSpanProfileRequest, SelectMergeSpanProfileResponse,
-    SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
+    AsyncQueryResponse, AsyncQueryStatus, AsyncQueryType, DiffRequest, DiffResponse, FlameGraph,
+    FlameGraphDiff, Level, PprofProfile, ProfileFormat, SelectMergeProfileRequest,
+    SelectMergeSpanProfileRequest, SelectMergeSpanProfileResponse, SelectMergeStacktracesRequest,
+    SelectMergeStacktracesResponse,
 };
 use athanor_proto::types::v1::{GoPgo as WireGoPgo, StackTraceSelector};
 use athanor_query::{FrameFilter, FrameNames, GoPgo, Merged, Selection, StackFilter};
 use prost::Message;
 
 use super::{StacksAsked, header, tree_bytes};
+use crate::background::{State, unknown};
 use crate::check::{self, Nodes, invalid};
 use crate::dot;
 use crate::{Querier, Reader};
@@ -42,6 +44,9 @@ pub(crate) const BAR: usize = 128;
 /// What a frame of a stack takes on the wire: an id in memory, and as bytes twice.
 const FRAME: usize = 16;
 
+/// What a query in the background answers.
+pub(crate) type Stacktraces = SelectMergeStacktracesResponse;
+
 /// A checked question for stacks.
 struct Stacks {
     selection: Selection,
@@ -67,8 +72,45 @@ impl Querier {
         Ok(Stacks { selection, stacks, max_nodes, is_cut, end, format })
     }
 
-    /// Merged stacks in the format that was asked for.
+    /// Merged stacks in the format that was asked for; or a query for them that runs in the background, or how far one is.
     pub async fn select_merge_stacktraces(
+        &self,
+        reader: &Reader,
+        mut request: SelectMergeStacktracesRequest,
+    ) -> Result<SelectMergeStacktracesResponse, Status> {
+        let asked = request.r#async.take().unwrap_or_default();
+        if !asked.request_id.is_empty() {
+            return self.look(reader, asked.request_id);
+        }
+        let background = self.background.as_ref().filter(|_| asked.r#type == AsyncQueryType::Force as i32);
+        let Some(background) = background else { return self.stacktraces(reader, request).await };
+        // What is wrong is told at once.
+        self.stacks(reader, request.clone())?;
+        let querier = self.clone();
+        let query = |reader: Reader| async move { querier.stacktraces(&reader, request).await };
+        let request_id = background.begin(reader.afresh(), query)?;
+        Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new()))
+    }
+
+    /// How far a query in the background is.
+    fn look(&self, reader: &Reader, request_id: String) -> Result<SelectMergeStacktracesResponse, Status> {
+        let Some(background) = &self.background else { return Err(unknown(&request_id)) };
+        match background.look(reader, &request_id)? {
+            State::Running => Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new())),
+            State::Failed(status) => Ok(progress(request_id, AsyncQueryStatus::Failure, status.message)),
+            State::Done(answer) => {
+                self.make_room(reader, answer.encoded_len().saturating_mul(2))?;
+                let SelectMergeStacktracesResponse { r#async, .. } =
+                    progress(request_id, AsyncQueryStatus::Success, String::new());
+                Ok(SelectMergeStacktracesResponse {
+                    r#async,
+                    ..SelectMergeStacktracesResponse::clone(&answer)
+                })
+            }
+        }
+    }
+
+    async fn stacktraces(
         &self,
         reader: &Reader,
         request: SelectMergeStacktracesRequest,
@@ -142,7 +184,7 @@ impl Querier {
             span_selector: request.span_selector,
             ..SelectMergeStacktracesRequest::default()
         };
-        let merged = self.select_merge_stacktraces(reader, stacks).await?;
+        let merged = self.stacktraces(reader, stacks).await?;
         Ok(SelectMergeSpanProfileResponse { flamegraph: merged.flamegraph, tree: merged.tree })
     }
 
@@ -204,6 +246,15 @@ impl Querier {
         let flamegraph = self.compute(move || flame_graph_diff(&left, &right, max_nodes)).await?;
         Ok(DiffResponse { flamegraph: Some(flamegraph) })
     }
+}
+
+fn progress(
+    request_id: String,
+    status: AsyncQueryStatus,
+    error_message: String,
+) -> SelectMergeStacktracesResponse {
+    let of = AsyncQueryResponse { request_id, status: status as i32, error_message };
+    SelectMergeStacktracesResponse { r#async: Some(of), ..SelectMergeStacktracesResponse::default() }
 }
 
 fn wire_levels(levels: Vec<Vec<i64>>) -> Vec<Level> {

@@ -335,7 +335,8 @@ impl Site<'_> {
             clock: clock.clone(),
             compute: compute.clone(),
         };
-        (Some(Querier::new(self.config.querier.clone(), deps)), parts)
+        let querier = Querier::new(self.config.querier.clone(), deps);
+        (Some(querier.with_background(&self.tasks, &self.system.random)), parts)
     }
 
     /// What runs beside the catalogue, where it is led.
