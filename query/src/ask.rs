@@ -121,7 +121,7 @@ pub struct Points {
     pub group_by: Vec<String>,
     /// Only these stacks count.
     pub stacks: StackFilter,
-    /// Whether the moments of profiles are remembered, for a mean.
+    /// Whether profiles are remembered, for a mean.
     pub mean: bool,
     /// Whether the largest profile of each point is remembered.
     pub exemplars: bool,
@@ -180,7 +180,7 @@ pub struct Bounds {
     pub nodes: usize,
     /// Different stacks.
     pub stacks: usize,
-    /// Points of all series together, the moments behind means, and the values of single profiles and spans.
+    /// Points of all series together, the profiles behind means, and the values of single profiles and spans.
     pub points: usize,
 }
 

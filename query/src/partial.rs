@@ -13,9 +13,9 @@ use crate::ask::{AskError, Bounds, Values, What};
 use crate::heat::{self, HeatSeries, spot_bytes};
 use crate::size::Sizes;
 
-/// What an entry of a sorted map takes beside its texts, and a moment of a point.
+/// What an entry of a sorted map takes beside its texts, and a profile of a point.
 pub(crate) const NODE: usize = 64;
-const MOMENT: usize = 32;
+const PROFILE: usize = 32;
 
 /// The answer of some sources.
 #[derive(Clone, Debug)]
@@ -70,9 +70,9 @@ pub struct Merged {
 pub struct Cell {
     /// The sum of all values, modulo 2^64.
     pub sum: i64,
-    /// The moments at which profiles were taken, if means were asked for: time, duration and period. Records that
-    /// labels of samples split off one upload share them, so they count as the one profile that they were.
-    pub moments: BTreeSet<(i64, i64, i64)>,
+    /// What the ids of all records of each profile begin with, if means were asked for. Records that labels of samples
+    /// split off one profile count as the one that they were.
+    pub profiles: BTreeSet<Hash>,
     /// The profile with the largest value, if it was asked for.
     pub exemplar: Option<Exemplar>,
 }
@@ -91,14 +91,14 @@ pub struct Exemplar {
 }
 
 impl Cell {
-    /// The mean value of a profile; the sum where moments were not asked for.
+    /// The mean value of a profile; the sum where profiles were not asked for.
     pub fn mean(&self) -> f64 {
-        self.sum as f64 / self.moments.len().max(1) as f64
+        self.sum as f64 / self.profiles.len().max(1) as f64
     }
 
     /// How many entries it takes.
     fn entries(&self) -> usize {
-        self.moments.len() + usize::from(self.exemplar.is_some())
+        self.profiles.len() + usize::from(self.exemplar.is_some())
     }
 }
 
@@ -204,7 +204,7 @@ impl Partial {
             Partial::Points(series) => {
                 let of_series = |(labels, cells): (&Labels, &BTreeMap<u64, Cell>)| {
                     let labels_of = |cell: &Cell| cell.exemplar.as_ref().map_or(0, exemplar_bytes);
-                    let of_cell = |cell: &Cell| cell_bytes(cell.moments.len()) + labels_of(cell);
+                    let of_cell = |cell: &Cell| cell_bytes(cell.profiles.len()) + labels_of(cell);
                     labels_bytes(labels) + cells.values().map(of_cell).sum::<usize>()
                 };
                 series.iter().map(of_series).sum()
@@ -266,8 +266,8 @@ pub(crate) fn labels_bytes(of: &Labels) -> usize {
     NODE + of.len() * 2 * size_of::<String>() + of.text_bytes()
 }
 
-pub(crate) fn cell_bytes(moments: usize) -> usize {
-    NODE + moments * MOMENT
+pub(crate) fn cell_bytes(profiles: usize) -> usize {
+    NODE + profiles * PROFILE
 }
 
 fn union<T: Ord>(mut left: BTreeSet<T>, mut right: BTreeSet<T>) -> BTreeSet<T> {
@@ -293,7 +293,7 @@ fn merge_points(mut left: PointSeries, right: PointSeries) -> PointSeries {
         for (place, cell) in points {
             let sum = of_labels.entry(place).or_default();
             sum.sum = sum.sum.wrapping_add(cell.sum);
-            sum.moments = union(std::mem::take(&mut sum.moments), cell.moments);
+            sum.profiles = union(std::mem::take(&mut sum.profiles), cell.profiles);
             sum.exemplar = sum.exemplar.take().max(cell.exemplar);
         }
     }

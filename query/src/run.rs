@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use athanor_profile::identity::profile_of;
 use athanor_profile::series::{METRIC_NAME, SERVICE_NAME};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Labels, ProfileRow, Series, Source, SourceError};
@@ -272,7 +273,7 @@ fn points(
         let cell = series.entry(group).or_default().entry(point).or_default();
         cell.sum = cell.sum.wrapping_add(sum);
         if points.mean {
-            cell.moments.insert((row.time, row.duration, row.period));
+            cell.profiles.insert(profile_of(row.id));
         }
         let is_exemplar = points.exemplars && sum != 0;
         if is_exemplar && cell.exemplar.as_ref().is_none_or(|known| known.value <= sum) {

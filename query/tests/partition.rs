@@ -93,8 +93,8 @@ fn pod_of(upload: &Upload) -> String {
     upload.labels().get("pod").unwrap_or_default().to_owned()
 }
 
-/// Sum, moments, and the largest value of a record with its time and id.
-type ModelCell = (i64, BTreeSet<i64>, Option<(i64, i64, u128)>);
+/// Sum, profiles, and the largest value of a record with its time and id.
+type ModelCell = (i64, BTreeSet<u128>, Option<(i64, i64, u128)>);
 
 fn model_points(uploads: &[Upload], asked: &Asked, steps: Steps) -> BTreeMap<(String, u64), ModelCell> {
     let mut found: BTreeMap<(String, u64), ModelCell> = BTreeMap::new();
@@ -111,7 +111,7 @@ fn model_points(uploads: &[Upload], asked: &Asked, steps: Steps) -> BTreeMap<(St
             let sum = counted.map(|row| i64::from(row.values[1])).sum::<i64>();
             let cell = found.entry((pod_of(upload), place)).or_default();
             cell.0 += sum;
-            cell.1.insert(upload.time);
+            cell.1.insert(id(at, true));
             if sum != 0 {
                 let id = if labelled { None } else { Some(id(at, false)) };
                 cell.2 = cell.2.max(Some((sum, upload.time, id.unwrap_or_default())));
@@ -175,13 +175,12 @@ proptest! {
         let mut cells = BTreeMap::new();
         for (labels, points) in found {
             for (place, cell) in points {
-                let moments = cell.moments.into_iter().map(|moment| moment.0).collect();
                 let exemplar = cell.exemplar.map(|one| {
                     let is_split = one.labels.get("endpoint").is_some();
                     (one.value, one.time, if is_split { 0 } else { one.id })
                 });
                 let pod = labels.get("pod").unwrap_or_default().to_owned();
-                cells.insert((pod, place), (cell.sum, moments, exemplar));
+                cells.insert((pod, place), (cell.sum, cell.profiles, exemplar));
             }
         }
         let expected = model_points(&uploads, &asked, steps);

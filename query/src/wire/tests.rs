@@ -68,16 +68,19 @@ fn merged() -> impl Strategy<Value = Merged> {
     })
 }
 
+fn profile() -> impl Strategy<Value = u128> {
+    any::<u64>().prop_map(|half| u128::from(half) << 64)
+}
+
 fn cell() -> impl Strategy<Value = Cell> {
-    let moment = (number(), number(), number());
     let exemplar = (number(), number(), any::<u128>(), labels());
     let exemplar = exemplar.prop_map(|(value, time, id, labels)| Exemplar { value, time, id, labels });
-    (number(), btree_set(moment, 0..3), prop::option::of(exemplar))
-        .prop_map(|(sum, moments, exemplar)| Cell { sum, moments, exemplar })
+    (number(), btree_set(profile(), 0..3), prop::option::of(exemplar))
+        .prop_map(|(sum, profiles, exemplar)| Cell { sum, profiles, exemplar })
 }
 
 fn spot() -> impl Strategy<Value = (SpotKey, Spot)> {
-    let key = (place(), any::<u128>(), any::<u64>());
+    let key = (place(), profile(), any::<u64>());
     let key = key.prop_map(|(column, profile, span)| SpotKey { column, profile, span });
     let spot = (number(), number(), any::<u128>(), prop::option::of(labels()));
     (key, spot.prop_map(|(value, time, trace, labels)| Spot { value, time, trace, labels }))

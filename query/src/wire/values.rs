@@ -47,19 +47,13 @@ pub(super) fn put_points(out: &mut Vec<u8>, series: &PointSeries) {
     for (labels, cells) in series {
         put_labels(out, labels, &table);
         put(out, cells.len() as u64);
-        // Moments are near those before them, and last as long.
-        let (mut before, mut moment) = (0, (0i64, 0i64, 0i64));
+        let mut before = 0;
         for (&place, cell) in cells {
             put(out, place - before);
             before = place;
             scale.put_number(out, cell.sum);
-            put(out, cell.moments.len() as u64);
-            for &next in &cell.moments {
-                put_signed(out, next.0.wrapping_sub(moment.0));
-                put_signed(out, next.1.wrapping_sub(moment.1));
-                put_signed(out, next.2.wrapping_sub(moment.2));
-                moment = next;
-            }
+            put(out, cell.profiles.len() as u64);
+            cell.profiles.iter().for_each(|profile| put_profile(out, *profile));
             out.push(u8::from(cell.exemplar.is_some()));
             cell.exemplar.iter().for_each(|exemplar| put_exemplar(out, exemplar, scale, &table));
         }
@@ -98,7 +92,6 @@ fn cells(
     budget: &mut Budget,
 ) -> Result<BTreeMap<u64, Cell>, PackedError> {
     let mut cells: Vec<(u64, Cell)> = Vec::new();
-    let mut moment = (0i64, 0i64, 0i64);
     for _ in 0..unpacker.count()? {
         let before = cells.last().map(|(place, _)| *place);
         let step = unpacker.number()?;
@@ -107,18 +100,16 @@ fn cells(
         let sum = scale.number(unpacker)?;
         let count = unpacker.count()?;
         budget.take(cell_bytes(count), unpacker)?;
-        let mut moments = Vec::new();
+        let mut profiles = Vec::new();
         for _ in 0..count {
-            moment.0 = moment.0.wrapping_add(unpacker.signed()?);
-            moment.1 = moment.1.wrapping_add(unpacker.signed()?);
-            moment.2 = moment.2.wrapping_add(unpacker.signed()?);
-            push(&mut moments, moment, unpacker)?;
+            let next = profile(unpacker)?;
+            push(&mut profiles, next, unpacker)?;
         }
         let exemplar = match is_there(unpacker)? {
             true => Some(exemplar(unpacker, scale, table, budget)?),
             false => None,
         };
-        cells.push((place, Cell { sum, moments: moments.into_iter().collect(), exemplar }));
+        cells.push((place, Cell { sum, profiles: profiles.into_iter().collect(), exemplar }));
     }
     Ok(cells.into_iter().collect())
 }
@@ -155,6 +146,17 @@ fn id(unpacker: &mut Unpacker<'_>) -> Result<Hash, PackedError> {
     Ok(Hash::from_le_bytes(bytes))
 }
 
+/// Of what is common to the ids of a profile's records only the first half says something.
+fn put_profile(out: &mut Vec<u8>, profile: Hash) {
+    out.extend_from_slice(&((profile >> 64) as u64).to_le_bytes());
+}
+
+fn profile(unpacker: &mut Unpacker<'_>) -> Result<Hash, PackedError> {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(unpacker.take(8)?);
+    Ok(Hash::from(u64::from_le_bytes(bytes)) << 64)
+}
+
 pub(super) fn put_heat(out: &mut Vec<u8>, series: &HeatSeries) {
     let spots = || series.values().flat_map(BTreeMap::values);
     let of_spots = spots().filter_map(|spot| spot.labels.as_ref());
@@ -169,7 +171,7 @@ pub(super) fn put_heat(out: &mut Vec<u8>, series: &HeatSeries) {
         for (key, Spot { value, time, trace, labels }) in spots {
             put(out, key.column - column);
             column = key.column;
-            out.extend_from_slice(&key.profile.to_le_bytes());
+            put_profile(out, key.profile);
             out.extend_from_slice(&key.span.to_le_bytes());
             scale.put_number(out, *value);
             put_signed(out, time.wrapping_sub(moment));
@@ -200,7 +202,7 @@ fn spots(
         budget.take(spot_bytes(None), unpacker)?;
         let beyond = unpacker.wrong("columns beyond all numbers");
         column = column.checked_add(unpacker.number()?).ok_or(beyond)?;
-        let profile = id(unpacker)?;
+        let profile = profile(unpacker)?;
         let mut span = [0; 8];
         span.copy_from_slice(unpacker.take(8)?);
         let key = SpotKey { column, profile, span: u64::from_le_bytes(span) };
