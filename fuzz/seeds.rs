@@ -15,7 +15,7 @@ use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, Hello, 
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_proto::types::v1::LabelPair;
-use athanor_query::{Ask, Points, What, answer};
+use athanor_query::{Ask, Heat, Points, StackFilter, Steps, Values, What, answer};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -115,15 +115,19 @@ fn frames() -> Vec<Vec<u8>> {
 /// Questions of each kind, and what one profile answers them.
 fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
     let list = || vec!["a".to_owned(), "b".to_owned()];
-    let points = Points { step: 1, count: u64::MAX >> 2, group_by: list(), mean: true, ..Points::default() };
+    let steps = Steps { step: 1, count: u64::MAX >> 2, ..Steps::default() };
+    let points = Points { steps, group_by: list(), mean: true, exemplars: true, ..Points::default() };
+    let heat = Heat { steps, group_by: list(), exemplars: true, ..Heat::default() };
     let kinds = [
         What::ProfileTypes,
         What::LabelNames,
-        What::LabelValues("a".to_owned()),
+        What::LabelValues(Values { name: "a".to_owned(), ..Values::default() }),
         What::Series(list()),
-        What::Tree(Vec::new()),
-        What::Profile(Vec::new()),
+        What::Tree(StackFilter::default()),
+        What::Profile(StackFilter::default(), None),
         What::Points(points),
+        What::Heat(heat),
+        What::Sizes,
     ];
     for seed in 0..10 {
         let mut source = MemorySource::default();
@@ -137,7 +141,7 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
             save("partial-wire", &format!("answer-{kind}-{seed}"), &[&[kind * 2 + 1], &packed[..]].concat())?;
             ask.selection.selector = r#"{a="b", c=~"d.*"}"#.parse().unwrap_or_default();
             let Ok(packed) = ask.pack() else { continue };
-            save("partial-wire", &format!("question-{kind}"), &[&[14], &packed[..]].concat())?;
+            save("partial-wire", &format!("question-{kind}"), &[&[18], &packed[..]].concat())?;
         }
     }
     Ok(())

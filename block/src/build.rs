@@ -10,7 +10,8 @@ use std::sync::Arc;
 use athanor_profile::hash::{Hash, list_memory};
 use athanor_profile::identity::{Upload, record_id};
 use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits};
-use athanor_profile::{Dictionary, Labels, ValueType};
+use athanor_profile::request::{self, REQUEST_LABELS};
+use athanor_profile::{Dictionary, Labels, Request, ValueType};
 
 use crate::error::BlockError;
 use crate::folder::Folder;
@@ -18,9 +19,9 @@ use crate::held::{EachRow, Held, HeldRow, write_held};
 use crate::merge::merge_all;
 use crate::meta::Meta;
 use crate::read::Block;
-use crate::request::{self, REQUEST_LABELS, Request, Requests, Row};
+use crate::request::{Requests, Row};
 use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::source::{EachRows, ReadNames, Source, SourceError};
+use athanor_profile::source::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
 
 /// Makes an empty folder for a run.
 pub type Scratch<'s> = dyn FnMut() -> std::io::Result<Arc<dyn Folder>> + 's;
@@ -268,6 +269,20 @@ impl Source for Part {
             self.rows_of(place).iter().for_each(|row| each(place, &[row.stack], &[row.value]));
         }
         Ok(())
+    }
+    fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
+        for &place in picked {
+            for row in self.rows_of(place) {
+                each(place, &[row.stack], &[row.value], &[self.requests.all()[row.request as usize]]);
+            }
+        }
+        Ok(())
+    }
+    fn extent(&self, picked: &[u32], _whole: bool) -> Result<Extent, SourceError> {
+        let rows: usize = picked.iter().map(|&place| size_of_val(self.rows_of(place))).sum();
+        let index = size_of_val(&self.profiles[..]) as u64;
+        let names = self.dictionary.memory() as u64;
+        Ok(Extent { is_block: false, index, rows: rows as u64, names })
     }
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
         let same: Vec<u32> = (0..self.dictionary.stacks.len() as u32).collect();

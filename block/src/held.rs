@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 
+use athanor_profile::Request;
 use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::source::{MemorySource, Source, SourceError};
 use athanor_profile::symbols::NONE;
@@ -11,7 +12,7 @@ use athanor_profile::symbols::NONE;
 use crate::error::BlockError;
 use crate::folder::Folder;
 use crate::meta::{Meta, Origin};
-use crate::request::{Request, RequestColumns, Requests, Row};
+use crate::request::{RequestColumns, Requests, Row};
 use crate::write::Writer;
 
 /// A row of a profile in memory.
@@ -38,11 +39,10 @@ pub trait Held: Source {
 pub type EachRow<'a> = dyn FnMut(u32, HeldRow) + 'a;
 
 impl Held for MemorySource {
-    /// It keeps no requests.
     fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
-        self.rows(picked, &mut |place, stacks, values| {
-            for (&stack, &value) in stacks.iter().zip(values) {
-                each(place, HeldRow { stack, value, ..HeldRow::default() });
+        self.rows_of_requests(picked, &mut |place, stacks, values, requests| {
+            for ((&stack, &value), &Request { span, trace }) in stacks.iter().zip(values).zip(requests) {
+                each(place, HeldRow { stack, span, trace, value });
             }
         })
     }

@@ -43,6 +43,7 @@ mod source;
 mod verify;
 mod write;
 
+pub use athanor_profile::Request;
 pub use athanor_profile::series::{ProfileRow, Series};
 pub use build::{Builder, Counts, Scratch};
 pub use error::BlockError;
@@ -55,5 +56,4 @@ pub use meta::{
 };
 pub use names::Names;
 pub use read::{Block, Part, Rollup};
-pub use request::Request;
 pub use source::PartSource;

@@ -4,7 +4,9 @@
 //! from low to high. That takes a walk over the bitmap, which pays unless a profile has few of very many stacks;
 //! those rows are sorted, and so are rows that name requests.
 
-use crate::request::{Request, Row};
+use athanor_profile::Request;
+
+use crate::request::Row;
 
 /// Scratch that is used for every profile of a part.
 pub(crate) struct Order {

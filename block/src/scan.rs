@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use athanor_chassis::compute::{Compute, ComputeError};
+use athanor_profile::Request;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type};
 
@@ -13,7 +14,7 @@ use crate::columns::{TableReader, guarded};
 use crate::error::BlockError;
 use crate::meta::{Run, SAMPLES};
 use crate::read::{Part, within};
-use crate::request::{Request, RequestColumns};
+use crate::request::RequestColumns;
 
 /// Rows decoded at a time: their columns stay in the processor's cache.
 const BATCH: usize = 16 * 1024;
@@ -45,7 +46,7 @@ impl Part<'_> {
         wanted: impl Fn(Request) -> bool + Sync,
     ) -> Result<Vec<i64>, BlockError> {
         let stacks = Run(self.meta.nodes.0, self.meta.stacks);
-        let columns = self.samples()?.requests();
+        let columns = self.request_columns()?;
         self.scan(ranges, columns, compute, |totals, batch| {
             for (row, (&stack, &value)) in batch.stacks.iter().zip(&batch.values).enumerate() {
                 if wanted(batch.requests.get(row).copied().unwrap_or_default()) {
@@ -54,6 +55,11 @@ impl Part<'_> {
             }
             Ok(())
         })
+    }
+
+    /// Which columns say to which requests rows belong.
+    pub(crate) fn request_columns(&self) -> Result<RequestColumns, BlockError> {
+        Ok(self.samples()?.requests())
     }
 
     fn scan(
@@ -102,23 +108,25 @@ impl Part<'_> {
         Ok(jobs)
     }
 
-    /// Hands out the rows in `ranges`, in their order: stacks as places in the part, and their values.
+    /// Hands out the rows in `ranges`, in their order: stacks as places in the part, their values and, where
+    /// `columns` has some, their requests.
     pub(crate) fn each_row(
         &self,
         ranges: &[Range<u64>],
-        mut each: impl FnMut(&[u32], &[i64]),
+        columns: RequestColumns,
+        mut each: impl FnMut(&[u32], &[i64], &[Request]),
     ) -> Result<(), BlockError> {
         let table = self.samples()?;
         let run = Run(self.meta.nodes.0, self.meta.stacks);
         let mut stacks = Vec::with_capacity(BATCH);
         for (group, ranges) in self.jobs(&table, ranges)? {
-            let mut columns = Columns::open(&table, group, RequestColumns::default())?;
+            let mut columns = Columns::open(&table, group, columns)?;
             scan(&mut columns, &ranges, |batch| {
                 stacks.clear();
                 for &stack in &batch.stacks {
                     stacks.push(within(SAMPLES, stack, run)?);
                 }
-                each(&stacks, &batch.values);
+                each(&stacks, &batch.values, &batch.requests);
                 Ok(())
             })?;
         }

@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use athanor_chassis::compute::Compute;
 use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::source::{EachRows, ReadNames, Source, SourceError};
+use athanor_profile::source::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
 use athanor_profile::tree::{Shape, Tree};
+use athanor_profile::{Request, RequestFilter};
 
 use crate::error::BlockError;
 use crate::frames::Frames;
+use crate::meta::{FUNCTIONS, LOCATIONS, MAPPINGS, PROFILES, ROLLUP, SAMPLES, SERIES, STACKS};
 use crate::names::Names;
 use crate::read::{Block, Part};
+use crate::request::RequestColumns;
 
 /// Answers from a part of a block. Tables of series, profiles and names are decoded when first asked for, once, and
 /// kept; samples and the roll-up are read each time. Clones share what is kept.
@@ -79,6 +82,33 @@ impl PartSource {
         }
         whole.iter().zip(missing).all(|(&picked, missing)| !picked || missing == 0).then_some(whole)
     }
+
+    /// Hands out the rows of some profiles, cut where a profile ends.
+    fn by_profile(
+        &self,
+        picked: &[u32],
+        columns: RequestColumns,
+        mut each: impl FnMut(u32, &[u32], &[i64], &[Request]),
+    ) -> Result<(), SourceError> {
+        let profiles = self.known_profiles()?;
+        let ranges = ranges(profiles, picked)?;
+        let lengths = picked.iter().map(|&place| (place, profiles[place as usize].samples as usize));
+        let mut lengths = lengths.filter(|(_, length)| *length > 0);
+        let mut at = (0, 0);
+        self.part().each_row(&ranges, columns, |mut stacks, mut values, mut requests| {
+            while !stacks.is_empty() {
+                if at.1 == 0 {
+                    at = lengths.next().unwrap_or((0, stacks.len()));
+                }
+                let count = at.1.min(stacks.len());
+                let (here, later) = requests.split_at(count.min(requests.len()));
+                each(at.0, &stacks[..count], &values[..count], here);
+                (stacks, values, requests) = (&stacks[count..], &values[count..], later);
+                at.1 -= count;
+            }
+        })?;
+        Ok(())
+    }
 }
 
 impl Source for PartSource {
@@ -104,23 +134,28 @@ impl Source for PartSource {
         Ok(totals?)
     }
     fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
-        let profiles = self.known_profiles()?;
-        let ranges = ranges(profiles, picked)?;
-        let lengths = picked.iter().map(|&place| (place, profiles[place as usize].samples as usize));
-        let mut lengths = lengths.filter(|(_, length)| *length > 0);
-        let mut at = (0, 0);
-        self.part().each_row(&ranges, |mut stacks, mut values| {
-            while !stacks.is_empty() {
-                if at.1 == 0 {
-                    at = lengths.next().unwrap_or((0, stacks.len()));
-                }
-                let count = at.1.min(stacks.len());
-                each(at.0, &stacks[..count], &values[..count]);
-                (stacks, values) = (&stacks[count..], &values[count..]);
-                at.1 -= count;
-            }
-        })?;
-        Ok(())
+        let each = |place, stacks: &[u32], values: &[i64], _: &[Request]| each(place, stacks, values);
+        self.by_profile(picked, RequestColumns::default(), each)
+    }
+    fn totals_of_requests(&self, picked: &[u32], wanted: &RequestFilter) -> Result<Vec<i64>, SourceError> {
+        let ranges = ranges(self.known_profiles()?, picked)?;
+        Ok(self.part().totals_of_requests(&ranges, &self.0.compute, |request| wanted.contains(request))?)
+    }
+    fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
+        self.by_profile(picked, self.part().request_columns()?, each)
+    }
+    fn extent(&self, _picked: &[u32], whole: bool) -> Result<Extent, SourceError> {
+        let part = self.part();
+        let of =
+            |files: &[&'static str]| files.iter().map(|file| part.bytes_of(file)).sum::<Result<u64, _>>();
+        // Part of a series' time is only in its rows; all of it is in the roll-up.
+        let rows: &[&str] = if whole { &[ROLLUP] } else { &[ROLLUP, SAMPLES] };
+        Ok(Extent {
+            is_block: true,
+            index: of(&[SERIES, PROFILES])?,
+            rows: of(rows)?,
+            names: of(&[STACKS, LOCATIONS, FUNCTIONS, MAPPINGS])?,
+        })
     }
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
         let bytes = |names: &Names| names.dictionary.memory() + names.stacks.len() * size_of::<u32>();

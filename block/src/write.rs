@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::Dictionary;
 use athanor_profile::series::{ProfileRow, Series};
+use athanor_profile::{Dictionary, Request};
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 
 use crate::columns::{Column, GROUP_ROWS, Table, place};
@@ -19,7 +19,7 @@ use crate::meta::{
 };
 use crate::number::Numbering;
 use crate::order::Order;
-use crate::request::{Request, RequestColumns, Row};
+use crate::request::{RequestColumns, Row};
 
 mod names;
 

@@ -11,8 +11,8 @@ use athanor_block::{
 use athanor_chassis::compute::Compute;
 use athanor_profile::pprof::{Limits, encode};
 use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::source::{EachRows, MemorySource, ReadNames, Source, SourceError};
-use athanor_profile::{Dictionary, Labels, Profile, ValueType, generate};
+use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames, Source, SourceError};
+use athanor_profile::{Dictionary, Labels, Profile, RequestFilter, ValueType, generate};
 use proptest::prelude::*;
 
 fn input(number: usize, seed: u64) -> (Labels, Profile) {
@@ -187,6 +187,14 @@ impl Source for Loose {
     fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
         self.each_row(picked, &mut |place, row| each(place, &[row.stack], &[row.value]))
     }
+    fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
+        self.each_row(picked, &mut |place, HeldRow { stack, span, trace, value }| {
+            each(place, &[stack], &[value], &[Request { span, trace }]);
+        })
+    }
+    fn extent(&self, _: &[u32], _: bool) -> Result<Extent, SourceError> {
+        Ok(Extent::default())
+    }
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
         read(&self.dictionary, &self.stacks);
         Ok(())
@@ -280,6 +288,40 @@ proptest! {
     #[test]
     fn whatever_is_held_adds_up_as_naively(held in loose()) {
         prop_assert_eq!(stored(&written(&[("acme", &held)])), naive(&held));
+    }
+
+    #[test]
+    fn a_part_knows_requests_as_the_memory_does(
+        held in loose(), spans in prop::collection::vec(0u64..4, 0..3), by_trace in any::<bool>(),
+    ) {
+        let block = written(&[("acme", &held)]);
+        let wanted = match by_trace {
+            true => RequestFilter::traces(spans.into_iter().map(u128::from)),
+            false => RequestFilter::spans(spans),
+        };
+        let mut expected = Sums::new();
+        for ((_, span, trace, stack), sum) in naive(&held) {
+            if wanted.contains(Request { span, trace }) {
+                let total = expected.entry(stack).or_default();
+                *total = total.wrapping_add(sum);
+            }
+        }
+        expected.retain(|_, sum| *sum != 0);
+        if block.part("acme").is_err() {
+            prop_assert!(expected.is_empty());
+            return Ok(());
+        }
+        let part = source(&block, "acme", 2);
+        let all: Vec<u32> = (0..part.profiles().unwrap().len() as u32).collect();
+        prop_assert_eq!(named(&part, &part.totals_of_requests(&all, &wanted).unwrap()), expected.clone());
+        let mut by_rows = part.totals(&[]).unwrap();
+        part.rows_of_requests(&all, &mut |_, stacks, values, requests| {
+            for ((&stack, &value), &request) in stacks.iter().zip(values).zip(requests) {
+                let total = &mut by_rows[stack as usize];
+                *total = total.wrapping_add(if wanted.contains(request) { value } else { 0 });
+            }
+        }).unwrap();
+        prop_assert_eq!(named(&part, &by_rows), expected);
     }
 
     #[test]

@@ -5,23 +5,25 @@
 #![no_main]
 
 use athanor_profile::packed::put;
-use athanor_query::{Ask, MAX_PIECE, Partial, Points, Received, What};
+use athanor_query::{Ask, Heat, MAX_PIECE, Partial, Points, Received, StackFilter, Values, What};
 use libfuzzer_sys::fuzz_target;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// What an answer claims to take: what is refused must not be made.
 const CLAIM: u64 = 16 << 20;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };
-    let what = match first / 2 % 8 {
+    let what = match first / 2 % 10 {
         0 => What::ProfileTypes,
         1 => What::LabelNames,
-        2 => What::LabelValues("a".to_owned()),
+        2 => What::LabelValues(Values { name: "a".to_owned(), ..Values::default() }),
         3 => What::Series(Vec::new()),
-        4 => What::Tree(Vec::new()),
-        5 => What::Profile(Vec::new()),
+        4 => What::Tree(StackFilter::default()),
+        5 => What::Profile(StackFilter::default(), None),
         6 => What::Points(Points::default()),
+        7 => What::Heat(Heat::default()),
+        8 => What::Sizes,
         _ => return question(rest),
     };
     let ask = Ask { what, ..Ask::default() };

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use athanor_block::{EachRow, Held, HeldRow};
 use athanor_chassis::{Compute, TenantId};
-use athanor_profile::Dictionary;
 use athanor_profile::growth::{self, Mark};
 use athanor_profile::packed::{PackedError, Unpacker};
 use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::source::{EachRows, ReadNames, Source, SourceError};
+use athanor_profile::source::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
 use athanor_profile::tree::{Shape, Tree};
+use athanor_profile::{Dictionary, Request};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
@@ -359,6 +359,33 @@ impl Source for View {
             each(profile, &stacks, &values);
         }
         Ok(())
+    }
+    fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
+        let rows = read(&self.rows);
+        let (mut stacks, mut values, mut requests) = (Vec::new(), Vec::new(), Vec::new());
+        for &profile in picked {
+            stacks.clear();
+            values.clear();
+            requests.clear();
+            let walked = rows::each(rows.packed(profile), |rows::Row { stack, span, trace, value }| {
+                stacks.push(stack);
+                values.push(value);
+                requests.push(Request { span, trace });
+            });
+            walked.map_err(|error| damaged(&error))?;
+            each(profile, &stacks, &values, &requests);
+        }
+        Ok(())
+    }
+    fn extent(&self, picked: &[u32], _whole: bool) -> Result<Extent, SourceError> {
+        let rows = read(&self.rows);
+        let packed: usize = picked.iter().map(|&profile| rows.packed(profile).len()).sum();
+        Ok(Extent {
+            is_block: false,
+            index: (rows.series_bytes + self.profiles * size_of::<ProfileRow>()) as u64,
+            rows: packed as u64,
+            names: rows.dictionary.memory() as u64,
+        })
     }
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
         let rows = read(&self.rows);

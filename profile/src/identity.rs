@@ -73,9 +73,20 @@ impl Upload<'_> {
     }
 }
 
-/// A record's id (E2): `n` counts equal profiles within one request.
+/// A record's id (E2): `n` counts equal profiles within one request. Its first half is that of all records of the
+/// profile, whatever their types and splits: so they are known to be one profile, wherever they lie.
 pub fn record_id(upload: Hash, value_type: &ValueType, split: &Labels, n: u64) -> Hash {
-    hash::list(&[upload, value_type.hash(), split.hash(), u128::from(n)])
+    let profile = hash::list(&[upload, u128::from(n)]);
+    let record = hash::list(&[upload, value_type.hash(), split.hash(), u128::from(n)]);
+    profile_of(profile) | (record & RECORD)
+}
+
+/// The half of an id that tells records of a profile apart.
+const RECORD: Hash = u64::MAX as Hash;
+
+/// What the ids of all records of a profile begin with, the rest being zero.
+pub fn profile_of(record: Hash) -> Hash {
+    record & !RECORD
 }
 
 #[cfg(test)]
@@ -180,5 +191,9 @@ mod tests {
         for (at, id) in ids.iter().enumerate() {
             assert!(!ids[..at].contains(id));
         }
+        let profiles = ids.map(profile_of);
+        assert_eq!(profiles[..2], profiles[1..3], "they are of one profile");
+        assert_ne!(profiles[0], profiles[3]);
+        assert_ne!(profiles[0], profile_of(record_id(2, &cpu, &Labels::default(), 0)));
     }
 }

@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use crate::model::Dictionary;
+use crate::request::{Request, RequestFilter};
 use crate::series::{ProfileRow, Series};
 use crate::tree::Tree;
 
 mod memory;
 
-pub use memory::{MemorySource, REQUEST_LABELS};
+pub use memory::MemorySource;
 
 /// One tenant's profiles in one place, as they are at one moment.
 pub trait Source: Send + Sync {
@@ -29,8 +30,26 @@ pub trait Source: Send + Sync {
     /// The rows of some profiles, given by their places, ascending: place, stacks and their values. A profile may
     /// come in several pieces and a stack more than once; one without rows need not come.
     fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError>;
+    /// As [`totals`](Self::totals), of the rows whose request is `wanted`.
+    fn totals_of_requests(&self, picked: &[u32], wanted: &RequestFilter) -> Result<Vec<i64>, SourceError> {
+        let mut totals = self.totals(&[])?;
+        self.rows_of_requests(picked, &mut |_, stacks, values, requests| {
+            for ((&stack, &value), &request) in stacks.iter().zip(values).zip(requests) {
+                if wanted.contains(request)
+                    && let Some(total) = totals.get_mut(stack as usize)
+                {
+                    *total = total.wrapping_add(value);
+                }
+            }
+        })?;
+        Ok(totals)
+    }
+    /// As [`rows`](Self::rows), with the request of each row.
+    fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError>;
     /// What stacks are called: a dictionary, and for each stack of this source its stack there.
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError>;
+    /// What a merge of some profiles reads here; `whole` says whether they are all that there are in their time.
+    fn extent(&self, picked: &[u32], whole: bool) -> Result<Extent, SourceError>;
     /// The tree of totals by stack of this source.
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
         let mut tree = Err(SourceError::Damaged("names are of other stacks than totals".into()));
@@ -48,8 +67,23 @@ pub trait Source: Send + Sync {
     }
 }
 
+/// How many bytes a merge reads, as they lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Whether they lie in a block, not in memory.
+    pub is_block: bool,
+    /// Those of series and profiles.
+    pub index: u64,
+    /// Those of rows and their sums.
+    pub rows: u64,
+    /// Those of names.
+    pub names: u64,
+}
+
 /// Takes rows: the place of a profile, stacks, and a value for each.
 pub type EachRows<'a> = dyn FnMut(u32, &[u32], &[i64]) + 'a;
+/// Takes rows with their requests, which are as many as the rows, or none where no row has one.
+pub type EachRequests<'a> = dyn FnMut(u32, &[u32], &[i64], &[Request]) + 'a;
 /// Takes names: a dictionary, and for each stack of the source its stack there.
 pub type ReadNames<'a> = dyn FnMut(&Dictionary, &[u32]) + 'a;
 

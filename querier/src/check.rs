@@ -1,8 +1,11 @@
 //! Requests, checked before anything is read.
 
+use std::collections::BTreeSet;
+
 use athanor_chassis::{Code, Limits, Status};
-use athanor_profile::ProfileType;
+use athanor_profile::hash::Hash;
 use athanor_profile::series::METRIC_NAME;
+use athanor_profile::{ProfileType, RequestFilter};
 use athanor_query::{Bounds, CallSite, Selection, Selector, TimeRange};
 
 /// Most selectors of one request.
@@ -59,7 +62,8 @@ pub(crate) fn selectors(texts: &[String]) -> Result<Selector, Status> {
 /// The profiles of one type.
 pub(crate) fn selection(type_id: &str, text: &str, start: i64, end: i64) -> Result<Selection, Status> {
     let profile_type = Some(profile_type(type_id)?);
-    Ok(Selection { profile_type, selector: selector(text)?, time: range(start, end)? })
+    let (selector, time) = (selector(text)?, range(start, end)?);
+    Ok(Selection { profile_type, selector, time, ..Selection::default() })
 }
 
 /// How many nodes to show.
@@ -94,19 +98,35 @@ pub(crate) fn labels(names: &[String]) -> Result<(), Status> {
     at_most("labels", names.len(), MAX_LABELS)
 }
 
-/// Ids of so many hexadecimal digits.
-pub(crate) fn hex_ids(what: &str, ids: &[String], digits: usize) -> Result<(), Status> {
-    at_most(what, ids.len(), MAX_IDS)?;
-    let is_id = |id: &str| id.len() == digits && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match ids.iter().find(|id| !is_id(id)) {
-        Some(bad) => Err(invalid(format!("{what} have {digits} hexadecimal digits, not {bad:?}"))),
-        None => Ok(()),
+/// Which requests are meant: those of some spans, or those of some traces; all if neither is given.
+pub(crate) fn requests(spans: &[String], traces: &[String]) -> Result<Option<RequestFilter>, Status> {
+    if !spans.is_empty() && !traces.is_empty() {
+        return Err(invalid("request selects by spans and by traces; use one of them"));
     }
+    let span_ids = hex_ids("span ids", spans, 16)?;
+    let trace_ids = hex_ids("trace ids", traces, 32)?;
+    Ok(match (spans, traces) {
+        ([], []) => None,
+        ([], _) => Some(RequestFilter::traces(trace_ids)),
+        _ => Some(RequestFilter::spans(span_ids.into_iter().map(|id| id as u64))),
+    })
 }
 
-/// Ids as UUIDs are written.
-pub(crate) fn uuids(what: &str, ids: &[String]) -> Result<(), Status> {
+/// Ids of so many hexadecimal digits.
+fn hex_ids(what: &str, ids: &[String], digits: usize) -> Result<Vec<u128>, Status> {
     at_most(what, ids.len(), MAX_IDS)?;
+    let is_id = |id: &str| id.len() == digits && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let bad = |id: &String| invalid(format!("{what} have {digits} hexadecimal digits, not {id:?}"));
+    let number = |id: &String| {
+        let number = u128::from_str_radix(id, 16).ok();
+        number.filter(|_| is_id(id)).ok_or_else(|| bad(id))
+    };
+    ids.iter().map(number).collect()
+}
+
+/// Ids of profiles, written as UUIDs are.
+pub(crate) fn profile_ids(ids: &[String]) -> Result<BTreeSet<Hash>, Status> {
+    at_most("profile ids", ids.len(), MAX_IDS)?;
     let is_uuid = |id: &str| {
         id.len() == 36
             && id.bytes().enumerate().all(|(at, byte)| match at {
@@ -114,10 +134,18 @@ pub(crate) fn uuids(what: &str, ids: &[String]) -> Result<(), Status> {
                 _ => byte.is_ascii_hexdigit(),
             })
     };
-    match ids.iter().find(|id| !is_uuid(id)) {
-        Some(bad) => Err(invalid(format!("{what} are UUIDs, {bad:?} is none"))),
-        None => Ok(()),
-    }
+    let bad = |id: &String| invalid(format!("profile ids are UUIDs, {id:?} is none"));
+    let number = |id: &String| {
+        let number = is_uuid(id).then(|| Hash::from_str_radix(&id.replace('-', ""), 16).ok());
+        number.flatten().ok_or_else(|| bad(id))
+    };
+    ids.iter().map(number).collect()
+}
+
+/// An id as UUIDs are written.
+pub(crate) fn uuid(id: Hash) -> String {
+    let digits = format!("{id:032x}");
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
 }
 
 /// A step in seconds, as nanoseconds.
@@ -127,6 +155,11 @@ pub(crate) fn step(seconds: f64) -> Result<i64, Status> {
         return Ok(((seconds * 1e3) as i64).saturating_mul(MILLI));
     }
     Err(invalid(format!("step is {seconds} s, it must be at least 0.001 s")))
+}
+
+/// How many of a list to show; all if no number is given, or none that is positive.
+pub(crate) fn most(limit: Option<i64>) -> Option<usize> {
+    limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0)
 }
 
 pub(crate) fn bounds() -> Bounds {
@@ -167,9 +200,26 @@ mod tests {
         let nodes = |asked| max_nodes(asked, &limits).ok().map(|nodes| nodes.asked);
         assert_eq!([nodes(None), nodes(Some(0)), nodes(Some(7))], [Some(8192), Some(8192), Some(7)]);
         assert_eq!([nodes(Some(-1)), nodes(Some(1_048_577))], [None, None]);
-        assert!(hex_ids("spans", &["00000000000000a1".into()], 16).is_ok());
-        assert!(hex_ids("spans", &["a1".into()], 16).is_err());
-        assert!(uuids("profiles", &["11111111-2222-4333-8444-555555555555".into()]).is_ok());
-        assert!(uuids("profiles", &["not-a-uuid".into()]).is_err());
+        let (span, trace) = ("00000000000000a1".to_owned(), "000000000000000000000000000000B2".to_owned());
+        let of = |spans: &[&String], traces: &[&String]| {
+            let owned = |ids: &[&String]| ids.iter().map(|id| (*id).clone()).collect::<Vec<_>>();
+            requests(&owned(spans), &owned(traces)).map_err(|status| status.code)
+        };
+        assert_eq!(of(&[&span], &[]), Ok(Some(RequestFilter::Spans(vec![0xa1]))));
+        assert_eq!(of(&[], &[&trace]), Ok(Some(RequestFilter::Traces(vec![0xb2]))));
+        assert_eq!(of(&[], &[]), Ok(None));
+        let bad = ["+0000000000000a1".to_owned(), "a1".to_owned()];
+        let refused = [
+            of(&[&span], &[&trace]),
+            of(&[&trace], &[]),
+            of(&[], &[&span]),
+            of(&[&bad[0]], &[]),
+            of(&[&bad[1]], &[]),
+        ];
+        assert!(refused.iter().all(|refused| *refused == Err(Code::Invalid)));
+        let id = "11111111-2222-4333-8444-55555555555a".to_owned();
+        let ids = profile_ids(std::slice::from_ref(&id)).unwrap();
+        assert_eq!(ids.into_iter().map(uuid).collect::<Vec<_>>(), [id]);
+        assert!(profile_ids(&["not-a-uuid".into()]).is_err());
     }
 }

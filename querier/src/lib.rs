@@ -10,7 +10,7 @@
 //!
 //! A request is refused before anything is read, or it is answered exactly: partial answers are merged by id and
 //! name, and only the whole is cut down to what was asked for. Several tenants are read as one by asking the
-//! sources of each. Answers take room until they are sent, and there is only so much. What is not answered yet is refused in `later`, and nowhere else.
+//! sources of each. Answers take room until they are sent, and there is only so much.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -18,15 +18,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Status, TenantId};
+use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId};
 use athanor_profile::Source;
 use athanor_query::{Ask, Partial};
 
+mod background;
 mod check;
 mod dot;
+mod estimate;
 mod gather;
+mod heatmap;
 mod inbox;
-mod later;
 mod lists;
 mod merge;
 mod points;
@@ -41,7 +43,9 @@ pub use render::{Rendered, parse_parameters, parse_time};
 pub use replan::Asked;
 pub use room::Config;
 
+use background::Background;
 use gather::mixed_up;
+use merge::Stacktraces;
 use room::Room;
 
 /// How long a question may take.
@@ -117,12 +121,25 @@ pub struct Deps {
 pub struct Querier {
     deps: Deps,
     room: Arc<Room>,
+    /// None where no query runs in the background.
+    background: Option<Arc<Background<Stacktraces>>>,
 }
 
 impl Querier {
     /// A querier over these sources.
     pub fn new(config: Config, deps: Deps) -> Self {
-        Querier { deps, room: Room::new(config) }
+        Querier { deps, room: Room::new(config), background: None }
+    }
+
+    /// Lets queries run in the background as such tasks, if the settings allow it.
+    #[must_use]
+    pub fn with_background(mut self, tasks: &Tasks, random: &Random) -> Self {
+        let most = self.room.config().background_queries;
+        self.background = (most > 0).then(|| {
+            let (tasks, random, clock) = (tasks.clone(), random.split(), self.deps.clock.clone());
+            Arc::new(Background::new(tasks, random, clock, most))
+        });
+        self
     }
 
     /// Asks all sources of all tenants, and merges their answers as they come.

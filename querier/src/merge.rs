@@ -3,7 +3,7 @@
 use athanor_chassis::Status;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Header, ProfileType};
-use athanor_query::{Ask, CallSite, Merged, Partial, Selection, What};
+use athanor_query::{Ask, GoPgo, Merged, Partial, Selection, StackFilter, What};
 
 use crate::check;
 use crate::{Querier, Reader, mixed_up};
@@ -11,7 +11,14 @@ use crate::{Querier, Reader, mixed_up};
 mod tree_bytes;
 mod wire;
 
-pub(crate) use wire::{BAR, call_site_of};
+pub(crate) use wire::{BAR, Stacktraces, stacks_of};
+
+/// Which stacks are asked for, and in which shape.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StacksAsked {
+    pub(crate) filter: StackFilter,
+    pub(crate) pgo: Option<GoPgo>,
+}
 
 impl Querier {
     /// The whole tree: nothing is cut off.
@@ -19,9 +26,13 @@ impl Querier {
         &self,
         reader: &Reader,
         selection: Selection,
-        call_site: CallSite,
+        stacks: StacksAsked,
     ) -> Result<Tree, Status> {
-        let ask = Ask { selection, what: What::Tree(call_site), bounds: check::bounds() };
+        if stacks.pgo.is_some() {
+            let merged = self.merged(reader, selection, stacks).await?;
+            return self.compute(move || Tree::from_totals(&merged.dictionary, &merged.totals)).await;
+        }
+        let ask = Ask { selection, what: What::Tree(stacks.filter), bounds: check::bounds() };
         match self.ask(reader, ask).await? {
             Partial::Tree(tree) => Ok(tree),
             _ => Err(mixed_up()),
@@ -33,9 +44,10 @@ impl Querier {
         &self,
         reader: &Reader,
         selection: Selection,
-        call_site: CallSite,
+        stacks: StacksAsked,
     ) -> Result<Merged, Status> {
-        let ask = Ask { selection, what: What::Profile(call_site), bounds: check::bounds() };
+        let what = What::Profile(stacks.filter, stacks.pgo);
+        let ask = Ask { selection, what, bounds: check::bounds() };
         match self.ask(reader, ask).await? {
             Partial::Profile(merged) => Ok(*merged),
             _ => Err(mixed_up()),

@@ -62,6 +62,11 @@ impl Reader {
         Ok(Reader { tenants, utf8_labels: false, missing: Arc::default(), held: Arc::default() })
     }
 
+    /// The same reader, whose answers lack and hold nothing yet.
+    pub(crate) fn afresh(&self) -> Self {
+        Reader { missing: Arc::default(), held: Arc::default(), ..self.clone() }
+    }
+
     /// With what an `Accept` header says: `*/*; allow-utf8-labelnames=true`.
     #[must_use]
     pub fn accepting(mut self, accept: &str) -> Self {

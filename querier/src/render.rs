@@ -5,10 +5,10 @@ use athanor_profile::ProfileType;
 use athanor_profile::diff::DiffTree;
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::series::METRIC_NAME;
-use athanor_query::Selection;
+use athanor_query::{Selection, StackFilter};
 
 use crate::check::{self, MILLI, invalid};
-use crate::merge::BAR;
+use crate::merge::{BAR, StacksAsked};
 use crate::points::PointsAsked;
 use crate::{Querier, Reader, dot};
 
@@ -53,7 +53,7 @@ impl Querier {
         let max_nodes = check::max_nodes(asked_nodes, &self.limits(reader))?;
         let unit = side.profile_type.value.unit.clone();
         if parameters.first("format") == Some("dot") {
-            let tree = self.tree(reader, side.selection, Vec::new()).await?;
+            let tree = self.tree(reader, side.selection, StacksAsked::default()).await?;
             let nodes = if asked_nodes.unwrap_or_default() > 0 { max_nodes.asked } else { DOT_NODES };
             let text = self.compute(move || dot::write(&tree, &unit, nodes)).await?;
             return Ok(Rendered { content_type: "text/plain; charset=utf-8", body: text.into_bytes() });
@@ -69,17 +69,18 @@ impl Querier {
             end: side.end,
             step: step.saturating_mul(1_000 * MILLI),
             group_by: group_by.clone(),
-            call_site: Vec::new(),
+            stacks: StackFilter::default(),
             mean: matches!(parameters.first("aggregation"), Some("avg" | "average")),
+            exemplars: false,
         };
         let (tree, series) = futures::try_join!(
-            self.tree(reader, side.selection.clone(), Vec::new()),
+            self.tree(reader, side.selection.clone(), StacksAsked::default()),
             self.points(reader, asked)
         )?;
         let empty = Timeline::new(side.start, side.end, step, &[]);
         // With several series there is no one timeline.
         let timeline = match series.as_slice() {
-            [(_, points)] => Timeline::new(side.start, side.end, step, points),
+            [one] => Timeline::new(side.start, side.end, step, &one.points),
             _ => empty,
         };
         let of_groups = if group_by.is_empty() { 0 } else { timeline.bytes() * series.len() };
@@ -105,8 +106,8 @@ impl Querier {
         }
         let max_nodes = check::max_nodes(asked_nodes(&parameters), &self.limits(reader))?;
         let (before, after) = futures::try_join!(
-            self.tree(reader, left.selection, Vec::new()),
-            self.tree(reader, right.selection, Vec::new()),
+            self.tree(reader, left.selection, StacksAsked::default()),
+            self.tree(reader, right.selection, StacksAsked::default()),
         )?;
         let metadata = Metadata::of(&left.profile_type, Format::Double);
         self.make_room(reader, (before.nodes().len() + after.nodes().len()) * BAR)?;
@@ -147,7 +148,8 @@ impl Querier {
         let (start, end) =
             (time(from)?.div_euclid(MILLI), end.div_euclid(MILLI) + i64::from(end % MILLI != 0));
         let time = check::range(start, end)?;
-        let selection = Selection { selector, profile_type: Some(profile_type.clone()), time };
+        let selection =
+            Selection { selector, profile_type: Some(profile_type.clone()), time, ..Selection::default() };
         Ok(Side { selection, profile_type, start, end })
     }
 }

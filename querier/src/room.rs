@@ -18,11 +18,14 @@ pub struct Config {
     pub answer: ByteSize,
     /// Memory that all answers that are under way may take together. Example: `2GiB`.
     pub answers: ByteSize,
+    /// Queries of a tenant that may run in the background at once, for clients that ask for that. With 0 they wait for the
+    /// answer as for any other. Example: `5`.
+    pub background_queries: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { answer: ByteSize::mib(512), answers: ByteSize::mib(2048) }
+        Config { answer: ByteSize::mib(512), answers: ByteSize::mib(2048), background_queries: 0 }
     }
 }
 
@@ -43,6 +46,11 @@ pub(crate) struct Taken {
 impl Room {
     pub(crate) fn new(config: Config) -> Arc<Self> {
         Arc::new(Room { config, taken: AtomicU64::new(0) })
+    }
+
+    /// The settings.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Takes room for a part of an answer.
@@ -107,7 +115,11 @@ mod tests {
 
     #[test]
     fn answers_share_the_room_and_give_it_back() {
-        let room = Room::new(Config { answer: ByteSize::bytes(60), answers: ByteSize::bytes(100) });
+        let room = Room::new(Config {
+            answer: ByteSize::bytes(60),
+            answers: ByteSize::bytes(100),
+            ..Config::default()
+        });
         let code = |bytes| room.take(bytes).map(drop).map_err(|status| status.code);
         assert_eq!((code(60), code(61)), (Ok(()), Err(Code::Invalid)));
         let mut both = room.take(40).unwrap().and(room.take(30).unwrap());

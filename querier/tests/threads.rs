@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_profile::source::{EachRows, MemorySource, ReadNames};
+use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames};
 use athanor_profile::{Labels, Profile, ProfileRow, Series, Source, SourceError, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
 use athanor_querier::{Config, Deps, Opened, Plan, Querier, Reader, Sources, Stored, Times};
@@ -40,6 +40,12 @@ impl Source for Gone {
     }
     fn rows(&self, _: &[u32], _: &mut EachRows<'_>) -> Result<(), SourceError> {
         Ok(())
+    }
+    fn rows_of_requests(&self, _: &[u32], _: &mut EachRequests<'_>) -> Result<(), SourceError> {
+        Ok(())
+    }
+    fn extent(&self, _: &[u32], _: bool) -> Result<Extent, SourceError> {
+        Ok(Extent::default())
     }
     fn names(&self, _: &mut ReadNames<'_>) -> Result<(), SourceError> {
         Ok(())

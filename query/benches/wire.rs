@@ -9,7 +9,7 @@ use std::hint::black_box;
 use athanor_profile::Dictionary;
 use athanor_profile::packed::{Unpacker, put};
 use athanor_profile::tree::Builder;
-use athanor_query::{Ask, MAX_PIECE, Merged, Partial, Received, What};
+use athanor_query::{Ask, MAX_PIECE, Merged, Partial, Received, StackFilter, What};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// Nodes of the tree, names that they share, and how deep it is.
@@ -61,9 +61,10 @@ fn profile() -> Partial {
 }
 
 fn wire(criterion: &mut Criterion) {
-    for (name, partial, what) in
-        [("tree", tree(), What::Tree(Vec::new())), ("profile", profile(), What::Profile(Vec::new()))]
-    {
+    for (name, partial, what) in [
+        ("tree", tree(), What::Tree(StackFilter::default())),
+        ("profile", profile(), What::Profile(StackFilter::default(), None)),
+    ] {
         let ask = Ask { what, ..Ask::default() };
         let bytes: Vec<u8> = partial.pack().unwrap().flatten().collect();
         let mut group = criterion.benchmark_group(format!(

@@ -1,10 +1,15 @@
 //! What to compute, and over what.
 
+use std::collections::BTreeSet;
+
 use athanor_chassis::code::{Code, Coded};
-use athanor_profile::{ProfileType, SourceError};
+use athanor_profile::hash::Hash;
+use athanor_profile::identity::profile_of;
+use athanor_profile::{ProfileRow, ProfileType, RequestFilter, SourceError};
 
 use crate::query::TimeRange;
 use crate::selector::Selector;
+use crate::stacks::{GoPgo, StackFilter};
 
 /// A question to profiles, wherever they lie. Each source gives a [`Partial`](crate::Partial).
 #[derive(Clone, Debug, Default)]
@@ -26,6 +31,18 @@ pub struct Selection {
     pub profile_type: Option<ProfileType>,
     /// Taken when.
     pub time: TimeRange,
+    /// With one of these ids, all if there is none. An id whose second half is zero means all records of a profile.
+    pub profiles: BTreeSet<Hash>,
+    /// Only what belongs to one of these requests counts; everything if none.
+    pub requests: Option<RequestFilter>,
+}
+
+impl Selection {
+    /// Whether a profile of a series that is meant is meant itself.
+    pub fn picks(&self, profile: &ProfileRow) -> bool {
+        let is_named = |id: Hash| self.profiles.contains(&id) || self.profiles.contains(&profile_of(id));
+        self.time.contains(profile.time) && (self.profiles.is_empty() || is_named(profile.id))
+    }
 }
 
 /// What is computed.
@@ -37,15 +54,30 @@ pub enum What {
     /// The names of labels.
     LabelNames,
     /// The values of one label.
-    LabelValues(String),
+    LabelValues(Values),
     /// Sets of labels, cut down to these names; all names if none.
     Series(Vec<String>),
     /// Stacks merged by function name.
-    Tree(CallSite),
-    /// Stacks merged by location, with all that is known of them.
-    Profile(CallSite),
+    Tree(StackFilter),
+    /// Stacks merged by location, with all that is known of them, or as the Go compiler wants them.
+    Profile(StackFilter, Option<GoPgo>),
     /// Values over time.
     Points(Points),
+    /// The values of single profiles or spans over time.
+    Heat(Heat),
+    /// What merging stacks would read.
+    Sizes,
+}
+
+/// Values of one label.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Values {
+    /// The label.
+    pub name: String,
+    /// What they begin with.
+    pub prefix: String,
+    /// So many of them, the first in their order; all if it is 0.
+    pub most: u64,
 }
 
 /// What of a source a question needs beside its series and profiles.
@@ -59,46 +91,70 @@ pub struct Needs {
     pub names: bool,
 }
 
-impl What {
+impl Ask {
     /// What it needs.
     pub fn needs(&self) -> Needs {
-        match self {
-            What::ProfileTypes | What::LabelNames | What::LabelValues(_) | What::Series(_) => {
+        // Sums say nothing of requests.
+        let of_requests = self.selection.requests.is_some();
+        match &self.what {
+            What::ProfileTypes | What::LabelNames | What::LabelValues(_) | What::Series(_) | What::Sizes => {
                 Needs::default()
             }
-            What::Tree(_) | What::Profile(_) => Needs { totals: true, rows: false, names: true },
-            What::Points(points) => {
-                let of_rows = !points.call_site.is_empty();
-                Needs { totals: false, rows: of_rows, names: of_rows }
+            What::Tree(_) | What::Profile(..) => {
+                Needs { totals: !of_requests, rows: of_requests, names: true }
             }
+            What::Points(points) => {
+                let names = !points.stacks.is_empty();
+                Needs { totals: false, rows: names || of_requests, names }
+            }
+            What::Heat(heat) => Needs { totals: false, rows: heat.spans || of_requests, names: false },
         }
     }
 }
 
-/// The functions, root first, with which a stack must begin; none lets every stack pass.
-pub type CallSite = Vec<String>;
+/// Values over time: a point each step, for each set of values of some labels.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Points {
+    /// Where they lie.
+    pub steps: Steps,
+    /// The labels by which series are told apart.
+    pub group_by: Vec<String>,
+    /// Only these stacks count.
+    pub stacks: StackFilter,
+    /// Whether profiles are remembered, for a mean.
+    pub mean: bool,
+    /// Whether the largest profile of each point is remembered.
+    pub exemplars: bool,
+}
 
-/// Values over time: a point each `step`, for each set of values of some labels.
+/// The values of single profiles, or of the spans in each, over time: by column, for each set of values of some labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heat {
+    /// Where the columns end.
+    pub steps: Steps,
+    /// The labels by which series are told apart.
+    pub group_by: Vec<String>,
+    /// Whether values are those of spans.
+    pub spans: bool,
+    /// Whether labels of profiles are remembered.
+    pub exemplars: bool,
+}
+
+/// Points in time.
 ///
 /// Point k lies at `start` + k·`step` and stands for the time since the point before it, so the first one holds
 /// data from before `start`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Points {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
     /// The first point, Unix nanoseconds.
     pub start: i64,
     /// Nanoseconds between two points, at least 1.
     pub step: i64,
     /// How many points there are.
     pub count: u64,
-    /// The labels by which series are told apart.
-    pub group_by: Vec<String>,
-    /// Only stacks from here count.
-    pub call_site: CallSite,
-    /// Whether the moments of profiles are remembered, for a mean.
-    pub mean: bool,
 }
 
-impl Points {
+impl Steps {
     /// The time that the points stand for.
     pub fn time(&self) -> TimeRange {
         let last = i128::from(self.start) + i128::from(self.step) * (i128::from(self.count) - 1);
@@ -124,7 +180,7 @@ pub struct Bounds {
     pub nodes: usize,
     /// Different stacks.
     pub stacks: usize,
-    /// Points of all series together, and the moments behind means.
+    /// Points of all series together, the profiles behind means, and the values of single profiles and spans.
     pub points: usize,
 }
 
@@ -169,14 +225,14 @@ mod tests {
 
     #[test]
     fn a_point_stands_for_what_lies_before_it() {
-        let points = Points { start: 100, step: 10, count: 3, ..Points::default() };
+        let points = Steps { start: 100, step: 10, count: 3 };
         let places: Vec<Option<u64>> =
             [89, 90, 91, 100, 101, 110, 111, 120, 121].map(|time| points.place(time)).to_vec();
         assert_eq!(places[..1], [None]);
         // 90 belongs to a point at 90, which is before the first.
         assert_eq!(places[1..], [None, Some(0), Some(0), Some(1), Some(1), Some(2), Some(2), None]);
         assert_eq!(points.time(), TimeRange { from: 91, to: 121 });
-        let extreme = Points { start: i64::MIN, step: i64::MAX, count: u64::MAX, ..Points::default() };
+        let extreme = Steps { start: i64::MIN, step: i64::MAX, count: u64::MAX };
         assert_eq!(extreme.place(i64::MAX), Some(3));
         assert_eq!(extreme.time().to, i64::MAX);
     }

@@ -4,7 +4,7 @@
 //!  {service_name="shop", zone!~"eu-.*"} ─► Selector ─┐
 //!  process_cpu:cpu:nanoseconds:cpu:nanoseconds       ├─► Selection ─┐
 //!  from..to ─► TimeRange ────────────────────────────┘              ├─► Ask
-//!  types, labels, tree, profile, points ─► What ────────────────────┘    │
+//!  types, labels, tree, profile, points, heat ─► What ──────────────┘    │
 //!                                                                        ▼
 //!  Source (block, head, memory) ──────────────────────────────► run ─► Partial ┐
 //!  Source ────────────────────────────────────────────────────► run ─► Partial ┴─► merge
@@ -20,19 +20,27 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ask;
+mod frames;
+mod heat;
 mod merged;
 mod partial;
 mod pattern;
 mod query;
 mod run;
 mod selector;
+mod size;
+mod stacks;
 mod syntax;
 mod wire;
 
-pub use ask::{Ask, AskError, Bounds, CallSite, Needs, Points, Selection, What};
-pub use partial::{Cell, Merged, Partial};
+pub use ask::{Ask, AskError, Bounds, Heat, Needs, Points, Selection, Steps, Values, What};
+pub use frames::{FrameFilter, FrameFilterError, FrameNames};
+pub use heat::{HeatSeries, Spot, SpotKey};
+pub use partial::{Cell, Exemplar, LabelCounts, Merged, Partial, PointSeries};
 pub use query::{NoKind, Query, TimeRange, TypeFilter};
 pub use run::{answer, run, series_labels};
 pub use selector::{Matcher, Selector};
+pub use size::{Size, Sizes};
+pub use stacks::{CallSite, GoPgo, StackFilter};
 pub use syntax::{MAX_MATCHERS, MAX_REGEXES, MAX_TEXT, SelectorError};
 pub use wire::{MAX_ASK, MAX_PARTIAL, MAX_PIECE, Pieces, Received, WireError};

@@ -5,22 +5,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use athanor_profile::hash::Hash;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Dictionary, Labels, ProfileType};
 
-use crate::ask::{AskError, Bounds, What};
+use crate::ask::{AskError, Bounds, Values, What};
+use crate::heat::{self, HeatSeries, spot_bytes};
+use crate::size::Sizes;
 
-/// What an entry of a sorted map takes beside its texts, and a moment of a point.
-const NODE: usize = 64;
-const MOMENT: usize = 32;
+/// What an entry of a sorted map takes beside its texts, and a profile of a point.
+pub(crate) const NODE: usize = 64;
+const PROFILE: usize = 32;
 
 /// The answer of some sources.
 #[derive(Clone, Debug)]
 pub enum Partial {
     /// What is measured.
     ProfileTypes(BTreeSet<ProfileType>),
-    /// Names or values of labels.
+    /// Names of labels.
     Texts(BTreeSet<String>),
+    /// Values of a label.
+    Values(LabelCounts),
     /// Sets of labels.
     Series(BTreeSet<Labels>),
     /// Stacks by function name.
@@ -28,7 +33,25 @@ pub enum Partial {
     /// Stacks by location.
     Profile(Box<Merged>),
     /// Values over time, by the values of the labels asked for.
-    Points(BTreeMap<Labels, BTreeMap<u64, Cell>>),
+    Points(PointSeries),
+    /// Values of single profiles or spans over time, by the values of the labels asked for.
+    Heat(HeatSeries),
+    /// What merging stacks would read.
+    Sizes(Box<Sizes>),
+}
+
+/// Points by the values of the labels asked for.
+pub type PointSeries = BTreeMap<Labels, BTreeMap<u64, Cell>>;
+
+/// Values of a label, and how many profiles have each.
+///
+/// Of the first values of all sources together each is among the first of every source that has it: so each may leave out
+/// what comes later, and those that stay are counted as if none were left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelCounts {
+    /// So many stay, the first in their order; all if it is 0.
+    most: u64,
+    counts: BTreeMap<String, u64>,
 }
 
 /// Totals by stack, with a dictionary of their own.
@@ -47,15 +70,67 @@ pub struct Merged {
 pub struct Cell {
     /// The sum of all values, modulo 2^64.
     pub sum: i64,
-    /// The moments at which profiles were taken, if means were asked for: time, duration and period. Records that
-    /// labels of samples split off one upload share them, so they count as the one profile that they were.
-    pub moments: BTreeSet<(i64, i64, i64)>,
+    /// What the ids of all records of each profile begin with, if means were asked for. Records that labels of samples
+    /// split off one profile count as the one that they were.
+    pub profiles: BTreeSet<Hash>,
+    /// The profile with the largest value, if it was asked for.
+    pub exemplar: Option<Exemplar>,
+}
+
+/// A profile that stands for others. The larger one does: by value, then the later one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Exemplar {
+    /// The sum of its values.
+    pub value: i64,
+    /// When it was taken, Unix nanoseconds.
+    pub time: i64,
+    /// Its record id.
+    pub id: Hash,
+    /// All labels of its series.
+    pub labels: Labels,
 }
 
 impl Cell {
-    /// The mean value of a profile; the sum where moments were not asked for.
+    /// The mean value of a profile; the sum where profiles were not asked for.
     pub fn mean(&self) -> f64 {
-        self.sum as f64 / self.moments.len().max(1) as f64
+        self.sum as f64 / self.profiles.len().max(1) as f64
+    }
+
+    /// How many entries it takes.
+    fn entries(&self) -> usize {
+        self.profiles.len() + usize::from(self.exemplar.is_some())
+    }
+}
+
+impl LabelCounts {
+    /// Of some values, as many as were asked for.
+    pub fn new(asked: &Values, counts: BTreeMap<String, u64>) -> Self {
+        let mut all = LabelCounts { most: asked.most, counts };
+        all.cut();
+        all
+    }
+    /// The values in their order, each with the number of profiles that have it.
+    pub fn into_counts(self) -> BTreeMap<String, u64> {
+        self.counts
+    }
+    /// The values in their order, each with the number of profiles that have it.
+    pub fn counts(&self) -> &BTreeMap<String, u64> {
+        &self.counts
+    }
+    fn merge(mut self, other: LabelCounts) -> LabelCounts {
+        for (value, count) in other.counts {
+            let sum = self.counts.entry(value).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        self.cut();
+        self
+    }
+    fn cut(&mut self) {
+        let most = usize::try_from(self.most).unwrap_or(usize::MAX);
+        let first_left_out = (most > 0).then(|| self.counts.keys().nth(most).cloned()).flatten();
+        if let Some(first) = first_left_out {
+            drop(self.counts.split_off(&first));
+        }
     }
 }
 
@@ -81,11 +156,14 @@ impl Partial {
     pub fn none(what: &What) -> Partial {
         match what {
             What::ProfileTypes => Partial::ProfileTypes(BTreeSet::new()),
-            What::LabelNames | What::LabelValues(_) => Partial::Texts(BTreeSet::new()),
+            What::LabelNames => Partial::Texts(BTreeSet::new()),
+            What::LabelValues(values) => Partial::Values(LabelCounts::new(values, BTreeMap::new())),
             What::Series(_) => Partial::Series(BTreeSet::new()),
             What::Tree(_) => Partial::Tree(Tree::default()),
-            What::Profile(_) => Partial::Profile(Box::default()),
+            What::Profile(..) => Partial::Profile(Box::default()),
             What::Points(_) => Partial::Points(BTreeMap::new()),
+            What::Heat(_) => Partial::Heat(BTreeMap::new()),
+            What::Sizes => Partial::Sizes(Box::default()),
         }
     }
 
@@ -96,6 +174,7 @@ impl Partial {
                 Partial::ProfileTypes(union(left, right))
             }
             (Partial::Texts(left), Partial::Texts(right)) => Partial::Texts(union(left, right)),
+            (Partial::Values(left), Partial::Values(right)) => Partial::Values(left.merge(right)),
             (Partial::Series(left), Partial::Series(right)) => Partial::Series(union(left, right)),
             (Partial::Tree(mut left), Partial::Tree(right)) => {
                 left.merge(&right);
@@ -105,6 +184,8 @@ impl Partial {
                 Partial::Profile(Box::new(merge_stacks(*left, &right)))
             }
             (Partial::Points(left), Partial::Points(right)) => Partial::Points(merge_points(left, right)),
+            (Partial::Heat(left), Partial::Heat(right)) => Partial::Heat(heat::merge(left, right)),
+            (Partial::Sizes(left), Partial::Sizes(right)) => Partial::Sizes(Box::new(left.merge(*right))),
             (left, _) => left,
         };
         merged.within(bounds)?;
@@ -116,13 +197,23 @@ impl Partial {
         match self {
             Partial::ProfileTypes(types) => types.iter().map(type_bytes).sum(),
             Partial::Texts(texts) => texts.iter().map(|text| text_bytes(text)).sum(),
+            Partial::Values(values) => values.counts.keys().map(|value| value_bytes(value)).sum(),
             Partial::Series(series) => series.iter().map(labels_bytes).sum(),
             Partial::Tree(tree) => tree.bytes(),
             Partial::Profile(merged) => merged.dictionary.memory() + merged.totals.len() * size_of::<i64>(),
             Partial::Points(series) => {
                 let of_series = |(labels, cells): (&Labels, &BTreeMap<u64, Cell>)| {
-                    labels_bytes(labels)
-                        + cells.values().map(|cell| cell_bytes(cell.moments.len())).sum::<usize>()
+                    let labels_of = |cell: &Cell| cell.exemplar.as_ref().map_or(0, exemplar_bytes);
+                    let of_cell = |cell: &Cell| cell_bytes(cell.profiles.len()) + labels_of(cell);
+                    labels_bytes(labels) + cells.values().map(of_cell).sum::<usize>()
+                };
+                series.iter().map(of_series).sum()
+            }
+            Partial::Sizes(sizes) => sizes.memory(),
+            Partial::Heat(series) => {
+                let of_series = |(labels, spots): (&Labels, &BTreeMap<_, heat::Spot>)| {
+                    let spots = spots.values().map(|spot| spot_bytes(spot.labels.as_ref()));
+                    labels_bytes(labels) + spots.sum::<usize>()
                 };
                 series.iter().map(of_series).sum()
             }
@@ -133,13 +224,18 @@ impl Partial {
     pub(crate) fn within(&self, bounds: &Bounds) -> Result<(), AskError> {
         let (what, seen, limit) = match self {
             Partial::ProfileTypes(types) => ("profile types", types.len(), bounds.entries),
-            Partial::Texts(texts) => ("names or values of labels", texts.len(), bounds.entries),
+            Partial::Texts(texts) => ("names of labels", texts.len(), bounds.entries),
+            Partial::Values(values) => ("values of a label", values.counts.len(), bounds.entries),
             Partial::Series(series) => ("series", series.len(), bounds.entries),
             Partial::Tree(tree) => ("nodes", tree.nodes().len(), bounds.nodes),
             Partial::Profile(merged) => ("stacks", merged.totals.len(), bounds.stacks),
             Partial::Points(series) => {
                 let cells = series.values().flat_map(BTreeMap::values);
-                ("points", cells.map(|cell| cell.moments.len().max(1)).sum(), bounds.points)
+                ("points", cells.map(|cell| cell.entries().max(1)).sum(), bounds.points)
+            }
+            Partial::Sizes(sizes) => ("series", sizes.entries(), bounds.entries),
+            Partial::Heat(series) => {
+                ("values of profiles or spans", series.values().map(BTreeMap::len).sum(), bounds.points)
             }
         };
         if seen > limit { Err(AskError::TooLarge { what, limit }) } else { Ok(()) }
@@ -148,6 +244,14 @@ impl Partial {
 
 pub(crate) fn text_bytes(text: &str) -> usize {
     size_of::<String>() + text.len()
+}
+
+pub(crate) fn value_bytes(value: &str) -> usize {
+    NODE + text_bytes(value)
+}
+
+pub(crate) fn exemplar_bytes(of: &Exemplar) -> usize {
+    labels_bytes(&of.labels)
 }
 
 pub(crate) fn type_bytes(of: &ProfileType) -> usize {
@@ -162,8 +266,8 @@ pub(crate) fn labels_bytes(of: &Labels) -> usize {
     NODE + of.len() * 2 * size_of::<String>() + of.text_bytes()
 }
 
-pub(crate) fn cell_bytes(moments: usize) -> usize {
-    NODE + moments * MOMENT
+pub(crate) fn cell_bytes(profiles: usize) -> usize {
+    NODE + profiles * PROFILE
 }
 
 fn union<T: Ord>(mut left: BTreeSet<T>, mut right: BTreeSet<T>) -> BTreeSet<T> {
@@ -183,15 +287,14 @@ fn merge_stacks(left: Merged, right: &Merged) -> Merged {
     merged
 }
 
-type PointSeries = BTreeMap<Labels, BTreeMap<u64, Cell>>;
-
 fn merge_points(mut left: PointSeries, right: PointSeries) -> PointSeries {
     for (labels, points) in right {
         let of_labels = left.entry(labels).or_default();
         for (place, cell) in points {
             let sum = of_labels.entry(place).or_default();
             sum.sum = sum.sum.wrapping_add(cell.sum);
-            sum.moments = union(std::mem::take(&mut sum.moments), cell.moments);
+            sum.profiles = union(std::mem::take(&mut sum.profiles), cell.profiles);
+            sum.exemplar = sum.exemplar.take().max(cell.exemplar);
         }
     }
     left

@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use athanor_profile::identity::profile_of;
 use athanor_profile::series::{METRIC_NAME, SERVICE_NAME};
 use athanor_profile::tree::Tree;
-use athanor_profile::{Dictionary, Labels, ProfileRow, Series, Source, SourceError};
+use athanor_profile::{Labels, ProfileRow, Series, Source, SourceError};
 
-use crate::ask::{Ask, AskError, CallSite, Points, Selection, What};
-use crate::partial::{Merged, Partial};
+use crate::ask::{Ask, AskError, Points, Selection, Values, What};
+use crate::heat::heat;
+use crate::partial::{Exemplar, LabelCounts, Merged, Partial, PointSeries};
+use crate::size::sizes;
+use crate::stacks::{GoPgo, StackFilter};
 
 /// The labels by which a series is selected and shown: its own and those that say what it measures.
 pub fn series_labels(series: &Series) -> Labels {
@@ -26,13 +30,13 @@ pub fn series_labels(series: &Series) -> Labels {
 }
 
 /// The profiles that are meant.
-struct Picked {
+pub(crate) struct Picked {
     series: Arc<[Series]>,
-    profiles: Arc<[ProfileRow]>,
+    pub(crate) profiles: Arc<[ProfileRow]>,
     /// Full labels of the series that are meant.
-    labels: Vec<Option<Labels>>,
+    pub(crate) labels: Vec<Option<Labels>>,
     /// Places of profiles, ascending.
-    places: Vec<u32>,
+    pub(crate) places: Vec<u32>,
 }
 
 impl Picked {
@@ -49,20 +53,19 @@ impl Picked {
         if profiles.iter().any(|profile| profile.series as usize >= series.len()) {
             return Err(AskError::Damaged("a profile is of a series that is not there"));
         }
-        let is_meant = |profile: &ProfileRow| {
-            labels[profile.series as usize].is_some() && selection.time.contains(profile.time)
-        };
+        let is_meant =
+            |profile: &ProfileRow| labels[profile.series as usize].is_some() && selection.picks(profile);
         let numbered = (0..).zip(profiles.iter());
         let places = numbered.filter(|(_, profile)| is_meant(profile)).map(|(place, _)| place).collect();
         Ok(Picked { series, profiles, labels, places })
     }
 
-    fn rows(&self) -> impl Iterator<Item = &ProfileRow> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &ProfileRow> {
         self.places.iter().map(|&place| &self.profiles[place as usize])
     }
 
     /// The series that have a profile among those meant, and their labels.
-    fn seen(&self) -> impl Iterator<Item = (&Series, &Labels)> {
+    pub(crate) fn seen(&self) -> impl Iterator<Item = (&Series, &Labels)> {
         let mut seen = vec![false; self.series.len()];
         self.rows().for_each(|row| seen[row.series as usize] = true);
         let all = self.series.iter().zip(&self.labels).zip(seen);
@@ -73,7 +76,8 @@ impl Picked {
 /// The answer of one source.
 pub fn run(ask: &Ask, source: &dyn Source) -> Result<Partial, AskError> {
     let picked = Picked::of(&ask.selection, source)?;
-    if picked.places.is_empty() {
+    // A source is opened before it is known that nothing in it is meant.
+    if picked.places.is_empty() && ask.what != What::Sizes {
         return Ok(Partial::none(&ask.what));
     }
     let answer = match &ask.what {
@@ -91,17 +95,18 @@ pub fn run(ask: &Ask, source: &dyn Source) -> Result<Partial, AskError> {
             }
             Partial::Texts(names)
         }
-        What::LabelValues(name) => {
-            let values = picked.seen().filter_map(|(_, labels)| labels.get(name));
-            Partial::Texts(values.map(str::to_owned).collect())
-        }
+        What::LabelValues(asked) => Partial::Values(values(&picked, asked)),
         What::Series(names) => {
             let all = picked.seen();
             Partial::Series(all.map(|(_, labels)| only(labels, names)).collect())
         }
-        What::Tree(call_site) => Partial::Tree(tree(&picked, call_site, source)?),
-        What::Profile(call_site) => Partial::Profile(Box::new(profile(&picked, call_site, source)?)),
-        What::Points(points) => Partial::Points(self::points(&picked, points, source)?),
+        What::Tree(stacks) => Partial::Tree(tree(&picked, &ask.selection, stacks, source)?),
+        What::Profile(stacks, pgo) => {
+            Partial::Profile(Box::new(profile(&picked, &ask.selection, (stacks, *pgo), source)?))
+        }
+        What::Points(points) => Partial::Points(self::points(&picked, &ask.selection, points, source)?),
+        What::Sizes => Partial::Sizes(Box::new(sizes(&picked, &ask.selection, source)?)),
+        What::Heat(asked) => Partial::Heat(heat(&picked, &ask.selection, asked, &ask.bounds, source)?),
     };
     answer.within(&ask.bounds)?;
     Ok(answer)
@@ -117,7 +122,7 @@ pub fn answer<'s>(ask: &Ask, sources: impl IntoIterator<Item = &'s dyn Source>) 
 }
 
 /// The labels of these names; all if none is given.
-fn only(labels: &Labels, names: &[String]) -> Labels {
+pub(crate) fn only(labels: &Labels, names: &[String]) -> Labels {
     if names.is_empty() {
         return labels.clone();
     }
@@ -125,24 +130,75 @@ fn only(labels: &Labels, names: &[String]) -> Labels {
     Labels::new(found.map(|(name, value)| (name.clone(), value.to_owned())))
 }
 
-const OTHER_STACKS: AskError = AskError::Damaged("names are of other stacks than totals");
-
-fn tree(picked: &Picked, call_site: &CallSite, source: &dyn Source) -> Result<Tree, AskError> {
-    let totals = source.totals(&picked.places)?;
-    Ok(source.tree(&totals)?.below(call_site))
+/// How many profiles have each value of a label.
+fn values(picked: &Picked, asked: &Values) -> LabelCounts {
+    let mut of_series = vec![0u64; picked.series.len()];
+    picked.rows().for_each(|row| of_series[row.series as usize] += 1);
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for (labels, count) in picked.labels.iter().zip(of_series).filter(|(_, count)| *count > 0) {
+        let value = labels.as_ref().and_then(|labels| labels.get(&asked.name));
+        let Some(value) = value.filter(|value| value.starts_with(&asked.prefix)) else { continue };
+        match counts.get_mut(value) {
+            Some(sum) => *sum += count,
+            None => drop(counts.insert(value.to_owned(), count)),
+        }
+    }
+    LabelCounts::new(asked, counts)
 }
 
-fn profile(picked: &Picked, call_site: &CallSite, source: &dyn Source) -> Result<Merged, AskError> {
-    let totals = source.totals(&picked.places)?;
+const OTHER_STACKS: AskError = AskError::Damaged("names are of other stacks than totals");
+
+/// Sums by stack of the rows that are meant.
+fn totals(picked: &Picked, selection: &Selection, source: &dyn Source) -> Result<Vec<i64>, SourceError> {
+    match &selection.requests {
+        None => source.totals(&picked.places),
+        Some(wanted) => source.totals_of_requests(&picked.places, wanted),
+    }
+}
+
+fn tree(
+    picked: &Picked,
+    selection: &Selection,
+    stacks: &StackFilter,
+    source: &dyn Source,
+) -> Result<Tree, AskError> {
+    let mut totals = totals(picked, selection, source)?;
+    // A call site is a place in the tree, and is found there sooner than in names.
+    let frames = StackFilter { frames: stacks.frames.clone(), ..StackFilter::default() };
+    if let Some(passing) = passing(source, &frames)? {
+        if passing.len() < totals.len() {
+            return Err(OTHER_STACKS);
+        }
+        let others = totals.iter_mut().zip(passing).filter(|(_, passes)| !passes);
+        others.for_each(|(total, _)| *total = 0);
+    }
+    Ok(source.tree(&totals)?.below(&stacks.call_site))
+}
+
+fn profile(
+    picked: &Picked,
+    selection: &Selection,
+    (filter, pgo): (&StackFilter, Option<GoPgo>),
+    source: &dyn Source,
+) -> Result<Merged, AskError> {
+    let totals = totals(picked, selection, source)?;
     let mut merged = Err(OTHER_STACKS);
     source.names(&mut |dictionary, stacks| {
         if stacks.len() < totals.len() {
             return;
         }
+        let passing = (!filter.is_empty()).then(|| filter.passing(dictionary, stacks));
         let mut of_source = Merged { profiles: picked.places.len() as u64, ..Merged::default() };
-        for (&stack, &total) in stacks.iter().zip(&totals) {
-            if total != 0 && begins_with(dictionary, stack, call_site) {
-                of_source.add(dictionary, stack, total);
+        for (place, (&stack, &total)) in stacks.iter().zip(&totals).enumerate() {
+            if total == 0 || passing.as_ref().is_some_and(|passing| !passing[place]) {
+                continue;
+            }
+            match pgo {
+                None => of_source.add(dictionary, stack, total),
+                Some(pgo) => {
+                    let shape = pgo.shape(dictionary, stack, &mut of_source.dictionary);
+                    of_source.add_own(shape, total);
+                }
             }
         }
         merged = Ok(of_source);
@@ -150,82 +206,66 @@ fn profile(picked: &Picked, call_site: &CallSite, source: &dyn Source) -> Result
     merged
 }
 
-/// Whether the functions of a stack begin, at its root, with these.
-fn begins_with(dictionary: &Dictionary, stack: u32, call_site: &[String]) -> bool {
-    if call_site.is_empty() {
-        return true;
-    }
-    let symbols = &dictionary.symbols;
-    let path: Vec<u32> = dictionary.stacks.locations(stack).collect();
-    let mut wanted = call_site.iter();
-    for &location in path.iter().rev() {
-        let lines = symbols.lines(location);
-        if lines.is_empty() {
-            match wanted.next() {
-                Some(name) if *name != symbols.address_name(location) => return false,
-                Some(_) => continue,
-                None => return true,
-            }
-        }
-        for line in lines.iter().rev() {
-            match wanted.next() {
-                Some(name) if name != symbols.function_name(line.function) => return false,
-                Some(_) => {}
-                None => return true,
-            }
-        }
-    }
-    wanted.next().is_none()
-}
-
-/// Which stacks of a source pass a call site; all if none is given.
-fn passing(source: &dyn Source, call_site: &CallSite) -> Result<Option<Vec<bool>>, SourceError> {
-    if call_site.is_empty() {
+/// Which stacks of a source pass a filter; all if it is empty.
+fn passing(source: &dyn Source, filter: &StackFilter) -> Result<Option<Vec<bool>>, SourceError> {
+    if filter.is_empty() {
         return Ok(None);
     }
     let mut passing = Vec::new();
-    source.names(&mut |dictionary, stacks| {
-        passing = stacks.iter().map(|&stack| begins_with(dictionary, stack, call_site)).collect();
-    })?;
+    source.names(&mut |dictionary, stacks| passing = filter.passing(dictionary, stacks))?;
     Ok(Some(passing))
 }
 
-type PointSeries = BTreeMap<Labels, BTreeMap<u64, crate::partial::Cell>>;
-
-/// The sum of each profile's rows that pass a call site. A source that keeps the sums need not be read.
-fn sums(
+/// The sum of each profile's rows that are meant and pass a filter. A source that keeps the sums need not be read.
+pub(crate) fn sums(
     picked: &Picked,
-    call_site: &CallSite,
+    selection: &Selection,
+    filter: &StackFilter,
     source: &dyn Source,
 ) -> Result<HashMap<u32, i64>, SourceError> {
-    if call_site.is_empty()
+    if filter.is_empty()
+        && selection.requests.is_none()
         && let Some(totals) = source.profile_totals()
     {
         return Ok(picked.places.iter().map(|&place| (place, totals[place as usize])).collect());
     }
-    let passing = passing(source, call_site)?;
+    let passing = passing(source, filter)?;
     let is_passing = |stack: u32| {
         passing.as_ref().is_none_or(|passing| passing.get(stack as usize).copied().unwrap_or(false))
     };
     let mut sums: HashMap<u32, i64> = HashMap::new();
-    source.rows(&picked.places, &mut |place, stacks, values| {
-        let rows = stacks.iter().zip(values).filter(|(stack, _)| is_passing(**stack));
-        let sum = sums.entry(place).or_default();
-        *sum = rows.fold(*sum, |sum, (_, &value)| sum.wrapping_add(value));
-    })?;
+    match &selection.requests {
+        None => source.rows(&picked.places, &mut |place, stacks, values| {
+            let rows = stacks.iter().zip(values).filter(|(stack, _)| is_passing(**stack));
+            let sum = sums.entry(place).or_default();
+            *sum = rows.fold(*sum, |sum, (_, &value)| sum.wrapping_add(value));
+        })?,
+        Some(wanted) => source.rows_of_requests(&picked.places, &mut |place, stacks, values, requests| {
+            let rows = stacks.iter().zip(values).zip(requests);
+            let rows = rows.filter(|((stack, _), request)| is_passing(**stack) && wanted.contains(**request));
+            let sum = sums.entry(place).or_default();
+            *sum = rows.fold(*sum, |sum, ((_, &value), _)| sum.wrapping_add(value));
+        })?,
+    }
     Ok(sums)
 }
 
-fn points(picked: &Picked, points: &Points, source: &dyn Source) -> Result<PointSeries, AskError> {
-    let sums = sums(picked, &points.call_site, source)?;
+fn points(
+    picked: &Picked,
+    selection: &Selection,
+    points: &Points,
+    source: &dyn Source,
+) -> Result<PointSeries, AskError> {
+    let sums = sums(picked, selection, &points.stacks, source)?;
+    let is_part = !points.stacks.is_empty() || selection.requests.is_some();
     let mut series = PointSeries::new();
     for &place in &picked.places {
         let row = &picked.profiles[place as usize];
-        let Some(point) = points.place(row.time) else { continue };
+        let Some(point) = points.steps.place(row.time) else { continue };
         let Some(labels) = &picked.labels[row.series as usize] else { continue };
         let sum = sums.get(&place).copied().unwrap_or_default();
-        // Where nothing passed the call site there is no point; but a mean is one of all profiles.
-        if sum == 0 && !points.call_site.is_empty() && !points.mean {
+        // Where nothing counts there is no point; but a mean is one of all profiles.
+        if sum == 0 && is_part && !points.mean {
             continue;
         }
         let group =
@@ -233,7 +273,12 @@ fn points(picked: &Picked, points: &Points, source: &dyn Source) -> Result<Point
         let cell = series.entry(group).or_default().entry(point).or_default();
         cell.sum = cell.sum.wrapping_add(sum);
         if points.mean {
-            cell.moments.insert((row.time, row.duration, row.period));
+            cell.profiles.insert(profile_of(row.id));
+        }
+        let is_exemplar = points.exemplars && sum != 0;
+        if is_exemplar && cell.exemplar.as_ref().is_none_or(|known| known.value <= sum) {
+            let exemplar = Exemplar { value: sum, time: row.time, id: row.id, labels: labels.clone() };
+            cell.exemplar = cell.exemplar.take().max(Some(exemplar));
         }
     }
     Ok(series)

@@ -107,20 +107,27 @@ impl Matcher {
 /// The whole value must match, and a dot matches a line's end too, as in Prometheus.
 fn compile(pattern: &str, at: usize) -> Result<Regex, SelectorError> {
     let refused = |why: String| SelectorError::Regex { at, pattern: pattern.into(), why };
-    let translated = translate(pattern).map_err(refused)?;
-    let failed = |error: regex::Error| {
-        let why = match error {
-            regex::Error::CompiledTooBig(limit) => {
-                format!("it compiles to more than {limit} bytes; make it simpler")
-            }
-            // The message draws the pattern over several lines; its last line says what is wrong.
-            other => {
-                other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
-            }
-        };
-        refused(why)
+    bounded(pattern, |translated| format!("^(?s:{translated})$")).map_err(refused)
+}
+
+/// An expression that may match any part of a text.
+pub(crate) fn anywhere(pattern: &str) -> Result<Regex, String> {
+    bounded(pattern, |translated| format!("(?:{translated})"))
+}
+
+/// Compiles what `within` makes of an expression, to so much and no more.
+fn bounded(pattern: &str, within: impl Fn(&str) -> String) -> Result<Regex, String> {
+    let translated = translate(pattern)?;
+    let failed = |error: regex::Error| match error {
+        regex::Error::CompiledTooBig(limit) => {
+            format!("it compiles to more than {limit} bytes; make it simpler")
+        }
+        // The message draws the pattern over several lines; its last line says what is wrong.
+        other => {
+            other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        }
     };
-    RegexBuilder::new(&format!("^(?s:{translated})$"))
+    RegexBuilder::new(&within(&translated))
         .size_limit(MAX_REGEX)
         .dfa_size_limit(MAX_REGEX)
         .nest_limit(MAX_NESTING)

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Labels, Source};
-use athanor_query::{Ask, Bounds, Partial, Points, What, run};
+use athanor_query::{Ask, Bounds, GoPgo, Heat, Partial, Points, StackFilter, Steps, Values, What, run};
 use proptest::prelude::*;
 
 #[path = "model/uploads.rs"]
 mod uploads;
 
-use uploads::{Asked, TYPES, Upload, asked, orders, path, question, sources, upload};
+use uploads::{Asked, Row, TYPES, Upload, asked, id, orders, path, question, sources, steps, upload};
 
 fn answer(uploads: &[Upload], asked: &Asked, what: What, order: &[usize]) -> Partial {
     let (ask, sources) = (question(asked, what), sources(uploads));
@@ -40,33 +40,103 @@ fn by_path(tree: &Tree) -> BTreeMap<Vec<String>, i64> {
     found
 }
 
-fn model_tree(uploads: &[Upload], asked: &Asked) -> BTreeMap<Vec<String>, i64> {
+/// Whether a row counts, by what is asked of its stack and its request.
+fn counts(asked: &Asked, row: &Row) -> bool {
+    let frames = &row.frames;
+    frames.starts_with(&asked.call_site)
+        && asked.included.iter().all(|frame| frames.contains(frame))
+        && !asked.excluded.is_some_and(|frame| frames.contains(&frame))
+        && is_of_request(asked, row)
+}
+
+/// Whether a row counts, by what is asked of its request.
+fn is_of_request(asked: &Asked, row: &Row) -> bool {
+    let Some((of_traces, wanted)) = &asked.requests else { return true };
+    let id = if *of_traces { row.trace } else { row.span };
+    id > 0 && wanted.contains(&id)
+}
+
+/// Whether the part of an upload counts that a label splits off, or that none does.
+fn has_profile(asked: &Asked, place: usize, labelled: bool) -> bool {
+    let Some((places, whole)) = &asked.profiles else { return true };
+    places.contains(&place) && (*whole || !labelled)
+}
+
+/// The rows of uploads that are asked about, by the place of the upload.
+fn rows<'u>(uploads: &'u [Upload], asked: &'u Asked) -> impl Iterator<Item = (usize, &'u Upload, &'u Row)> {
+    let numbered = uploads.iter().enumerate().filter(|(_, one)| one.service == asked.service);
+    let all = numbered.flat_map(|(place, one)| one.rows.iter().map(move |row| (place, one, row)));
+    all.filter(|(place, _, row)| has_profile(asked, *place, row.labelled))
+}
+
+/// Values by stack, of which only the last frames may stay.
+fn model_tree(uploads: &[Upload], asked: &Asked, keep: usize) -> BTreeMap<Vec<String>, i64> {
     let mut found: BTreeMap<Vec<String>, i64> = BTreeMap::new();
-    for (frames, _, values) in uploads.iter().filter(|one| is_selected(one, asked)).flat_map(|one| &one.rows)
-    {
-        if frames.starts_with(&asked.call_site) {
-            *found.entry(path(frames)).or_default() += i64::from(values[1]);
+    for (_, _, row) in rows(uploads, asked).filter(|(_, one, _)| is_selected(one, asked)) {
+        if counts(asked, row) {
+            let kept = &row.frames[row.frames.len().saturating_sub(keep)..];
+            *found.entry(path(kept)).or_default() += i64::from(row.values[1]);
         }
     }
     found.retain(|_, value| *value != 0);
     found
 }
 
-type ModelPoints = BTreeMap<String, BTreeMap<u64, (i64, BTreeSet<i64>)>>;
+fn place_of(time: i64, steps: Steps) -> Option<u64> {
+    (0..steps.count).find(|&place| {
+        let right = steps.start + place as i64 * steps.step;
+        time > right - steps.step && time <= right
+    })
+}
 
-fn model_points(uploads: &[Upload], asked: &Asked, points: &Points) -> ModelPoints {
-    let mut found = ModelPoints::new();
-    for upload in uploads.iter().filter(|one| one.service == asked.service) {
-        let place = (0..points.count).find(|&place| {
-            let right = points.start + place as i64 * points.step;
-            upload.time > right - points.step && upload.time <= right
-        });
-        let Some(place) = place else { continue };
-        let pod = upload.labels().get("pod").unwrap_or_default().to_owned();
-        let (sum, moments) = found.entry(pod).or_default().entry(place).or_default();
-        moments.insert(upload.time);
-        let rows = upload.rows.iter().filter(|(frames, ..)| frames.starts_with(&asked.call_site));
-        *sum += rows.map(|(_, _, values)| i64::from(values[1])).sum::<i64>();
+fn pod_of(upload: &Upload) -> String {
+    upload.labels().get("pod").unwrap_or_default().to_owned()
+}
+
+/// Sum, profiles, and the largest value of a record with its time and id.
+type ModelCell = (i64, BTreeSet<u128>, Option<(i64, i64, u128)>);
+
+fn model_points(uploads: &[Upload], asked: &Asked, steps: Steps) -> BTreeMap<(String, u64), ModelCell> {
+    let mut found: BTreeMap<(String, u64), ModelCell> = BTreeMap::new();
+    for (at, upload) in uploads.iter().enumerate().filter(|(_, one)| one.service == asked.service) {
+        let Some(place) = place_of(upload.time, steps) else { continue };
+        for labelled in [false, true] {
+            let of_split = |row: &&Row| row.labelled == labelled;
+            let is_there =
+                upload.rows.iter().any(|row| row.labelled == labelled) || upload.rows.is_empty() && !labelled;
+            if !is_there || !has_profile(asked, at, labelled) {
+                continue;
+            }
+            let counted = upload.rows.iter().filter(of_split).filter(|row| counts(asked, row));
+            let sum = counted.map(|row| i64::from(row.values[1])).sum::<i64>();
+            let cell = found.entry((pod_of(upload), place)).or_default();
+            cell.0 += sum;
+            cell.1.insert(id(at, true));
+            if sum != 0 {
+                let id = if labelled { None } else { Some(id(at, false)) };
+                cell.2 = cell.2.max(Some((sum, upload.time, id.unwrap_or_default())));
+            }
+        }
+    }
+    found
+}
+
+/// Values by pod, column, upload and span: 0 where they are of profiles.
+type ModelHeat = BTreeMap<(String, u64, u128, u64), (i64, i64, u128)>;
+
+fn model_heat(uploads: &[Upload], asked: &Asked, steps: Steps, spans: bool) -> ModelHeat {
+    let mut found = ModelHeat::new();
+    for (place, upload, row) in rows(uploads, asked).filter(|(_, _, row)| is_of_request(asked, row)) {
+        let Some(column) = place_of(upload.time, steps) else { continue };
+        // Rows of no value are not kept.
+        if row.values[1] == 0 || spans && row.span == 0 {
+            continue;
+        }
+        let span = if spans { u64::from(row.span) } else { 0 };
+        let spot = found.entry((pod_of(upload), column, id(place, true), span)).or_default();
+        spot.0 += i64::from(row.values[1]);
+        spot.1 = upload.time;
+        spot.2 = if spans { spot.2.max(u128::from(row.trace)) } else { 0 };
     }
     found
 }
@@ -74,53 +144,131 @@ fn model_points(uploads: &[Upload], asked: &Asked, points: &Points) -> ModelPoin
 proptest! {
     #[test]
     fn trees_and_profiles(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
+        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), keep in 0..4u32,
     ) {
-        let expected = model_tree(&uploads, &asked);
-        let call_site = path(&asked.call_site);
-        let Partial::Tree(tree) = answer(&uploads, &asked, What::Tree(call_site.clone()), &order) else {
+        let expected = model_tree(&uploads, &asked, usize::MAX);
+        let Partial::Tree(tree) = answer(&uploads, &asked, What::Tree(asked.stacks()), &order) else {
             panic!("no tree");
         };
         prop_assert_eq!(by_path(&tree), expected.clone());
-        let Partial::Profile(merged) = answer(&uploads, &asked, What::Profile(call_site), &order) else {
-            panic!("no profile");
-        };
-        prop_assert_eq!(by_path(&Tree::from_totals(&merged.dictionary, &merged.totals)), expected);
+        for (pgo, keep) in [(false, 0), (true, 0), (true, keep)] {
+            let pgo = pgo.then_some(GoPgo { keep_locations: keep, aggregate_callees: false });
+            let Partial::Profile(merged) = answer(&uploads, &asked, What::Profile(asked.stacks(), pgo), &order)
+            else {
+                panic!("no profile");
+            };
+            let keep = if keep == 0 { usize::MAX } else { keep as usize };
+            let expected = model_tree(&uploads, &asked, keep);
+            prop_assert_eq!(by_path(&Tree::from_totals(&merged.dictionary, &merged.totals)), expected);
+        }
     }
 
     #[test]
     fn points_over_time(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
-        start in 0..30i64, step in 1..20i64, count in 1..8u64,
+        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), steps in steps(),
     ) {
-        let (group_by, call_site) = (vec!["pod".to_owned()], path(&asked.call_site));
-        let points = Points { start, step, count, group_by, call_site, mean: true };
-        let Partial::Points(found) = answer(&uploads, &asked, What::Points(points.clone()), &order) else {
+        let group_by = vec!["pod".to_owned()];
+        let points = Points { steps, group_by, stacks: asked.stacks(), mean: true, exemplars: true };
+        let Partial::Points(found) = answer(&uploads, &asked, What::Points(points), &order) else {
             panic!("no points");
         };
-        let found: ModelPoints = found
-            .into_iter()
-            .map(|(labels, points)| {
-                let cells = points.into_iter().map(|(place, cell)| {
-                    (place, (cell.sum, cell.moments.into_iter().map(|moment| moment.0).collect()))
+        let mut cells = BTreeMap::new();
+        for (labels, points) in found {
+            for (place, cell) in points {
+                let exemplar = cell.exemplar.map(|one| {
+                    let is_split = one.labels.get("endpoint").is_some();
+                    (one.value, one.time, if is_split { 0 } else { one.id })
                 });
-                (labels.get("pod").unwrap_or_default().to_owned(), cells.collect())
-            })
-            .collect();
-        prop_assert_eq!(found, model_points(&uploads, &asked, &points));
+                let pod = labels.get("pod").unwrap_or_default().to_owned();
+                cells.insert((pod, place), (cell.sum, cell.profiles, exemplar));
+            }
+        }
+        let expected = model_points(&uploads, &asked, steps);
+        // Of equal values of one time any may stand for the others, so ids are not compared where there are several.
+        let plain = |cells: &BTreeMap<(String, u64), ModelCell>| {
+            let one = |(key, cell): (&(String, u64), &ModelCell)| {
+                (key.clone(), (cell.0, cell.1.clone(), cell.2.map(|(value, time, _)| (value, time))))
+            };
+            cells.iter().map(one).collect::<BTreeMap<_, _>>()
+        };
+        prop_assert_eq!(plain(&cells), plain(&expected));
+        for (key, cell) in &cells {
+            let Some((value, time, found)) = cell.2 else { continue };
+            let named = uploads.iter().enumerate().any(|(at, upload)| {
+                let is_it = found == 0 || id(at, false) == found;
+                is_it && upload.time == time && pod_of(upload) == key.0
+            });
+            prop_assert!(named, "{value} at {time} is of no upload");
+        }
+    }
+
+    #[test]
+    fn an_exemplar_is_found_by_its_id(
+        uploads in prop::collection::vec(upload(), 1..12), asked in asked(), order in orders(),
+    ) {
+        let asked = Asked { profiles: None, requests: None, from: 0, to: 50, ..asked };
+        let steps = Steps { start: 50, step: 60, count: 1 };
+        let points = Points { steps, stacks: asked.stacks(), exemplars: true, ..Points::default() };
+        let Partial::Points(found) = answer(&uploads, &asked, What::Points(points), &order) else {
+            panic!("no points");
+        };
+        for exemplar in found.values().flat_map(BTreeMap::values).filter_map(|cell| cell.exemplar.as_ref()) {
+            let mut ask = question(&asked, What::Tree(asked.stacks()));
+            ask.selection.profiles.insert(exemplar.id);
+            let sources = sources(&uploads);
+            let all = sources.iter().map(|source| source as &dyn Source);
+            let Partial::Tree(tree) = athanor_query::answer(&ask, all).expect("an answer") else {
+                panic!("no tree");
+            };
+            prop_assert_eq!(tree.total(), exemplar.value);
+        }
+    }
+
+    #[test]
+    fn values_of_profiles_and_spans(
+        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), steps in steps(),
+        spans: bool,
+    ) {
+        let heat = Heat { steps, group_by: vec!["pod".to_owned()], spans, exemplars: true };
+        let Partial::Heat(found) = answer(&uploads, &asked, What::Heat(heat), &order) else { panic!("no values") };
+        let mut values = ModelHeat::new();
+        for (labels, spots) in found {
+            let pod = labels.get("pod").unwrap_or_default();
+            for (key, spot) in spots {
+                let labels = spot.labels.expect("they were asked for");
+                prop_assert_eq!(labels.get("pod").unwrap_or_default(), pod);
+                let key = (pod.to_owned(), key.column, key.profile, key.span);
+                values.insert(key, (spot.value, spot.time, spot.trace));
+            }
+        }
+        let mut expected = model_heat(&uploads, &asked, steps, spans);
+        // Whether nothing is there or adds up to nothing is not told apart.
+        values.retain(|_, spot| spot.0 != 0);
+        expected.retain(|_, spot| spot.0 != 0);
+        prop_assert_eq!(values, expected);
     }
 
     #[test]
     fn lists(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
+        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), most in 0..3u64,
+        prefix in "p?[12]?",
     ) {
         let selected: Vec<&Upload> = uploads.iter().filter(|one| is_selected(one, &asked)).collect();
-        let pods = selected.iter().filter_map(|one| one.labels().get("pod").map(str::to_owned));
-        let expected: BTreeSet<String> = pods.collect();
-        let Partial::Texts(found) = answer(&uploads, &asked, What::LabelValues("pod".into()), &order) else {
+        let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+        for one in &selected {
+            let pod = pod_of(one);
+            if !pod.is_empty() && pod.starts_with(&prefix) {
+                let splits: BTreeSet<bool> = one.rows.iter().map(|row| row.labelled).collect();
+                *expected.entry(pod).or_default() += (splits.len().max(1) * TYPES.len()) as u64;
+            }
+        }
+        let expected: BTreeMap<String, u64> =
+            expected.into_iter().take(if most == 0 { usize::MAX } else { most as usize }).collect();
+        let values = Values { name: "pod".to_owned(), prefix, most };
+        let Partial::Values(found) = answer(&uploads, &asked, What::LabelValues(values), &order) else {
             panic!("no values");
         };
-        prop_assert_eq!(found, expected);
+        prop_assert_eq!(found.into_counts(), expected);
         let wanted = vec!["pod".to_owned(), "__type__".to_owned()];
         let Partial::Series(found) = answer(&uploads, &asked, What::Series(wanted), &order) else {
             panic!("no series");
@@ -128,22 +276,36 @@ proptest! {
         let mut expected = BTreeSet::new();
         for one in &selected {
             for (kind, _) in TYPES {
-                let pod = one.labels().get("pod").unwrap_or_default().to_owned();
-                expected.insert(Labels::new([("__type__".into(), kind.into()), ("pod".into(), pod)]));
+                expected.insert(Labels::new([("__type__".into(), kind.into()), ("pod".into(), pod_of(one))]));
             }
         }
         prop_assert_eq!(found, expected);
     }
 }
 
-#[test]
-fn an_answer_over_its_bound_is_refused() {
-    let rows = (0..3).map(|frame| (vec![frame], false, [1, 1])).collect();
-    let one = Upload { service: 0, pod: 1, time: 1, rows, source: 0 };
+fn one_of_three_stacks() -> MemorySource {
+    let row = |frame| Row { frames: vec![frame], labelled: false, span: frame + 1, trace: 0, values: [1, 1] };
+    let one = Upload { service: 0, pod: 1, time: 1, rows: (0..3).map(row).collect(), source: 0 };
     let mut source = MemorySource::default();
     source.add(&one.labels(), &one.profile(), 1);
+    source
+}
+
+#[test]
+fn an_answer_over_its_bound_is_refused() {
     let bounds = Bounds { nodes: 3, ..Bounds::default() };
-    let ask = Ask { what: What::Tree(Vec::new()), bounds, ..Ask::default() };
-    let refused = run(&ask, &source).expect_err("four nodes");
+    let ask = Ask { what: What::Tree(StackFilter::default()), bounds, ..Ask::default() };
+    let refused = run(&ask, &one_of_three_stacks()).expect_err("four nodes");
     assert_eq!(refused.to_string(), "answer has more than 3 nodes; select fewer series or a shorter time");
+}
+
+#[test]
+fn spans_over_the_bound_are_not_gathered() {
+    let steps = Steps { start: 10, step: 20, count: 1 };
+    let what = What::Heat(Heat { steps, spans: true, ..Heat::default() });
+    let bounds = Bounds { points: 2, ..Bounds::default() };
+    let refused =
+        run(&Ask { what, bounds, ..Ask::default() }, &one_of_three_stacks()).expect_err("six spans");
+    let expected = "answer has more than 2 values of spans; select fewer series or a shorter time";
+    assert_eq!(refused.to_string(), expected);
 }

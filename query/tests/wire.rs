@@ -2,13 +2,13 @@
 
 use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, Source, ValueType};
-use athanor_query::{Ask, Partial, Points, Received, What, answer};
+use athanor_query::{Ask, GoPgo, Heat, Partial, Points, Received, StackFilter, Values, What, answer};
 use proptest::prelude::*;
 
 #[path = "model/uploads.rs"]
 mod uploads;
 
-use uploads::{TYPES, asked, orders, path, question, sources, upload};
+use uploads::{TYPES, asked, orders, question, sources, steps, upload};
 
 /// What another process answers from its sources.
 fn from_afar<'s>(ask: &Ask, sources: impl Iterator<Item = &'s dyn Source>) -> Partial {
@@ -29,22 +29,25 @@ proptest! {
     #[test]
     fn answers_from_afar_are_those_from_here(
         uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
-        split in 0..5usize, start in 0..30i64, step in 1..20i64, mean: bool,
+        split in 0..5usize, steps in steps(), flags: [bool; 3],
     ) {
         let sources = sources(&uploads);
         let all = || order.iter().map(|&at| &sources[at] as &dyn Source);
-        let call_site = path(&asked.call_site);
-        let points = Points {
-            start, step, count: 5, group_by: vec!["pod".to_owned()], call_site: call_site.clone(), mean,
-        };
+        let (group_by, stacks) = (vec!["pod".to_owned()], asked.stacks());
+        let [mean, exemplars, spans] = flags;
+        let points = Points { steps, group_by: group_by.clone(), stacks: stacks.clone(), mean, exemplars };
+        let pgo = GoPgo { keep_locations: 2, aggregate_callees: true };
+        let values = Values { name: "pod".to_owned(), prefix: "p".to_owned(), most: 1 };
         for what in [
             What::ProfileTypes,
             What::LabelNames,
-            What::LabelValues("pod".to_owned()),
+            What::LabelValues(values),
             What::Series(vec!["pod".to_owned(), "__type__".to_owned()]),
-            What::Tree(call_site.clone()),
-            What::Profile(call_site.clone()),
-            What::Points(points.clone()),
+            What::Tree(stacks.clone()),
+            What::Profile(stacks.clone(), None),
+            What::Profile(stacks, Some(pgo)),
+            What::Points(points),
+            What::Heat(Heat { steps, group_by, spans, exemplars }),
         ] {
             let ask = question(&asked, what);
             // The first come from one process, the rest from another.
@@ -70,7 +73,7 @@ fn an_answer_of_many_pieces_comes_whole() {
     }
     let mut source = MemorySource::default();
     source.add(&Labels::default(), &profile, 1);
-    for what in [What::Tree(Vec::new()), What::Profile(Vec::new())] {
+    for what in [What::Tree(StackFilter::default()), What::Profile(StackFilter::default(), None)] {
         let ask = Ask { what, ..Ask::default() };
         let here = answer(&ask, [&source as &dyn Source]).expect("an answer");
         assert!(here.pack().expect("it is small").count() > 2);

@@ -93,7 +93,7 @@ impl Gateway {
         BlockAt { block, whole }: BlockAt,
         merging: &Arc<Mutex<Merging>>,
     ) -> Result<Option<BlockId>, Status> {
-        let (blocks, tenant, needs) = (Arc::clone(&self.blocks), tenant.clone(), ask.what.needs());
+        let (blocks, tenant, needs) = (Arc::clone(&self.blocks), tenant.clone(), ask.needs());
         let Opened { source, held } = match (Wanted { blocks, block, tenant, needs, whole }).open().await {
             Ok(opened) => opened,
             Err(status) if status.code == Code::NotFound => return Ok(Some(block)),

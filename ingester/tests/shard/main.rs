@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod asked;
 mod bounds;
 mod cuts;
 mod generations;

@@ -3,15 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{EachRows, ReadNames, Source, SourceError};
+use super::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
 use crate::hash::Hash;
 use crate::labels::Labels;
 use crate::merge::Adopter;
 use crate::model::{Dictionary, Profile};
+use crate::request::{self, REQUEST_LABELS, Request};
 use crate::series::{ProfileRow, Series};
-
-/// Labels of samples that name one request, not a series.
-pub const REQUEST_LABELS: [&str; 3] = ["span_id", "trace_id", "profile_id"];
 
 /// Profiles in memory: for a few files, and for tests of what reads sources.
 #[derive(Default)]
@@ -24,6 +22,7 @@ pub struct MemorySource {
     starts: Vec<usize>,
     stacks: Vec<u32>,
     values: Vec<i64>,
+    requests: Vec<Request>,
 }
 
 impl MemorySource {
@@ -57,6 +56,8 @@ impl MemorySource {
                         let (stack, _) = adopter.adopt(&mut dictionary, profile.samples.stacks[row], 0);
                         self.stacks.push(stack);
                         self.values.push(value);
+                        self.requests
+                            .push(request::of_labels(&profile.dictionary, profile.samples.labels[row]).0);
                     }
                 }
                 self.starts.push(start);
@@ -117,12 +118,32 @@ impl Source for MemorySource {
         }
         Ok(())
     }
+    fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
+        for &profile in picked {
+            let rows = self.rows_of(profile);
+            each(profile, &self.stacks[rows.clone()], &self.values[rows.clone()], &self.requests[rows]);
+        }
+        Ok(())
+    }
+    fn extent(&self, picked: &[u32], _whole: bool) -> Result<Extent, SourceError> {
+        let series: usize = self.series.iter().map(Series::memory).sum();
+        let rows: usize = picked.iter().map(|&profile| self.rows_of(profile).len() * ROW).sum();
+        Ok(Extent {
+            is_block: false,
+            index: (series + size_of_val(&self.profiles[..])) as u64,
+            rows: rows as u64,
+            names: self.dictionary.memory() as u64,
+        })
+    }
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
         let same: Vec<u32> = (0..self.dictionary.stacks.len() as u32).collect();
         read(&self.dictionary, &same);
         Ok(())
     }
 }
+
+/// Bytes of a row.
+const ROW: usize = size_of::<u32>() + size_of::<i64>() + size_of::<Request>();
 
 #[cfg(test)]
 mod tests {

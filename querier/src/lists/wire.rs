@@ -7,13 +7,13 @@ use athanor_proto::types::v1::{
     GetProfileStatsRequest, GetProfileStatsResponse, LabelNamesRequest, LabelNamesResponse, LabelPair,
     LabelValuesRequest, LabelValuesResponse, Labels as WireLabels, ProfileType,
 };
-use athanor_query::{Ask, Partial, Selection, What};
+use athanor_query::{Ask, Partial, Selection, Values, What};
 
 use crate::check::{self, MILLI};
 use crate::replan::{Asked, Attempt};
 use crate::{Querier, Reader, Times, mixed_up};
 
-/// What a request for types without a range means: the last hour, in milliseconds.
+/// What a request for types or an estimate without a range means: the last hour, in milliseconds.
 const LAST_HOUR: i64 = 60 * 60 * 1_000;
 
 impl Querier {
@@ -23,13 +23,7 @@ impl Querier {
         reader: &Reader,
         request: ProfileTypesRequest,
     ) -> Result<ProfileTypesResponse, Status> {
-        let (start, end) = match (request.start, request.end) {
-            (0, 0) => {
-                let now = self.deps.clock.wall().millis();
-                (now - LAST_HOUR, now)
-            }
-            range => range,
-        };
+        let (start, end) = self.range_or_last_hour(request.start, request.end);
         let selection = Selection { time: check::range(start, end)?, ..Selection::default() };
         let ask = Ask { selection, what: What::ProfileTypes, bounds: check::bounds() };
         let Partial::ProfileTypes(types) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
@@ -48,6 +42,17 @@ impl Querier {
         Ok(ProfileTypesResponse { profile_types })
     }
 
+    /// A range in milliseconds; the last hour if none is given.
+    pub(crate) fn range_or_last_hour(&self, start: i64, end: i64) -> (i64, i64) {
+        match (start, end) {
+            (0, 0) => {
+                let now = self.deps.clock.wall().millis();
+                (now - LAST_HOUR, now)
+            }
+            range => range,
+        }
+    }
+
     /// The names of labels, sorted.
     pub async fn label_names(
         &self,
@@ -55,9 +60,9 @@ impl Querier {
         request: LabelNamesRequest,
     ) -> Result<LabelNamesResponse, Status> {
         let selection = matching(&request.matchers, request.start, request.end)?;
-        let mut names = self.texts(reader, selection, What::LabelNames).await?;
-        names.retain(|name| reader.shows(name));
-        Ok(LabelNamesResponse { names })
+        let ask = Ask { selection, what: What::LabelNames, bounds: check::bounds() };
+        let Partial::Texts(names) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
+        Ok(LabelNamesResponse { names: names.into_iter().filter(|name| reader.shows(name)).collect() })
     }
 
     /// The values of a label, sorted.
@@ -70,14 +75,18 @@ impl Querier {
             return Err(check::invalid("request names no label; set name"));
         }
         let selection = matching(&request.matchers, request.start, request.end)?;
-        let names = self.texts(reader, selection, What::LabelValues(request.name)).await?;
-        Ok(LabelValuesResponse { names })
-    }
-
-    async fn texts(&self, reader: &Reader, selection: Selection, what: What) -> Result<Vec<String>, Status> {
+        let limit = check::most(Some(request.limit)).unwrap_or(usize::MAX);
+        // One more tells whether there are more.
+        let most = limit.checked_add(1).map_or(0, |most| most as u64);
+        let what = What::LabelValues(Values { name: request.name, prefix: request.prefix, most });
         let ask = Ask { selection, what, bounds: check::bounds() };
-        let Partial::Texts(texts) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        Ok(texts.into_iter().collect())
+        let Partial::Values(values) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
+        let values = values.into_counts();
+        let more = values.len() > limit;
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let shown = values.into_iter().take(limit).map(|(value, profiles)| (value, count(profiles)));
+        let (names, counts) = shown.unzip();
+        Ok(LabelValuesResponse { names, counts, more })
     }
 
     /// Sets of labels. Those that have none of the labels asked for are left out.
@@ -142,5 +151,5 @@ impl Querier {
 
 fn matching(matchers: &[String], start: i64, end: i64) -> Result<Selection, Status> {
     let time = check::range(start, end)?;
-    Ok(Selection { selector: check::selectors(matchers)?, profile_type: None, time })
+    Ok(Selection { selector: check::selectors(matchers)?, time, ..Selection::default() })
 }

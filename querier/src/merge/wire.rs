@@ -7,39 +7,36 @@ use athanor_profile::pprof;
 use athanor_profile::tree::Tree;
 use athanor_proto::google::v1::{Mapping, Profile};
 use athanor_proto::querier::v1::{
-    AnalyzeQueryRequest, AnalyzeQueryResponse, DiffRequest, DiffResponse, FlameGraph, FlameGraphDiff, Level,
-    PprofProfile, ProfileFormat, SelectMergeProfileRequest, SelectMergeSpanProfileRequest,
-    SelectMergeSpanProfileResponse, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
+    AsyncQueryResponse, AsyncQueryStatus, AsyncQueryType, DiffRequest, DiffResponse, FlameGraph,
+    FlameGraphDiff, Level, PprofProfile, ProfileFormat, SelectMergeProfileRequest,
+    SelectMergeSpanProfileRequest, SelectMergeSpanProfileResponse, SelectMergeStacktracesRequest,
+    SelectMergeStacktracesResponse,
 };
-use athanor_proto::types::v1::StackTraceSelector;
-use athanor_query::{CallSite, Merged, Selection};
+use athanor_proto::types::v1::{GoPgo as WireGoPgo, StackTraceSelector};
+use athanor_query::{FrameFilter, FrameNames, GoPgo, Merged, Selection, StackFilter};
 use prost::Message;
 
-use super::{header, tree_bytes};
+use super::{StacksAsked, header, tree_bytes};
+use crate::background::{State, unknown};
 use crate::check::{self, Nodes, invalid};
 use crate::dot;
-use crate::later::Later;
 use crate::{Querier, Reader};
 
-/// The call site of a selector, which must ask for nothing else.
-pub(crate) fn call_site_of(selector: Option<StackTraceSelector>) -> Result<CallSite, Status> {
+/// Which stacks a selector means, and in which shape; all as they are if there is none.
+pub(crate) fn stacks_of(selector: Option<StackTraceSelector>) -> Result<StacksAsked, Status> {
     let Some(StackTraceSelector { call_site, go_pgo, frame_filter }) = selector else {
-        return Ok(CallSite::new());
+        return Ok(StacksAsked::default());
     };
+    let call_site = check::call_site(call_site.into_iter().map(|location| location.name).collect())?;
     let filter = frame_filter.unwrap_or_default();
-    let filters = [
-        filter.include_function_names,
-        filter.exclude_function_names,
-        filter.include_function_name_regexes,
-        filter.exclude_function_name_regexes,
-    ];
-    if filters.iter().any(|names| !names.is_empty()) {
-        return Err(Later::FrameFilters.refuse());
-    }
-    if go_pgo.is_some() {
-        return Err(Later::GoPgo.refuse());
-    }
-    check::call_site(call_site.into_iter().map(|location| location.name).collect())
+    let included =
+        FrameNames { names: filter.include_function_names, regexes: filter.include_function_name_regexes };
+    let excluded =
+        FrameNames { names: filter.exclude_function_names, regexes: filter.exclude_function_name_regexes };
+    let frames = FrameFilter::new(included, excluded).map_err(|error| Status::of(&error))?;
+    let pgo = go_pgo
+        .map(|WireGoPgo { keep_locations, aggregate_callees }| GoPgo { keep_locations, aggregate_callees });
+    Ok(StacksAsked { filter: StackFilter { call_site, frames }, pgo })
 }
 
 /// What a node of a tree takes on the wire: four numbers, or seven, in memory and as text.
@@ -47,10 +44,13 @@ pub(crate) const BAR: usize = 128;
 /// What a frame of a stack takes on the wire: an id in memory, and as bytes twice.
 const FRAME: usize = 16;
 
+/// What a query in the background answers.
+pub(crate) type Stacktraces = SelectMergeStacktracesResponse;
+
 /// A checked question for stacks.
 struct Stacks {
     selection: Selection,
-    call_site: CallSite,
+    stacks: StacksAsked,
     max_nodes: Nodes,
     /// Whether the number was asked for.
     is_cut: bool,
@@ -61,36 +61,70 @@ struct Stacks {
 impl Querier {
     fn stacks(&self, reader: &Reader, request: SelectMergeStacktracesRequest) -> Result<Stacks, Status> {
         let SelectMergeStacktracesRequest { start, end, max_nodes, .. } = request;
-        let selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
+        let mut selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
         let is_cut = max_nodes.is_some_and(|nodes| nodes > 0);
         let max_nodes = check::max_nodes(max_nodes, &self.limits(reader))?;
-        let (spans, traces) = (&request.span_selector, &request.trace_id_selector);
-        if !spans.is_empty() && !traces.is_empty() {
-            return Err(invalid("request selects by spans and by traces; use one of them"));
-        }
-        check_ids(spans, traces, &request.profile_id_selector)?;
-        let call_site = call_site_of(request.stack_trace_selector)?;
+        selection.requests = check::requests(&request.span_selector, &request.trace_id_selector)?;
+        selection.profiles = check::profile_ids(&request.profile_id_selector)?;
+        let stacks = stacks_of(request.stack_trace_selector)?;
         // A number that has no name is a format of later: the graph is what every client can show.
         let format = ProfileFormat::try_from(request.format).unwrap_or_default();
-        Ok(Stacks { selection, call_site, max_nodes, is_cut, end, format })
+        Ok(Stacks { selection, stacks, max_nodes, is_cut, end, format })
     }
 
-    /// Merged stacks in the format that was asked for.
+    /// Merged stacks in the format that was asked for; or a query for them that runs in the background, or how far one is.
     pub async fn select_merge_stacktraces(
+        &self,
+        reader: &Reader,
+        mut request: SelectMergeStacktracesRequest,
+    ) -> Result<SelectMergeStacktracesResponse, Status> {
+        let asked = request.r#async.take().unwrap_or_default();
+        if !asked.request_id.is_empty() {
+            return self.look(reader, asked.request_id);
+        }
+        let background = self.background.as_ref().filter(|_| asked.r#type == AsyncQueryType::Force as i32);
+        let Some(background) = background else { return self.stacktraces(reader, request).await };
+        // What is wrong is told at once.
+        self.stacks(reader, request.clone())?;
+        let querier = self.clone();
+        let query = |reader: Reader| async move { querier.stacktraces(&reader, request).await };
+        let request_id = background.begin(reader.afresh(), query)?;
+        Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new()))
+    }
+
+    /// How far a query in the background is.
+    fn look(&self, reader: &Reader, request_id: String) -> Result<SelectMergeStacktracesResponse, Status> {
+        let Some(background) = &self.background else { return Err(unknown(&request_id)) };
+        match background.look(reader, &request_id)? {
+            State::Running => Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new())),
+            State::Failed(status) => Ok(progress(request_id, AsyncQueryStatus::Failure, status.message)),
+            State::Done(answer) => {
+                self.make_room(reader, answer.encoded_len().saturating_mul(2))?;
+                let SelectMergeStacktracesResponse { r#async, .. } =
+                    progress(request_id, AsyncQueryStatus::Success, String::new());
+                Ok(SelectMergeStacktracesResponse {
+                    r#async,
+                    ..SelectMergeStacktracesResponse::clone(&answer)
+                })
+            }
+        }
+    }
+
+    async fn stacktraces(
         &self,
         reader: &Reader,
         request: SelectMergeStacktracesRequest,
     ) -> Result<SelectMergeStacktracesResponse, Status> {
-        let Stacks { selection, call_site, max_nodes, is_cut, end, format } = self.stacks(reader, request)?;
+        let Stacks { selection, stacks, max_nodes, is_cut, end, format } = self.stacks(reader, request)?;
         let mut response = SelectMergeStacktracesResponse::default();
         if format == ProfileFormat::Pprof {
             let cut = is_cut.then_some(max_nodes);
-            let profile = self.profile(reader, selection, call_site, cut, end).await?;
+            let profile = self.profile(reader, selection, stacks, cut, end).await?;
             response.pprof = Some(PprofProfile { profile: Some(profile) });
             return Ok(response);
         }
         let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
-        let tree = self.tree(reader, selection, call_site).await?;
+        let tree = self.tree(reader, selection, stacks).await?;
         if format == ProfileFormat::Dot {
             response.dot = self.compute(move || dot::write(&tree, &unit, max_nodes.asked)).await?;
             return Ok(response);
@@ -125,8 +159,8 @@ impl Querier {
         reader: &Reader,
         request: SelectMergeStacktracesRequest,
     ) -> Result<Tree, Status> {
-        let Stacks { selection, call_site, max_nodes, .. } = self.stacks(reader, request)?;
-        let tree = self.tree(reader, selection, call_site).await?;
+        let Stacks { selection, stacks, max_nodes, .. } = self.stacks(reader, request)?;
+        let tree = self.tree(reader, selection, stacks).await?;
         self.cut(tree, max_nodes).await
     }
 
@@ -150,7 +184,7 @@ impl Querier {
             span_selector: request.span_selector,
             ..SelectMergeStacktracesRequest::default()
         };
-        let merged = self.select_merge_stacktraces(reader, stacks).await?;
+        let merged = self.stacktraces(reader, stacks).await?;
         Ok(SelectMergeSpanProfileResponse { flamegraph: merged.flamegraph, tree: merged.tree })
     }
 
@@ -161,25 +195,26 @@ impl Querier {
         request: SelectMergeProfileRequest,
     ) -> Result<Profile, Status> {
         let SelectMergeProfileRequest { start, end, max_nodes, .. } = request;
-        let selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
-        check_ids(&[], &request.trace_id_selector, &request.profile_id_selector)?;
-        let call_site = call_site_of(request.stack_trace_selector)?;
+        let mut selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
+        selection.requests = check::requests(&[], &request.trace_id_selector)?;
+        selection.profiles = check::profile_ids(&request.profile_id_selector)?;
+        let stacks = stacks_of(request.stack_trace_selector)?;
         let asked = max_nodes.and_then(|nodes| usize::try_from(nodes).ok()).filter(|nodes| *nodes > 0);
         let most = self.limits(reader).max_flamegraph_nodes_max as usize;
         let cut = asked.map(|asked| Nodes { asked, most });
-        self.profile(reader, selection, call_site, cut, end).await
+        self.profile(reader, selection, stacks, cut, end).await
     }
 
     async fn profile(
         &self,
         reader: &Reader,
         selection: Selection,
-        call_site: CallSite,
+        stacks: StacksAsked,
         cut: Option<Nodes>,
         end: i64,
     ) -> Result<Profile, Status> {
         let profile_type = selection.profile_type.clone().unwrap_or_default();
-        let mut merged = self.merged(reader, selection, call_site).await?;
+        let mut merged = self.merged(reader, selection, stacks).await?;
         let header = header(&profile_type, end.saturating_mul(check::MILLI));
         let cut = move || {
             if let Some(Nodes { asked, most }) = cut {
@@ -204,32 +239,22 @@ impl Querier {
         let max_nodes =
             if right.max_nodes.asked < left.max_nodes.asked { right.max_nodes } else { left.max_nodes };
         let (left, right) = futures::try_join!(
-            self.tree(reader, left.selection, left.call_site),
-            self.tree(reader, right.selection, right.call_site),
+            self.tree(reader, left.selection, left.stacks),
+            self.tree(reader, right.selection, right.stacks),
         )?;
         self.make_room(reader, (left.nodes().len() + right.nodes().len()) * BAR)?;
         let flamegraph = self.compute(move || flame_graph_diff(&left, &right, max_nodes)).await?;
         Ok(DiffResponse { flamegraph: Some(flamegraph) })
     }
-
-    /// Not answered yet.
-    pub async fn analyze_query(
-        &self,
-        _reader: &Reader,
-        _request: AnalyzeQueryRequest,
-    ) -> Result<AnalyzeQueryResponse, Status> {
-        Err(Later::Estimates.refuse())
-    }
 }
 
-fn check_ids(spans: &[String], traces: &[String], profiles: &[String]) -> Result<(), Status> {
-    check::hex_ids("span ids", spans, 16)?;
-    check::hex_ids("trace ids", traces, 32)?;
-    check::uuids("profile ids", profiles)?;
-    match spans.is_empty() && traces.is_empty() && profiles.is_empty() {
-        true => Ok(()),
-        false => Err(Later::Requests.refuse()),
-    }
+fn progress(
+    request_id: String,
+    status: AsyncQueryStatus,
+    error_message: String,
+) -> SelectMergeStacktracesResponse {
+    let of = AsyncQueryResponse { request_id, status: status as i32, error_message };
+    SelectMergeStacktracesResponse { r#async: Some(of), ..SelectMergeStacktracesResponse::default() }
 }
 
 fn wire_levels(levels: Vec<Vec<i64>>) -> Vec<Level> {

@@ -3,7 +3,7 @@
 use athanor_chassis::{Code, Status};
 use athanor_proto::google::v1::{Profile, ValueType};
 use athanor_proto::querier::v1::{FlameGraph, Level, SelectMergeStacktracesResponse};
-use athanor_proto::types::v1::LabelPair;
+use athanor_proto::types::v1::{Exemplar, HeatmapSeries, HeatmapSlot, LabelPair, Point, Series};
 use athanor_querier::{Querier, Reader};
 use serde_json::{Map, Value, json};
 
@@ -22,6 +22,7 @@ pub async fn rpc(
     name: &str,
     request: &Value,
     base: i64,
+    kept: &mut Option<String>,
 ) -> Result<Value, Status> {
     let fields = Fields { value: request, base };
     Ok(match name {
@@ -50,16 +51,26 @@ pub async fn rpc(
         }
         "SelectMergeProfile" => profile(&querier.select_merge_profile(reader, fields.profile()?).await?),
         "SelectSeries" => {
-            let series = querier.select_series(reader, fields.points()?).await?.series.into_iter();
-            let points = |of: athanor_proto::types::v1::Series| {
-                let points = of.points.iter().map(|point| json!([point.timestamp, point.value]));
-                (labels(&of.labels), points.collect())
+            let series = querier.select_series(reader, fields.points()?).await?.series;
+            let first = series.first().and_then(|of| of.points.first()?.exemplars.first());
+            if kept.is_none() {
+                *kept = first.map(|exemplar| exemplar.profile_id.clone());
+            }
+            let series = series.into_iter();
+            let point = |point: &Point| match &point.exemplars[..] {
+                [] => json!([point.timestamp, point.value]),
+                all => json!([point.timestamp, point.value, exemplars(all)]),
             };
+            let points = |of: Series| (labels(&of.labels), of.points.iter().map(point).collect());
             Value::Object(series.map(points).collect())
         }
         "SelectHeatmap" => {
-            querier.select_heatmap(reader, fields.heatmap()?).await?;
-            json!({})
+            let series = querier.select_heatmap(reader, fields.heatmap()?).await?.series.into_iter();
+            let slot = |slot: &HeatmapSlot| {
+                json!([slot.timestamp, slot.y_min, slot.counts, exemplars(&slot.exemplars)])
+            };
+            let slots = |of: HeatmapSeries| (labels(&of.labels), of.slots.iter().map(slot).collect());
+            Value::Object(series.map(slots).collect())
         }
         "Diff" => {
             let graph = querier.diff(reader, fields.diff()?).await?.flamegraph.expect("a graph");
@@ -78,7 +89,8 @@ pub async fn rpc(
             json!({})
         }
         "AnalyzeQuery" => {
-            querier.analyze_query(reader, Default::default()).await?;
+            let impact = querier.analyze_query(reader, fields.query()?).await?.query_impact;
+            assert!(impact.is_some_and(|impact| impact.total_bytes_in_time_range > 0));
             json!({})
         }
         other => panic!("{other} is unknown"),
@@ -88,6 +100,17 @@ pub async fn rpc(
 fn labels(pairs: &[LabelPair]) -> String {
     let texts: Vec<String> = pairs.iter().map(|pair| format!("{}={}", pair.name, pair.value)).collect();
     texts.join(",")
+}
+
+/// In order, with ids of profiles left out: those are as random as they were recorded.
+fn exemplars(all: &[Exemplar]) -> Value {
+    let mut shown: Vec<(i64, Value)> = Vec::new();
+    for Exemplar { timestamp, profile_id, span_id, trace_id, value, labels: pairs } in all {
+        let id = if profile_id.len() == 36 { "<uuid>" } else { profile_id };
+        shown.push((*timestamp, json!([timestamp, id, span_id, trace_id, value, labels(pairs)])));
+    }
+    shown.sort_by_key(|(time, exemplar)| (*time, exemplar.to_string()));
+    shown.into_iter().map(|(_, exemplar)| exemplar).collect()
 }
 
 fn rows(levels: Vec<Level>) -> Vec<Vec<i64>> {

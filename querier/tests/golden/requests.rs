@@ -60,9 +60,13 @@ impl Fields<'_> {
         let names = sites.into_iter().filter_map(Value::as_array).flatten();
         let call_site =
             names.map(|site| Location { name: site["name"].as_str().unwrap_or_default().to_owned() });
+        let go_pgo = &value["goPgo"];
         (!value.is_null()).then(|| StackTraceSelector {
             call_site: call_site.collect(),
-            go_pgo: (!value["goPgo"].is_null()).then(GoPgo::default),
+            go_pgo: (!go_pgo.is_null()).then(|| GoPgo {
+                keep_locations: go_pgo["keepLocations"].as_u64().unwrap_or_default() as u32,
+                aggregate_callees: go_pgo["aggregateCallees"].as_bool().unwrap_or_default(),
+            }),
             frame_filter: None,
         })
     }
@@ -88,7 +92,8 @@ impl Fields<'_> {
     }
     pub fn values(&self) -> Field<LabelValuesRequest> {
         let (start, end) = (self.time("start")?, self.time("end")?);
-        Ok(LabelValuesRequest { name: self.text(&["name"]), matchers: self.texts(&["matchers"]), start, end })
+        let (name, matchers) = (self.text(&["name"]), self.texts(&["matchers"]));
+        Ok(LabelValuesRequest { name, matchers, start, end, ..LabelValuesRequest::default() })
     }
     pub fn series(&self) -> Field<SeriesRequest> {
         let (start, end) = (self.time("start")?, self.time("end")?);
@@ -163,6 +168,13 @@ impl Fields<'_> {
                 .unwrap_or_default(),
             exemplar_type: self.exemplars(),
             limit: self.number(&["limit"])?,
+        })
+    }
+    pub fn query(&self) -> Field<AnalyzeQueryRequest> {
+        Ok(AnalyzeQueryRequest {
+            start: self.time("start")?,
+            end: self.time("end")?,
+            query: self.text(&["query"]),
         })
     }
     pub fn diff(&self) -> Field<DiffRequest> {

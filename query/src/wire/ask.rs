@@ -1,10 +1,14 @@
 //! Questions as bytes.
 
-use athanor_profile::packed::{PackedError, Unpacker, put, put_bytes, put_signed, put_texts};
-use athanor_profile::{ProfileType, ValueType};
+use std::collections::BTreeSet;
 
+use athanor_profile::hash::Hash;
+use athanor_profile::packed::{PackedError, Unpacker, put, put_bytes, put_signed};
+use athanor_profile::{ProfileType, RequestFilter, ValueType};
+
+use super::what::{put_what, what};
 use super::{VERSION, WireError, damaged};
-use crate::ask::{Ask, Bounds, Points, Selection, What};
+use crate::ask::{Ask, Bounds, Selection};
 use crate::query::TimeRange;
 use crate::selector::{Matcher, Selector};
 use crate::syntax::{MAX_MATCHERS, Operator, Raw};
@@ -18,13 +22,15 @@ impl Ask {
     /// As bytes, for whoever has the sources.
     pub fn pack(&self) -> Result<Vec<u8>, WireError> {
         let mut out = vec![VERSION];
-        let Selection { selector, profile_type, time } = &self.selection;
+        let Selection { selector, profile_type, time, profiles, requests } = &self.selection;
         put(&mut out, selector.matchers().len() as u64);
         selector.matchers().iter().for_each(|matcher| put_matcher(&mut out, matcher));
         put(&mut out, u64::from(profile_type.is_some()));
         profile_type.iter().for_each(|one| put_type(&mut out, one));
         put_signed(&mut out, time.from);
         put_signed(&mut out, time.to);
+        put_ids(&mut out, profiles.len(), profiles.iter().map(|id| id.to_le_bytes()));
+        put_requests(&mut out, requests.as_ref());
         put_what(&mut out, &self.what);
         let Bounds { entries, nodes, stacks, points } = self.bounds;
         [entries, nodes, stacks, points].into_iter().for_each(|bound| put(&mut out, bound as u64));
@@ -43,7 +49,7 @@ impl Ask {
         }
         let written = matchers(&mut unpacker).map_err(&damaged)?;
         let rest = rest(&mut unpacker).map_err(&damaged)?;
-        // Compiled last, as that may take megabytes.
+        // Compiled late, as that may take megabytes.
         let selection = Selection { selector: Selector::compile(written)?, ..rest.selection };
         Ok(Ask { selection, ..rest })
     }
@@ -92,6 +98,8 @@ fn rest(unpacker: &mut Unpacker<'_>) -> Result<Ask, PackedError> {
         _ => return Err(unpacker.wrong("neither a type nor none")),
     };
     let time = TimeRange { from: unpacker.signed()?, to: unpacker.signed()? };
+    let profiles = profiles(unpacker)?;
+    let requests = requests(unpacker)?;
     let what = what(unpacker)?;
     let mut bound = || {
         let wrong = unpacker.wrong("a bound that this machine cannot count to");
@@ -101,7 +109,59 @@ fn rest(unpacker: &mut Unpacker<'_>) -> Result<Ask, PackedError> {
     if !unpacker.is_done() {
         return Err(unpacker.wrong("more than a question"));
     }
-    Ok(Ask { selection: Selection { selector: Selector::default(), profile_type, time }, what, bounds })
+    let selection = Selection { selector: Selector::default(), profile_type, time, profiles, requests };
+    Ok(Ask { selection, what, bounds })
+}
+
+fn put_ids<const N: usize>(out: &mut Vec<u8>, count: usize, ids: impl Iterator<Item = [u8; N]>) {
+    put(out, count as u64);
+    ids.for_each(|id| out.extend_from_slice(&id));
+}
+
+/// Ids that must be ascending, each once.
+fn ids<const N: usize, T: Ord>(
+    unpacker: &mut Unpacker<'_>,
+    number: impl Fn([u8; N]) -> T,
+) -> Result<Vec<T>, PackedError> {
+    let count = unpacker.count()?;
+    let mut ids: Vec<T> = Vec::new();
+    for _ in 0..count {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(unpacker.take(N)?);
+        let id = number(bytes);
+        if ids.last().is_some_and(|before| *before >= id) {
+            return Err(unpacker.wrong("ids out of order"));
+        }
+        ids.push(id);
+    }
+    Ok(ids)
+}
+
+fn profiles(unpacker: &mut Unpacker<'_>) -> Result<BTreeSet<Hash>, PackedError> {
+    Ok(ids(unpacker, Hash::from_le_bytes)?.into_iter().collect())
+}
+
+fn put_requests(out: &mut Vec<u8>, requests: Option<&RequestFilter>) {
+    match requests {
+        None => out.push(0),
+        Some(RequestFilter::Spans(ids)) => {
+            out.push(1);
+            put_ids(out, ids.len(), ids.iter().map(|id| id.to_le_bytes()));
+        }
+        Some(RequestFilter::Traces(ids)) => {
+            out.push(2);
+            put_ids(out, ids.len(), ids.iter().map(|id| id.to_le_bytes()));
+        }
+    }
+}
+
+fn requests(unpacker: &mut Unpacker<'_>) -> Result<Option<RequestFilter>, PackedError> {
+    Ok(match unpacker.take(1)?[0] {
+        0 => None,
+        1 => Some(RequestFilter::Spans(ids(unpacker, u64::from_le_bytes)?)),
+        2 => Some(RequestFilter::Traces(ids(unpacker, u128::from_le_bytes)?)),
+        _ => return Err(unpacker.wrong("neither spans nor traces nor all requests")),
+    })
 }
 
 fn put_type(out: &mut Vec<u8>, of: &ProfileType) {
@@ -116,69 +176,4 @@ fn read_type(unpacker: &mut Unpacker<'_>) -> Result<ProfileType, PackedError> {
         value: ValueType::new(unpacker.text()?, unpacker.text()?),
         period: ValueType::new(unpacker.text()?, unpacker.text()?),
     })
-}
-
-fn put_what(out: &mut Vec<u8>, what: &What) {
-    out.push(kind(what));
-    match what {
-        What::ProfileTypes | What::LabelNames => {}
-        What::LabelValues(name) => put_bytes(out, name.as_bytes()),
-        What::Series(names) => put_list(out, names),
-        What::Tree(call_site) | What::Profile(call_site) => put_list(out, call_site),
-        What::Points(points) => {
-            let Points { start, step, count, group_by, call_site, mean } = points;
-            put_signed(out, *start);
-            put_signed(out, *step);
-            put(out, *count);
-            put_list(out, group_by);
-            put_list(out, call_site);
-            out.push(u8::from(*mean));
-        }
-    }
-}
-
-/// By what questions and their answers are told apart.
-pub(super) fn kind(what: &What) -> u8 {
-    match what {
-        What::ProfileTypes => 0,
-        What::LabelNames => 1,
-        What::LabelValues(_) => 2,
-        What::Series(_) => 3,
-        What::Tree(_) => 4,
-        What::Profile(_) => 5,
-        What::Points(_) => 6,
-    }
-}
-
-fn what(unpacker: &mut Unpacker<'_>) -> Result<What, PackedError> {
-    Ok(match unpacker.take(1)?[0] {
-        0 => What::ProfileTypes,
-        1 => What::LabelNames,
-        2 => What::LabelValues(unpacker.text()?.to_owned()),
-        3 => What::Series(list(unpacker)?),
-        4 => What::Tree(list(unpacker)?),
-        5 => What::Profile(list(unpacker)?),
-        6 => What::Points(points(unpacker)?),
-        _ => return Err(unpacker.wrong("a question of no known kind")),
-    })
-}
-
-fn points(unpacker: &mut Unpacker<'_>) -> Result<Points, PackedError> {
-    let (start, step) = (unpacker.signed()?, unpacker.signed()?);
-    let count = unpacker.number()?;
-    let (group_by, call_site) = (list(unpacker)?, list(unpacker)?);
-    let mean = match unpacker.take(1)?[0] {
-        0 => false,
-        1 => true,
-        _ => return Err(unpacker.wrong("neither means nor sums")),
-    };
-    Ok(Points { start, step, count, group_by, call_site, mean })
-}
-
-fn put_list(out: &mut Vec<u8>, list: &[String]) {
-    put_texts(out, list.iter().map(String::as_str));
-}
-
-fn list(unpacker: &mut Unpacker<'_>) -> Result<Vec<String>, PackedError> {
-    unpacker.texts()?.map(|text| text.map(str::to_owned)).collect()
 }

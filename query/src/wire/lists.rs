@@ -1,19 +1,17 @@
-//! Types, texts, labels and points as bytes. All of them are sorted, and are read only if they are.
+//! Types, texts and labels as bytes. All of them are sorted, and are read only if they are.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
-use athanor_profile::packed::{PackedError, Scale, Unpacker, put, put_signed, put_texts};
+use athanor_profile::packed::{PackedError, Unpacker, put, put_texts};
 use athanor_profile::{Labels, ProfileType, ValueType};
 
-use crate::partial::{Cell, cell_bytes, labels_bytes, text_bytes, type_bytes};
-
-type PointSeries = BTreeMap<Labels, BTreeMap<u64, Cell>>;
+use crate::partial::{labels_bytes, text_bytes, type_bytes};
 
 /// Memory that an answer said it takes, and has not taken yet: a text that is said once may come a million times.
-struct Budget(usize);
+pub(super) struct Budget(pub(super) usize);
 
 impl Budget {
-    fn take(&mut self, bytes: usize, unpacker: &Unpacker<'_>) -> Result<(), PackedError> {
+    pub(super) fn take(&mut self, bytes: usize, unpacker: &Unpacker<'_>) -> Result<(), PackedError> {
         let left = self.0.checked_sub(bytes);
         self.0 = left.ok_or_else(|| unpacker.wrong("an answer that takes more memory than was said"))?;
         Ok(())
@@ -22,13 +20,13 @@ impl Budget {
 
 /// Numbers texts in the order in which they come.
 #[derive(Default)]
-struct Table<'t> {
+pub(super) struct Table<'t> {
     ids: HashMap<&'t str, u64>,
     texts: Vec<&'t str>,
 }
 
 impl<'t> Table<'t> {
-    fn of(texts: impl Iterator<Item = &'t str>) -> Self {
+    pub(super) fn of(texts: impl Iterator<Item = &'t str>) -> Self {
         let mut table = Table::default();
         for text in texts {
             let next = table.texts.len() as u64;
@@ -38,7 +36,7 @@ impl<'t> Table<'t> {
         }
         table
     }
-    fn put(&self, out: &mut Vec<u8>) {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
         put_texts(out, self.texts.iter().copied());
     }
     fn put_id(&self, out: &mut Vec<u8>, text: &str) {
@@ -47,7 +45,7 @@ impl<'t> Table<'t> {
 }
 
 /// The texts of a table, as they are read.
-fn table<'a>(unpacker: &mut Unpacker<'a>) -> Result<Vec<&'a str>, PackedError> {
+pub(super) fn table<'a>(unpacker: &mut Unpacker<'a>) -> Result<Vec<&'a str>, PackedError> {
     unpacker.texts()?.collect()
 }
 
@@ -57,7 +55,7 @@ fn text<'a>(unpacker: &mut Unpacker<'_>, table: &[&'a str]) -> Result<&'a str, P
 }
 
 /// Adds what must come after all that is there.
-fn push<T: Ord>(list: &mut Vec<T>, next: T, unpacker: &Unpacker<'_>) -> Result<(), PackedError> {
+pub(super) fn push<T: Ord>(list: &mut Vec<T>, next: T, unpacker: &Unpacker<'_>) -> Result<(), PackedError> {
     if list.last().is_some_and(|before| *before >= next) {
         return Err(unpacker.wrong("entries out of order"));
     }
@@ -104,16 +102,20 @@ pub(super) fn types(unpacker: &mut Unpacker<'_>, claim: usize) -> Result<BTreeSe
     Ok(types.into_iter().collect())
 }
 
-fn texts_of_labels(labels: &Labels) -> impl Iterator<Item = &str> {
+pub(super) fn texts_of_labels(labels: &Labels) -> impl Iterator<Item = &str> {
     labels.iter().flat_map(|(name, value)| [name, value])
 }
 
-fn put_labels(out: &mut Vec<u8>, labels: &Labels, table: &Table<'_>) {
+pub(super) fn put_labels(out: &mut Vec<u8>, labels: &Labels, table: &Table<'_>) {
     put(out, labels.len() as u64);
     texts_of_labels(labels).for_each(|text| table.put_id(out, text));
 }
 
-fn labels(unpacker: &mut Unpacker<'_>, table: &[&str], budget: &mut Budget) -> Result<Labels, PackedError> {
+pub(super) fn labels(
+    unpacker: &mut Unpacker<'_>,
+    table: &[&str],
+    budget: &mut Budget,
+) -> Result<Labels, PackedError> {
     let count = unpacker.count()?;
     let (mut pairs, mut bytes): (Vec<(&str, &str)>, usize) = (Vec::new(), 0);
     for _ in 0..count {
@@ -147,72 +149,4 @@ pub(super) fn series(unpacker: &mut Unpacker<'_>, claim: usize) -> Result<BTreeS
         push(&mut series, labels, unpacker)?;
     }
     Ok(series.into_iter().collect())
-}
-
-pub(super) fn put_points(out: &mut Vec<u8>, series: &PointSeries) {
-    let table = Table::of(series.keys().flat_map(texts_of_labels));
-    table.put(out);
-    let cells = || series.values().flat_map(BTreeMap::values);
-    let scale = Scale::put(out, cells().map(|cell| cell.sum));
-    put(out, series.len() as u64);
-    for (labels, cells) in series {
-        put_labels(out, labels, &table);
-        put(out, cells.len() as u64);
-        // Moments are near those before them, and last as long.
-        let (mut before, mut moment) = (0, (0i64, 0i64, 0i64));
-        for (&place, cell) in cells {
-            put(out, place - before);
-            before = place;
-            scale.put_number(out, cell.sum);
-            put(out, cell.moments.len() as u64);
-            for &next in &cell.moments {
-                put_signed(out, next.0.wrapping_sub(moment.0));
-                put_signed(out, next.1.wrapping_sub(moment.1));
-                put_signed(out, next.2.wrapping_sub(moment.2));
-                moment = next;
-            }
-        }
-    }
-}
-
-pub(super) fn points(unpacker: &mut Unpacker<'_>, claim: usize) -> Result<PointSeries, PackedError> {
-    let mut budget = Budget(claim);
-    let table = table(unpacker)?;
-    let scale = Scale::read(unpacker)?;
-    let mut series: Vec<(Labels, BTreeMap<u64, Cell>)> = Vec::new();
-    for _ in 0..unpacker.count()? {
-        let labels = labels(unpacker, &table, &mut budget)?;
-        if series.last().is_some_and(|(before, _)| *before >= labels) {
-            return Err(unpacker.wrong("entries out of order"));
-        }
-        series.push((labels, cells(unpacker, scale, &mut budget)?));
-    }
-    Ok(series.into_iter().collect())
-}
-
-fn cells(
-    unpacker: &mut Unpacker<'_>,
-    scale: Scale,
-    budget: &mut Budget,
-) -> Result<BTreeMap<u64, Cell>, PackedError> {
-    let mut cells: Vec<(u64, Cell)> = Vec::new();
-    let mut moment = (0i64, 0i64, 0i64);
-    for _ in 0..unpacker.count()? {
-        let before = cells.last().map(|(place, _)| *place);
-        let step = unpacker.number()?;
-        let place = before.unwrap_or(0).checked_add(step).filter(|_| before.is_none() || step > 0);
-        let place = place.ok_or_else(|| unpacker.wrong("points out of order"))?;
-        let sum = scale.number(unpacker)?;
-        let count = unpacker.count()?;
-        budget.take(cell_bytes(count), unpacker)?;
-        let mut moments = Vec::new();
-        for _ in 0..count {
-            moment.0 = moment.0.wrapping_add(unpacker.signed()?);
-            moment.1 = moment.1.wrapping_add(unpacker.signed()?);
-            moment.2 = moment.2.wrapping_add(unpacker.signed()?);
-            push(&mut moments, moment, unpacker)?;
-        }
-        cells.push((place, Cell { sum, moments: moments.into_iter().collect() }));
-    }
-    Ok(cells.into_iter().collect())
 }

@@ -4,11 +4,12 @@ use athanor_profile::growth::{self, Mark};
 use athanor_profile::packed::{PackedError, Scale, Unpacker, put};
 use athanor_profile::tree::Tree;
 
-use super::ask::kind;
 use super::pieces::WHAT;
-use super::{WireError, damaged, lists};
-use crate::ask::{Ask, Points, What};
+use super::what::kind;
+use super::{WireError, damaged, lists, values};
+use crate::ask::{Ask, Heat, Points, Values, What};
 use crate::partial::{Merged, Partial};
+use crate::stacks::StackFilter;
 
 impl Partial {
     /// Appends all of it.
@@ -16,10 +17,13 @@ impl Partial {
         out.push(match self {
             Partial::ProfileTypes(_) => kind(&What::ProfileTypes),
             Partial::Texts(_) => kind(&What::LabelNames),
+            Partial::Values(_) => kind(&What::LabelValues(Values::default())),
             Partial::Series(_) => kind(&What::Series(Vec::new())),
-            Partial::Tree(_) => kind(&What::Tree(Vec::new())),
-            Partial::Profile(_) => kind(&What::Profile(Vec::new())),
+            Partial::Tree(_) => kind(&What::Tree(StackFilter::default())),
+            Partial::Profile(_) => kind(&What::Profile(StackFilter::default(), None)),
             Partial::Points(_) => kind(&What::Points(Points::default())),
+            Partial::Sizes(_) => kind(&What::Sizes),
+            Partial::Heat(_) => kind(&What::Heat(Heat::default())),
         });
         match self {
             Partial::ProfileTypes(types) => lists::put_types(out, types),
@@ -27,7 +31,10 @@ impl Partial {
             Partial::Series(series) => lists::put_series(out, series),
             Partial::Tree(tree) => tree.pack(out),
             Partial::Profile(merged) => put_merged(out, merged),
-            Partial::Points(points) => lists::put_points(out, points),
+            Partial::Values(counts) => values::put_counts(out, counts),
+            Partial::Points(points) => values::put_points(out, points),
+            Partial::Sizes(sizes) => values::put_sizes(out, sizes),
+            Partial::Heat(heat) => values::put_heat(out, heat),
         }
     }
 
@@ -35,20 +42,19 @@ impl Partial {
     /// is bounded by the bytes that are read.
     pub(super) fn read(unpacker: &mut Unpacker<'_>, ask: &Ask, claim: usize) -> Result<Partial, WireError> {
         let damaged = damaged(WHAT);
-        let expected = match &ask.what {
-            What::LabelValues(_) => kind(&What::LabelNames),
-            what => kind(what),
-        };
-        if unpacker.take(1).map_err(&damaged)?[0] != expected {
+        if unpacker.take(1).map_err(&damaged)?[0] != kind(&ask.what) {
             return Err(damaged(unpacker.wrong("an answer to another question")));
         }
         let partial = match &ask.what {
             What::ProfileTypes => lists::types(unpacker, claim).map(Partial::ProfileTypes),
-            What::LabelNames | What::LabelValues(_) => lists::sorted(unpacker, claim).map(Partial::Texts),
+            What::LabelNames => lists::sorted(unpacker, claim).map(Partial::Texts),
+            What::LabelValues(asked) => values::counts(unpacker, asked, claim).map(Partial::Values),
             What::Series(_) => lists::series(unpacker, claim).map(Partial::Series),
             What::Tree(_) => Tree::unpack(unpacker, claim).map(Partial::Tree),
-            What::Profile(_) => merged(unpacker).map(|merged| Partial::Profile(Box::new(merged))),
-            What::Points(_) => lists::points(unpacker, claim).map(Partial::Points),
+            What::Profile(..) => merged(unpacker).map(|merged| Partial::Profile(Box::new(merged))),
+            What::Points(_) => values::points(unpacker, claim).map(Partial::Points),
+            What::Sizes => values::sizes(unpacker, claim).map(|sizes| Partial::Sizes(Box::new(sizes))),
+            What::Heat(_) => values::heat(unpacker, claim).map(Partial::Heat),
         };
         let partial = partial.map_err(&damaged)?;
         if !unpacker.is_done() {

@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 use athanor_profile::generate::arbitrary;
 use athanor_profile::growth::{self, Mark};
 use athanor_profile::tree::{Builder, Tree};
-use athanor_profile::{Labels, ProfileType, ValueType};
+use athanor_profile::{Labels, ProfileType, RequestFilter, ValueType};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Ask, Bounds, Cell, Merged, Partial, Points, Selection, TimeRange, What};
+use crate::{
+    Ask, Bounds, Cell, Exemplar, FrameFilter, FrameNames, GoPgo, Heat, LabelCounts, Merged, Partial, Points,
+    Selection, Size, Sizes, Spot, SpotKey, StackFilter, Steps, TimeRange, Values, What,
+};
 
 fn text() -> impl Strategy<Value = String> {
     prop_oneof!["[ab]{0,2}", "\\PC{0,5}"]
@@ -65,9 +68,47 @@ fn merged() -> impl Strategy<Value = Merged> {
     })
 }
 
+fn profile() -> impl Strategy<Value = u128> {
+    any::<u64>().prop_map(|half| u128::from(half) << 64)
+}
+
 fn cell() -> impl Strategy<Value = Cell> {
-    let moment = (number(), number(), number());
-    (number(), btree_set(moment, 0..3)).prop_map(|(sum, moments)| Cell { sum, moments })
+    let exemplar = (number(), number(), any::<u128>(), labels());
+    let exemplar = exemplar.prop_map(|(value, time, id, labels)| Exemplar { value, time, id, labels });
+    (number(), btree_set(profile(), 0..3), prop::option::of(exemplar))
+        .prop_map(|(sum, profiles, exemplar)| Cell { sum, profiles, exemplar })
+}
+
+fn spot() -> impl Strategy<Value = (SpotKey, Spot)> {
+    let key = (place(), profile(), any::<u64>());
+    let key = key.prop_map(|(column, profile, span)| SpotKey { column, profile, span });
+    let spot = (number(), number(), any::<u128>(), prop::option::of(labels()));
+    (key, spot.prop_map(|(value, time, trace, labels)| Spot { value, time, trace, labels }))
+}
+
+fn frames() -> impl Strategy<Value = FrameFilter> {
+    let side = || {
+        (vec(text(), 0..3), vec("[a-z.*]{0,3}", 0..3))
+            .prop_map(|(names, regexes)| FrameNames { names, regexes })
+    };
+    (side(), side())
+        .prop_filter_map("an expression", |(included, excluded)| FrameFilter::new(included, excluded).ok())
+}
+
+fn stacks() -> impl Strategy<Value = StackFilter> {
+    (vec(text(), 0..4), frames()).prop_map(|(call_site, frames)| StackFilter { call_site, frames })
+}
+
+fn size() -> impl Strategy<Value = Size> {
+    (btree_set(any::<u128>(), 0..4), any::<[u64; 6]>())
+        .prop_map(|(series, numbers)| Size::of(series, numbers))
+}
+
+fn requests() -> impl Strategy<Value = RequestFilter> {
+    prop_oneof![
+        vec(any::<u64>(), 0..4).prop_map(RequestFilter::spans),
+        vec(any::<u128>(), 0..4).prop_map(RequestFilter::traces),
+    ]
 }
 
 fn place() -> impl Strategy<Value = u64> {
@@ -76,16 +117,26 @@ fn place() -> impl Strategy<Value = u64> {
 
 fn what() -> impl Strategy<Value = What> {
     let list = || vec(text(), 0..4);
-    let points = (any::<[i64; 2]>(), any::<u64>(), list(), list(), any::<bool>());
+    let steps =
+        || (any::<[i64; 2]>(), any::<u64>()).prop_map(|([start, step], count)| Steps { start, step, count });
+    let pgo = any::<(u32, bool)>()
+        .prop_map(|(keep_locations, aggregate_callees)| GoPgo { keep_locations, aggregate_callees });
+    let values = (text(), text(), 0..9u64);
     prop_oneof![
         Just(What::ProfileTypes),
         Just(What::LabelNames),
-        text().prop_map(What::LabelValues),
+        Just(What::Sizes),
+        values.prop_map(|(name, prefix, most)| What::LabelValues(Values { name, prefix, most })),
         list().prop_map(What::Series),
-        list().prop_map(What::Tree),
-        list().prop_map(What::Profile),
-        points.prop_map(|([start, step], count, group_by, call_site, mean)| {
-            What::Points(Points { start, step, count, group_by, call_site, mean })
+        stacks().prop_map(What::Tree),
+        (stacks(), prop::option::of(pgo)).prop_map(|(stacks, pgo)| What::Profile(stacks, pgo)),
+        (steps(), list(), stacks(), any::<[bool; 2]>()).prop_map(
+            |(steps, group_by, stacks, [mean, exemplars])| {
+                What::Points(Points { steps, group_by, stacks, mean, exemplars })
+            }
+        ),
+        (steps(), list(), any::<[bool; 2]>()).prop_map(|(steps, group_by, [spans, exemplars])| {
+            What::Heat(Heat { steps, group_by, spans, exemplars })
         }),
     ]
 }
@@ -96,11 +147,13 @@ fn ask() -> impl Strategy<Value = Ask> {
     let selector = vec(matcher, 0..5).prop_filter_map("a regular expression", |matchers| {
         format!("{{{}}}", matchers.join(",")).parse().ok()
     });
-    let selection = (selector, prop::option::of(profile_type()), any::<[i64; 2]>());
+    let picked = (btree_set(any::<u128>(), 0..4), prop::option::of(requests()));
+    let selection = (selector, prop::option::of(profile_type()), any::<[i64; 2]>(), picked);
     (selection, what(), any::<[usize; 4]>()).prop_map(
-        |((selector, profile_type, [from, to]), what, bounds)| {
+        |((selector, profile_type, [from, to], (profiles, requests)), what, bounds)| {
             let [entries, nodes, stacks, points] = bounds;
-            let selection = Selection { selector, profile_type, time: TimeRange { from, to } };
+            let time = TimeRange { from, to };
+            let selection = Selection { selector, profile_type, time, profiles, requests };
             Ask { selection, what, bounds: Bounds { entries, nodes, stacks, points } }
         },
     )
@@ -112,11 +165,22 @@ fn answered() -> impl Strategy<Value = (What, Partial)> {
         btree_set(profile_type(), 0..5).prop_map(|set| (What::ProfileTypes, Partial::ProfileTypes(set)));
     let texts = btree_set(text(), 0..9).prop_map(|set| (What::LabelNames, Partial::Texts(set)));
     let series = btree_set(labels(), 0..9).prop_map(|set| (What::Series(Vec::new()), Partial::Series(set)));
-    let trees = tree().prop_map(|tree| (What::Tree(Vec::new()), Partial::Tree(tree)));
-    let profiles = merged().prop_map(|one| (What::Profile(Vec::new()), Partial::Profile(Box::new(one))));
+    let trees = tree().prop_map(|tree| (What::Tree(StackFilter::default()), Partial::Tree(tree)));
+    let profiles = merged()
+        .prop_map(|one| (What::Profile(StackFilter::default(), None), Partial::Profile(Box::new(one))));
+    let values = (btree_map(text(), any::<u64>(), 0..9), 0..12u64).prop_map(|(counts, most)| {
+        let asked = Values { most, ..Values::default() };
+        let partial = Partial::Values(LabelCounts::new(&asked, counts));
+        (What::LabelValues(asked), partial)
+    });
+    let spots = vec(spot(), 0..5).prop_map(|spots| spots.into_iter().collect());
+    let heat = btree_map(labels(), spots, 0..4)
+        .prop_map(|series| (What::Heat(Heat::default()), Partial::Heat(series)));
     let points = btree_map(labels(), btree_map(place(), cell(), 0..4), 0..4)
         .prop_map(|series| (What::Points(Points::default()), Partial::Points(series)));
-    prop_oneof![types, texts, series, trees, profiles, points]
+    let sizes = (size(), size())
+        .prop_map(|(heads, blocks)| (What::Sizes, Partial::Sizes(Box::new(Sizes { heads, blocks }))));
+    prop_oneof![types, texts, values, series, trees, profiles, points, heat, sizes]
 }
 
 fn of(what: What) -> Ask {
@@ -143,6 +207,9 @@ fn is_same(one: &Partial, other: &Partial) -> bool {
     match (one, other) {
         (Partial::ProfileTypes(one), Partial::ProfileTypes(other)) => one == other,
         (Partial::Texts(one), Partial::Texts(other)) => one == other,
+        (Partial::Values(one), Partial::Values(other)) => one.counts() == other.counts(),
+        (Partial::Heat(one), Partial::Heat(other)) => one == other,
+        (Partial::Sizes(one), Partial::Sizes(other)) => one == other,
         (Partial::Series(one), Partial::Series(other)) => one == other,
         (Partial::Tree(one), Partial::Tree(other)) => one == other,
         (Partial::Points(one), Partial::Points(other)) => one == other,
@@ -162,6 +229,8 @@ proptest! {
         prop_assert_eq!(read.selection.selector.to_string(), ask.selection.selector.to_string());
         prop_assert_eq!(&read.selection.profile_type, &ask.selection.profile_type);
         prop_assert_eq!(read.selection.time, ask.selection.time);
+        prop_assert_eq!(&read.selection.profiles, &ask.selection.profiles);
+        prop_assert_eq!(&read.selection.requests, &ask.selection.requests);
         prop_assert_eq!(&read.what, &ask.what);
         prop_assert_eq!(read.bounds, ask.bounds);
         prop_assert_eq!(read.pack().unwrap(), packed.clone());
@@ -209,7 +278,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(kind in 0..8u8, what in what(), bytes in vec(prop_oneof![0..5u8, any::<u8>()], 0..60)) {
+    fn no_bytes_panic(kind in 0..10u8, what in what(), bytes in vec(prop_oneof![0..5u8, any::<u8>()], 0..60)) {
         let answer = [&[VERSION, 0xff, 0xff, 0x0f, kind][..], &bytes].concat();
         let _ = unpack(&answer, &of(what));
         let _ = Ask::unpack(&[&[VERSION][..], &bytes].concat());
@@ -237,8 +306,8 @@ fn a_text_that_is_said_once_takes_no_more_than_was_claimed() {
 
 #[test]
 fn what_is_too_large_or_too_new_is_refused() {
-    let call_site = vec!["x".repeat(MAX_ASK)];
-    let refused = of(What::Tree(call_site)).pack().unwrap_err();
+    let stacks = StackFilter { call_site: vec!["x".repeat(MAX_ASK)], ..StackFilter::default() };
+    let refused = of(What::Tree(stacks)).pack().unwrap_err();
     assert_eq!(refused.code(), Code::Invalid);
     assert!(refused.to_string().contains("the limit is 4194304"), "{refused}");
     let texts = (0..66).map(|text| format!("{text}{}", "x".repeat(1 << 20)));

@@ -1,8 +1,11 @@
 //! Uploads, the sources that hold them, and what is asked about them.
 
+use athanor_profile::identity::record_id;
 use athanor_profile::source::MemorySource;
-use athanor_profile::{Labels, Profile, SampleLabel, ValueType};
-use athanor_query::{Ask, Bounds, Selection, TimeRange, What};
+use athanor_profile::{Labels, Profile, RequestFilter, SampleLabel, ValueType};
+use athanor_query::{
+    Ask, Bounds, FrameFilter, FrameNames, Points, Selection, StackFilter, Steps, TimeRange, What,
+};
 use proptest::prelude::*;
 
 /// A profile as the model knows it.
@@ -11,17 +14,31 @@ pub struct Upload {
     pub service: u8,
     pub pod: u8,
     pub time: i64,
-    /// Path, whether a text label splits it off, values.
-    pub rows: Vec<(Vec<u8>, bool, [i8; 2])>,
+    pub rows: Vec<Row>,
     /// Which source holds it.
     pub source: u8,
+}
+
+/// A sample of it.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub frames: Vec<u8>,
+    /// Whether a text label splits it off.
+    pub labelled: bool,
+    /// Its span, 0 for none.
+    pub span: u8,
+    /// Its trace, 0 for none.
+    pub trace: u8,
+    pub values: [i8; 2],
 }
 
 pub const TYPES: [(&str, &str); 2] = [("samples", "count"), ("cpu", "nanoseconds")];
 const CPU: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 
 pub fn upload() -> impl Strategy<Value = Upload> {
-    let row = (prop::collection::vec(0..3u8, 0..4), any::<bool>(), any::<[i8; 2]>());
+    let row = (prop::collection::vec(0..3u8, 0..4), any::<bool>(), 0..4u8, 0..3u8, any::<[i8; 2]>());
+    let row =
+        row.prop_map(|(frames, labelled, span, trace, values)| Row { frames, labelled, span, trace, values });
     let rows = prop::collection::vec(row, 0..6);
     (0..2u8, 0..3u8, 0..40i64, rows, 0..4u8).prop_map(|(service, pod, time, rows, source)| Upload {
         service,
@@ -51,13 +68,26 @@ impl Upload {
         profile.header.types = TYPES.map(|(kind, unit)| ValueType::new(kind, unit)).to_vec();
         profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
         profile.header.time_nanos = self.time;
-        for (frames, labelled, values) in &self.rows {
+        for Row { frames, labelled, span, trace, values } in &self.rows {
             let path = path(frames);
             let stack = profile.dictionary.named_stack(path.iter().map(String::as_str));
             let strings = &mut profile.dictionary.symbols.strings;
-            let (key, text) = (strings.intern("endpoint"), strings.intern("/x"));
-            let label = SampleLabel { key, text, number: 0, unit: 0 };
-            let set = if *labelled { vec![label] } else { Vec::new() };
+            let texts = [
+                ("endpoint", labelled.then(|| "/x".to_owned())),
+                // The old name means the same.
+                (
+                    ["span_id", "profile_id"][usize::from(span % 2)],
+                    (*span > 0).then(|| format!("{span:016x}")),
+                ),
+                ("trace_id", (*trace > 0).then(|| format!("{trace:032x}"))),
+            ];
+            let texts = texts.into_iter().filter_map(|(key, text)| Some((key, text?)));
+            let set: Vec<SampleLabel> = texts
+                .map(|(key, text)| {
+                    let (key, text) = (strings.intern(key), strings.intern(&text));
+                    SampleLabel { key, text, number: 0, unit: 0 }
+                })
+                .collect();
             let set = profile.dictionary.label_sets.intern(&profile.dictionary.symbols.strings, &set);
             profile.samples.push(stack, set, &values.map(i64::from));
         }
@@ -72,31 +102,92 @@ pub struct Asked {
     pub from: i64,
     pub to: i64,
     pub call_site: Vec<u8>,
+    /// Frames that must be there, the first as a name, others as expressions.
+    pub included: Vec<u8>,
+    /// The one that must not be there.
+    pub excluded: Option<u8>,
+    /// Spans, or traces.
+    pub requests: Option<(bool, Vec<u8>)>,
+    /// Places of uploads; whether all of each is meant, or only what no label splits off.
+    pub profiles: Option<(Vec<usize>, bool)>,
 }
 
 pub fn asked() -> impl Strategy<Value = Asked> {
-    (0..2u8, 0..20i64, 10..45i64, prop::collection::vec(0..3u8, 0..3))
-        .prop_map(|(service, from, to, call_site)| Asked { service, from, to, call_site })
+    let ids = || prop::collection::vec(0..4u8, 0..3);
+    let frames = (prop::collection::vec(0..3u8, 0..3), prop::option::weighted(0.3, 0..3u8));
+    let requests = prop::option::weighted(0.4, (any::<bool>(), ids()));
+    let profiles = (prop::collection::vec(0..12usize, 1..5), any::<bool>());
+    let profiles = prop::option::weighted(0.3, profiles);
+    let call_site = prop::collection::vec(0..3u8, 0..3);
+    (0..2u8, 0..20i64, 10..45i64, call_site, frames, requests, profiles).prop_map(
+        |(service, from, to, call_site, (included, excluded), requests, profiles)| Asked {
+            service,
+            from,
+            to,
+            call_site,
+            included,
+            excluded,
+            requests,
+            profiles,
+        },
+    )
+}
+
+impl Asked {
+    pub fn stacks(&self) -> StackFilter {
+        let (mut included, mut excluded) = (FrameNames::default(), FrameNames::default());
+        for (place, frame) in self.included.iter().enumerate() {
+            match place {
+                0 => included.names.push(format!("f{frame}")),
+                _ => included.regexes.push(format!("[a-f]{frame}")),
+            }
+        }
+        excluded.regexes.extend(self.excluded.map(|frame| format!("^.{frame}$")));
+        let frames = FrameFilter::new(included, excluded).expect("it compiles");
+        StackFilter { call_site: path(&self.call_site), frames }
+    }
 }
 
 /// Four sources, each with the uploads that it holds.
 pub fn sources(uploads: &[Upload]) -> Vec<MemorySource> {
     let mut sources: Vec<MemorySource> = (0..4).map(|_| MemorySource::default()).collect();
-    for (id, upload) in (1u128..).zip(uploads) {
-        sources[upload.source as usize].add(&upload.labels(), &upload.profile(), id);
+    for (place, upload) in uploads.iter().enumerate() {
+        sources[upload.source as usize].add(&upload.labels(), &upload.profile(), place as u128);
     }
     sources
 }
 
+/// The id of an upload's record of CPU time, or of all its records.
+pub fn id(place: usize, whole: bool) -> u128 {
+    let (kind, unit) = TYPES[1];
+    let id = record_id(place as u128, &ValueType::new(kind, unit), &Labels::default(), 0);
+    if whole { athanor_profile::identity::profile_of(id) } else { id }
+}
+
 pub fn question(asked: &Asked, what: What) -> Ask {
     let time = match &what {
-        What::Points(points) => points.time(),
+        What::Points(Points { steps, .. }) => steps.time(),
+        What::Heat(heat) => heat.steps.time(),
         _ => TimeRange { from: asked.from, to: asked.to },
     };
     let selector = format!("{{service_name=\"s{}\"}}", asked.service).parse().expect("a selector");
     let lists = matches!(what, What::Series(_) | What::LabelValues(_));
     let profile_type = (!lists).then(|| CPU.parse().expect("a type"));
-    Ask { selection: Selection { selector, profile_type, time }, what, bounds: Bounds::default() }
+    let mut selection = Selection { selector, profile_type, time, ..Selection::default() };
+    if !lists {
+        let profiles = asked.profiles.iter();
+        selection.profiles =
+            profiles.flat_map(|(places, whole)| places.iter().map(|&place| id(place, *whole))).collect();
+        selection.requests = asked.requests.as_ref().map(|(of_traces, ids)| match of_traces {
+            true => RequestFilter::traces(ids.iter().map(|&id| u128::from(id))),
+            false => RequestFilter::spans(ids.iter().map(|&id| u64::from(id))),
+        });
+    }
+    Ask { selection, what, bounds: Bounds::default() }
+}
+
+pub fn steps() -> impl Strategy<Value = Steps> {
+    (0..30i64, 1..20i64, 1..8u64).prop_map(|(start, step, count)| Steps { start, step, count })
 }
 
 pub fn orders() -> impl Strategy<Value = Vec<usize>> {

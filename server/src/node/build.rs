@@ -360,7 +360,8 @@ impl Site<'_> {
             clock: clock.clone(),
             compute: compute.clone(),
         };
-        Some(Querier::new(self.config.querier.clone(), deps))
+        let querier = Querier::new(self.config.querier.clone(), deps);
+        Some(querier.with_background(&self.tasks, &self.system.random))
     }
 
     /// What runs beside the catalogue, where it is led.

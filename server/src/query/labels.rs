@@ -22,7 +22,13 @@ pub(super) async fn run(args: &Labels, output: &Output) -> Result<(), Status> {
         return output.either(|| json!({ "labels": names }), || lines(&names));
     };
     let Range { start, end } = range;
-    let request = LabelValuesRequest { name: name.clone(), matchers: matchers(&args.selector), start, end };
+    let request = LabelValuesRequest {
+        name: name.clone(),
+        matchers: matchers(&args.selector),
+        start,
+        end,
+        ..LabelValuesRequest::default()
+    };
     let answer: LabelValuesResponse = client.ask("querier.v1.QuerierService/LabelValues", &request).await?;
     let mut values = answer.names;
     values.sort_unstable();

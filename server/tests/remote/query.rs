@@ -44,7 +44,7 @@ fn answer(request: &Seen, _: usize) -> Answer {
         "LabelValues" => {
             let known = request.read::<LabelValuesRequest>().name == "pod";
             let names = if known { vec!["b".into(), "a\u{1b}".into()] } else { vec![] };
-            Answer::of(&LabelValuesResponse { names })
+            Answer::of(&LabelValuesResponse { names, ..LabelValuesResponse::default() })
         }
         "SelectMergeProfile" => merged(&request.read()),
         "SelectSeries" => series(),

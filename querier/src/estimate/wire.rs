@@ -1,0 +1,81 @@
+//! What a query would read, on the wire.
+
+use athanor_chassis::Status;
+use athanor_profile::ProfileType;
+use athanor_profile::series::METRIC_NAME;
+use athanor_proto::querier::v1::{AnalyzeQueryRequest, AnalyzeQueryResponse, QueryImpact, QueryScope};
+use athanor_query::{Selection, Selector, Size, Sizes};
+
+use crate::check;
+use crate::{Querier, Reader};
+
+/// What heads and blocks are called on the wire.
+const HEADS: &str = "Short term";
+const BLOCKS: &str = "Long term";
+
+impl Querier {
+    /// What merging the profiles of a selector would read. Without a range, as with types, the last hour is meant.
+    pub async fn analyze_query(
+        &self,
+        reader: &Reader,
+        request: AnalyzeQueryRequest,
+    ) -> Result<AnalyzeQueryResponse, Status> {
+        let (start, end) = self.range_or_last_hour(request.start, request.end);
+        let time = check::range(start, end)?;
+        let selection = Selection { time, ..of_type(&request.query)? };
+        let Sizes { heads, blocks } = self.sizes(reader, selection).await?;
+        let query_impact = Some(QueryImpact {
+            total_bytes_in_time_range: heads.bytes().saturating_add(blocks.bytes()),
+            total_queried_series: heads.series.union(&blocks.series).count() as u64,
+            // Each profile is in one source.
+            deduplication_needed: false,
+        });
+        let scopes = [(HEADS, heads, false), (BLOCKS, blocks, true)];
+        let query_scopes = scopes.into_iter().filter(|(_, size, _)| size.sources > 0).map(scope).collect();
+        Ok(AnalyzeQueryResponse { query_scopes, query_impact })
+    }
+}
+
+/// A selector, whose name may be that of a profile type. All series if there is none.
+fn of_type(query: &str) -> Result<Selection, Status> {
+    if query.trim().is_empty() {
+        return Ok(Selection::default());
+    }
+    let selector = check::selector(query)?;
+    let mut rest = selector.clone();
+    let profile_type = rest.take_equal(METRIC_NAME).and_then(|name| name.parse::<ProfileType>().ok());
+    let selector: Selector = if profile_type.is_some() { rest } else { selector };
+    Ok(Selection { selector, profile_type, ..Selection::default() })
+}
+
+fn scope((kind, size, is_block): (&str, Size, bool)) -> QueryScope {
+    QueryScope {
+        component_type: kind.to_owned(),
+        component_count: size.sources,
+        block_count: if is_block { size.sources } else { 0 },
+        series_count: size.series.len() as u64,
+        profile_count: size.profiles,
+        sample_count: size.samples,
+        index_bytes: size.index_bytes,
+        profile_bytes: size.row_bytes,
+        symbol_bytes: size.name_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_may_name_a_type_a_metric_or_nothing() {
+        let of = |query: &str| {
+            let Selection { selector, profile_type, .. } = of_type(query).unwrap();
+            (selector.to_string(), profile_type.map(|of| of.to_string()).unwrap_or_default())
+        };
+        let plain = |selector: &str, of: &str| (selector.to_owned(), of.to_owned());
+        assert_eq!(of(r#"a:b:c:d:e{x="y"}"#), plain(r#"{x="y"}"#, "a:b:c:d:e"));
+        assert_eq!(of(r#"cpu{x="y"}"#), plain(r#"{x="y", __name__="cpu"}"#, ""));
+        assert_eq!([of(""), of(" {} ")], [plain("{}", ""), plain("{}", "")]);
+        assert!(of_type("{").is_err());
+    }
+}

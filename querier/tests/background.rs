@@ -1,0 +1,103 @@
+//! Queries in the background answer what they would have answered at once.
+
+use std::sync::Arc;
+
+use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp};
+use athanor_profile::source::MemorySource;
+use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_proto::querier::v1::{
+    AsyncQueryRequest, AsyncQueryStatus, AsyncQueryType, SelectMergeStacktracesRequest,
+};
+use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_query::Ask;
+
+struct One(Arc<dyn Source>);
+
+#[async_trait::async_trait]
+impl Sources for One {
+    async fn plan(&self, _: &TenantId, ask: &Ask) -> Result<Plan, Status> {
+        if ask.selection.time.from > 0 {
+            return Err(Status::new(Code::Unavailable, "the catalogue is away"));
+        }
+        let missing = vec!["a block".to_owned()];
+        Ok(Plan { sources: vec![Arc::clone(&self.0)], missing, ..Plan::default() })
+    }
+    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+        Ok(Times::default())
+    }
+}
+
+fn querier(background_queries: usize) -> Querier {
+    let mut profile = Profile::default();
+    profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+    profile.header.time_nanos = 5_000_000;
+    let stack = profile.dictionary.named_stack(["main", "work"].into_iter());
+    profile.samples.push(stack, 0, &[7]);
+    let mut source = MemorySource::default();
+    source.add(&Labels::default(), &profile, 1);
+    let (clock, _) = Clock::manual(Timestamp::EPOCH);
+    let tasks = Tasks::new(clock.clone(), 100);
+    let overrides = Overrides::new(Limits::default());
+    let deps =
+        Deps { sources: Arc::new(One(Arc::new(source))), overrides, clock, compute: Compute::inline() };
+    let config = Config { background_queries, ..Config::default() };
+    Querier::new(config, deps).with_background(&tasks, &Random::seeded(1))
+}
+
+fn request(start: i64, asked: Option<(AsyncQueryType, &str)>) -> SelectMergeStacktracesRequest {
+    SelectMergeStacktracesRequest {
+        profile_type_id: ":cpu:nanoseconds::".to_owned(),
+        label_selector: "{}".to_owned(),
+        start,
+        end: 10,
+        r#async: asked.map(|(kind, id)| AsyncQueryRequest { request_id: id.to_owned(), r#type: kind as i32 }),
+        ..SelectMergeStacktracesRequest::default()
+    }
+}
+
+const FORCE: Option<(AsyncQueryType, &str)> = Some((AsyncQueryType::Force, ""));
+
+#[tokio::test]
+async fn what_runs_in_the_background_answers_as_at_once() {
+    let (querier, reader) = (querier(2), Reader::of(TenantId::anonymous()));
+    let at_once = querier.select_merge_stacktraces(&reader, request(-5, None)).await.expect("an answer");
+    assert!(at_once.r#async.is_none() && at_once.flamegraph.as_ref().is_some_and(|graph| graph.total == 7));
+    for (start, status) in [(-5, AsyncQueryStatus::Success), (5, AsyncQueryStatus::Failure)] {
+        let begun =
+            querier.select_merge_stacktraces(&reader, request(start, FORCE)).await.expect("it begins");
+        let begun = begun.r#async.expect("it says so");
+        assert_eq!(begun.status, AsyncQueryStatus::InProgress as i32);
+        let poll = || request(start, Some((AsyncQueryType::Disabled, &begun.request_id)));
+        let (answer, asker) = loop {
+            tokio::task::yield_now().await;
+            let asker = Reader::of(TenantId::anonymous());
+            let answer = querier.select_merge_stacktraces(&asker, poll()).await.expect("it is known");
+            if answer.r#async.as_ref().is_some_and(|of| of.status != AsyncQueryStatus::InProgress as i32) {
+                break (answer, asker);
+            }
+        };
+        let of = answer.r#async.expect("it says so");
+        assert_eq!((of.status, &of.request_id), (status as i32, &begun.request_id));
+        let is_done = status == AsyncQueryStatus::Success;
+        assert_eq!(answer.flamegraph, at_once.flamegraph.clone().filter(|_| is_done));
+        assert_eq!(asker.missing(), is_done.then(|| "a block".to_owned()));
+        assert_eq!(of.error_message.is_empty(), is_done);
+        let other = Reader::of("other".parse().expect("a tenant"));
+        let refused = querier.select_merge_stacktraces(&other, poll()).await.expect_err("it is not theirs");
+        assert_eq!(refused.code, Code::NotFound);
+    }
+    let mut wrong = request(-5, FORCE);
+    wrong.label_selector.clear();
+    let refused = querier.select_merge_stacktraces(&reader, wrong).await.expect_err("no selector");
+    assert_eq!(refused.code, Code::Invalid);
+}
+
+#[tokio::test]
+async fn where_nothing_runs_in_the_background_the_answer_is_waited_for() {
+    let (querier, reader) = (querier(0), Reader::of(TenantId::anonymous()));
+    let answer = querier.select_merge_stacktraces(&reader, request(-5, FORCE)).await.expect("an answer");
+    assert!(answer.r#async.is_none() && answer.flamegraph.is_some());
+    let poll = request(-5, Some((AsyncQueryType::Force, "7")));
+    let refused = querier.select_merge_stacktraces(&reader, poll).await.expect_err("none was begun");
+    assert_eq!(refused.code, Code::NotFound);
+}

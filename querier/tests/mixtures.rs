@@ -1,0 +1,165 @@
+//! Blocks, merged blocks and mixtures of them with what lies in memory answer as the memory alone does.
+
+use std::sync::Arc;
+
+use athanor_block::{Block, Held, MemoryFolder, PartSource, merge, write_held};
+use athanor_chassis::Compute;
+use athanor_profile::Source;
+use athanor_profile::source::MemorySource;
+use athanor_profile::tree::Tree;
+use athanor_query::{GoPgo, Heat, Partial, Points, Size, Steps, Values, What, answer};
+use proptest::prelude::*;
+
+#[path = "../../query/tests/model/uploads.rs"]
+mod uploads;
+
+use uploads::{Upload, asked, orders, question, sources, steps, upload};
+
+const TENANT: &str = "acme";
+
+/// Blocks keep nothing of profiles that have no rows, and of rows that add up to nothing.
+fn full(mut upload: Upload) -> Upload {
+    for row in &mut upload.rows {
+        row.values = row.values.map(|value| value.saturating_abs().max(1));
+    }
+    upload
+}
+
+fn block(source: &MemorySource) -> Block {
+    let folder = MemoryFolder::default();
+    write_held(&folder, "held", None, [(TENANT, source as &dyn Held)].into_iter()).expect("it is written");
+    Block::open(Arc::new(folder)).expect("a block")
+}
+
+fn merged(blocks: &[Block]) -> Block {
+    let folder = MemoryFolder::default();
+    merge(&folder, "merged", blocks).expect("they merge");
+    Block::open(Arc::new(folder)).expect("a block")
+}
+
+/// One that holds no profile is no source.
+fn part(block: Block) -> Option<Box<dyn Source>> {
+    block.part(TENANT).is_ok().then(|| {
+        let part = PartSource::new(Arc::new(block), TENANT, Compute::inline());
+        Box::new(part.expect("a part")) as Box<dyn Source>
+    })
+}
+
+/// As bytes, but for what only says how names are numbered.
+fn shown(partial: &Partial) -> Vec<u8> {
+    let packed = |partial: &Partial| partial.pack().expect("it is small").flatten().collect();
+    match partial {
+        Partial::Profile(merged) => {
+            packed(&Partial::Tree(Tree::from_totals(&merged.dictionary, &merged.totals)))
+        }
+        Partial::Sizes(sizes) => {
+            // Where it lies, how many bytes that takes, and whether equal rows were added up is all that may differ.
+            let [one, other]: [&Size; 2] = [&sizes.heads, &sizes.blocks];
+            let series: Vec<u128> = one.series.union(&other.series).copied().collect();
+            format!("{series:?} {}", one.profiles + other.profiles).into()
+        }
+        partial => packed(partial),
+    }
+}
+
+fn questions(steps: Steps, asked: &uploads::Asked) -> Vec<What> {
+    let (group_by, stacks) = (vec!["pod".to_owned()], asked.stacks());
+    let points =
+        Points { steps, group_by: group_by.clone(), stacks: stacks.clone(), mean: true, exemplars: true };
+    let heat = Heat { steps, group_by, spans: false, exemplars: true };
+    let pgo = GoPgo { keep_locations: 2, aggregate_callees: true };
+    vec![
+        What::ProfileTypes,
+        What::LabelNames,
+        What::LabelValues(Values { name: "pod".to_owned(), ..Values::default() }),
+        What::Series(Vec::new()),
+        What::Tree(stacks.clone()),
+        What::Profile(stacks.clone(), None),
+        What::Profile(stacks, Some(pgo)),
+        What::Points(points.clone()),
+        What::Points(Points { mean: false, ..points }),
+        What::Heat(Heat { spans: true, ..heat.clone() }),
+        What::Heat(heat),
+        What::Sizes,
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn wherever_profiles_lie_the_answer_is_one(
+        uploads in prop::collection::vec(upload().prop_map(full), 1..12), asked in asked(), order in orders(),
+        steps in steps(), kinds in prop::collection::vec(0..3u8, 4),
+    ) {
+        let uploads: Vec<Upload> = uploads.into_iter().filter(|upload| !upload.rows.is_empty()).collect();
+        let memory = sources(&uploads);
+        let (mut mixed, mut to_merge): (Vec<Box<dyn Source>>, Vec<Block>) = (Vec::new(), Vec::new());
+        for (source, kind) in sources(&uploads).into_iter().zip(kinds) {
+            match kind {
+                0 => mixed.push(Box::new(source)),
+                1 => mixed.extend(part(block(&source))),
+                _ => to_merge.push(block(&source)),
+            }
+        }
+        if to_merge.iter().any(|block| block.part(TENANT).is_ok()) {
+            mixed.extend(part(merged(&to_merge)));
+        }
+        for what in questions(steps, &asked) {
+            let ask = question(&asked, what);
+            let expected = answer(&ask, order.iter().map(|&at| &memory[at] as &dyn Source)).expect("an answer");
+            let found = answer(&ask, mixed.iter().map(AsRef::as_ref)).expect("an answer");
+            prop_assert_eq!(shown(&found), shown(&expected), "{:?}", ask.what);
+        }
+    }
+}
+
+/// What is told before is what is then read: all files of a block of one tenant, but rows where sums are enough.
+#[test]
+fn sizes_are_those_of_the_files() {
+    let upload = |time: i64| Upload {
+        service: 0,
+        pod: 1,
+        time,
+        rows: (0..3)
+            .map(|frame| uploads::Row {
+                frames: vec![frame],
+                labelled: false,
+                span: 1,
+                trace: 1,
+                values: [3, 4],
+            })
+            .collect(),
+        source: 0,
+    };
+    let memory = sources(&[upload(5), upload(15)]).remove(0);
+    let block = block(&memory);
+    let length = |name: &str| block.meta().file(name).expect("a file").bytes;
+    let (index, names) = (
+        length("series.parquet") + length("profiles.parquet"),
+        ["stacks", "locations", "functions", "mappings"]
+            .map(|name| length(&format!("{name}.parquet")))
+            .iter()
+            .sum::<u64>(),
+    );
+    let (rollup, samples) = (length("rollup.parquet"), length("samples.parquet"));
+    let part = part(block).expect("it has profiles");
+    for (to, profiles, rows) in [(20, 2, rollup), (10, 1, rollup + samples), (1, 0, rollup + samples)] {
+        let asked = uploads::Asked {
+            service: 0,
+            from: 0,
+            to,
+            call_site: Vec::new(),
+            included: Vec::new(),
+            excluded: None,
+            requests: None,
+            profiles: None,
+        };
+        let Ok(Partial::Sizes(sizes)) = answer(&question(&asked, What::Sizes), [part.as_ref()]) else {
+            panic!("no sizes")
+        };
+        let size = &sizes.blocks;
+        assert_eq!((size.sources, size.profiles, size.samples), (1, profiles, 3 * profiles));
+        assert_eq!((size.index_bytes, size.row_bytes, size.name_bytes), (index, rows, names), "up to {to}");
+        assert_eq!((size.series.len(), sizes.heads.sources), (usize::from(profiles > 0), 0));
+    }
+}

@@ -1,0 +1,203 @@
+//! Filters of frames: which functions a stack must have, and which it must not have.
+
+use athanor_chassis::code::{Code, Coded};
+use athanor_profile::Dictionary;
+use athanor_profile::symbols::NONE;
+use regex::Regex;
+
+use crate::selector;
+use crate::syntax::MAX_REGEXES;
+
+/// Most names of functions and regular expressions of a filter that must be there: each is a bit of a mark.
+const MAX_INCLUDED: usize = 63;
+/// Most of those that must not.
+const MAX_EXCLUDED: usize = 256;
+/// The mark of a frame that must not be there.
+const EXCLUDED: u64 = 1 << 63;
+
+/// A stack passes if each included name and expression matches one of its frames, and no excluded one matches any.
+#[derive(Clone, Debug, Default)]
+pub struct FrameFilter {
+    included: FrameNames,
+    excluded: FrameNames,
+    included_regexes: Vec<Regex>,
+    excluded_regexes: Vec<Regex>,
+}
+
+/// Frames by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrameNames {
+    /// Whole names.
+    pub names: Vec<String>,
+    /// Regular expressions, which may match a part of a name.
+    pub regexes: Vec<String>,
+}
+
+/// Why there is no such filter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameFilterError {
+    /// More than are looked for.
+    #[error(
+        "frame filter {what} {seen} names and expressions, the limit is {limit}; join them in one expression"
+    )]
+    TooMany {
+        /// Whether they must be there.
+        what: &'static str,
+        /// How many.
+        seen: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// More regular expressions than are compiled.
+    #[error("frame filter has {seen} regular expressions, the limit is {MAX_REGEXES}; join them in one")]
+    TooManyRegexes {
+        /// How many.
+        seen: usize,
+    },
+    /// A regular expression that does not compile.
+    #[error("regular expression {pattern:?} of the frame filter: {why}")]
+    Regex {
+        /// The expression.
+        pattern: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl Coded for FrameFilterError {
+    fn code(&self) -> Code {
+        Code::Invalid
+    }
+}
+
+impl PartialEq for FrameFilter {
+    fn eq(&self, other: &Self) -> bool {
+        self.included == other.included && self.excluded == other.excluded
+    }
+}
+
+impl FrameNames {
+    fn len(&self) -> usize {
+        self.names.len() + self.regexes.len()
+    }
+}
+
+impl FrameFilter {
+    /// Compiles a filter; how much that is is looked at first.
+    pub fn new(included: FrameNames, excluded: FrameNames) -> Result<Self, FrameFilterError> {
+        let sides = [("includes", &included, MAX_INCLUDED), ("excludes", &excluded, MAX_EXCLUDED)];
+        if let Some((what, side, limit)) = sides.into_iter().find(|(_, side, limit)| side.len() > *limit) {
+            return Err(FrameFilterError::TooMany { what, seen: side.len(), limit });
+        }
+        let seen = included.regexes.len() + excluded.regexes.len();
+        if seen > MAX_REGEXES {
+            return Err(FrameFilterError::TooManyRegexes { seen });
+        }
+        let compile = |pattern: &String| {
+            let refused = |why| FrameFilterError::Regex { pattern: pattern.clone(), why };
+            selector::anywhere(pattern).map_err(refused)
+        };
+        let compiled = |side: &FrameNames| side.regexes.iter().map(compile).collect::<Result<Vec<_>, _>>();
+        let (included_regexes, excluded_regexes) = (compiled(&included)?, compiled(&excluded)?);
+        Ok(FrameFilter { included, excluded, included_regexes, excluded_regexes })
+    }
+
+    /// Whether every stack passes.
+    pub fn is_empty(&self) -> bool {
+        self.included.len() + self.excluded.len() == 0
+    }
+    /// What must be there.
+    pub fn included(&self) -> &FrameNames {
+        &self.included
+    }
+    /// What must not.
+    pub fn excluded(&self) -> &FrameNames {
+        &self.excluded
+    }
+
+    /// What a frame says of its stack: a bit for each included name that it has, and one if it must not be there.
+    fn mark(&self, name: &str) -> u64 {
+        let is_it = |wanted: &String| wanted == name;
+        let matches = |regex: &Regex| regex.is_match(name);
+        let exclude = &self.excluded;
+        if exclude.names.iter().any(is_it) || self.excluded_regexes.iter().any(matches) {
+            return EXCLUDED;
+        }
+        let names = self.included.names.iter().map(is_it);
+        let all = names.chain(self.included_regexes.iter().map(matches));
+        all.enumerate().fold(0, |mark, (place, found)| mark | u64::from(found) << place)
+    }
+
+    /// Which of some stacks pass. Each name is looked at once, and each node of the stacks once.
+    pub(crate) fn passing(&self, dictionary: &Dictionary, stacks: &[u32]) -> Vec<bool> {
+        let symbols = &dictionary.symbols;
+        let functions = 0..symbols.functions().len() as u32;
+        let of_functions: Vec<u64> =
+            functions.map(|function| self.mark(symbols.function_name(function))).collect();
+        let of_location = |location: u32| match symbols.lines(location) {
+            [] => self.mark(&symbols.address_name(location)),
+            lines => lines.iter().fold(0, |mark, line| mark | of_functions[line.function as usize]),
+        };
+        let of_locations: Vec<u64> = (0..symbols.locations().len() as u32).map(of_location).collect();
+        let mut of_nodes: Vec<u64> = Vec::with_capacity(dictionary.stacks.nodes().len());
+        for node in dictionary.stacks.nodes() {
+            let above = of_nodes.get(node.parent as usize).copied().unwrap_or_default();
+            of_nodes.push(above | of_locations[node.location as usize]);
+        }
+        let wanted = (1u64 << self.included.len()) - 1;
+        let passes = |&stack: &u32| match dictionary.stacks.leaf(stack) {
+            NONE => wanted == 0,
+            leaf => of_nodes[leaf as usize] == wanted,
+        };
+        stacks.iter().map(passes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str], regexes: &[&str]) -> FrameNames {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        FrameNames { names: owned(names), regexes: owned(regexes) }
+    }
+
+    fn passed(included: FrameNames, excluded: FrameNames) -> Vec<&'static str> {
+        let paths = ["main;serve;parse", "main;serve;db.Query", "main;gc", "parse", ""];
+        let mut dictionary = Dictionary::default();
+        let stack = |path: &&str| dictionary.named_stack(path.split(';').filter(|name| !name.is_empty()));
+        let stacks: Vec<u32> = paths.iter().map(stack).collect();
+        let filter = FrameFilter::new(included, excluded).unwrap();
+        let passing = filter.passing(&dictionary, &stacks);
+        paths.into_iter().zip(passing).filter(|(_, passes)| *passes).map(|(path, _)| path).collect()
+    }
+
+    #[test]
+    fn all_that_is_included_must_be_there_and_nothing_that_is_excluded() {
+        let none = FrameNames::default;
+        assert_eq!(passed(none(), none()).len(), 5);
+        assert_eq!(passed(names(&["parse"], &[]), none()), ["main;serve;parse", "parse"]);
+        assert_eq!(passed(names(&["parse", "main"], &[]), none()), ["main;serve;parse"]);
+        assert_eq!(passed(names(&["Query"], &[]), none()), [""; 0], "names are whole");
+        assert_eq!(passed(names(&[], &["Q.e", "^main$"]), none()), ["main;serve;db.Query"]);
+        assert_eq!(passed(none(), names(&["serve"], &["^p"])), ["main;gc", ""]);
+        assert_eq!(passed(names(&["main"], &[]), names(&[], &["a.+e"])), ["main;serve;db.Query", "main;gc"]);
+        assert_eq!(passed(names(&["main", "main"], &[]), names(&["main"], &[])), [""; 0]);
+        let many: Vec<&str> = std::iter::repeat_n("main", MAX_INCLUDED).collect();
+        assert_eq!(passed(names(&many, &[]), none()).len(), 3);
+    }
+
+    #[test]
+    fn what_is_too_much_or_no_expression_is_refused() {
+        let refused = |included, excluded| FrameFilter::new(included, excluded).unwrap_err().to_string();
+        let many: Vec<&str> = std::iter::repeat_n("a", MAX_EXCLUDED + 1).collect();
+        let none = FrameNames::default;
+        assert!(refused(names(&many[..64], &[]), none()).contains("includes 64 names"));
+        assert!(refused(none(), names(&many, &[])).contains("excludes 257 names"));
+        assert!(refused(none(), names(&[], &many[..33])).contains("33 regular expressions, the limit is 32"));
+        assert!(
+            refused(names(&[], &["a("]), none())
+                .starts_with("regular expression \"a(\" of the frame filter: ")
+        );
+    }
+}
