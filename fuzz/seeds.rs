@@ -15,7 +15,7 @@ use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, Hello, 
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_proto::types::v1::LabelPair;
-use athanor_query::{Ask, Points, What, answer};
+use athanor_query::{Ask, Points, Profiles, Trees, What, answer};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -124,6 +124,8 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
         What::Tree(Vec::new()),
         What::Profile(Vec::new()),
         What::Points(points),
+        What::Trees(Trees { group_by: list(), ..Trees::default() }),
+        What::Profiles(Profiles { keep: 9, ..Profiles::default() }),
     ];
     for seed in 0..10 {
         let mut source = MemorySource::default();
@@ -137,7 +139,7 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
             save("partial-wire", &format!("answer-{kind}-{seed}"), &[&[kind * 2 + 1], &packed[..]].concat())?;
             ask.selection.selector = r#"{a="b", c=~"d.*"}"#.parse().unwrap_or_default();
             let Ok(packed) = ask.pack() else { continue };
-            save("partial-wire", &format!("question-{kind}"), &[&[14], &packed[..]].concat())?;
+            save("partial-wire", &format!("question-{kind}"), &[&[18], &packed[..]].concat())?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@
 #![no_main]
 
 use athanor_profile::packed::put;
-use athanor_query::{Ask, MAX_PIECE, Partial, Points, Received, What};
+use athanor_query::{Ask, MAX_PIECE, Partial, Points, Profiles, Received, Trees, What};
 use libfuzzer_sys::fuzz_target;
 
 const VERSION: u8 = 1;
@@ -14,7 +14,7 @@ const CLAIM: u64 = 16 << 20;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };
-    let what = match first / 2 % 8 {
+    let what = match first / 2 % 10 {
         0 => What::ProfileTypes,
         1 => What::LabelNames,
         2 => What::LabelValues("a".to_owned()),
@@ -22,6 +22,8 @@ fuzz_target!(|bytes: &[u8]| {
         4 => What::Tree(Vec::new()),
         5 => What::Profile(Vec::new()),
         6 => What::Points(Points::default()),
+        7 => What::Trees(Trees::default()),
+        8 => What::Profiles(Profiles { keep: 9, ..Profiles::default() }),
         _ => return question(rest),
     };
     let ask = Ask { what, ..Ask::default() };

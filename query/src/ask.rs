@@ -3,6 +3,7 @@
 use athanor_chassis::code::{Code, Coded};
 use athanor_profile::{ProfileType, SourceError};
 
+use crate::profiles::Profiles;
 use crate::query::TimeRange;
 use crate::selector::Selector;
 
@@ -46,6 +47,10 @@ pub enum What {
     Profile(CallSite),
     /// Values over time.
     Points(Points),
+    /// Stacks merged by function name, for each set of values of some labels.
+    Trees(Trees),
+    /// The profiles themselves.
+    Profiles(Profiles),
 }
 
 /// What of a source a question needs beside its series and profiles.
@@ -66,9 +71,15 @@ impl What {
             What::ProfileTypes | What::LabelNames | What::LabelValues(_) | What::Series(_) => {
                 Needs::default()
             }
-            What::Tree(_) | What::Profile(_) => Needs { totals: true, rows: false, names: true },
+            What::Tree(_) | What::Profile(_) | What::Trees(_) => {
+                Needs { totals: true, rows: false, names: true }
+            }
             What::Points(points) => {
                 let of_rows = !points.call_site.is_empty();
+                Needs { totals: false, rows: of_rows, names: of_rows }
+            }
+            What::Profiles(profiles) => {
+                let of_rows = !profiles.call_site.is_empty();
                 Needs { totals: false, rows: of_rows, names: of_rows }
             }
         }
@@ -77,6 +88,15 @@ impl What {
 
 /// The functions, root first, with which a stack must begin; none lets every stack pass.
 pub type CallSite = Vec<String>;
+
+/// Trees by group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trees {
+    /// The labels by which series are told apart; none makes one group.
+    pub group_by: Vec<String>,
+    /// Only stacks from here count.
+    pub call_site: CallSite,
+}
 
 /// Values over time: a point each `step`, for each set of values of some labels.
 ///

@@ -4,7 +4,7 @@
 //!  {service_name="shop", zone!~"eu-.*"} ─► Selector ─┐
 //!  process_cpu:cpu:nanoseconds:cpu:nanoseconds       ├─► Selection ─┐
 //!  from..to ─► TimeRange ────────────────────────────┘              ├─► Ask
-//!  types, labels, tree, profile, points ─► What ────────────────────┘    │
+//!  types, labels, trees, profiles, points ─► What ────────────────────┘    │
 //!                                                                        ▼
 //!  Source (block, head, memory) ──────────────────────────────► run ─► Partial ┐
 //!  Source ────────────────────────────────────────────────────► run ─► Partial ┴─► merge
@@ -23,14 +23,16 @@ mod ask;
 mod merged;
 mod partial;
 mod pattern;
+mod profiles;
 mod query;
 mod run;
 mod selector;
 mod syntax;
 mod wire;
 
-pub use ask::{Ask, AskError, Bounds, CallSite, Needs, Points, Selection, What};
+pub use ask::{Ask, AskError, Bounds, CallSite, Needs, Points, Selection, Trees, What};
 pub use partial::{Cell, Merged, Partial};
+pub use profiles::{ListedProfile, ProfileList, ProfileOrder, Profiles};
 pub use query::{NoKind, Query, TimeRange, TypeFilter};
 pub use run::{answer, run, series_labels};
 pub use selector::{Matcher, Selector};

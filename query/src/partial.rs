@@ -9,6 +9,7 @@ use athanor_profile::tree::Tree;
 use athanor_profile::{Dictionary, Labels, ProfileType};
 
 use crate::ask::{AskError, Bounds, What};
+use crate::profiles::ProfileList;
 
 /// What an entry of a sorted map takes beside its texts, and a moment of a point.
 const NODE: usize = 64;
@@ -29,6 +30,10 @@ pub enum Partial {
     Profile(Box<Merged>),
     /// Values over time, by the values of the labels asked for.
     Points(BTreeMap<Labels, BTreeMap<u64, Cell>>),
+    /// Stacks by function name, by the values of the labels asked for.
+    Trees(BTreeMap<Labels, Tree>),
+    /// Single profiles.
+    Profiles(ProfileList),
 }
 
 /// Totals by stack, with a dictionary of their own.
@@ -86,6 +91,8 @@ impl Partial {
             What::Tree(_) => Partial::Tree(Tree::default()),
             What::Profile(_) => Partial::Profile(Box::default()),
             What::Points(_) => Partial::Points(BTreeMap::new()),
+            What::Trees(_) => Partial::Trees(BTreeMap::new()),
+            What::Profiles(asked) => Partial::Profiles(ProfileList::none(asked)),
         }
     }
 
@@ -105,6 +112,11 @@ impl Partial {
                 Partial::Profile(Box::new(merge_stacks(*left, &right)))
             }
             (Partial::Points(left), Partial::Points(right)) => Partial::Points(merge_points(left, right)),
+            (Partial::Trees(left), Partial::Trees(right)) => Partial::Trees(merge_trees(left, right)),
+            (Partial::Profiles(mut left), Partial::Profiles(right)) => {
+                left.merge(right);
+                Partial::Profiles(left)
+            }
             (left, _) => left,
         };
         merged.within(bounds)?;
@@ -126,6 +138,10 @@ impl Partial {
                 };
                 series.iter().map(of_series).sum()
             }
+            Partial::Trees(trees) => {
+                trees.iter().map(|(labels, tree)| labels_bytes(labels) + tree.bytes()).sum()
+            }
+            Partial::Profiles(list) => list.bytes(),
         }
     }
 
@@ -141,6 +157,11 @@ impl Partial {
                 let cells = series.values().flat_map(BTreeMap::values);
                 ("points", cells.map(|cell| cell.moments.len().max(1)).sum(), bounds.points)
             }
+            Partial::Trees(trees) if trees.len() > bounds.entries => ("groups", trees.len(), bounds.entries),
+            Partial::Trees(trees) => {
+                ("nodes", trees.values().map(|tree| tree.nodes().len()).sum(), bounds.nodes)
+            }
+            Partial::Profiles(list) => ("profiles", list.rows.len(), bounds.entries),
         };
         if seen > limit { Err(AskError::TooLarge { what, limit }) } else { Ok(()) }
     }
@@ -171,6 +192,13 @@ fn union<T: Ord>(mut left: BTreeSet<T>, mut right: BTreeSet<T>) -> BTreeSet<T> {
         std::mem::swap(&mut left, &mut right);
     }
     left.extend(right);
+    left
+}
+
+fn merge_trees(mut left: BTreeMap<Labels, Tree>, right: BTreeMap<Labels, Tree>) -> BTreeMap<Labels, Tree> {
+    for (labels, tree) in right {
+        left.entry(labels).or_default().merge(&tree);
+    }
     left
 }
 

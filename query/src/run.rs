@@ -10,6 +10,9 @@ use athanor_profile::{Dictionary, Labels, ProfileRow, Series, Source, SourceErro
 use crate::ask::{Ask, AskError, CallSite, Points, Selection, What};
 use crate::partial::{Merged, Partial};
 
+mod groups;
+mod listed;
+
 /// The labels by which a series is selected and shown: its own and those that say what it measures.
 pub fn series_labels(series: &Series) -> Labels {
     let mut labels = series.labels().clone();
@@ -102,6 +105,8 @@ pub fn run(ask: &Ask, source: &dyn Source) -> Result<Partial, AskError> {
         What::Tree(call_site) => Partial::Tree(tree(&picked, call_site, source)?),
         What::Profile(call_site) => Partial::Profile(Box::new(profile(&picked, call_site, source)?)),
         What::Points(points) => Partial::Points(self::points(&picked, points, source)?),
+        What::Trees(asked) => Partial::Trees(groups::trees(&picked, asked, source)?),
+        What::Profiles(asked) => Partial::Profiles(listed::profiles(&picked, asked, source)?),
     };
     answer.within(&ask.bounds)?;
     Ok(answer)

@@ -4,7 +4,8 @@ use athanor_profile::packed::{PackedError, Unpacker, put, put_bytes, put_signed,
 use athanor_profile::{ProfileType, ValueType};
 
 use super::{VERSION, WireError, damaged};
-use crate::ask::{Ask, Bounds, Points, Selection, What};
+use crate::ask::{Ask, Bounds, Points, Selection, Trees, What};
+use crate::profiles::{ProfileOrder, Profiles};
 use crate::query::TimeRange;
 use crate::selector::{Matcher, Selector};
 use crate::syntax::{MAX_MATCHERS, Operator, Raw};
@@ -134,6 +135,18 @@ fn put_what(out: &mut Vec<u8>, what: &What) {
             put_list(out, call_site);
             out.push(u8::from(*mean));
         }
+        What::Trees(Trees { group_by, call_site }) => {
+            put_list(out, group_by);
+            put_list(out, call_site);
+        }
+        What::Profiles(Profiles { order, keep, call_site }) => {
+            out.push(match order {
+                ProfileOrder::Newest => 0,
+                ProfileOrder::Heaviest => 1,
+            });
+            put(out, *keep);
+            put_list(out, call_site);
+        }
     }
 }
 
@@ -147,6 +160,8 @@ pub(super) fn kind(what: &What) -> u8 {
         What::Tree(_) => 4,
         What::Profile(_) => 5,
         What::Points(_) => 6,
+        What::Trees(_) => 20,
+        What::Profiles(_) => 21,
     }
 }
 
@@ -159,6 +174,8 @@ fn what(unpacker: &mut Unpacker<'_>) -> Result<What, PackedError> {
         4 => What::Tree(list(unpacker)?),
         5 => What::Profile(list(unpacker)?),
         6 => What::Points(points(unpacker)?),
+        20 => What::Trees(Trees { group_by: list(unpacker)?, call_site: list(unpacker)? }),
+        21 => What::Profiles(profiles(unpacker)?),
         _ => return Err(unpacker.wrong("a question of no known kind")),
     })
 }
@@ -173,6 +190,15 @@ fn points(unpacker: &mut Unpacker<'_>) -> Result<Points, PackedError> {
         _ => return Err(unpacker.wrong("neither means nor sums")),
     };
     Ok(Points { start, step, count, group_by, call_site, mean })
+}
+
+fn profiles(unpacker: &mut Unpacker<'_>) -> Result<Profiles, PackedError> {
+    let order = match unpacker.take(1)?[0] {
+        0 => ProfileOrder::Newest,
+        1 => ProfileOrder::Heaviest,
+        _ => return Err(unpacker.wrong("no order of profiles")),
+    };
+    Ok(Profiles { order, keep: unpacker.number()?, call_site: list(unpacker)? })
 }
 
 fn put_list(out: &mut Vec<u8>, list: &[String]) {

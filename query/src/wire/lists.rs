@@ -10,10 +10,10 @@ use crate::partial::{Cell, cell_bytes, labels_bytes, text_bytes, type_bytes};
 type PointSeries = BTreeMap<Labels, BTreeMap<u64, Cell>>;
 
 /// Memory that an answer said it takes, and has not taken yet: a text that is said once may come a million times.
-struct Budget(usize);
+pub(super) struct Budget(pub(super) usize);
 
 impl Budget {
-    fn take(&mut self, bytes: usize, unpacker: &Unpacker<'_>) -> Result<(), PackedError> {
+    pub(super) fn take(&mut self, bytes: usize, unpacker: &Unpacker<'_>) -> Result<(), PackedError> {
         let left = self.0.checked_sub(bytes);
         self.0 = left.ok_or_else(|| unpacker.wrong("an answer that takes more memory than was said"))?;
         Ok(())
@@ -22,13 +22,13 @@ impl Budget {
 
 /// Numbers texts in the order in which they come.
 #[derive(Default)]
-struct Table<'t> {
+pub(super) struct Table<'t> {
     ids: HashMap<&'t str, u64>,
     texts: Vec<&'t str>,
 }
 
 impl<'t> Table<'t> {
-    fn of(texts: impl Iterator<Item = &'t str>) -> Self {
+    pub(super) fn of(texts: impl Iterator<Item = &'t str>) -> Self {
         let mut table = Table::default();
         for text in texts {
             let next = table.texts.len() as u64;
@@ -38,7 +38,7 @@ impl<'t> Table<'t> {
         }
         table
     }
-    fn put(&self, out: &mut Vec<u8>) {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
         put_texts(out, self.texts.iter().copied());
     }
     fn put_id(&self, out: &mut Vec<u8>, text: &str) {
@@ -47,7 +47,7 @@ impl<'t> Table<'t> {
 }
 
 /// The texts of a table, as they are read.
-fn table<'a>(unpacker: &mut Unpacker<'a>) -> Result<Vec<&'a str>, PackedError> {
+pub(super) fn table<'a>(unpacker: &mut Unpacker<'a>) -> Result<Vec<&'a str>, PackedError> {
     unpacker.texts()?.collect()
 }
 
@@ -57,7 +57,7 @@ fn text<'a>(unpacker: &mut Unpacker<'_>, table: &[&'a str]) -> Result<&'a str, P
 }
 
 /// Adds what must come after all that is there.
-fn push<T: Ord>(list: &mut Vec<T>, next: T, unpacker: &Unpacker<'_>) -> Result<(), PackedError> {
+pub(super) fn push<T: Ord>(list: &mut Vec<T>, next: T, unpacker: &Unpacker<'_>) -> Result<(), PackedError> {
     if list.last().is_some_and(|before| *before >= next) {
         return Err(unpacker.wrong("entries out of order"));
     }
@@ -104,16 +104,20 @@ pub(super) fn types(unpacker: &mut Unpacker<'_>, claim: usize) -> Result<BTreeSe
     Ok(types.into_iter().collect())
 }
 
-fn texts_of_labels(labels: &Labels) -> impl Iterator<Item = &str> {
+pub(super) fn texts_of_labels(labels: &Labels) -> impl Iterator<Item = &str> {
     labels.iter().flat_map(|(name, value)| [name, value])
 }
 
-fn put_labels(out: &mut Vec<u8>, labels: &Labels, table: &Table<'_>) {
+pub(super) fn put_labels(out: &mut Vec<u8>, labels: &Labels, table: &Table<'_>) {
     put(out, labels.len() as u64);
     texts_of_labels(labels).for_each(|text| table.put_id(out, text));
 }
 
-fn labels(unpacker: &mut Unpacker<'_>, table: &[&str], budget: &mut Budget) -> Result<Labels, PackedError> {
+pub(super) fn labels(
+    unpacker: &mut Unpacker<'_>,
+    table: &[&str],
+    budget: &mut Budget,
+) -> Result<Labels, PackedError> {
     let count = unpacker.count()?;
     let (mut pairs, mut bytes): (Vec<(&str, &str)>, usize) = (Vec::new(), 0);
     for _ in 0..count {

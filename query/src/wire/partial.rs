@@ -6,9 +6,10 @@ use athanor_profile::tree::Tree;
 
 use super::ask::kind;
 use super::pieces::WHAT;
-use super::{WireError, damaged, lists};
-use crate::ask::{Ask, Points, What};
+use super::{WireError, damaged, listed, lists};
+use crate::ask::{Ask, Points, Trees, What};
 use crate::partial::{Merged, Partial};
+use crate::profiles::Profiles;
 
 impl Partial {
     /// Appends all of it.
@@ -20,6 +21,8 @@ impl Partial {
             Partial::Tree(_) => kind(&What::Tree(Vec::new())),
             Partial::Profile(_) => kind(&What::Profile(Vec::new())),
             Partial::Points(_) => kind(&What::Points(Points::default())),
+            Partial::Trees(_) => kind(&What::Trees(Trees::default())),
+            Partial::Profiles(_) => kind(&What::Profiles(Profiles::default())),
         });
         match self {
             Partial::ProfileTypes(types) => lists::put_types(out, types),
@@ -28,6 +31,8 @@ impl Partial {
             Partial::Tree(tree) => tree.pack(out),
             Partial::Profile(merged) => put_merged(out, merged),
             Partial::Points(points) => lists::put_points(out, points),
+            Partial::Trees(trees) => listed::put_trees(out, trees),
+            Partial::Profiles(list) => listed::put_profiles(out, list),
         }
     }
 
@@ -49,6 +54,8 @@ impl Partial {
             What::Tree(_) => Tree::unpack(unpacker, claim).map(Partial::Tree),
             What::Profile(_) => merged(unpacker).map(|merged| Partial::Profile(Box::new(merged))),
             What::Points(_) => lists::points(unpacker, claim).map(Partial::Points),
+            What::Trees(_) => listed::trees(unpacker, claim).map(Partial::Trees),
+            What::Profiles(asked) => listed::profiles(unpacker, asked, claim).map(Partial::Profiles),
         };
         let partial = partial.map_err(&damaged)?;
         if !unpacker.is_done() {
