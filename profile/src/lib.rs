@@ -3,7 +3,8 @@
 //! ```text
 //!  pprof ─┐                    ┌─► Tree ─► Flamegraph ─► svg, ansi, dot
 //!  folded ┼─► Profile ─► merge ┼─► table, callers, diff
-//!  …      ┘   (dense ids)      └─► pprof, folded, speedscope
+//!  …      ┘   (dense ids)      │         lines, compare, significance
+//!                              └─► pprof, folded, speedscope
 //!
 //!  Upload ─► Source (heads, blocks, memory) ─► queries, above
 //! ```
@@ -20,6 +21,7 @@
 
 pub mod ansi;
 pub mod callers;
+pub mod compare;
 pub mod diff;
 pub mod dot;
 pub mod flamegraph;
@@ -30,6 +32,7 @@ pub mod hash;
 pub mod identity;
 pub mod labels;
 mod layout;
+pub mod lines;
 pub mod merge;
 mod model;
 pub mod normalise;
@@ -39,6 +42,7 @@ pub mod printable;
 pub mod profile_type;
 pub mod prune;
 pub mod series;
+pub mod significance;
 pub mod source;
 pub mod speedscope;
 pub mod stacks;
