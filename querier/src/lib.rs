@@ -24,6 +24,7 @@ use athanor_query::{Ask, Partial};
 
 mod check;
 mod dot;
+mod explore;
 mod gather;
 mod inbox;
 mod later;

@@ -151,14 +151,14 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         },
     );
     macro_rules! queries {
-        ($router:expr, $($name:literal => $method:ident),* $(,)?) => {{
+        ($router:expr, $service:literal, $($name:literal => $method:ident),* $(,)?) => {{
             let mut router = $router;
-            $(router = call(router, hall, concat!("/querier.v1.QuerierService/", $name), (reader, |_, _| Admits::QUERY),
+            $(router = call(router, hall, concat!("/", $service, "/", $name), (reader, |_, _| Admits::QUERY),
                 |hall: Arc<Hall>, reader: Reader, request| async move { hall.services.querier()?.$method(&reader, request).await });)*
             router
         }};
     }
-    let router = queries!(router,
+    let router = queries!(router, "querier.v1.QuerierService",
         "ProfileTypes" => profile_types,
         "LabelNames" => label_names,
         "LabelValues" => label_values,
@@ -171,6 +171,14 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         "Diff" => diff,
         "GetProfileStats" => get_profile_stats,
         "AnalyzeQuery" => analyze_query,
+    );
+    let router = queries!(router, "athanor.v1.ExploreService",
+        "Functions" => functions,
+        "Sandwich" => sandwich,
+        "Lines" => lines,
+        "Subtree" => subtree,
+        "Changes" => changes,
+        "Profiles" => profiles,
     );
     let router = call(
         router,
