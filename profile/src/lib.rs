@@ -4,7 +4,7 @@
 //!  pprof ─┐                    ┌─► Tree ─► Flamegraph ─► svg, ansi, dot
 //!  folded ┼─► Profile ─► merge ┼─► table, callers, diff
 //!  …      ┘   (dense ids)      │         lines, compare, significance
-//!                              └─► pprof, folded, speedscope
+//!                              └─► pprof, folded, speedscope, otlp
 //!
 //!  Upload ─► Source (heads, blocks, memory) ─► queries, above
 //! ```
@@ -36,6 +36,7 @@ pub mod lines;
 pub mod merge;
 mod model;
 pub mod normalise;
+pub mod otlp;
 pub mod packed;
 pub mod pprof;
 pub mod printable;
@@ -46,6 +47,7 @@ pub mod significance;
 pub mod source;
 pub mod speedscope;
 pub mod stacks;
+pub mod suffix;
 pub mod svg;
 pub mod symbols;
 pub mod table;

@@ -272,9 +272,11 @@ fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
     };
     let writes: [(&'static str, Handler); 2] =
         [("/ingest", plain::ingest), ("/pyroscope/ingest", plain::ingest)];
-    let reads: [(&'static str, Handler); 7] = [
+    let reads: [(&'static str, Handler); 9] = [
         ("/pyroscope/render", plain::render),
         ("/pyroscope/render-diff", plain::render_diff),
+        ("/pyroscope/label-values", plain::label_values),
+        ("/athanor/export", plain::export),
         ("/", pages::index),
         ("/flamegraph.svg", pages::flamegraph),
         ("/ready", operations::ready),
