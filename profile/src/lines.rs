@@ -127,8 +127,11 @@ mod tests {
     use crate::table::weigh;
     use crate::tree::Tree;
 
-    /// Stacks of locations, leaf first; a location is lines, innermost first; a line is a function and its number.
-    fn totals(stacks: &[(&[&[(&str, i64)]], i64)]) -> (Dictionary, Vec<i64>) {
+    /// A location's lines, innermost first: a function and a number.
+    type Location<'a> = &'a [(&'a str, i64)];
+
+    /// Of stacks of locations, leaf first.
+    fn totals(stacks: &[(&[Location<'_>], i64)]) -> (Dictionary, Vec<i64>) {
         let (mut dictionary, mut totals) = (Dictionary::default(), Vec::new());
         for (locations, total) in stacks {
             let symbols = &mut dictionary.symbols;
