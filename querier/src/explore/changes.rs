@@ -20,7 +20,7 @@ fn sample(profile_type: &ProfileType, profiles: &ProfileList) -> Result<f64, Str
         return Err(format!("of {}:{} it is not known how many samples they are", value.kind, value.unit));
     }
     match profiles.periods {
-        None => Ok(1.0),
+        None => Err("one side has no profile".to_owned()),
         Some((least, most)) if least > 0 => Ok(most as f64 * of_all),
         Some((least, _)) => Err(format!("some profiles have the period {least}, which says nothing")),
     }
@@ -52,6 +52,6 @@ mod tests {
         assert!(of("goroutine:goroutine:count:goroutine:count", periods).is_err());
         assert!(of("mutex:delay:nanoseconds:contentions:count", periods).is_err());
         assert!(of("process_cpu:cpu:nanoseconds:cpu:nanoseconds", Some((0, 10))).is_err());
-        assert_eq!(of("process_cpu:cpu:nanoseconds:cpu:nanoseconds", None), Ok(1.0));
+        assert!(of("process_cpu:cpu:nanoseconds:cpu:nanoseconds", None).is_err());
     }
 }
