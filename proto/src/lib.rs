@@ -101,3 +101,43 @@ pub mod grpc {
         }
     }
 }
+
+/// What people of a tenant have set.
+pub mod settings {
+    /// Settings of pages, and rules.
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/settings.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/settings.v1.serde.rs"));
+    }
+}
+
+/// What a server can do.
+pub mod capabilities {
+    /// The only version.
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/capabilities.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/capabilities.v1.serde.rs"));
+    }
+}
+
+/// Which calls a server answers.
+pub mod version {
+    /// The only version.
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/version.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/version.v1.serde.rs"));
+    }
+}
+
+/// Source code beside profiles.
+pub mod vcs {
+    /// The only version.
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/vcs.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/vcs.v1.serde.rs"));
+    }
+}

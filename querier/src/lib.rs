@@ -23,6 +23,7 @@ use athanor_profile::Source;
 use athanor_query::{Ask, Partial};
 
 mod check;
+mod companion;
 mod dot;
 mod explore;
 mod gather;
@@ -36,6 +37,7 @@ mod render;
 mod replan;
 mod room;
 
+pub use companion::Companion;
 pub use inbox::{Inbox, Remote};
 pub use reader::{MAX_TENANTS, Reader, TenantsError};
 pub use render::{Rendered, parse_parameters, parse_time};
