@@ -15,7 +15,7 @@ use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, Hello, 
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_proto::types::v1::LabelPair;
-use athanor_query::{Ask, Heat, Points, StackFilter, Steps, Values, What, answer};
+use athanor_query::{Ask, Heat, Points, Profiles, StackFilter, Steps, Trees, Values, What, answer};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -128,6 +128,8 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
         What::Points(points),
         What::Heat(heat),
         What::Sizes,
+        What::Trees(Trees { group_by: list(), ..Trees::default() }),
+        What::Profiles(Profiles { keep: 9, ..Profiles::default() }),
     ];
     for seed in 0..10 {
         let mut source = MemorySource::default();

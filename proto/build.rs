@@ -5,7 +5,13 @@ use std::error::Error;
 use prost::Message;
 
 /// Those that no other one imports.
-const ROOTS: [&str; 4] = [
+const ROOTS: [&str; 10] = [
+    "capabilities/v1/feature_flags.proto",
+    "settings/v1/recording_rules.proto",
+    "settings/v1/setting.proto",
+    "vcs/v1/vcs.proto",
+    "version/v1/version.proto",
+    "athanor/v1/explore.proto",
     "push/v1/push.proto",
     "querier/v1/querier.proto",
     "debuginfo/v1alpha1/debuginfo.proto",
@@ -30,7 +36,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         .register_descriptors(&descriptors)?
         .ignore_unknown_fields()
         .ignore_unknown_enum_variants()
-        .build(&[".push", ".querier", ".types", ".google", ".debuginfo", ".grpc"])?;
+        .build(&[
+            ".push",
+            ".querier",
+            ".types",
+            ".google",
+            ".debuginfo",
+            ".grpc",
+            ".athanor.v1",
+            ".settings",
+            ".capabilities",
+            ".version",
+            ".vcs",
+        ])?;
     // Streams are not made here: whoever has one hands it in.
     tonic_prost_build::configure()
         .build_transport(false)

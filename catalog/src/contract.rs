@@ -7,7 +7,7 @@ use athanor_chassis::code::{Code, Coded};
 use athanor_chassis::{Clock, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
 
-use crate::state::{Answer, Command, Listing, Refused, State, Wound, slot_and_epoch};
+use crate::state::{Answer, Command, Listing, Notes, Refused, State, Wound, slot_and_epoch};
 use crate::{BlockEntry, BlockId, MAX_SLOTS, ShardEntry, ShardId};
 
 /// A catalogue.
@@ -29,6 +29,9 @@ pub trait Catalog: Send + Sync + 'static {
         blocks.retain(|block| of_slot(block.shard) && block.id.named_at() >= since);
         Ok(blocks)
     }
+
+    /// What a tenant keeps; no older than this call.
+    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError>;
 
     /// Names that never register, and when they were condemned; no older than this call.
     async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError>;
@@ -142,6 +145,10 @@ impl Catalog for Memory {
 
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         Ok(self.state().blocks().cloned().collect())
+    }
+
+    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
+        Ok(self.state().notes(tenant))
     }
 
     async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {

@@ -31,7 +31,8 @@ pub use block::{BlockEntry, BlockId, TenantSpan};
 pub use contract::{Catalog, CatalogError, Memory};
 pub use state::{
     Answer, Bounded, CLOCKS, Choice, Command, Described, Findings, Inherits, Listing, Logged, Lying,
-    MAX_COPIES, MAX_GROUPS, MAX_SCARS, MAX_SERVICES, MAX_SHARDS, MAX_VOTERS, NEWEST, Node, Pending, Phase,
-    REGISTER_WITHIN, REMEMBER, Rates, RebuildError, Refused, Remains, Scar, Settings, ShardEntry, ShardId,
-    State, Step, Unreadable, View, Voter, Wound, shard_id, slot_and_epoch,
+    MAX_ALL_NOTES, MAX_COPIES, MAX_GROUPS, MAX_NOTE, MAX_NOTES, MAX_SCARS, MAX_SERVICES, MAX_SHARDS,
+    MAX_TENANT_NOTES, MAX_VOTERS, NEWEST, Node, Note, Notes, Pending, Phase, REGISTER_WITHIN, REMEMBER,
+    Rates, RebuildError, Refused, Remains, Scar, Settings, ShardEntry, ShardId, State, Step, Unreadable,
+    View, Voter, Wound, shard_id, slot_and_epoch,
 };

@@ -6,6 +6,7 @@ mod chains;
 mod check;
 mod command;
 mod listing;
+mod notes;
 mod rebuild;
 mod settings;
 mod shards;
@@ -14,7 +15,7 @@ mod tables;
 
 use std::collections::BTreeMap;
 
-use athanor_chassis::Timestamp;
+use athanor_chassis::{TenantId, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_cluster::placement::Tables;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,7 @@ pub use answer::{Answer, Bounded, Refused, Step};
 pub use blocks::{MAX_SCARS, REGISTER_WITHIN, REMEMBER, Scar, Wound};
 pub use command::{Command, Logged, Unreadable};
 pub use listing::{Listing, View};
+pub use notes::{MAX_ALL_NOTES, MAX_NOTE, MAX_NOTES, MAX_TENANT_NOTES, Note, Notes};
 pub use rebuild::{Described, Findings, Lying, RebuildError, Remains};
 pub use settings::{MAX_SERVICES, MAX_VOTERS, NEWEST, Rates, Settings, Voter};
 pub use shards::{
@@ -61,6 +63,8 @@ pub struct State {
     voters: BTreeMap<NodeId, Voter>,
     #[serde(default)]
     settings: Settings,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    notes: BTreeMap<TenantId, Notes>,
     blocks: BTreeMap<BlockId, BlockEntry>,
     /// Names that never register, and when they were condemned.
     condemned: BTreeMap<BlockId, Timestamp>,
@@ -123,6 +127,9 @@ impl State {
             Command::ForgetTables { before } => self.forget_tables(before),
             Command::Rates { changed } => self.rate(changed),
             Command::Configure { expected, settings } => self.configure(&expected, settings),
+            Command::Note { tenant, name, expected, text } => {
+                self.note(tenant, name, expected.as_deref(), text)
+            }
             Command::AddVoter { node, address } => self.add_voter(node, address),
             Command::RemoveVoter { node } => Ok(self.remove_voter(node)),
             Command::Register { block } => self.register(block),

@@ -5,7 +5,9 @@
 #![no_main]
 
 use athanor_profile::packed::put;
-use athanor_query::{Ask, Heat, MAX_PIECE, Partial, Points, Received, StackFilter, Values, What};
+use athanor_query::{
+    Ask, Heat, MAX_PIECE, Partial, Points, Profiles, Received, StackFilter, Trees, Values, What,
+};
 use libfuzzer_sys::fuzz_target;
 
 const VERSION: u8 = 2;
@@ -14,7 +16,7 @@ const CLAIM: u64 = 16 << 20;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };
-    let what = match first / 2 % 10 {
+    let what = match first / 2 % 12 {
         0 => What::ProfileTypes,
         1 => What::LabelNames,
         2 => What::LabelValues(Values { name: "a".to_owned(), ..Values::default() }),
@@ -24,6 +26,8 @@ fuzz_target!(|bytes: &[u8]| {
         6 => What::Points(Points::default()),
         7 => What::Heat(Heat::default()),
         8 => What::Sizes,
+        9 => What::Trees(Trees::default()),
+        10 => What::Profiles(Profiles { keep: 9, ..Profiles::default() }),
         _ => return question(rest),
     };
     let ask = Ask { what, ..Ask::default() };

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Logged, View};
+use athanor_catalog::{
+    Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Logged, Notes, View,
+};
 use athanor_chassis::{Clock, Code, Compute, Random, Status, TenantId, Timestamp};
 use athanor_cluster::greeting::Introductions;
 use athanor_cluster::members::RoleName;
@@ -312,6 +314,28 @@ impl Shared {
         }
     }
 
+    async fn notes_at(&self, door: Door, tenant: &TenantId, limit: Duration) -> Result<Notes, Failed> {
+        use wire::notes_response::Of;
+        match (door, &self.reach.local) {
+            (Door::Here, Some(local)) => {
+                let noted = local.notes(tenant);
+                self.answer(limit, async { noted.await.map_err(|error| Failed::from(status(error))) }).await
+            }
+            (Door::Here, None) => Err(no_voter()),
+            (Door::Node(node), _) => {
+                let (peers, introductions) = self.to(node)?;
+                let caller = Some(introductions.caller(node, limit));
+                let request = wire::NotesRequest { caller, tenant: tenant.to_string() };
+                let called = async { peers.catalogue(node).notes(request).await.map_err(unheard) };
+                match self.answer(limit, called).await?.into_inner().of {
+                    Some(Of::Notes(packed)) => self.read(packed).await,
+                    Some(Of::Failure(told)) => Err(self.there_failed(&told)),
+                    None => Err(said_nothing()),
+                }
+            }
+        }
+    }
+
     /// What another node packed.
     async fn read<T: DeserializeOwned + Send + 'static>(&self, packed: Bytes) -> Result<T, Failed> {
         let read = self.reach.compute.run(move || unpack(&packed)).await;
@@ -413,6 +437,17 @@ impl Catalog for Client {
             let (door, each) = tries.next(|| self.shared.doors(None)).await?;
             match self.shared.slot_at(door, (slot, since), each).await {
                 Ok(blocks) => return Ok(blocks),
+                Err(failed) => tries.failed(door, Failed { leader: None, ..failed })?,
+            }
+        }
+    }
+
+    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
+        let mut tries = self.tries(ALL);
+        loop {
+            let (door, each) = tries.next(|| self.shared.doors(None)).await?;
+            match self.shared.notes_at(door, tenant, each).await {
+                Ok(notes) => return Ok(notes),
                 Err(failed) => tries.failed(door, Failed { leader: None, ..failed })?,
             }
         }

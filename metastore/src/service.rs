@@ -158,6 +158,15 @@ impl Service {
         packed.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
     }
 
+    async fn noted(&self, tenant: &str) -> Result<Bytes, Status> {
+        let _room = self.listings.acquire().await;
+        let tenant: TenantId =
+            tenant.parse().map_err(|error| Status::new(Code::Invalid, format!("{error}")))?;
+        let notes = self.deps.metastore.notes(&tenant).await.map_err(status)?;
+        let packed = self.deps.compute.run(move || pack(&notes)).await;
+        packed.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
+    }
+
     async fn voted(&self, change: Option<wire::voters_request::Change>) -> Result<Vec<Seat>, Status> {
         use wire::voters_request::Change as Asked;
         let change = match change {
@@ -234,6 +243,17 @@ impl Catalogue for Service {
             Err(status) => Of::Failure(self.failure(&status)),
         };
         Ok(Response::new(wire::SlotResponse { of: Some(of) }))
+    }
+
+    async fn notes(&self, request: Request<wire::NotesRequest>) -> Answered<wire::NotesResponse> {
+        use wire::notes_response::Of;
+        let wire::NotesRequest { caller, tenant } = request.into_inner();
+        let limit = self.admit(caller.as_ref(), CALL)?;
+        let of = match self.within(limit, self.noted(&tenant)).await {
+            Ok(packed) => Of::Notes(packed),
+            Err(status) => Of::Failure(self.failure(&status)),
+        };
+        Ok(Response::new(wire::NotesResponse { of: Some(of) }))
     }
 
     async fn watch(&self, request: Request<wire::WatchRequest>) -> Answered<Views> {

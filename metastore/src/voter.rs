@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Logged, View};
+use athanor_catalog::{
+    Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Logged, Notes, View,
+};
 use athanor_chassis::{ByteSize, Clock, Code, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_consensus::Replicated;
@@ -256,6 +258,7 @@ fn frees_space(command: &Command) -> bool {
             | Command::AddSlot { .. }
             | Command::ProposeTable { .. }
             | Command::Rates { .. }
+            | Command::Note { .. }
     )
 }
 
@@ -308,6 +311,11 @@ impl Catalog for Metastore {
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         self.current().await?;
         Ok(self.shared.group.with(|facts| facts.state().blocks().cloned().collect()))
+    }
+
+    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
+        self.current().await?;
+        Ok(self.shared.group.with(|facts| facts.state().notes(tenant)))
     }
 
     async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {

@@ -52,6 +52,26 @@ impl Sandwich {
     }
 }
 
+impl Sandwich {
+    /// How many frames are looked at to find the callers: no more nodes than that come of it.
+    pub fn frames(tree: &Tree, function: &str, depth: usize) -> usize {
+        let Ok(name) = tree.names().binary_search_by(|probe| (**probe).cmp(function)) else { return 0 };
+        let mut frames = 0usize;
+        // How deep each node lies, and whether it is the function or below it.
+        let mut places: Vec<(usize, bool)> = Vec::with_capacity(tree.nodes().len());
+        for (at, node) in tree.nodes().iter().enumerate() {
+            let (above, is_below) =
+                places.get(node.parent as usize).map_or((0, false), |(level, is_in)| (level + 1, *is_in));
+            let is_it = at > 0 && node.name as usize == name && !node.other;
+            if is_it && !is_below {
+                frames = frames.saturating_add(above.min(depth.saturating_add(1)));
+            }
+            places.push((above, is_below || is_it));
+        }
+        frames
+    }
+}
+
 fn add_callers(tree: &Tree, function: usize, depth: usize, callers: &mut Drafts) {
     let mut place = 0;
     let mut at = function;
@@ -82,5 +102,8 @@ mod tests {
         assert_eq!(near.callees, tree(&[("f;x", 1), ("f", 2), ("f;f", 4)]));
         assert_eq!(near.callers, tree(&[("f;a", 1), ("f;b", 2), ("f;c", 4)]));
         assert_eq!(Sandwich::of(&whole, "nobody", 9), Sandwich::default());
+        let frames = |depth| Sandwich::frames(&whole, "f", depth);
+        assert_eq!([frames(0), frames(1), frames(9)], [3, 6, 7]);
+        assert_eq!(Sandwich::frames(&whole, "nobody", 9), 0);
     }
 }

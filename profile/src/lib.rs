@@ -3,7 +3,8 @@
 //! ```text
 //!  pprof ─┐                    ┌─► Tree ─► Flamegraph ─► svg, ansi, dot
 //!  folded ┼─► Profile ─► merge ┼─► table, callers, diff
-//!  …      ┘   (dense ids)      └─► pprof, folded, speedscope
+//!  …      ┘   (dense ids)      │         lines, compare, significance
+//!                              └─► pprof, folded, speedscope, otlp
 //!
 //!  Upload ─► Source (heads, blocks, memory) ─► queries, above
 //! ```
@@ -20,6 +21,7 @@
 
 pub mod ansi;
 pub mod callers;
+pub mod compare;
 pub mod diff;
 pub mod dot;
 pub mod flamegraph;
@@ -30,9 +32,11 @@ pub mod hash;
 pub mod identity;
 pub mod labels;
 mod layout;
+pub mod lines;
 pub mod merge;
 mod model;
 pub mod normalise;
+pub mod otlp;
 pub mod packed;
 pub mod pprof;
 pub mod printable;
@@ -40,9 +44,11 @@ pub mod profile_type;
 pub mod prune;
 pub mod request;
 pub mod series;
+pub mod significance;
 pub mod source;
 pub mod speedscope;
 pub mod stacks;
+pub mod suffix;
 pub mod svg;
 pub mod symbols;
 pub mod table;

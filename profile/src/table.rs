@@ -41,7 +41,7 @@ pub struct Table {
 }
 
 /// Weighs every function of a tree, in the order of the names. Remainders of a truncation are no functions.
-pub(crate) fn weigh(tree: &Tree) -> Vec<(&str, Weights)> {
+pub fn weigh(tree: &Tree) -> Vec<(&str, Weights)> {
     let mut weights = vec![None::<Weights>; tree.names().len()];
     let mut open = vec![0u32; tree.names().len()];
     let mut walk: Vec<(u32, bool)> = tree.children(0).map(|child| (child, true)).collect();

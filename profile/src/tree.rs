@@ -3,6 +3,7 @@
 //! A tree is laid out level by level, siblings lexicographically by name, and its name table is sorted, so
 //! equal trees are equal arrays and two trees merge in one walk. Nothing here recurses: stacks may be deep.
 
+mod branch;
 mod draft;
 mod packed;
 mod sorted;

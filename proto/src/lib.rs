@@ -5,6 +5,7 @@
 //!              ├─► types.v1      labels, series, selectors
 //!  querier.v1 ─┴─► google.v1     pprof
 //!
+//!  athanor.v1 ───► types.v1      what only this server answers
 //!  athanor.internal.v1           what nodes of one cluster say to each other, with services of gRPC
 //! ```
 //!
@@ -22,6 +23,12 @@
 
 /// Ours.
 pub mod athanor {
+    /// What only this server answers.
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/athanor.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/athanor.v1.serde.rs"));
+    }
     /// Between nodes.
     pub mod internal {
         /// The only version. Each message names who sends it, see [`Caller`](v1::Caller).
@@ -92,5 +99,45 @@ pub mod grpc {
             include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
             include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.serde.rs"));
         }
+    }
+}
+
+/// What people of a tenant have set.
+pub mod settings {
+    /// Settings of pages, and rules.
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/settings.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/settings.v1.serde.rs"));
+    }
+}
+
+/// What a server can do.
+pub mod capabilities {
+    /// The only version.
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/capabilities.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/capabilities.v1.serde.rs"));
+    }
+}
+
+/// Which calls a server answers.
+pub mod version {
+    /// The only version.
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/version.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/version.v1.serde.rs"));
+    }
+}
+
+/// Source code beside profiles.
+pub mod vcs {
+    /// The only version.
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/vcs.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/vcs.v1.serde.rs"));
     }
 }

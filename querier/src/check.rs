@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use athanor_chassis::{Code, Limits, Status};
 use athanor_profile::hash::Hash;
 use athanor_profile::series::METRIC_NAME;
-use athanor_profile::{ProfileType, RequestFilter};
+use athanor_profile::suffix::Suffix;
+use athanor_profile::{ProfileType, RequestFilter, ValueType};
 use athanor_query::{Bounds, CallSite, Selection, Selector, TimeRange};
 
 /// Most selectors of one request.
@@ -38,7 +39,8 @@ pub(crate) fn profile_type(text: &str) -> Result<ProfileType, Status> {
     text.parse::<ProfileType>().map_err(|error| invalid(error.to_string()))
 }
 
-/// A selector, `{…}`, that may have a name before its braces: then that is the metric's.
+/// A selector, `{…}`, that may have a name before its braces. A name such as `shop.cpu` is an application's with what is
+/// measured of it; any other one is the metric's.
 pub(crate) fn selector(text: &str) -> Result<Selector, Status> {
     let refused = |error| Status::of(&error);
     let (name, rest) = text.split_at(text.find('{').unwrap_or(text.len()));
@@ -47,8 +49,41 @@ pub(crate) fn selector(text: &str) -> Result<Selector, Status> {
     if name.is_empty() || !is_name(name) {
         return text.parse().map_err(refused);
     }
-    let selector = if rest.is_empty() { Ok(Selector::default()) } else { rest.parse() };
-    selector.and_then(|selector: Selector| selector.with(METRIC_NAME, name)).map_err(refused)
+    let selector: Selector =
+        if rest.is_empty() { Ok(Selector::default()) } else { rest.parse() }.map_err(refused)?;
+    let Some(Application { services, profile_type: ProfileType { name, value, .. } }) = Application::of(name)
+    else {
+        return selector.with(METRIC_NAME, name).map_err(refused);
+    };
+    let of_type = selector.and(services).and_then(|all| all.with(METRIC_NAME, &name));
+    let of_value = of_type.and_then(|all| all.with("__type__", &value.kind));
+    of_value.and_then(|all| all.with("__unit__", &value.unit)).map_err(refused)
+}
+
+/// An application and what is measured of it, as older clients write both: `shop.cpu`.
+pub(crate) struct Application {
+    /// Text that was sent under the name is of the service `shop`, pprof of `shop.cpu`.
+    services: Selector,
+    /// Without a period, which may be any.
+    pub(crate) profile_type: ProfileType,
+}
+
+impl Application {
+    /// Of the name before the braces of a selector.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        let name = text.split('{').next().unwrap_or_default().trim();
+        let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
+        let suffix =
+            Suffix::of(name).filter(|suffix| is_plain && !suffix.app.is_empty() && suffix.app != name)?;
+        let plain = |name: &str| name.replace('.', "\\\\.");
+        let services = format!("{{service_name=~\"{}|{}\"}}", plain(suffix.app), plain(name));
+        let profile_type = ProfileType {
+            name: suffix.metric.to_owned(),
+            value: suffix.stored_type(),
+            period: ValueType::default(),
+        };
+        Some(Application { services: services.parse().ok()?, profile_type })
+    }
 }
 
 /// Selectors that must all hold.
@@ -183,6 +218,13 @@ mod tests {
         assert_eq!(shown(r#"cpu{a="b"}"#).unwrap(), r#"{a="b", __name__="cpu"}"#);
         assert_eq!(shown("a:b:c::").unwrap(), r#"{__name__="a:b:c::"}"#);
         assert_eq!(shown("{}").unwrap(), "{}");
+        assert_eq!(
+            shown(r#"a.b.wall{c!="d"}"#).unwrap(),
+            r#"{c!="d", service_name=~"a\\.b|a\\.b\\.wall", __name__="wall", __type__="wall", __unit__="nanoseconds"}"#
+        );
+        for metric in ["a.b.nosuch", ".cpu", "cpu", "a\u{e4}.cpu"] {
+            assert_eq!(shown(metric).unwrap(), format!("{{__name__={metric:?}}}"));
+        }
         for refused in ["", " ", r#"a="b""#, "{", "x{", "a b{}", r#"{a=="b"}"#, "{a=b}"] {
             assert_eq!(selector(refused).unwrap_err().code, Code::Invalid, "{refused:?}");
         }

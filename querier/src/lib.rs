@@ -24,8 +24,10 @@ use athanor_query::{Ask, Partial};
 
 mod background;
 mod check;
+mod companion;
 mod dot;
 mod estimate;
+mod explore;
 mod gather;
 mod heatmap;
 mod inbox;
@@ -37,6 +39,7 @@ mod render;
 mod replan;
 mod room;
 
+pub use companion::Companion;
 pub use inbox::{Inbox, Remote};
 pub use reader::{MAX_TENANTS, Reader, TenantsError};
 pub use render::{Rendered, parse_parameters, parse_time};

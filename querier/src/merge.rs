@@ -56,7 +56,7 @@ impl Querier {
 }
 
 /// What a merged profile says of itself. Its period is one by convention, as uploads may differ in theirs.
-fn header(profile_type: &ProfileType, end_nanos: i64) -> Header {
+pub(crate) fn header(profile_type: &ProfileType, end_nanos: i64) -> Header {
     let period = match profile_type.name.as_str() {
         "process_cpu" => 1_000_000_000,
         "memory" => 512 * 1024,

@@ -5,17 +5,19 @@ use athanor_profile::ProfileType;
 use athanor_profile::diff::DiffTree;
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::series::METRIC_NAME;
-use athanor_query::{Selection, StackFilter};
+use athanor_query::{Selection, StackFilter, TimeRange};
 
-use crate::check::{self, MILLI, invalid};
+use crate::check::{self, Application, MILLI, invalid};
 use crate::merge::{BAR, StacksAsked};
 use crate::points::PointsAsked;
 use crate::{Querier, Reader, dot};
 
 mod attime;
+mod export;
 mod flamebearer;
 mod parameters;
 mod timeline;
+mod wire;
 
 pub use parameters::parse as parse_parameters;
 
@@ -23,6 +25,8 @@ use flamebearer::{Bars, Flamebearer, Format, Metadata};
 use parameters::Parameters;
 use timeline::Timeline;
 
+/// The content type of a graph.
+const DOT: &str = "text/plain; charset=utf-8";
 /// Functions of a graph where the query does not say.
 const DOT_NODES: usize = 100;
 
@@ -38,6 +42,7 @@ pub struct Rendered {
 /// A checked query of one side.
 struct Side {
     selection: Selection,
+    /// Without a period where the query is an application's name.
     profile_type: ProfileType,
     /// Milliseconds, both ends in it.
     start: i64,
@@ -56,7 +61,7 @@ impl Querier {
             let tree = self.tree(reader, side.selection, StacksAsked::default()).await?;
             let nodes = if asked_nodes.unwrap_or_default() > 0 { max_nodes.asked } else { DOT_NODES };
             let text = self.compute(move || dot::write(&tree, &unit, nodes)).await?;
-            return Ok(Rendered { content_type: "text/plain; charset=utf-8", body: text.into_bytes() });
+            return Ok(Rendered { content_type: DOT, body: text.into_bytes() });
         }
         let mut group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
         check::labels(&group_by)?;
@@ -95,7 +100,7 @@ impl Querier {
         .await
     }
 
-    /// Two flame graphs laid over each other, as JSON.
+    /// Two flame graphs laid over each other, as JSON, or their call graphs as DOT.
     pub async fn render_diff(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
         let parameters = Parameters::parse(query)?;
         let left = self.side(&parameters, ["leftQuery", "leftFrom", "leftUntil"])?;
@@ -104,11 +109,18 @@ impl Querier {
             let (left, right) = (left.profile_type, right.profile_type);
             return Err(invalid(format!("sides measure {left} and {right}; compare the same type")));
         }
-        let max_nodes = check::max_nodes(asked_nodes(&parameters), &self.limits(reader))?;
+        let asked_nodes = asked_nodes(&parameters);
+        let max_nodes = check::max_nodes(asked_nodes, &self.limits(reader))?;
         let (before, after) = futures::try_join!(
             self.tree(reader, left.selection, StacksAsked::default()),
             self.tree(reader, right.selection, StacksAsked::default()),
         )?;
+        if parameters.first("format") == Some("dot") {
+            let unit = left.profile_type.value.unit;
+            let nodes = if asked_nodes.unwrap_or_default() > 0 { max_nodes.asked } else { DOT_NODES };
+            let text = self.compute(move || dot::write_diff(&before, &after, &unit, nodes)).await?;
+            return Ok(Rendered { content_type: DOT, body: text.into_bytes() });
+        }
         let metadata = Metadata::of(&left.profile_type, Format::Double);
         self.make_room(reader, (before.nodes().len() + after.nodes().len()) * BAR)?;
         self.compute(move || {
@@ -134,10 +146,28 @@ impl Querier {
             return Err(invalid(format!("request has no {query}; write type{{selector}}")));
         }
         let mut selector = check::selector(text)?;
+        if let Some(Application { profile_type, .. }) = Application::of(text) {
+            let (start, end, time) = self.times_of(parameters, [from, until])?;
+            return Ok(Side {
+                selection: Selection { selector, time, ..Selection::default() },
+                profile_type,
+                start,
+                end,
+            });
+        }
         let type_id = selector.take_equal(METRIC_NAME);
         let type_id = type_id
             .ok_or_else(|| invalid(format!("{query} names no profile type; write type{{selector}}")))?;
         let profile_type = check::profile_type(&type_id)?;
+        let (start, end, time) = self.times_of(parameters, [from, until])?;
+        let selection =
+            Selection { selector, profile_type: Some(profile_type.clone()), time, ..Selection::default() };
+        Ok(Side { selection, profile_type, start, end })
+    }
+
+    /// Milliseconds, both ends in them, and the range that they are.
+    fn times_of(&self, parameters: &Parameters, names: [&str; 2]) -> Result<(i64, i64, TimeRange), Status> {
+        let [from, until] = names;
         let now = self.deps.clock.wall().nanos();
         let time = |name: &str| {
             let text = parameters.first(name).unwrap_or("now");
@@ -147,10 +177,7 @@ impl Querier {
         let end = time(until)?;
         let (start, end) =
             (time(from)?.div_euclid(MILLI), end.div_euclid(MILLI) + i64::from(end % MILLI != 0));
-        let time = check::range(start, end)?;
-        let selection =
-            Selection { selector, profile_type: Some(profile_type.clone()), time, ..Selection::default() };
-        Ok(Side { selection, profile_type, start, end })
+        Ok((start, end, check::range(start, end)?))
     }
 }
 

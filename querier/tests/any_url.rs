@@ -22,12 +22,12 @@ impl Sources for Nothing {
     }
 }
 
-const SIDE: &str = "(cpu:cpu:ns:cpu:ns|a:b:c::|x)?(\\{(a(=|!=|=~)\"b\")?\\})?";
+const SIDE: &str = "(cpu:cpu:ns:cpu:ns|a:b:c::|x|a.cpu)?(\\{(a(=|!=|=~)\"b\")?\\})?";
 const TIME: &str = "(now|today|[0-9]{1,19}|20260302)?([+-][0-9]{1,12}(s|h|d|y))?";
 
 fn url() -> impl Strategy<Value = String> {
-    let value = format!("{SIDE}|{TIME}|{TIME}|-?[0-9]{{1,8}}|\\PC{{0,6}}");
-    let name = "query|from|until|maxNodes|groupBy|leftQuery|rightQuery|leftFrom|rightUntil";
+    let value = format!("{SIDE}|dot|otlp|folded|__name__|{TIME}|{TIME}|-?[0-9]{{1,8}}|\\PC{{0,6}}");
+    let name = "query|from|until|format|label|maxNodes|groupBy|leftQuery|rightQuery|leftFrom|rightUntil";
     let part = prop::string::string_regex(&format!("({name})=({value})")).expect("a pattern");
     prop::collection::vec(part, 0..6).prop_map(|parts: Vec<String>| {
         let whole = format!("query=cpu:cpu:ns:cpu:ns&{}", parts.join("&"));
@@ -44,7 +44,12 @@ proptest! {
         let (querier, reader) = (Querier::new(Config::default(), deps), Reader::of(TenantId::anonymous()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let answers = runtime.block_on(async {
-            [querier.render(&reader, &url).await, querier.render_diff(&reader, &url).await]
+            [
+                querier.render(&reader, &url).await,
+                querier.render_diff(&reader, &url).await,
+                querier.values(&reader, &url).await,
+                querier.export(&reader, &url).await,
+            ]
         });
         for answer in answers {
             match answer {

@@ -10,10 +10,13 @@ use athanor_profile::tree::Tree;
 use athanor_query::{GoPgo, Heat, Partial, Points, Size, Steps, Values, What, answer};
 use proptest::prelude::*;
 
+#[path = "../../query/tests/model/steps.rs"]
+mod steps;
 #[path = "../../query/tests/model/uploads.rs"]
 mod uploads;
 
-use uploads::{Upload, asked, orders, question, sources, steps, upload};
+use steps::steps;
+use uploads::{Upload, asked, orders, question, sources, upload};
 
 const TENANT: &str = "acme";
 

@@ -7,6 +7,7 @@ use athanor_profile::hash::Hash;
 use athanor_profile::identity::profile_of;
 use athanor_profile::{ProfileRow, ProfileType, RequestFilter, SourceError};
 
+use crate::profiles::Profiles;
 use crate::query::TimeRange;
 use crate::selector::Selector;
 use crate::stacks::{GoPgo, StackFilter};
@@ -67,6 +68,10 @@ pub enum What {
     Heat(Heat),
     /// What merging stacks would read.
     Sizes,
+    /// Stacks merged by function name, for each set of values of some labels.
+    Trees(Trees),
+    /// The profiles themselves.
+    Profiles(Profiles),
 }
 
 /// Values of one label.
@@ -100,7 +105,7 @@ impl Ask {
             What::ProfileTypes | What::LabelNames | What::LabelValues(_) | What::Series(_) | What::Sizes => {
                 Needs::default()
             }
-            What::Tree(_) | What::Profile(..) => {
+            What::Tree(_) | What::Profile(..) | What::Trees(_) => {
                 Needs { totals: !of_requests, rows: of_requests, names: true }
             }
             What::Points(points) => {
@@ -108,6 +113,10 @@ impl Ask {
                 Needs { totals: false, rows: names || of_requests, names }
             }
             What::Heat(heat) => Needs { totals: false, rows: heat.spans || of_requests, names: false },
+            What::Profiles(profiles) => {
+                let names = !profiles.stacks.is_empty();
+                Needs { totals: false, rows: names || of_requests, names }
+            }
         }
     }
 }
@@ -125,6 +134,15 @@ pub struct Points {
     pub mean: bool,
     /// Whether the largest profile of each point is remembered.
     pub exemplars: bool,
+}
+
+/// Trees by group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trees {
+    /// The labels by which series are told apart; none makes one group.
+    pub group_by: Vec<String>,
+    /// Only these stacks count.
+    pub stacks: StackFilter,
 }
 
 /// The values of single profiles, or of the spans in each, over time: by column, for each set of values of some labels.

@@ -4,7 +4,7 @@
 //!  {service_name="shop", zone!~"eu-.*"} ─► Selector ─┐
 //!  process_cpu:cpu:nanoseconds:cpu:nanoseconds       ├─► Selection ─┐
 //!  from..to ─► TimeRange ────────────────────────────┘              ├─► Ask
-//!  types, labels, tree, profile, points, heat ─► What ──────────────┘    │
+//!  types, labels, trees, profiles, points, heat ─► What ───────────┘    │
 //!                                                                        ▼
 //!  Source (block, head, memory) ──────────────────────────────► run ─► Partial ┐
 //!  Source ────────────────────────────────────────────────────► run ─► Partial ┴─► merge
@@ -25,6 +25,7 @@ mod heat;
 mod merged;
 mod partial;
 mod pattern;
+mod profiles;
 mod query;
 mod run;
 mod selector;
@@ -33,10 +34,11 @@ mod stacks;
 mod syntax;
 mod wire;
 
-pub use ask::{Ask, AskError, Bounds, Heat, Needs, Points, Selection, Steps, Values, What};
+pub use ask::{Ask, AskError, Bounds, Heat, Needs, Points, Selection, Steps, Trees, Values, What};
 pub use frames::{FrameFilter, FrameFilterError, FrameNames};
 pub use heat::{HeatSeries, Spot, SpotKey};
 pub use partial::{Cell, Exemplar, LabelCounts, Merged, Partial, PointSeries};
+pub use profiles::{ListedProfile, ProfileList, ProfileOrder, Profiles};
 pub use query::{NoKind, Query, TimeRange, TypeFilter};
 pub use run::{answer, run, series_labels};
 pub use selector::{Matcher, Selector};

@@ -11,6 +11,7 @@ use athanor_profile::{Dictionary, Labels, ProfileType};
 
 use crate::ask::{AskError, Bounds, Values, What};
 use crate::heat::{self, HeatSeries, spot_bytes};
+use crate::profiles::ProfileList;
 use crate::size::Sizes;
 
 /// What an entry of a sorted map takes beside its texts, and a profile of a point.
@@ -38,6 +39,10 @@ pub enum Partial {
     Heat(HeatSeries),
     /// What merging stacks would read.
     Sizes(Box<Sizes>),
+    /// Stacks by function name, by the values of the labels asked for.
+    Trees(BTreeMap<Labels, Tree>),
+    /// Single profiles.
+    Profiles(ProfileList),
 }
 
 /// Points by the values of the labels asked for.
@@ -164,6 +169,8 @@ impl Partial {
             What::Points(_) => Partial::Points(BTreeMap::new()),
             What::Heat(_) => Partial::Heat(BTreeMap::new()),
             What::Sizes => Partial::Sizes(Box::default()),
+            What::Trees(_) => Partial::Trees(BTreeMap::new()),
+            What::Profiles(asked) => Partial::Profiles(ProfileList::none(asked)),
         }
     }
 
@@ -186,6 +193,11 @@ impl Partial {
             (Partial::Points(left), Partial::Points(right)) => Partial::Points(merge_points(left, right)),
             (Partial::Heat(left), Partial::Heat(right)) => Partial::Heat(heat::merge(left, right)),
             (Partial::Sizes(left), Partial::Sizes(right)) => Partial::Sizes(Box::new(left.merge(*right))),
+            (Partial::Trees(left), Partial::Trees(right)) => Partial::Trees(merge_trees(left, right)),
+            (Partial::Profiles(mut left), Partial::Profiles(right)) => {
+                left.merge(right);
+                Partial::Profiles(left)
+            }
             (left, _) => left,
         };
         merged.within(bounds)?;
@@ -217,6 +229,10 @@ impl Partial {
                 };
                 series.iter().map(of_series).sum()
             }
+            Partial::Trees(trees) => {
+                trees.iter().map(|(labels, tree)| labels_bytes(labels) + tree.bytes()).sum()
+            }
+            Partial::Profiles(list) => list.bytes(),
         }
     }
 
@@ -237,6 +253,11 @@ impl Partial {
             Partial::Heat(series) => {
                 ("values of profiles or spans", series.values().map(BTreeMap::len).sum(), bounds.points)
             }
+            Partial::Trees(trees) if trees.len() > bounds.entries => ("groups", trees.len(), bounds.entries),
+            Partial::Trees(trees) => {
+                ("nodes", trees.values().map(|tree| tree.nodes().len()).sum(), bounds.nodes)
+            }
+            Partial::Profiles(list) => ("profiles", list.rows.len(), bounds.entries),
         };
         if seen > limit { Err(AskError::TooLarge { what, limit }) } else { Ok(()) }
     }
@@ -275,6 +296,13 @@ fn union<T: Ord>(mut left: BTreeSet<T>, mut right: BTreeSet<T>) -> BTreeSet<T> {
         std::mem::swap(&mut left, &mut right);
     }
     left.extend(right);
+    left
+}
+
+fn merge_trees(mut left: BTreeMap<Labels, Tree>, right: BTreeMap<Labels, Tree>) -> BTreeMap<Labels, Tree> {
+    for (labels, tree) in right {
+        left.entry(labels).or_default().merge(&tree);
+    }
     left
 }
 

@@ -14,6 +14,9 @@ use crate::partial::{Exemplar, LabelCounts, Merged, Partial, PointSeries};
 use crate::size::sizes;
 use crate::stacks::{GoPgo, StackFilter};
 
+mod groups;
+mod listed;
+
 /// The labels by which a series is selected and shown: its own and those that say what it measures.
 pub fn series_labels(series: &Series) -> Labels {
     let mut labels = series.labels().clone();
@@ -107,6 +110,8 @@ pub fn run(ask: &Ask, source: &dyn Source) -> Result<Partial, AskError> {
         What::Points(points) => Partial::Points(self::points(&picked, &ask.selection, points, source)?),
         What::Sizes => Partial::Sizes(Box::new(sizes(&picked, &ask.selection, source)?)),
         What::Heat(asked) => Partial::Heat(heat(&picked, &ask.selection, asked, &ask.bounds, source)?),
+        What::Trees(asked) => Partial::Trees(groups::trees(&picked, &ask.selection, asked, source)?),
+        What::Profiles(asked) => Partial::Profiles(listed::profiles(&picked, &ask.selection, asked, source)?),
     };
     answer.within(&ask.bounds)?;
     Ok(answer)
@@ -149,10 +154,10 @@ fn values(picked: &Picked, asked: &Values) -> LabelCounts {
 const OTHER_STACKS: AskError = AskError::Damaged("names are of other stacks than totals");
 
 /// Sums by stack of the rows that are meant.
-fn totals(picked: &Picked, selection: &Selection, source: &dyn Source) -> Result<Vec<i64>, SourceError> {
+fn totals(places: &[u32], selection: &Selection, source: &dyn Source) -> Result<Vec<i64>, SourceError> {
     match &selection.requests {
-        None => source.totals(&picked.places),
-        Some(wanted) => source.totals_of_requests(&picked.places, wanted),
+        None => source.totals(places),
+        Some(wanted) => source.totals_of_requests(places, wanted),
     }
 }
 
@@ -162,14 +167,28 @@ fn tree(
     stacks: &StackFilter,
     source: &dyn Source,
 ) -> Result<Tree, AskError> {
-    let mut totals = totals(picked, selection, source)?;
-    // A call site is a place in the tree, and is found there sooner than in names.
-    let frames = StackFilter { frames: stacks.frames.clone(), ..StackFilter::default() };
-    if let Some(passing) = passing(source, &frames)? {
+    let passing = passing(source, &frames_of(stacks))?;
+    tree_of(&picked.places, selection, (stacks, passing.as_deref()), source)
+}
+
+/// What of a filter names do not say sooner: a call site is a place in the tree, and is found there.
+fn frames_of(stacks: &StackFilter) -> StackFilter {
+    StackFilter { frames: stacks.frames.clone(), ..StackFilter::default() }
+}
+
+/// The tree of some profiles, of those stacks that pass.
+fn tree_of(
+    places: &[u32],
+    selection: &Selection,
+    (stacks, passing): (&StackFilter, Option<&[bool]>),
+    source: &dyn Source,
+) -> Result<Tree, AskError> {
+    let mut totals = totals(places, selection, source)?;
+    if let Some(passing) = passing {
         if passing.len() < totals.len() {
             return Err(OTHER_STACKS);
         }
-        let others = totals.iter_mut().zip(passing).filter(|(_, passes)| !passes);
+        let others = totals.iter_mut().zip(passing).filter(|(_, passes)| !**passes);
         others.for_each(|(total, _)| *total = 0);
     }
     Ok(source.tree(&totals)?.below(&stacks.call_site))
@@ -181,7 +200,7 @@ fn profile(
     (filter, pgo): (&StackFilter, Option<GoPgo>),
     source: &dyn Source,
 ) -> Result<Merged, AskError> {
-    let totals = totals(picked, selection, source)?;
+    let totals = totals(&picked.places, selection, source)?;
     let mut merged = Err(OTHER_STACKS);
     source.names(&mut |dictionary, stacks| {
         if stacks.len() < totals.len() {

@@ -20,6 +20,7 @@ use crate::ask::AskError;
 use crate::syntax::SelectorError;
 
 mod ask;
+mod listed;
 mod lists;
 mod partial;
 mod pieces;

@@ -8,10 +8,15 @@ use athanor_profile::{Labels, Source};
 use athanor_query::{Ask, Bounds, GoPgo, Heat, Partial, Points, StackFilter, Steps, Values, What, run};
 use proptest::prelude::*;
 
+#[path = "model/meant.rs"]
+mod meant;
+#[path = "model/steps.rs"]
+mod steps;
 #[path = "model/uploads.rs"]
 mod uploads;
 
-use uploads::{Asked, Row, TYPES, Upload, asked, id, orders, path, question, sources, steps, upload};
+use steps::steps;
+use uploads::{Asked, Row, TYPES, Upload, asked, id, orders, path, question, sources, upload};
 
 fn answer(uploads: &[Upload], asked: &Asked, what: What, order: &[usize]) -> Partial {
     let (ask, sources) = (question(asked, what), sources(uploads));
@@ -40,40 +45,18 @@ fn by_path(tree: &Tree) -> BTreeMap<Vec<String>, i64> {
     found
 }
 
-/// Whether a row counts, by what is asked of its stack and its request.
-fn counts(asked: &Asked, row: &Row) -> bool {
-    let frames = &row.frames;
-    frames.starts_with(&asked.call_site)
-        && asked.included.iter().all(|frame| frames.contains(frame))
-        && !asked.excluded.is_some_and(|frame| frames.contains(&frame))
-        && is_of_request(asked, row)
-}
-
-/// Whether a row counts, by what is asked of its request.
-fn is_of_request(asked: &Asked, row: &Row) -> bool {
-    let Some((of_traces, wanted)) = &asked.requests else { return true };
-    let id = if *of_traces { row.trace } else { row.span };
-    id > 0 && wanted.contains(&id)
-}
-
-/// Whether the part of an upload counts that a label splits off, or that none does.
-fn has_profile(asked: &Asked, place: usize, labelled: bool) -> bool {
-    let Some((places, whole)) = &asked.profiles else { return true };
-    places.contains(&place) && (*whole || !labelled)
-}
-
 /// The rows of uploads that are asked about, by the place of the upload.
 fn rows<'u>(uploads: &'u [Upload], asked: &'u Asked) -> impl Iterator<Item = (usize, &'u Upload, &'u Row)> {
     let numbered = uploads.iter().enumerate().filter(|(_, one)| one.service == asked.service);
     let all = numbered.flat_map(|(place, one)| one.rows.iter().map(move |row| (place, one, row)));
-    all.filter(|(place, _, row)| has_profile(asked, *place, row.labelled))
+    all.filter(|(place, _, row)| asked.has_profile(*place, row.labelled))
 }
 
 /// Values by stack, of which only the last frames may stay.
 fn model_tree(uploads: &[Upload], asked: &Asked, keep: usize) -> BTreeMap<Vec<String>, i64> {
     let mut found: BTreeMap<Vec<String>, i64> = BTreeMap::new();
     for (_, _, row) in rows(uploads, asked).filter(|(_, one, _)| is_selected(one, asked)) {
-        if counts(asked, row) {
+        if asked.counts(row) {
             let kept = &row.frames[row.frames.len().saturating_sub(keep)..];
             *found.entry(path(kept)).or_default() += i64::from(row.values[1]);
         }
@@ -104,10 +87,10 @@ fn model_points(uploads: &[Upload], asked: &Asked, steps: Steps) -> BTreeMap<(St
             let of_split = |row: &&Row| row.labelled == labelled;
             let is_there =
                 upload.rows.iter().any(|row| row.labelled == labelled) || upload.rows.is_empty() && !labelled;
-            if !is_there || !has_profile(asked, at, labelled) {
+            if !is_there || !asked.has_profile(at, labelled) {
                 continue;
             }
-            let counted = upload.rows.iter().filter(of_split).filter(|row| counts(asked, row));
+            let counted = upload.rows.iter().filter(of_split).filter(|row| asked.counts(row));
             let sum = counted.map(|row| i64::from(row.values[1])).sum::<i64>();
             let cell = found.entry((pod_of(upload), place)).or_default();
             cell.0 += sum;
@@ -126,7 +109,7 @@ type ModelHeat = BTreeMap<(String, u64, u128, u64), (i64, i64, u128)>;
 
 fn model_heat(uploads: &[Upload], asked: &Asked, steps: Steps, spans: bool) -> ModelHeat {
     let mut found = ModelHeat::new();
-    for (place, upload, row) in rows(uploads, asked).filter(|(_, _, row)| is_of_request(asked, row)) {
+    for (place, upload, row) in rows(uploads, asked).filter(|(_, _, row)| asked.is_of_request(row)) {
         let Some(column) = place_of(upload.time, steps) else { continue };
         // Rows of no value are not kept.
         if row.values[1] == 0 || spans && row.span == 0 {

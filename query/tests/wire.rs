@@ -5,10 +5,13 @@ use athanor_profile::{Labels, Profile, Source, ValueType};
 use athanor_query::{Ask, GoPgo, Heat, Partial, Points, Received, StackFilter, Values, What, answer};
 use proptest::prelude::*;
 
+#[path = "model/steps.rs"]
+mod steps;
 #[path = "model/uploads.rs"]
 mod uploads;
 
-use uploads::{TYPES, asked, orders, question, sources, steps, upload};
+use steps::steps;
+use uploads::{TYPES, asked, orders, question, sources, upload};
 
 /// What another process answers from its sources.
 fn from_afar<'s>(ask: &Ask, sources: impl Iterator<Item = &'s dyn Source>) -> Partial {

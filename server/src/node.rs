@@ -22,6 +22,7 @@ use athanor_chassis::{Clock, Compute, Disk, Net, Overrides, Random, Status, Task
 use athanor_cluster::gossip::{Transport, UdpTransport};
 use athanor_cluster::members::MemberState;
 use athanor_consensus::log::Pump;
+use athanor_querier::Companion;
 use athanor_storage::{Store, StoreDeps};
 use axum::Router;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -142,6 +143,7 @@ impl Node {
         let services = Services {
             distributor: roles.distributor.clone(),
             querier: roles.querier.clone(),
+            companion: roles.querier.as_ref().map(|_| Companion::new(Arc::clone(&roles.catalog))),
             scrape: Arc::clone(&roles.scrape),
             readiness,
             stop: stop.clone(),

@@ -7,7 +7,7 @@ use athanor_cluster::NodeId;
 use athanor_cluster::placement::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
-use super::{Inherits, MAX_COPIES, MAX_GROUPS, Phase, ShardEntry, ShardId};
+use super::{Inherits, MAX_COPIES, MAX_GROUPS, MAX_NOTE, Phase, ShardEntry, ShardId};
 use crate::block::BlockId;
 
 /// What a command did.
@@ -66,6 +66,12 @@ pub enum Bounded {
     Scars,
     /// Voters of the catalogue.
     Voters,
+    /// Notes of a tenant.
+    Notes,
+    /// Bytes of all notes of a tenant.
+    NoteBytes,
+    /// Bytes of all notes.
+    AllNoteBytes,
 }
 
 /// Why a command changed nothing.
@@ -387,6 +393,18 @@ pub enum Refused {
     /// The settings are others than was thought.
     #[error("the settings were changed by somebody else; read them again")]
     SettingsChanged,
+    /// A note says something else than was thought.
+    #[error("note {name:?} was changed by somebody else; read it again")]
+    NoteChanged {
+        /// Its name.
+        name: String,
+    },
+    /// A note is too long.
+    #[error("note has {seen} bytes with its name, the limit is {MAX_NOTE}; write less")]
+    LongNote {
+        /// How long it is.
+        seen: usize,
+    },
     /// No shard can have so many members.
     #[error("{seen} copies are wanted, 1 to {MAX_COPIES} are possible; ask for as many")]
     NoCopies {
@@ -403,6 +421,8 @@ impl Bounded {
             Self::Services => "forget some that send nothing",
             Self::Scars => "heal old ones",
             Self::Voters => "remove one first",
+            Self::Notes | Self::NoteBytes => "delete some that nobody reads",
+            Self::AllNoteBytes => "have tenants delete some",
         }
     }
 }
@@ -415,6 +435,9 @@ impl fmt::Display for Bounded {
             Self::Services => "services with a rate",
             Self::Scars => "damages",
             Self::Voters => "voters",
+            Self::Notes => "notes of a tenant",
+            Self::NoteBytes => "bytes of notes of a tenant",
+            Self::AllNoteBytes => "bytes of notes",
         })
     }
 }

@@ -20,6 +20,7 @@ impl State {
         }
         self.check_tables()?;
         self.check_blocks()?;
+        self.check_notes()?;
         self.check_counts()
     }
 

@@ -153,6 +153,17 @@ pub enum Command {
         /// What it shall go by.
         settings: Settings,
     },
+    /// Keeps a text for a tenant.
+    Note {
+        /// Whose it is.
+        tenant: TenantId,
+        /// Its name.
+        name: String,
+        /// What it says until now; none if there is no such note.
+        expected: Option<String>,
+        /// What it shall say; none to forget it.
+        text: Option<String>,
+    },
     /// The catalogue has a voter at an address.
     AddVoter {
         /// The voter.

@@ -1,6 +1,7 @@
 //! What commands do, one after the other.
 
 mod fences;
+mod notes;
 mod old;
 mod random;
 mod rebuild;

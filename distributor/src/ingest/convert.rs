@@ -6,10 +6,11 @@ use athanor_profile::pprof::{
     DecodeError, Inflater, Limits as PprofLimits, encode, number_functions, rename_functions, rename_types,
     sample_types,
 };
+use athanor_profile::suffix::Suffix;
 use bytes::Bytes;
 
 use super::form::{Form, FormRefused};
-use super::metric::{TextMetric, TypeConfig};
+use super::metric::TypeConfig;
 use super::request::{Format, Request};
 use super::text::{self, TextBounds, TextRefused};
 use super::{Refused, UNPROCESSABLE};
@@ -120,7 +121,7 @@ fn folded(request: &Request, body: &[u8], counted: bool, bounds: &Bounds) -> Res
         let labels = labels(request, "process_cpu", &name.app, false);
         return Ok(Converted { door, labels, time_nanos, pprof: None });
     }
-    let Some(metric) = TextMetric::of(&name.app) else {
+    let Some(metric) = Suffix::of(&name.app) else {
         let suffix = name.app.rsplit('.').next().unwrap_or_default();
         return Err(ConvertError::UnknownSuffix(suffix.chars().take(100).collect()));
     };

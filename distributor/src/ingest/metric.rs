@@ -1,8 +1,7 @@
-//! What a profile is called: from the end of the application's name for text, from the sample types for pprof.
+//! What a pprof is called: its sample types say so.
 
 use std::collections::BTreeMap;
 
-use athanor_profile::ValueType;
 use serde::Deserialize;
 
 const CPU: &str = "process_cpu";
@@ -10,57 +9,6 @@ const WALL: &str = "wall";
 const MEMORY: &str = "memory";
 const MUTEX: &str = "mutex";
 const BLOCK: &str = "block";
-
-/// What a text profile counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TextMetric<'a> {
-    /// The label `__name__`.
-    pub(crate) metric: &'static str,
-    /// The sample type before any scaling.
-    pub(crate) value_type: ValueType,
-    /// The application's name without the end that said so.
-    pub(crate) app: &'a str,
-}
-
-impl<'a> TextMetric<'a> {
-    /// Reads the part after the last dot of an application's name; without one it is CPU time. None where that
-    /// part says nothing known.
-    pub(crate) fn of(name: &'a str) -> Option<Self> {
-        let (app, suffix) = name.rsplit_once('.').unwrap_or((name, "cpu"));
-        let (metric, kind, unit) = match suffix {
-            "cpu" | "itimer" => (CPU, "samples", "count"),
-            "wall" | "seconds" | "nanoseconds" | "microseconds" | "milliseconds" => {
-                (WALL, "samples", "count")
-            }
-            "inuse_objects"
-            | "alloc_objects"
-            | "alloc_in_new_tlab_objects"
-            | "alloc_outside_tlab_objects"
-            | "live" => (MEMORY, suffix, "count"),
-            "inuse_space" | "alloc_space" | "alloc_in_new_tlab_bytes" | "alloc_outside_tlab_bytes" => {
-                (MEMORY, suffix, "bytes")
-            }
-            "bytes" => (MEMORY, "samples", "bytes"),
-            "goroutines" => ("goroutine", suffix, "count"),
-            "mutex_count" => (MUTEX, "contentions", "count"),
-            "mutex_duration" => (MUTEX, "delay", "nanoseconds"),
-            "block_count" | "lock_count" => (BLOCK, "contentions", "count"),
-            "block_duration" | "lock_duration" => (BLOCK, "delay", "nanoseconds"),
-            "exceptions" => ("exceptions", "samples", "count"),
-            _ => return None,
-        };
-        Some(TextMetric { metric, value_type: ValueType::new(kind, unit), app })
-    }
-
-    /// The name of the time that samples of this metric stand for, if they do.
-    pub(crate) fn sampled_time(&self) -> Option<&'static str> {
-        match self.metric {
-            CPU => Some("cpu"),
-            WALL => Some("wall"),
-            _ => None,
-        }
-    }
-}
 
 /// What a client says of its sample types, by type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,29 +81,6 @@ pub fn metric_of(types: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_end_of_a_name_says_what_text_counts() {
-        for (name, expected) in [
-            ("app", "process_cpu samples count app"),
-            ("app.cpu", "process_cpu samples count app"),
-            ("a.b.itimer", "process_cpu samples count a.b"),
-            ("app.seconds", "wall samples count app"),
-            ("app.live", "memory live count app"),
-            ("app.alloc_outside_tlab_bytes", "memory alloc_outside_tlab_bytes bytes app"),
-            ("app.bytes", "memory samples bytes app"),
-            ("app.goroutines", "goroutine goroutines count app"),
-            ("app.mutex_duration", "mutex delay nanoseconds app"),
-            ("app.lock_count", "block contentions count app"),
-            ("app.exceptions", "exceptions samples count app"),
-        ] {
-            let metric = TextMetric::of(name).unwrap();
-            let ValueType { kind, unit } = &metric.value_type;
-            assert_eq!(format!("{} {kind} {unit} {}", metric.metric, metric.app), expected);
-        }
-        assert_eq!(TextMetric::of("app.nosuch"), None);
-        assert_eq!(TextMetric::of("app."), None);
-    }
 
     #[test]
     fn types_say_what_a_pprof_is_called() {

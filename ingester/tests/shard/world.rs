@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_block::{Block, FILES, Folder, META, MemoryFolder, PartSource};
-use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Memory};
+use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Memory, Notes};
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{
     ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
@@ -67,6 +67,9 @@ impl Catalog for Facts {
     }
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         self.held.blocks().await
+    }
+    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
+        self.held.notes(tenant).await
     }
     async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
         self.held.condemned().await

@@ -31,6 +31,12 @@ impl Parameters {
     pub(super) fn parse(query: &str) -> Result<Self, Status> {
         parse(query).map(Parameters)
     }
+    /// Sets a value that is not given.
+    pub(super) fn set_default(&mut self, name: &str, value: &str) {
+        if self.first(name).is_none() {
+            self.0.push((name.to_owned(), value.to_owned()));
+        }
+    }
     /// All values of a name.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |pair| pair.0 == name).map(|pair| pair.1.as_str())

@@ -6,9 +6,10 @@ use athanor_profile::tree::Tree;
 
 use super::pieces::WHAT;
 use super::what::kind;
-use super::{WireError, damaged, lists, values};
-use crate::ask::{Ask, Heat, Points, Values, What};
+use super::{WireError, damaged, listed, lists, values};
+use crate::ask::{Ask, Heat, Points, Trees, Values, What};
 use crate::partial::{Merged, Partial};
+use crate::profiles::Profiles;
 use crate::stacks::StackFilter;
 
 impl Partial {
@@ -24,6 +25,8 @@ impl Partial {
             Partial::Points(_) => kind(&What::Points(Points::default())),
             Partial::Sizes(_) => kind(&What::Sizes),
             Partial::Heat(_) => kind(&What::Heat(Heat::default())),
+            Partial::Trees(_) => kind(&What::Trees(Trees::default())),
+            Partial::Profiles(_) => kind(&What::Profiles(Profiles::default())),
         });
         match self {
             Partial::ProfileTypes(types) => lists::put_types(out, types),
@@ -35,6 +38,8 @@ impl Partial {
             Partial::Points(points) => values::put_points(out, points),
             Partial::Sizes(sizes) => values::put_sizes(out, sizes),
             Partial::Heat(heat) => values::put_heat(out, heat),
+            Partial::Trees(trees) => listed::put_trees(out, trees),
+            Partial::Profiles(list) => listed::put_profiles(out, list),
         }
     }
 
@@ -55,6 +60,8 @@ impl Partial {
             What::Points(_) => values::points(unpacker, claim).map(Partial::Points),
             What::Sizes => values::sizes(unpacker, claim).map(|sizes| Partial::Sizes(Box::new(sizes))),
             What::Heat(_) => values::heat(unpacker, claim).map(Partial::Heat),
+            What::Trees(_) => listed::trees(unpacker, claim).map(Partial::Trees),
+            What::Profiles(asked) => listed::profiles(unpacker, asked, claim).map(Partial::Profiles),
         };
         let partial = partial.map_err(&damaged)?;
         if !unpacker.is_done() {

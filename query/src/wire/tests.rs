@@ -10,9 +10,10 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
+use crate::profiles::{ListedProfile, ProfileList, ProfileOrder, Profiles};
 use crate::{
     Ask, Bounds, Cell, Exemplar, FrameFilter, FrameNames, GoPgo, Heat, LabelCounts, Merged, Partial, Points,
-    Selection, Size, Sizes, Spot, SpotKey, StackFilter, Steps, TimeRange, Values, What,
+    Selection, Size, Sizes, Spot, SpotKey, StackFilter, Steps, TimeRange, Trees, Values, What,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -115,6 +116,27 @@ fn place() -> impl Strategy<Value = u64> {
     prop_oneof![0..9u64, any::<u64>()]
 }
 
+fn order() -> impl Strategy<Value = ProfileOrder> {
+    prop::sample::select(vec![ProfileOrder::Newest, ProfileOrder::Heaviest])
+}
+
+/// A list of profiles and the question that it answers.
+fn profiles() -> impl Strategy<Value = (Profiles, ProfileList)> {
+    let of = vec(labels(), 1..4);
+    let row = (any::<prop::sample::Index>(), [number(), number(), number(), number()], any::<u128>());
+    (order(), 0..9u64, of, vec(row, 0..12)).prop_map(|(order, keep, labels, rows)| {
+        let asked = Profiles { order, keep, ..Profiles::default() };
+        let mut list = ProfileList::none(&asked);
+        for (labels_of, [time, duration, period, total], id) in rows {
+            let labels = labels_of.get(&labels).clone();
+            list.count(period);
+            list.offer(ListedProfile { labels, time, duration, period, total, id });
+        }
+        list.settle();
+        (asked, list)
+    })
+}
+
 fn what() -> impl Strategy<Value = What> {
     let list = || vec(text(), 0..4);
     let steps =
@@ -138,6 +160,12 @@ fn what() -> impl Strategy<Value = What> {
         (steps(), list(), any::<[bool; 2]>()).prop_map(|(steps, group_by, [spans, exemplars])| {
             What::Heat(Heat { steps, group_by, spans, exemplars })
         }),
+        (list(), stacks()).prop_map(|(group_by, stacks)| What::Trees(Trees { group_by, stacks })),
+        (order(), any::<u64>(), stacks()).prop_map(|(order, keep, stacks)| What::Profiles(Profiles {
+            order,
+            keep,
+            stacks
+        })),
     ]
 }
 
@@ -180,7 +208,10 @@ fn answered() -> impl Strategy<Value = (What, Partial)> {
         .prop_map(|series| (What::Points(Points::default()), Partial::Points(series)));
     let sizes = (size(), size())
         .prop_map(|(heads, blocks)| (What::Sizes, Partial::Sizes(Box::new(Sizes { heads, blocks }))));
-    prop_oneof![types, texts, values, series, trees, profiles, points, heat, sizes]
+    let groups = btree_map(labels(), tree(), 0..4)
+        .prop_map(|trees| (What::Trees(Trees::default()), Partial::Trees(trees)));
+    let listed = self::profiles().prop_map(|(asked, list)| (What::Profiles(asked), Partial::Profiles(list)));
+    prop_oneof![types, texts, values, series, trees, profiles, points, heat, sizes, groups, listed]
 }
 
 fn of(what: What) -> Ask {
@@ -213,6 +244,10 @@ fn is_same(one: &Partial, other: &Partial) -> bool {
         (Partial::Series(one), Partial::Series(other)) => one == other,
         (Partial::Tree(one), Partial::Tree(other)) => one == other,
         (Partial::Points(one), Partial::Points(other)) => one == other,
+        (Partial::Trees(one), Partial::Trees(other)) => one == other,
+        (Partial::Profiles(one), Partial::Profiles(other)) => {
+            (one.rows(), one.profiles, one.periods) == (other.rows(), other.profiles, other.periods)
+        }
         (Partial::Profile(one), Partial::Profile(other)) => {
             (&one.totals, one.profiles) == (&other.totals, other.profiles)
                 && dictionary(one) == dictionary(other)
@@ -278,7 +313,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(kind in 0..10u8, what in what(), bytes in vec(prop_oneof![0..5u8, any::<u8>()], 0..60)) {
+    fn no_bytes_panic(kind in 0..24u8, what in what(), bytes in vec(prop_oneof![0..5u8, any::<u8>()], 0..60)) {
         let answer = [&[VERSION, 0xff, 0xff, 0x0f, kind][..], &bytes].concat();
         let _ = unpack(&answer, &of(what));
         let _ = Ask::unpack(&[&[VERSION][..], &bytes].concat());

@@ -2,8 +2,9 @@
 
 use athanor_profile::packed::{PackedError, Unpacker, put, put_bytes, put_signed, put_texts};
 
-use crate::ask::{Heat, Points, Steps, Values, What};
+use crate::ask::{Heat, Points, Steps, Trees, Values, What};
 use crate::frames::{FrameFilter, FrameNames};
+use crate::profiles::{ProfileOrder, Profiles};
 use crate::stacks::{GoPgo, StackFilter};
 
 pub(super) fn put_what(out: &mut Vec<u8>, what: &What) {
@@ -38,6 +39,15 @@ pub(super) fn put_what(out: &mut Vec<u8>, what: &What) {
             put_flag(out, *spans);
             put_flag(out, *exemplars);
         }
+        What::Trees(Trees { group_by, stacks }) => {
+            put_list(out, group_by);
+            put_stacks(out, stacks);
+        }
+        What::Profiles(Profiles { order, keep, stacks }) => {
+            put_flag(out, *order == ProfileOrder::Heaviest);
+            put(out, *keep);
+            put_stacks(out, stacks);
+        }
     }
 }
 
@@ -53,6 +63,8 @@ pub(super) fn kind(what: &What) -> u8 {
         What::Points(_) => 6,
         What::Heat(_) => 7,
         What::Sizes => 8,
+        What::Trees(_) => 20,
+        What::Profiles(_) => 21,
     }
 }
 
@@ -82,6 +94,12 @@ pub(super) fn what(unpacker: &mut Unpacker<'_>) -> Result<What, PackedError> {
             exemplars: flag(unpacker)?,
         }),
         8 => What::Sizes,
+        20 => What::Trees(Trees { group_by: list(unpacker)?, stacks: stacks(unpacker)? }),
+        21 => What::Profiles(Profiles {
+            order: if flag(unpacker)? { ProfileOrder::Heaviest } else { ProfileOrder::Newest },
+            keep: unpacker.number()?,
+            stacks: stacks(unpacker)?,
+        }),
         _ => return Err(unpacker.wrong("a question of no known kind")),
     })
 }

@@ -3,9 +3,7 @@
 use athanor_profile::identity::record_id;
 use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, RequestFilter, SampleLabel, ValueType};
-use athanor_query::{
-    Ask, Bounds, FrameFilter, FrameNames, Points, Selection, StackFilter, Steps, TimeRange, What,
-};
+use athanor_query::{Ask, Bounds, FrameFilter, FrameNames, Points, Selection, StackFilter, TimeRange, What};
 use proptest::prelude::*;
 
 /// A profile as the model knows it.
@@ -96,7 +94,7 @@ impl Upload {
 }
 
 /// What the model is asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Asked {
     pub service: u8,
     pub from: i64,
@@ -184,10 +182,6 @@ pub fn question(asked: &Asked, what: What) -> Ask {
         });
     }
     Ask { selection, what, bounds: Bounds::default() }
-}
-
-pub fn steps() -> impl Strategy<Value = Steps> {
-    (0..30i64, 1..20i64, 1..8u64).prop_map(|(start, step, count)| Steps { start, step, count })
 }
 
 pub fn orders() -> impl Strategy<Value = Vec<usize>> {

@@ -56,27 +56,36 @@ pub fn ingest(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     })
 }
 
+/// What is read by a URL alone.
+#[derive(Clone, Copy)]
+enum Read {
+    Render,
+    RenderDiff,
+    Values,
+    Export,
+}
+
 /// `GET /pyroscope/render`.
 pub fn render(hall: Arc<Hall>, request: Request<Body>) -> Answering {
-    let parts = request.into_parts().0;
-    Box::pin(async move {
-        let reader = match caller::reader(&parts.headers, hall.door.multitenancy) {
-            Ok(reader) => reader,
-            Err(status) => return vary(json_error(&status)),
-        };
-        let query = parts.uri.query().unwrap_or_default();
-        let rendered = match hall.services.querier() {
-            Ok(querier) => querier.render(&reader, query).await,
-            Err(status) => Err(status),
-        };
-        let mut response = show(&hall, &parts.headers, rendered).await;
-        unary::mark(&mut response, reader.missing());
-        response
-    })
+    read(hall, request, Read::Render)
 }
 
 /// `GET /pyroscope/render-diff`.
 pub fn render_diff(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+    read(hall, request, Read::RenderDiff)
+}
+
+/// `GET /pyroscope/label-values`.
+pub fn label_values(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+    read(hall, request, Read::Values)
+}
+
+/// `GET /athanor/export`.
+pub fn export(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+    read(hall, request, Read::Export)
+}
+
+fn read(hall: Arc<Hall>, request: Request<Body>, what: Read) -> Answering {
     let parts = request.into_parts().0;
     Box::pin(async move {
         let reader = match caller::reader(&parts.headers, hall.door.multitenancy) {
@@ -84,9 +93,12 @@ pub fn render_diff(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             Err(status) => return vary(json_error(&status)),
         };
         let query = parts.uri.query().unwrap_or_default();
-        let rendered = match hall.services.querier() {
-            Ok(querier) => querier.render_diff(&reader, query).await,
-            Err(status) => Err(status),
+        let rendered = match (hall.services.querier(), what) {
+            (Ok(querier), Read::Render) => querier.render(&reader, query).await,
+            (Ok(querier), Read::RenderDiff) => querier.render_diff(&reader, query).await,
+            (Ok(querier), Read::Values) => querier.values(&reader, query).await,
+            (Ok(querier), Read::Export) => querier.export(&reader, query).await,
+            (Err(status), _) => Err(status),
         };
         let mut response = show(&hall, &parts.headers, rendered).await;
         unary::mark(&mut response, reader.missing());

@@ -8,7 +8,7 @@ use athanor_distributor::Distributor;
 use athanor_proto::debuginfo::v1alpha1::{ShouldInitiateUploadRequest, ShouldInitiateUploadResponse};
 use athanor_proto::grpc::health::v1::HealthCheckRequest;
 use athanor_proto::push::v1::{PushRequest, PushResponse};
-use athanor_querier::{Querier, Reader};
+use athanor_querier::{Companion, Querier, Reader};
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
@@ -34,6 +34,8 @@ pub struct Services {
     pub distributor: Option<Distributor>,
     /// Answers queries, if this node does.
     pub querier: Option<Querier>,
+    /// Keeps what pages set, where queries are answered.
+    pub companion: Option<Companion>,
     /// What is told of the process.
     pub scrape: Arc<Scrape>,
     /// Whether requests are welcome: what a load balancer asks.
@@ -60,12 +62,18 @@ impl Services {
 
     /// Who answers queries here.
     pub(super) fn querier(&self) -> Result<&Querier, Status> {
-        let nobody = || {
-            let message = "this node answers no queries; ask one whose target is querier or all";
-            Status::new(Code::Unimplemented, message)
-        };
-        self.querier.as_ref().ok_or_else(nobody)
+        self.querier.as_ref().ok_or_else(no_queries)
     }
+
+    /// Who keeps what pages set.
+    fn companion(&self) -> Result<&Companion, Status> {
+        self.companion.as_ref().ok_or_else(no_queries)
+    }
+}
+
+fn no_queries() -> Status {
+    let message = "this node answers no queries; ask one whose target is querier or all";
+    Status::new(Code::Unimplemented, message)
 }
 
 /// A door and what lies behind it.
@@ -151,14 +159,14 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         },
     );
     macro_rules! queries {
-        ($router:expr, $($name:literal => $method:ident),* $(,)?) => {{
+        ($router:expr, $service:literal, $($name:literal => $method:ident),* $(,)?) => {{
             let mut router = $router;
-            $(router = call(router, hall, concat!("/querier.v1.QuerierService/", $name), (reader, |_, _| Admits::QUERY),
+            $(router = call(router, hall, concat!("/", $service, "/", $name), (reader, |_, _| Admits::QUERY),
                 |hall: Arc<Hall>, reader: Reader, request| async move { hall.services.querier()?.$method(&reader, request).await });)*
             router
         }};
     }
-    let router = queries!(router,
+    let router = queries!(router, "querier.v1.QuerierService",
         "ProfileTypes" => profile_types,
         "LabelNames" => label_names,
         "LabelValues" => label_values,
@@ -172,6 +180,15 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         "GetProfileStats" => get_profile_stats,
         "AnalyzeQuery" => analyze_query,
     );
+    let router = queries!(router, "athanor.v1.ExploreService",
+        "Functions" => functions,
+        "Sandwich" => sandwich,
+        "Lines" => lines,
+        "Subtree" => subtree,
+        "Changes" => changes,
+        "Profiles" => profiles,
+    );
+    let router = companions(router, hall);
     let router = call(
         router,
         hall,
@@ -194,6 +211,35 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         "/grpc.health.v1.Health/Check",
         (anyone, |_, _| Admits::QUERY),
         |hall, (), request: HealthCheckRequest| async move { health::check(&hall, &request.service) },
+    )
+}
+
+/// What stands beside queries: of one tenant, as it may change something.
+fn companions(router: Router, hall: &Arc<Hall>) -> Router {
+    macro_rules! companions {
+        ($router:expr, $($path:literal => $method:ident),* $(,)?) => {{
+            let mut router = $router;
+            $(router = call(router, hall, $path, (writer, |_, _| Admits::QUERY),
+                |hall: Arc<Hall>, tenant: TenantId, request| async move { hall.services.companion()?.$method(&tenant, request).await });)*
+            router
+        }};
+    }
+    companions!(router,
+        "/settings.v1.SettingsService/Get" => get_settings,
+        "/settings.v1.SettingsService/Set" => set_setting,
+        "/settings.v1.SettingsService/Delete" => delete_setting,
+        "/settings.v1.RecordingRulesService/GetRecordingRule" => get_rule,
+        "/settings.v1.RecordingRulesService/ListRecordingRules" => list_rules,
+        "/settings.v1.RecordingRulesService/UpsertRecordingRule" => upsert_rule,
+        "/settings.v1.RecordingRulesService/DeleteRecordingRule" => delete_rule,
+        "/capabilities.v1.FeatureFlagsService/GetFeatureFlags" => feature_flags,
+        "/version.v1.Version/Version" => version,
+        "/vcs.v1.VCSService/GithubApp" => source_code,
+        "/vcs.v1.VCSService/GithubLogin" => source_code,
+        "/vcs.v1.VCSService/GithubRefresh" => source_code,
+        "/vcs.v1.VCSService/GetFile" => source_code,
+        "/vcs.v1.VCSService/GetCommit" => source_code,
+        "/vcs.v1.VCSService/GetCommits" => source_code,
     )
 }
 
@@ -264,9 +310,11 @@ fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
     };
     let writes: [(&'static str, Handler); 2] =
         [("/ingest", plain::ingest), ("/pyroscope/ingest", plain::ingest)];
-    let reads: [(&'static str, Handler); 7] = [
+    let reads: [(&'static str, Handler); 9] = [
         ("/pyroscope/render", plain::render),
         ("/pyroscope/render-diff", plain::render_diff),
+        ("/pyroscope/label-values", plain::label_values),
+        ("/athanor/export", plain::export),
         ("/", pages::index),
         ("/flamegraph.svg", pages::flamegraph),
         ("/ready", operations::ready),

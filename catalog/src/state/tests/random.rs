@@ -21,7 +21,7 @@ pub(super) struct Drawn {
 pub(super) fn drawn() -> impl Strategy<Value = Drawn> {
     // Most of the time little time passes, else nothing would be registered in time.
     let minutes = prop_oneof![8 => -2i64..5, 1 => Just(24 * 60), 1 => Just(49 * 60)];
-    (0u8..64, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
+    (0u8..66, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
         kind,
         which,
         number,
@@ -125,6 +125,15 @@ impl Drawn {
             60 => Command::Close { shard, from: number % 9, to: number % 9 + 1 },
             61 => Command::Mark { wound: Wound::Ids { shard, to: number } },
             62 => Command::Condemn { blocks: self.condemned(state) },
+            64..=65 => Command::Note {
+                tenant: TenantId::anonymous(),
+                name: (number % 3).to_string(),
+                expected: (!number.is_multiple_of(4))
+                    .then(|| state.notes(&TenantId::anonymous()))
+                    .and_then(|mut notes| notes.remove(&(number % 3).to_string()))
+                    .map(|note| note.text),
+                text: (!number.is_multiple_of(5)).then(|| number.to_string()),
+            },
             _ if number.is_multiple_of(2) => Command::Heal { before: state.now.minus(HOUR) },
             _ => Command::Forget,
         }
@@ -302,6 +311,7 @@ fn random_commands_reach_every_phase() {
         "TableTime",
         "TableSlot",
         "NotPending",
+        "NoteChanged",
         "Fences",
     ] {
         assert!(seen.contains_key(expected), "{expected} not in {seen:?}");

@@ -1,0 +1,199 @@
+//! What changed from one set of weights to another: ranked, and told from noise.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::significance::{p_value, threshold};
+use crate::table::Weights;
+
+/// What is compared, ranked and tested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Measure {
+    /// Own values.
+    #[default]
+    Flat,
+    /// Those with all that was called.
+    Cum,
+}
+
+/// Which changes come first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rank {
+    /// The greatest change of the share.
+    #[default]
+    Share,
+    /// The greatest change of the value.
+    Value,
+    /// What is least likely to be chance.
+    Significance,
+}
+
+/// Whether a change is more than chance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// That is not known.
+    Untested,
+    /// Two samples of one and the same thing differ as much.
+    Noise,
+    /// It is more.
+    Significant,
+}
+
+/// One side of a comparison.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Side<K> {
+    /// What there is, and what it weighs.
+    pub weights: Vec<(K, Weights)>,
+    /// What shares are shares of.
+    pub total: i64,
+    /// How much of a value one sample stands for; none if that is not known.
+    pub sample: Option<f64>,
+}
+
+/// What one entry weighs on both sides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared<K> {
+    /// The entry.
+    pub key: K,
+    /// Before and after.
+    pub sides: [Weights; 2],
+    /// The share after less that before.
+    pub share_change: f64,
+    /// How likely chance makes such a change; 1 if it was not tested.
+    pub p: f64,
+    /// What that means among all that were tested.
+    pub verdict: Verdict,
+}
+
+impl Measure {
+    fn of(self, weights: Weights) -> i64 {
+        match self {
+            Measure::Flat => weights.flat,
+            Measure::Cum => weights.cum,
+        }
+    }
+}
+
+/// Everything that differs in its value or in its share, with a verdict, in the order of the keys.
+pub fn compare<K: Ord>(left: Side<K>, right: Side<K>, measure: Measure) -> Vec<Compared<K>> {
+    let (totals, samples) = ([left.total, right.total], [left.sample, right.sample]);
+    let mut entries: BTreeMap<K, [Weights; 2]> = BTreeMap::new();
+    for (at, side) in [left, right].into_iter().enumerate() {
+        for (key, weights) in side.weights {
+            entries.entry(key).or_default()[at] = weights;
+        }
+    }
+    let share = |value: i64, total: i64| if total == 0 { 0.0 } else { value as f64 / total as f64 };
+    let in_samples = |values: [i64; 2]| match samples {
+        [Some(left), Some(right)] => Some([values[0] as f64 / left, values[1] as f64 / right]),
+        _ => None,
+    };
+    let mut compared = Vec::new();
+    for (key, sides) in entries {
+        let values = sides.map(|weights| measure.of(weights));
+        let share_change = share(values[1], totals[1]) - share(values[0], totals[0]);
+        if values[0] == values[1] && share_change == 0.0 {
+            continue;
+        }
+        let p = in_samples(values).zip(in_samples(totals)).and_then(|(parts, wholes)| p_value(parts, wholes));
+        let verdict = if p.is_some() { Verdict::Noise } else { Verdict::Untested };
+        compared.push(Compared { key, sides, share_change, p: p.unwrap_or(1.0), verdict });
+    }
+    let tested = compared.iter().filter(|one| one.verdict != Verdict::Untested);
+    let least = threshold(tested.map(|one| one.p));
+    for one in compared.iter_mut().filter(|one| one.verdict == Verdict::Noise && one.p <= least) {
+        one.verdict = Verdict::Significant;
+    }
+    compared
+}
+
+/// Puts changes in order; what is equal in it stays in the order of the keys.
+pub fn rank<K: Ord>(changes: &mut [Compared<K>], rank: Rank, measure: Measure) {
+    let by_share = |a: &Compared<K>, b: &Compared<K>| b.share_change.abs().total_cmp(&a.share_change.abs());
+    let change = |one: &Compared<K>| measure.of(one.sides[0]).abs_diff(measure.of(one.sides[1]));
+    let by_value = |a: &Compared<K>, b: &Compared<K>| change(b).cmp(&change(a));
+    changes.sort_by(|a, b| {
+        let first = match rank {
+            Rank::Share => by_share(a, b),
+            Rank::Value => by_value(a, b),
+            Rank::Significance => a.p.total_cmp(&b.p),
+        };
+        let then = || by_share(a, b).then_with(|| by_value(a, b)).then_with(|| a.key.cmp(&b.key));
+        if first == Ordering::Equal { then() } else { first }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::Random;
+
+    fn side(values: &[(&'static str, i64)], sample: Option<f64>) -> Side<&'static str> {
+        let of = |flat| Weights { flat, cum: flat };
+        let weights = values.iter().map(|(name, value)| (*name, of(*value))).collect();
+        Side { weights, total: values.iter().map(|(_, value)| value).sum(), sample }
+    }
+
+    #[test]
+    fn changes_are_ranked() {
+        let left = side(&[("a", 100), ("b", 800), ("c", 100), ("gone", 10)], Some(1.0));
+        let right = side(&[("a", 240), ("b", 1600), ("c", 150), ("new", 22)], Some(1.0));
+        let mut changes = compare(left, right, Measure::Flat);
+        let shown = |changes: &[Compared<&'static str>]| -> Vec<&'static str> {
+            changes.iter().map(|one| one.key).collect()
+        };
+        rank(&mut changes, Rank::Value, Measure::Flat);
+        assert_eq!(shown(&changes), ["b", "a", "c", "new", "gone"]);
+        rank(&mut changes, Rank::Share, Measure::Flat);
+        assert_eq!(shown(&changes)[..2], ["c", "a"]);
+        rank(&mut changes, Rank::Significance, Measure::Flat);
+        assert_eq!(changes[0].verdict, Verdict::Significant, "{changes:?}");
+        let same = side(&[("a", 1), ("b", 2)], Some(1.0));
+        assert!(compare(same.clone(), same, Measure::Cum).is_empty());
+    }
+
+    #[test]
+    fn without_samples_nothing_is_tested() {
+        let changes =
+            compare(side(&[("a", 1)], None), side(&[("a", 1_000), ("b", 1)], Some(1.0)), Measure::Flat);
+        assert!(changes.iter().all(|one| (one.verdict, one.p) == (Verdict::Untested, 1.0)));
+        assert_eq!(changes.len(), 2);
+    }
+
+    /// Draws so many samples of functions with these weights.
+    fn drawn(random: &mut Random, weights: &[u64], samples: usize) -> Side<usize> {
+        let all: u64 = weights.iter().sum();
+        let mut counts = vec![0i64; weights.len()];
+        for _ in 0..samples {
+            let mut left = random.next_u64() % all;
+            let place = weights.iter().position(|weight| {
+                let is_it = left < *weight;
+                left = left.saturating_sub(*weight);
+                is_it
+            });
+            counts[place.unwrap()] += 10;
+        }
+        let weights = counts.into_iter().map(|flat| Weights { flat, cum: flat }).enumerate().collect();
+        Side { weights, total: 10 * samples as i64, sample: Some(10.0) }
+    }
+
+    #[test]
+    fn two_samples_of_one_program_are_noise_and_a_change_is_found() {
+        let mut random = Random::new(7);
+        let weights: Vec<u64> = (1..=100).map(|rank| 10_000 / rank).collect();
+        let mut slower = weights.clone();
+        slower[20] *= 3;
+        let (mut wrong, mut found) = (0, 0);
+        for _ in 0..200 {
+            let before = drawn(&mut random, &weights, 4_000);
+            let again = compare(before.clone(), drawn(&mut random, &weights, 4_000), Measure::Flat);
+            wrong += usize::from(again.iter().any(|one| one.verdict == Verdict::Significant));
+            let after = compare(before, drawn(&mut random, &slower, 4_000), Measure::Flat);
+            found +=
+                usize::from(after.iter().any(|one| one.key == 20 && one.verdict == Verdict::Significant));
+        }
+        // A comparison of equals should be wrong in one of a hundred.
+        assert!(wrong <= 5, "{wrong} of 200 comparisons of equals found a change");
+        assert!(found >= 190, "the change was found in {found} of 200 comparisons");
+    }
+}

@@ -1,0 +1,193 @@
+//! Source lines by weight: of one function, or of all of them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::model::Dictionary;
+use crate::symbols::{Line, NONE};
+use crate::table::Weights;
+
+/// A line of a function, as the profiler named them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place<'d> {
+    /// The function; of an address without a line, what that is called.
+    pub function: Cow<'d, str>,
+    /// Its file; empty if it is not known.
+    pub file: &'d str,
+    /// The line, 0 if it is not known.
+    pub line: i64,
+}
+
+/// What a function and each of its lines weigh. A line counts once in a stack in which it recurs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lines<'d> {
+    /// The function as a whole.
+    pub function: Weights,
+    /// Its lines, by file and number. Lines without any weight are left out.
+    pub lines: Vec<(Place<'d>, Weights)>,
+}
+
+/// The lines of all locations of a dictionary, each known by a number.
+struct Numbered<'d> {
+    /// What each number stands for, in the order of places.
+    places: Vec<Place<'d>>,
+    /// Numbers of each location's lines, innermost first.
+    of_locations: Vec<Vec<u32>>,
+}
+
+/// The weights of the lines of one function, from totals by stack.
+pub fn of_function<'d>(dictionary: &'d Dictionary, totals: &[i64], function: &'d str) -> Lines<'d> {
+    let numbered = Numbered::of(dictionary, |name| name == function);
+    let (weights, function) = numbered.weigh(dictionary, totals);
+    Lines { function, lines: numbered.named(weights) }
+}
+
+/// The weights of all lines of all functions, in the order of places.
+pub fn all<'d>(dictionary: &'d Dictionary, totals: &[i64]) -> Vec<(Place<'d>, Weights)> {
+    let numbered = Numbered::of(dictionary, |_| true);
+    let (weights, _) = numbered.weigh(dictionary, totals);
+    numbered.named(weights)
+}
+
+impl<'d> Numbered<'d> {
+    /// Numbers the lines of functions that are wanted. Others get no number: a place for each frame stays, so that the
+    /// innermost one of a location can be told.
+    fn of(dictionary: &'d Dictionary, is_wanted: impl Fn(&str) -> bool) -> Self {
+        let symbols = &dictionary.symbols;
+        let wanted = |place: Place<'d>| is_wanted(&place.function).then_some(place);
+        let places_of = |location: u32| -> Vec<Option<Place<'d>>> {
+            let lines = symbols.lines(location);
+            if lines.is_empty() {
+                let function = symbols.address_name(location).into();
+                return vec![wanted(Place { function, ..Place::default() })];
+            }
+            let place = |line: &Line| {
+                let of = &symbols.functions()[line.function as usize];
+                let (function, file) = (symbols.strings.get(of.name), symbols.strings.get(of.filename));
+                wanted(Place { function: function.into(), file, line: line.line })
+            };
+            lines.iter().map(place).collect()
+        };
+        let locations = 0..symbols.locations().len() as u32;
+        let mut numbers: BTreeMap<Place<'d>, u32> =
+            locations.clone().flat_map(places_of).flatten().map(|place| (place, NONE)).collect();
+        numbers.values_mut().zip(0..).for_each(|(number, next)| *number = next);
+        let number = |place: Option<Place<'d>>| place.map_or(NONE, |place| numbers[&place]);
+        let of_locations = locations.map(|location| places_of(location).into_iter().map(number).collect());
+        let of_locations = of_locations.collect();
+        Numbered { places: numbers.into_keys().collect(), of_locations }
+    }
+
+    /// The weights of all numbers, and of all of them together.
+    fn weigh(&self, dictionary: &Dictionary, totals: &[i64]) -> (Vec<Weights>, Weights) {
+        let mut weights = vec![Weights::default(); self.places.len()];
+        let mut whole = Weights::default();
+        // The stack in which a number was counted last.
+        let mut counted = vec![NONE; self.places.len()];
+        for (stack, &total) in (0u32..).zip(totals).filter(|(_, total)| **total != 0) {
+            let (mut is_leaf, mut is_in) = (true, false);
+            for location in dictionary.stacks.locations(stack) {
+                let lines = &self.of_locations[location as usize];
+                for &number in lines.iter().filter(|number| **number != NONE) {
+                    let place = number as usize;
+                    is_in = true;
+                    if counted[place] != stack {
+                        counted[place] = stack;
+                        weights[place].cum = weights[place].cum.wrapping_add(total);
+                    }
+                }
+                if is_leaf && let Some(&number) = lines.first().filter(|number| **number != NONE) {
+                    let place = number as usize;
+                    weights[place].flat = weights[place].flat.wrapping_add(total);
+                    whole.flat = whole.flat.wrapping_add(total);
+                }
+                is_leaf = false;
+            }
+            if is_in {
+                whole.cum = whole.cum.wrapping_add(total);
+            }
+        }
+        (weights, whole)
+    }
+
+    fn named(self, weights: Vec<Weights>) -> Vec<(Place<'d>, Weights)> {
+        let all = self.places.into_iter().zip(weights);
+        all.filter(|(_, weights)| *weights != Weights::default()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::generate::arbitrary;
+    use crate::model::Profile;
+    use crate::symbols::Function;
+    use crate::table::weigh;
+    use crate::tree::Tree;
+
+    /// A location's lines, innermost first: a function and a number.
+    type Location<'a> = &'a [(&'a str, i64)];
+
+    /// Of stacks of locations, leaf first.
+    fn totals(stacks: &[(&[Location<'_>], i64)]) -> (Dictionary, Vec<i64>) {
+        let (mut dictionary, mut totals) = (Dictionary::default(), Vec::new());
+        for (locations, total) in stacks {
+            let symbols = &mut dictionary.symbols;
+            let path: Vec<u32> = locations
+                .iter()
+                .map(|lines| {
+                    let lines: Vec<Line> = lines
+                        .iter()
+                        .map(|(name, line)| {
+                            let (name, filename) =
+                                (symbols.strings.intern(name), symbols.strings.intern("a.rs"));
+                            let of = Function { name, system_name: name, filename, start_line: 0 };
+                            Line { function: symbols.function(of), line: *line, column: 0 }
+                        })
+                        .collect();
+                    symbols.location(NONE, 0, false, &lines)
+                })
+                .collect();
+            dictionary.stacks.intern(&dictionary.symbols, &path);
+            totals.push(*total);
+        }
+        (dictionary, totals)
+    }
+
+    #[test]
+    fn inlined_and_recursive_frames_count_once() {
+        let (dictionary, totals) = totals(&[
+            (&[&[("f", 7), ("g", 3)], &[("f", 9)], &[("main", 1)]], 10),
+            (&[&[("f", 9)], &[("f", 9)], &[("main", 2)]], 4),
+            (&[&[("g", 3)], &[("f", 8)]], 1),
+        ]);
+        let lines = of_function(&dictionary, &totals, "f");
+        let found: Vec<(i64, i64, i64)> =
+            lines.lines.iter().map(|(place, weights)| (place.line, weights.flat, weights.cum)).collect();
+        assert_eq!(found, [(7, 10, 10), (8, 0, 1), (9, 4, 14)]);
+        assert_eq!(lines.function, Weights { flat: 14, cum: 15 });
+        assert_eq!(of_function(&dictionary, &totals, "nobody"), Lines::default());
+    }
+
+    proptest! {
+        /// Whatever the stacks, own values of a function's lines add up to its own value in the table of functions, and
+        /// no line weighs more than the function.
+        #[test]
+        fn lines_add_up_to_functions(seed: u64) {
+            let profile: Profile = arbitrary(seed);
+            let totals: Vec<i64> = profile.by_stack(0).iter().map(|total| total % 1_000_000).collect();
+            let tree = Tree::from_totals(&profile.dictionary, &totals);
+            let everything = all(&profile.dictionary, &totals);
+            for (name, weights) in weigh(&tree) {
+                let of_one = of_function(&profile.dictionary, &totals, name);
+                let own: i64 = of_one.lines.iter().map(|(_, line)| line.flat).sum();
+                prop_assert_eq!(own, of_one.function.flat);
+                let of_all: Vec<_> = everything.iter().filter(|(place, _)| place.function == name).cloned().collect();
+                prop_assert_eq!(&of_all, &of_one.lines);
+                prop_assert_eq!(weights, of_one.function);
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Names of applications that end in what they measure, as older clients write them: `checkout.cpu`.
+
+use crate::model::ValueType;
+
+const CPU: &str = "process_cpu";
+const WALL: &str = "wall";
+const MEMORY: &str = "memory";
+const MUTEX: &str = "mutex";
+const BLOCK: &str = "block";
+
+/// What the end of a name says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suffix<'a> {
+    /// The name without it.
+    pub app: &'a str,
+    /// The label `__name__` of what was sent under the name as text.
+    pub metric: &'static str,
+    /// What its samples count, before any scaling.
+    pub value_type: ValueType,
+}
+
+impl<'a> Suffix<'a> {
+    /// Reads the part after the last dot; without one it is CPU time. None where that part says nothing known.
+    pub fn of(name: &'a str) -> Option<Self> {
+        let (app, suffix) = name.rsplit_once('.').unwrap_or((name, "cpu"));
+        let (metric, kind, unit) = match suffix {
+            "cpu" | "itimer" => (CPU, "samples", "count"),
+            "wall" | "seconds" | "nanoseconds" | "microseconds" | "milliseconds" => {
+                (WALL, "samples", "count")
+            }
+            "inuse_objects"
+            | "alloc_objects"
+            | "alloc_in_new_tlab_objects"
+            | "alloc_outside_tlab_objects"
+            | "live" => (MEMORY, suffix, "count"),
+            "inuse_space" | "alloc_space" | "alloc_in_new_tlab_bytes" | "alloc_outside_tlab_bytes" => {
+                (MEMORY, suffix, "bytes")
+            }
+            "bytes" => (MEMORY, "samples", "bytes"),
+            "goroutines" => ("goroutine", suffix, "count"),
+            "mutex_count" => (MUTEX, "contentions", "count"),
+            "mutex_duration" => (MUTEX, "delay", "nanoseconds"),
+            "block_count" | "lock_count" => (BLOCK, "contentions", "count"),
+            "block_duration" | "lock_duration" => (BLOCK, "delay", "nanoseconds"),
+            "exceptions" => ("exceptions", "samples", "count"),
+            _ => return None,
+        };
+        Some(Suffix { app, metric, value_type: ValueType::new(kind, unit) })
+    }
+
+    /// The name of the time that samples stand for, if they do.
+    pub fn sampled_time(&self) -> Option<&'static str> {
+        match self.metric {
+            CPU => Some("cpu"),
+            WALL => Some("wall"),
+            _ => None,
+        }
+    }
+
+    /// What is stored of such samples: of those that stand for time, the time.
+    pub fn stored_type(&self) -> ValueType {
+        self.sampled_time()
+            .map_or_else(|| self.value_type.clone(), |time| ValueType::new(time, "nanoseconds"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_name_says_what_text_counts() {
+        for (name, expected) in [
+            ("app", "process_cpu samples count app"),
+            ("app.cpu", "process_cpu samples count app"),
+            ("a.b.itimer", "process_cpu samples count a.b"),
+            ("app.seconds", "wall samples count app"),
+            ("app.live", "memory live count app"),
+            ("app.alloc_outside_tlab_bytes", "memory alloc_outside_tlab_bytes bytes app"),
+            ("app.bytes", "memory samples bytes app"),
+            ("app.goroutines", "goroutine goroutines count app"),
+            ("app.mutex_duration", "mutex delay nanoseconds app"),
+            ("app.lock_count", "block contentions count app"),
+            ("app.exceptions", "exceptions samples count app"),
+        ] {
+            let suffix = Suffix::of(name).unwrap();
+            let ValueType { kind, unit } = &suffix.value_type;
+            assert_eq!(format!("{} {kind} {unit} {}", suffix.metric, suffix.app), expected);
+        }
+        assert_eq!(Suffix::of("app.nosuch"), None);
+        assert_eq!(Suffix::of("app."), None);
+        assert_eq!(Suffix::of("app.wall").unwrap().stored_type(), ValueType::new("wall", "nanoseconds"));
+        assert_eq!(Suffix::of("app.bytes").unwrap().stored_type(), ValueType::new("samples", "bytes"));
+    }
+}

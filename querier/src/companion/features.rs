@@ -1,0 +1,3 @@
+//! What this server can do.
+
+mod wire;

@@ -1,0 +1,125 @@
+//! Rules on the wire.
+
+use athanor_chassis::{Code, Status, TenantId};
+use athanor_proto::settings::v1::{
+    DeleteRecordingRuleRequest, DeleteRecordingRuleResponse, GetRecordingRuleRequest,
+    GetRecordingRuleResponse, ListRecordingRulesRequest, ListRecordingRulesResponse, MetricType,
+    RecordingRule, StacktraceFilter, StacktraceFilterFunctionName, UpsertRecordingRuleRequest,
+    UpsertRecordingRuleResponse,
+};
+use athanor_proto::types::v1::LabelPair;
+
+use super::{MAX_RULES, PREFIX, Rule, key, new_id};
+use crate::companion::Companion;
+
+impl Companion {
+    /// One rule.
+    pub async fn get_rule(
+        &self,
+        tenant: &TenantId,
+        request: GetRecordingRuleRequest,
+    ) -> Result<GetRecordingRuleResponse, Status> {
+        let notes = self.notes(tenant).await?;
+        let note = notes.get(&key(&request.id)?).ok_or_else(|| unknown(&request.id))?;
+        Ok(GetRecordingRuleResponse { rule: Some(wire(&request.id, read(&note.text)?)) })
+    }
+
+    /// All rules, by id.
+    pub async fn list_rules(
+        &self,
+        tenant: &TenantId,
+        _: ListRecordingRulesRequest,
+    ) -> Result<ListRecordingRulesResponse, Status> {
+        let notes = self.notes(tenant).await?;
+        let rules = notes.iter().filter_map(|(name, note)| Some((name.strip_prefix(PREFIX)?, note)));
+        let rules = rules.map(|(id, note)| Ok(wire(id, read(&note.text)?)));
+        Ok(ListRecordingRulesResponse { rules: rules.collect::<Result<_, Status>>()? })
+    }
+
+    /// Adds a rule, or changes one that nobody has changed since it was read.
+    pub async fn upsert_rule(
+        &self,
+        tenant: &TenantId,
+        request: UpsertRecordingRuleRequest,
+    ) -> Result<UpsertRecordingRuleResponse, Status> {
+        let (asked, expected) = (request.id.clone(), request.generation);
+        let rule = rule(request).checked()?;
+        let id = if asked.is_empty() { new_id(&rule) } else { asked };
+        let key = key(&id)?;
+        let notes = self.change(tenant, &key, |notes, text| {
+            let known = text.map(read).transpose()?;
+            let generation = known.as_ref().map_or(0, |known| known.generation);
+            let same = Rule { generation, ..rule.clone() };
+            // What was said before may be said again.
+            if known.as_ref() == Some(&same) {
+                return Ok(text.map(str::to_owned));
+            }
+            if expected != 0 && expected != generation {
+                let message =
+                    format!("rule {id} is of generation {generation}, not {expected}; read it again");
+                return Err(Status::new(Code::Conflict, message));
+            }
+            let count = notes.keys().filter(|name| name.starts_with(PREFIX)).count();
+            if known.is_none() && count >= MAX_RULES {
+                let message = format!("there are {count} rules, the limit is {MAX_RULES}; delete one");
+                return Err(Status::new(Code::Exhausted, message));
+            }
+            let rule = Rule { generation: generation.saturating_add(1), ..same };
+            Ok(Some(serde_json::to_string(&rule).expect("lists and texts serialise to JSON")))
+        });
+        let notes = notes.await?;
+        let note = notes.get(&key).ok_or_else(|| unknown(&id))?;
+        Ok(UpsertRecordingRuleResponse { rule: Some(wire(&id, read(&note.text)?)) })
+    }
+
+    /// Forgets a rule.
+    pub async fn delete_rule(
+        &self,
+        tenant: &TenantId,
+        request: DeleteRecordingRuleRequest,
+    ) -> Result<DeleteRecordingRuleResponse, Status> {
+        self.change(tenant, &key(&request.id)?, |_, _| Ok(None)).await?;
+        Ok(DeleteRecordingRuleResponse {})
+    }
+}
+
+fn unknown(id: &str) -> Status {
+    Status::new(Code::NotFound, format!("there is no rule {id}; list those there are"))
+}
+
+fn read(text: &str) -> Result<Rule, Status> {
+    serde_json::from_str(text).map_err(|error| {
+        Status::new(Code::DataLoss, format!("a stored rule cannot be read: {error}; delete it"))
+    })
+}
+
+fn rule(request: UpsertRecordingRuleRequest) -> Rule {
+    let filter = request.stacktrace_filter.and_then(|filter| filter.function_name);
+    let labels = request.external_labels.into_iter();
+    Rule {
+        metric_name: request.metric_name,
+        matchers: request.matchers,
+        group_by: request.group_by,
+        external_labels: labels.map(|label| (label.name, label.value)).collect(),
+        function: filter.map(|filter| filter.function_name),
+        ..Rule::default()
+    }
+}
+
+fn wire(id: &str, rule: Rule) -> RecordingRule {
+    let labels = rule.external_labels.into_iter();
+    let metric_type = MetricType::Total as i32;
+    let filter =
+        rule.function.map(|function_name| StacktraceFilterFunctionName { function_name, metric_type });
+    RecordingRule {
+        id: id.to_owned(),
+        metric_name: rule.metric_name,
+        profile_type: rule.profile_type,
+        matchers: rule.matchers,
+        group_by: rule.group_by,
+        external_labels: labels.map(|(name, value)| LabelPair { name, value }).collect(),
+        generation: rule.generation,
+        stacktrace_filter: filter.map(|filter| StacktraceFilter { function_name: Some(filter) }),
+        provisioned: false,
+    }
+}

@@ -1,0 +1,64 @@
+//! Settings of pages on the wire.
+
+use athanor_catalog::Note;
+use athanor_chassis::{Status, TenantId};
+use athanor_proto::settings::v1::{
+    DeleteSettingsRequest, DeleteSettingsResponse, GetSettingsRequest, GetSettingsResponse,
+    SetSettingsRequest, SetSettingsResponse, Setting,
+};
+
+use super::{MAX_NAME, PREFIX};
+use crate::check::invalid;
+use crate::companion::Companion;
+
+impl Companion {
+    /// All settings, by name.
+    pub async fn get_settings(
+        &self,
+        tenant: &TenantId,
+        _: GetSettingsRequest,
+    ) -> Result<GetSettingsResponse, Status> {
+        let notes = self.notes(tenant).await?;
+        let settings =
+            notes.iter().filter_map(|(name, note)| Some(setting(name.strip_prefix(PREFIX)?, note)));
+        Ok(GetSettingsResponse { settings: settings.collect() })
+    }
+
+    /// Sets one, whatever it was. When that was is the catalogue's to say.
+    pub async fn set_setting(
+        &self,
+        tenant: &TenantId,
+        request: SetSettingsRequest,
+    ) -> Result<SetSettingsResponse, Status> {
+        let Setting { name, value, .. } =
+            request.setting.ok_or_else(|| invalid("request has no setting; set it"))?;
+        let key = key(&name)?;
+        let notes = self.change(tenant, &key, |_, _| Ok(Some(value.clone()))).await?;
+        Ok(SetSettingsResponse { setting: notes.get(&key).map(|note| setting(&name, note)) })
+    }
+
+    /// Forgets one, if there is such.
+    pub async fn delete_setting(
+        &self,
+        tenant: &TenantId,
+        request: DeleteSettingsRequest,
+    ) -> Result<DeleteSettingsResponse, Status> {
+        let key = key(&request.name)?;
+        self.change(tenant, &key, |_, _| Ok(None)).await?;
+        Ok(DeleteSettingsResponse {})
+    }
+}
+
+fn setting(name: &str, note: &Note) -> Setting {
+    Setting { name: name.to_owned(), value: note.text.clone(), modified_at: note.at.millis() }
+}
+
+fn key(name: &str) -> Result<String, Status> {
+    match name.len() {
+        0 => Err(invalid("setting has no name; set name")),
+        1..=MAX_NAME => Ok(format!("{PREFIX}{name}")),
+        seen => {
+            Err(invalid(format!("name of a setting has {seen} bytes, the limit is {MAX_NAME}; shorten it")))
+        }
+    }
+}

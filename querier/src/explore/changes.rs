@@ -1,0 +1,57 @@
+//! What changed between two queries: as many samples as values stand for, which is what a test needs to know.
+
+use athanor_profile::ProfileType;
+use athanor_query::ProfileList;
+
+mod wire;
+
+/// How much of a value one sample stands for, or why that is not known.
+///
+/// Values of time and of memory are samples times a period. Where uploads differ in their periods the greatest counts,
+/// so that there are fewer samples than there were, and what is called significant is. What is in use is seen again
+/// by each profile: there are as many samples as in one of them.
+fn sample(profile_type: &ProfileType, profiles: &ProfileList) -> Result<f64, String> {
+    let ProfileType { value, period, .. } = profile_type;
+    let of_all = if value.kind.starts_with("inuse_") { profiles.profiles.max(1) as f64 } else { 1.0 };
+    if matches!(value.kind.as_str(), "samples" | "sample") && value.unit == "count" {
+        return Ok(of_all);
+    }
+    if value.unit.is_empty() || value.unit == "count" || value.unit != period.unit {
+        return Err(format!("of {}:{} it is not known how many samples they are", value.kind, value.unit));
+    }
+    match profiles.periods {
+        None => Err("one side has no profile".to_owned()),
+        Some((least, most)) if least > 0 => Ok(most as f64 * of_all),
+        Some((least, _)) => Err(format!("some profiles have the period {least}, which says nothing")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_query::{ListedProfile, Partial, Profiles, What};
+
+    use super::*;
+
+    fn of(type_id: &str, periods: Option<(i64, i64)>) -> Result<f64, String> {
+        let Partial::Profiles(mut profiles) = Partial::none(&What::Profiles(Profiles::default())) else {
+            panic!("no list");
+        };
+        (profiles.profiles, profiles.periods) = (4, periods);
+        assert_eq!(profiles.rows(), [] as [ListedProfile; 0]);
+        sample(&type_id.parse().unwrap(), &profiles)
+    }
+
+    #[test]
+    fn only_what_is_sampled_is_tested() {
+        let periods = Some((5, 10));
+        assert_eq!(of("process_cpu:cpu:nanoseconds:cpu:nanoseconds", periods), Ok(10.0));
+        assert_eq!(of("process_cpu:samples:count:cpu:nanoseconds", periods), Ok(1.0));
+        assert_eq!(of("memory:alloc_space:bytes:space:bytes", periods), Ok(10.0));
+        assert_eq!(of("memory:inuse_space:bytes:space:bytes", periods), Ok(40.0));
+        assert!(of("memory:alloc_objects:count:space:bytes", periods).is_err());
+        assert!(of("goroutine:goroutine:count:goroutine:count", periods).is_err());
+        assert!(of("mutex:delay:nanoseconds:contentions:count", periods).is_err());
+        assert!(of("process_cpu:cpu:nanoseconds:cpu:nanoseconds", Some((0, 10))).is_err());
+        assert!(of("process_cpu:cpu:nanoseconds:cpu:nanoseconds", None).is_err());
+    }
+}

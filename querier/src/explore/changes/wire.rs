@@ -1,0 +1,177 @@
+//! What changed between two queries, on the wire.
+
+use athanor_chassis::Status;
+use athanor_profile::compare::{self, Compared, Measure, Rank, Side};
+use athanor_profile::lines::{self, Place};
+use athanor_profile::table::weigh;
+use athanor_proto::athanor::v1::{
+    ChangeLevel, ChangeOrder, ChangeRow, ChangesRequest, ChangesResponse, ChangesSide,
+    Measure as WireMeasure, Verdict, Weights,
+};
+use athanor_query::{Ask, Merged, Partial, ProfileList, Profiles, What};
+
+use super::super::wire::{asked, missing, rows};
+use super::super::{Asked, Rows};
+use super::sample;
+use crate::check::{self, invalid};
+use crate::{Querier, Reader, mixed_up};
+
+/// What a row takes beside its texts.
+const ROW: usize = 384;
+
+fn of_function(name: &str) -> Place<'_> {
+    Place { function: name.into(), ..Place::default() }
+}
+
+/// How to show what changed.
+#[derive(Clone, Copy)]
+struct Shown {
+    measure: Measure,
+    rank: Rank,
+    only_significant: bool,
+    page: Rows,
+}
+
+impl Querier {
+    /// Functions or lines that differ between two queries, ranked, each with whether that is noise.
+    pub async fn changes(&self, reader: &Reader, request: ChangesRequest) -> Result<ChangesResponse, Status> {
+        let shown = shown(&request)?;
+        let (left, right) = (asked(request.left, "left")?, asked(request.right, "right")?);
+        let (of_left, of_right) = (left.profile_type.clone(), right.profile_type.clone());
+        if of_left != of_right {
+            return Err(invalid(format!("sides measure {of_left} and {of_right}; compare the same type")));
+        }
+        let profiles =
+            futures::try_join!(self.counted(reader, left.clone()), self.counted(reader, right.clone()))?;
+        let samples = [&profiles.0, &profiles.1].map(|profiles| sample(&of_left, profiles));
+        let mut answer = match ChangeLevel::try_from(request.level).unwrap_or_default() {
+            ChangeLevel::Function => self.function_changes(reader, [left, right], &samples, shown).await?,
+            ChangeLevel::Line => self.line_changes(reader, [left, right], &samples, shown).await?,
+        };
+        let side = |side: &mut Option<ChangesSide>, profiles: &ProfileList, at: usize| {
+            let side = side.get_or_insert_default();
+            side.profiles = profiles.profiles;
+            // Casting saturates.
+            side.period = samples[at].as_ref().map_or(0, |sample| *sample as i64);
+        };
+        side(&mut answer.left, &profiles.0, 0);
+        side(&mut answer.right, &profiles.1, 1);
+        answer.unit = of_left.value.unit;
+        answer.untested = samples.into_iter().find_map(Result::err).unwrap_or_default();
+        answer.missing = missing(reader);
+        Ok(answer)
+    }
+
+    /// How many profiles there are, and of which periods.
+    async fn counted(&self, reader: &Reader, asked: Asked) -> Result<ProfileList, Status> {
+        let what = What::Profiles(Profiles { stacks: asked.stacks.filter, ..Profiles::default() });
+        let ask = Ask { selection: asked.selection, what, bounds: check::bounds() };
+        match self.ask(reader, ask).await? {
+            Partial::Profiles(list) => Ok(list),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    async fn function_changes(
+        &self,
+        reader: &Reader,
+        [left, right]: [Asked; 2],
+        samples: &[Result<f64, String>; 2],
+        shown: Shown,
+    ) -> Result<ChangesResponse, Status> {
+        let (left, right) = futures::try_join!(
+            self.tree(reader, left.selection, left.stacks),
+            self.tree(reader, right.selection, right.stacks)
+        )?;
+        let samples = samples.clone().map(Result::ok);
+        let (querier, reader) = (self.clone(), reader.clone());
+        self.compute(move || {
+            let sides = [(&left, samples[0]), (&right, samples[1])].map(|(tree, sample)| Side {
+                weights: weigh(tree)
+                    .into_iter()
+                    .map(|(name, weights)| (of_function(name), weights))
+                    .collect(),
+                total: tree.total(),
+                sample,
+            });
+            answer(&querier, &reader, sides, shown)
+        })
+        .await?
+    }
+
+    async fn line_changes(
+        &self,
+        reader: &Reader,
+        [left, right]: [Asked; 2],
+        samples: &[Result<f64, String>; 2],
+        shown: Shown,
+    ) -> Result<ChangesResponse, Status> {
+        let (left, right) = futures::try_join!(
+            self.merged(reader, left.selection, left.stacks),
+            self.merged(reader, right.selection, right.stacks)
+        )?;
+        let samples = samples.clone().map(Result::ok);
+        let (querier, reader) = (self.clone(), reader.clone());
+        self.compute(move || {
+            let sides = [(&left, samples[0]), (&right, samples[1])].map(|(merged, sample)| {
+                let Merged { dictionary, totals, .. } = merged;
+                let total = totals.iter().fold(0i64, |sum, total| sum.wrapping_add(*total));
+                Side { weights: lines::all(dictionary, totals), total, sample }
+            });
+            answer(&querier, &reader, sides, shown)
+        })
+        .await?
+    }
+}
+
+fn shown(request: &ChangesRequest) -> Result<Shown, Status> {
+    let measure = match WireMeasure::try_from(request.measure).unwrap_or_default() {
+        WireMeasure::Own => Measure::Flat,
+        WireMeasure::Total => Measure::Cum,
+    };
+    let rank = match ChangeOrder::try_from(request.order).unwrap_or_default() {
+        ChangeOrder::Share => Rank::Share,
+        ChangeOrder::Value => Rank::Value,
+        ChangeOrder::Significance => Rank::Significance,
+    };
+    Ok(Shown { measure, rank, only_significant: request.only_significant, page: rows(request.page)? })
+}
+
+fn answer(
+    querier: &Querier,
+    reader: &Reader,
+    [left, right]: [Side<Place<'_>>; 2],
+    shown: Shown,
+) -> Result<ChangesResponse, Status> {
+    let Shown { measure, rank, only_significant, page } = shown;
+    let side = |total| Some(ChangesSide { total, ..ChangesSide::default() });
+    let (of_left, of_right) = (side(left.total), side(right.total));
+    let mut changes = compare::compare(left, right, measure);
+    changes.retain(|one| !only_significant || one.verdict == compare::Verdict::Significant);
+    compare::rank(&mut changes, rank, measure);
+    let on_page = || page.of(&changes);
+    let text = |one: &Compared<Place<'_>>| ROW + one.key.function.len() + one.key.file.len();
+    querier.make_room(reader, on_page().map(text).sum())?;
+    let rows = on_page().map(row).collect();
+    let count = changes.len() as u64;
+    Ok(ChangesResponse { left: of_left, right: of_right, count, rows, ..ChangesResponse::default() })
+}
+
+fn row(one: &Compared<Place<'_>>) -> ChangeRow {
+    let [left, right] = one.sides.map(|of| Some(Weights { own: of.flat, total: of.cum }));
+    let verdict = match one.verdict {
+        compare::Verdict::Untested => Verdict::Untested,
+        compare::Verdict::Noise => Verdict::Noise,
+        compare::Verdict::Significant => Verdict::Significant,
+    };
+    ChangeRow {
+        function: one.key.function.to_string(),
+        file: one.key.file.to_owned(),
+        line: one.key.line,
+        left,
+        right,
+        share_change: one.share_change,
+        p_value: one.p,
+        verdict: verdict as i32,
+    }
+}

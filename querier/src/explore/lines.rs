@@ -1,0 +1,3 @@
+//! The lines of a function.
+
+mod wire;

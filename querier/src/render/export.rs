@@ -1,0 +1,174 @@
+//! `GET /athanor/export`: a query as a file that other tools open.
+
+use athanor_chassis::Status;
+use athanor_profile::series::SERVICE_NAME;
+use athanor_profile::tree::Tree;
+use athanor_profile::{Header, ProfileType, ValueType, folded, otlp, pprof, speedscope};
+use athanor_query::Merged;
+
+use super::{DOT, DOT_NODES, Parameters, Rendered, Side, asked_nodes};
+use crate::check::{self, MILLI, Nodes, invalid};
+use crate::merge::header;
+use crate::{Querier, Reader, dot};
+
+/// What a frame of a stack takes in a file: an id in memory, and as bytes.
+const FRAME: usize = 16;
+/// What it takes in a document of JSON, while that is put together.
+const JSON_FRAME: usize = 64;
+/// The longest number, with what stands around it.
+const NUMBER: usize = 24;
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Pprof,
+    Folded,
+    Speedscope,
+    Dot,
+    Otlp,
+}
+
+impl Format {
+    fn parse(text: &str) -> Result<Format, Status> {
+        match text {
+            "" | "pprof" => Ok(Format::Pprof),
+            "folded" | "collapsed" => Ok(Format::Folded),
+            "speedscope" => Ok(Format::Speedscope),
+            "dot" => Ok(Format::Dot),
+            "otlp" => Ok(Format::Otlp),
+            other => {
+                Err(invalid(format!("format is {other:?}; write pprof, folded, speedscope, dot or otlp")))
+            }
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Format::Pprof => "application/octet-stream",
+            Format::Folded | Format::Dot => DOT,
+            Format::Speedscope => "application/json",
+            Format::Otlp => "application/x-protobuf",
+        }
+    }
+}
+
+impl Querier {
+    /// All that a query selects as one file. Nothing is cut off, unless `maxNodes` says how much is wanted. `query` is what
+    /// follows `?` in the URL.
+    pub async fn export(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
+        let parameters = Parameters::parse(query)?;
+        let format = Format::parse(parameters.first("format").unwrap_or_default())?;
+        let asked = asked_nodes(&parameters).filter(|nodes| *nodes > 0);
+        let cut = asked.map(|nodes| check::max_nodes(Some(nodes), &self.limits(reader))).transpose()?;
+        let side = self.side(&parameters, ["query", "from", "until"])?;
+        let body = match format {
+            Format::Folded | Format::Dot => self.export_tree(reader, side, format, cut).await?,
+            _ => self.export_stacks(reader, side, format, cut).await?,
+        };
+        Ok(Rendered { content_type: format.content_type(), body })
+    }
+
+    async fn export_tree(
+        &self,
+        reader: &Reader,
+        side: Side,
+        format: Format,
+        cut: Option<Nodes>,
+    ) -> Result<Vec<u8>, Status> {
+        let unit = side.profile_type.value.unit;
+        let mut tree = self.tree(reader, side.selection, Default::default()).await?;
+        let (querier, reader) = (self.clone(), reader.clone());
+        self.compute(move || {
+            if format == Format::Dot {
+                let nodes = cut.map_or(DOT_NODES, |cut| cut.asked);
+                return Ok(dot::write(&tree, &unit, nodes).into_bytes());
+            }
+            if let Some(Nodes { asked, most }) = cut {
+                tree.truncate_with_ties(asked, most);
+            }
+            querier.make_room(&reader, folded_bytes(&tree))?;
+            Ok(folded::write(&tree).into_bytes())
+        })
+        .await?
+    }
+
+    async fn export_stacks(
+        &self,
+        reader: &Reader,
+        side: Side,
+        format: Format,
+        cut: Option<Nodes>,
+    ) -> Result<Vec<u8>, Status> {
+        let header = file_header(&side.profile_type, side.start, side.end);
+        let service = side.selection.selector.clone().take_equal(SERVICE_NAME);
+        let mut merged = self.merged(reader, side.selection, Default::default()).await?;
+        let (querier, reader) = (self.clone(), reader.clone());
+        self.compute(move || {
+            if let Some(Nodes { asked, most }) = cut {
+                merged.truncate(asked, most);
+            }
+            let of_frame = if format == Format::Speedscope { JSON_FRAME } else { FRAME };
+            querier.make_room(&reader, merged.frames() * of_frame)?;
+            Ok(write(merged, header, format, service.as_deref()))
+        })
+        .await?
+    }
+}
+
+fn write(merged: Merged, header: Header, format: Format, service: Option<&str>) -> Vec<u8> {
+    let profile = merged.into_profile(header);
+    match format {
+        Format::Speedscope => speedscope::write(&profile, service.unwrap_or("athanor")).into_bytes(),
+        Format::Otlp => {
+            let resource: Vec<(&str, &str)> =
+                service.map(|service| ("service.name", service)).into_iter().collect();
+            otlp::encode(&profile, &resource)
+        }
+        _ => pprof::encode(&profile),
+    }
+}
+
+/// What a file says of itself: it is of the whole range.
+fn file_header(profile_type: &ProfileType, start: i64, end: i64) -> Header {
+    let header = header(profile_type, start.saturating_mul(MILLI));
+    Header {
+        duration_nanos: end.saturating_sub(start).saturating_mul(MILLI),
+        period_type: header.period_type.filter(|period| *period != ValueType::default()),
+        ..header
+    }
+}
+
+/// How long the text will be: each line has the names of a whole stack.
+fn folded_bytes(tree: &Tree) -> usize {
+    let mut lengths: Vec<usize> = Vec::with_capacity(tree.nodes().len());
+    for node in tree.nodes() {
+        let above = lengths.get(node.parent as usize).copied().unwrap_or_default();
+        lengths.push(above + tree.name(node).len() + 1);
+    }
+    let lines = tree.nodes().iter().zip(&lengths).filter(|(node, _)| node.own != 0);
+    lines.map(|(_, length)| length + NUMBER).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_profile::Dictionary;
+
+    use super::*;
+
+    #[test]
+    fn a_text_is_no_longer_than_said() {
+        let mut dictionary = Dictionary::default();
+        for path in ["main;a", "main;b;größe"] {
+            dictionary.named_stack(path.split(';'));
+        }
+        let tree = Tree::from_totals(&dictionary, &[i64::MIN, 7]);
+        let text = folded::write(&tree);
+        assert!(text.len() <= folded_bytes(&tree) && folded_bytes(&tree) < text.len() + 2 * NUMBER);
+    }
+
+    #[test]
+    fn formats_are_known_by_their_names() {
+        assert_eq!(Format::parse("").unwrap(), Format::Pprof);
+        assert!(Format::parse("svg").unwrap_err().message.contains("speedscope"));
+    }
+}

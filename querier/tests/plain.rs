@@ -1,0 +1,136 @@
+//! What is asked by a URL alone: names of applications, values of labels, graphs of differences, and files.
+
+use std::sync::Arc;
+
+use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
+use athanor_profile::pprof::{self, Limits as PprofLimits};
+use athanor_profile::source::MemorySource;
+use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_query::Ask;
+use serde_json::Value;
+
+const NOW: i64 = 1_772_445_600;
+const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+
+/// One profile of each service, a minute old.
+struct Services(Vec<(&'static str, &'static str, ValueType, i64)>);
+
+#[async_trait::async_trait]
+impl Sources for Services {
+    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
+        let mut source = MemorySource::default();
+        for (id, (service, metric, value_type, value)) in (1u128..).zip(&self.0) {
+            let mut profile = Profile::default();
+            profile.header.types = vec![value_type.clone()];
+            profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
+            profile.header.time_nanos = (NOW - 60) * 1_000_000_000;
+            for (path, value) in [("main;work", *value), ("main;idle", 1)] {
+                let stack = profile.dictionary.named_stack(path.split(';'));
+                profile.samples.push(stack, 0, &[value]);
+            }
+            let labels = [("__name__", *metric), ("service_name", *service)];
+            let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            source.add(&Labels::new(labels), &profile, id << 64);
+        }
+        Ok(Plan { sources: vec![Arc::new(source) as Arc<dyn Source>], ..Plan::default() })
+    }
+
+    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+        Ok(Times::default())
+    }
+}
+
+fn querier() -> Querier {
+    let cpu = || ValueType::new("cpu", "nanoseconds");
+    let services = Services(vec![
+        // Text of `shop.cpu`, and pprof of it.
+        ("shop", "process_cpu", cpu(), 10),
+        ("shop.cpu", "process_cpu", cpu(), 200),
+        ("shopping", "process_cpu", cpu(), 3_000),
+        ("shop", "memory", ValueType::new("alloc_space", "bytes"), 40_000),
+    ]);
+    let (clock, _hand) = Clock::manual(Timestamp::from_seconds(NOW));
+    let overrides = Overrides::new(Limits::default());
+    let deps = Deps { sources: Arc::new(services), overrides, clock, compute: Compute::inline() };
+    Querier::new(Config::default(), deps)
+}
+
+fn reader() -> Reader {
+    Reader::of(TenantId::anonymous())
+}
+
+fn url(pairs: &[(&str, &str)]) -> String {
+    form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+}
+
+async fn render(query: &str) -> Result<Value, Status> {
+    let rendered = querier().render(&reader(), &url(&[("query", query), ("from", "now-1h")])).await?;
+    Ok(serde_json::from_slice(&rendered.body).expect("JSON"))
+}
+
+#[tokio::test]
+async fn a_name_of_an_application_selects_what_was_sent_under_it() {
+    let ticks = async |query: &str| render(query).await.unwrap()["flamebearer"]["numTicks"].clone();
+    assert_eq!(ticks("shop.cpu{}").await, 212);
+    assert_eq!(ticks("shop.cpu").await, 212);
+    assert_eq!(ticks(r#"shop.cpu{service_name="shop"}"#).await, 11);
+    assert_eq!(ticks("shop.alloc_space{}").await, 40_001);
+    assert_eq!(ticks("shop.wall{}").await, 0);
+    let units = render("shop.alloc_space{}").await.unwrap()["metadata"]["units"].clone();
+    assert_eq!(units, "bytes");
+    assert_eq!(render("shop.unheard{}").await.unwrap_err().code, Code::Invalid);
+    assert_eq!(render("shop{}").await.unwrap_err().code, Code::Invalid);
+}
+
+#[tokio::test]
+async fn values_of_labels_are_a_list() {
+    let list = async |pairs: &[(&str, &str)]| {
+        let answer = querier().values(&reader(), &url(pairs)).await.unwrap();
+        String::from_utf8(answer.body).unwrap()
+    };
+    assert_eq!(list(&[("label", "service_name")]).await, r#"["shop","shop.cpu","shopping"]"#);
+    let of_query = [("label", "service_name"), ("query", "shop.alloc_space{}")];
+    assert_eq!(list(&of_query).await, r#"["shop"]"#);
+    let types = list(&[("label", "__name__")]).await;
+    assert_eq!(types, format!(r#"["memory:alloc_space:bytes:cpu:nanoseconds","{TYPE}"]"#));
+    assert_eq!(list(&[("label", "service_name"), ("until", "now-30m")]).await, "[]");
+    assert_eq!(querier().values(&reader(), "label=").await.unwrap_err().code, Code::Invalid);
+}
+
+#[tokio::test]
+async fn a_difference_can_be_a_graph() {
+    let parameters = [
+        ("leftQuery", r#"shop.cpu{service_name="shop"}"#),
+        ("rightQuery", r#"shop.cpu{service_name="shop.cpu"}"#),
+        ("leftFrom", "now-1h"),
+        ("rightFrom", "now-1h"),
+        ("format", "dot"),
+    ];
+    let graph = querier().render_diff(&reader(), &url(&parameters)).await.unwrap();
+    let text = String::from_utf8(graph.body).unwrap();
+    assert!(text.starts_with("digraph") && text.contains("work\\n10ns -> 200ns"), "{text}");
+}
+
+#[tokio::test]
+async fn files_hold_all_that_is_selected() {
+    let export = async |format: &str| {
+        let query = format!(r#"{TYPE}{{service_name="shop"}}"#);
+        let query = url(&[("query", &query), ("from", "now-1h"), ("format", format)]);
+        querier().export(&reader(), &query).await
+    };
+    let (profile, _) = pprof::decode(&export("pprof").await.unwrap().body, &PprofLimits::default()).unwrap();
+    assert_eq!((profile.total(0), profile.header.types.len()), (11, 1));
+    assert_eq!(profile.header.duration_nanos, 3_600_000_000_000);
+    let text = |format| async move { String::from_utf8(export(format).await.unwrap().body).unwrap() };
+    assert_eq!(text("folded").await, "main;idle 1\nmain;work 10\n");
+    let document: Value = serde_json::from_str(&text("speedscope").await).unwrap();
+    let one = &document["profiles"][0];
+    assert_eq!((one["endValue"].as_i64(), one["unit"].as_str()), (Some(11), Some("nanoseconds")));
+    assert_eq!(document["name"], "shop");
+    assert!(text("dot").await.contains("N1 -> N2 [label=\" 10ns\"]"));
+    let otlp = export("otlp").await.unwrap();
+    assert_eq!(otlp.content_type, "application/x-protobuf");
+    assert!(otlp.body.windows(4).any(|bytes| bytes == b"shop"));
+    assert_eq!(export("svg").await.unwrap_err().code, Code::Invalid);
+}

@@ -1,0 +1,38 @@
+//! A tree for each set of values of some labels.
+
+use std::collections::BTreeMap;
+
+use athanor_profile::tree::Tree;
+use athanor_profile::{Labels, Source};
+
+use super::{Picked, frames_of, only, passing, tree_of};
+use crate::ask::{AskError, Selection, Trees};
+
+/// The trees of one source. Series of one group are read together, so a source is asked once for each group.
+pub(super) fn trees(
+    picked: &Picked,
+    selection: &Selection,
+    asked: &Trees,
+    source: &dyn Source,
+) -> Result<BTreeMap<Labels, Tree>, AskError> {
+    let of_series: Vec<Option<Labels>> =
+        picked.labels.iter().map(|labels| labels.as_ref().map(|labels| group(labels, asked))).collect();
+    let mut places: BTreeMap<&Labels, Vec<u32>> = BTreeMap::new();
+    for &place in &picked.places {
+        if let Some(group) = &of_series[picked.profiles[place as usize].series as usize] {
+            places.entry(group).or_default().push(place);
+        }
+    }
+    let passing = passing(source, &frames_of(&asked.stacks))?;
+    let mut trees = BTreeMap::new();
+    for (group, places) in places {
+        let tree = tree_of(&places, selection, (&asked.stacks, passing.as_deref()), source)?;
+        trees.insert(group.clone(), tree);
+    }
+    Ok(trees)
+}
+
+/// Without any name there is one group, of everything.
+fn group(labels: &Labels, asked: &Trees) -> Labels {
+    if asked.group_by.is_empty() { Labels::default() } else { only(labels, &asked.group_by) }
+}

@@ -1,0 +1,131 @@
+//! Trees of groups and lists of single profiles are those of a model which knows nothing but maps of texts, wherever
+//! profiles lie and in whatever order answers merge.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use athanor_profile::tree::Tree;
+use athanor_profile::{Labels, Source};
+use athanor_query::{Ask, Partial, ProfileOrder, Profiles, Trees, What, run};
+use proptest::prelude::*;
+
+#[path = "model/meant.rs"]
+mod meant;
+#[path = "model/uploads.rs"]
+mod uploads;
+
+use uploads::{Asked, Row, Upload, asked, orders, path, question, sources, upload};
+
+/// The answer over the wire and merged in some order.
+fn answer(uploads: &[Upload], asked: &Asked, what: What, order: &[usize]) -> Partial {
+    let (ask, sources) = (question(asked, what), sources(uploads));
+    let none = Partial::none(&ask.what);
+    order.iter().fold(none, |sum, &at| {
+        let partial = run(&ask, &sources[at]).expect("an answer");
+        let mut received = athanor_query::Received::default();
+        partial.pack().expect("it is small").for_each(|piece| received.push(&piece).expect("a piece"));
+        sum.merge(received.unpack(&ask).expect("it was packed"), &ask.bounds).expect("it is small")
+    })
+}
+
+/// The rows of an upload that are of one record: those with a label of their own are another one.
+type Record<'a> = (&'a Upload, bool, Vec<&'a Row>);
+
+fn records<'a>(uploads: &'a [Upload], asked: &Asked) -> Vec<Record<'a>> {
+    let is_meant = |one: &Upload| one.service == asked.service && (asked.from..asked.to).contains(&one.time);
+    let mut records = Vec::new();
+    for (place, upload) in uploads.iter().enumerate().filter(|(_, one)| is_meant(one)) {
+        for split in [false, true] {
+            let rows: Vec<_> = upload.rows.iter().filter(|row| row.labelled == split).collect();
+            let is_there = !rows.is_empty() || !split && upload.rows.is_empty();
+            if is_there && asked.has_profile(place, split) {
+                records.push((upload, split, rows));
+            }
+        }
+    }
+    records
+}
+
+fn by_path(tree: &Tree) -> BTreeMap<Vec<String>, i64> {
+    let (mut paths, mut found) = (Vec::<Vec<String>>::new(), BTreeMap::new());
+    for node in tree.nodes() {
+        let mut path = paths.get(node.parent as usize).cloned().unwrap_or_default();
+        path.extend((!paths.is_empty()).then(|| tree.name(node).to_owned()));
+        if node.own != 0 {
+            found.insert(path.clone(), node.own);
+        }
+        paths.push(path);
+    }
+    found
+}
+
+proptest! {
+    #[test]
+    fn each_group_has_the_tree_of_its_profiles(
+        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
+    ) {
+        let what = What::Trees(Trees { group_by: vec!["pod".to_owned()], stacks: asked.stacks() });
+        let Partial::Trees(found) = answer(&uploads, &asked, what, &order) else { panic!("no trees") };
+        let mut expected: BTreeMap<String, BTreeMap<Vec<String>, i64>> = BTreeMap::new();
+        for (upload, _, rows) in records(&uploads, &asked) {
+            let pod = upload.labels().get("pod").unwrap_or_default().to_owned();
+            let group = expected.entry(pod).or_default();
+            for row in rows.into_iter().filter(|row| asked.counts(row)) {
+                *group.entry(path(&row.frames)).or_default() += i64::from(row.values[1]);
+            }
+        }
+        expected.values_mut().for_each(|tree| tree.retain(|_, value| *value != 0));
+        let pod = |labels: &Labels| labels.get("pod").unwrap_or_default().to_owned();
+        let found: BTreeMap<_, _> = found.iter().map(|(labels, tree)| (pod(labels), by_path(tree))).collect();
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_first_profiles_are_listed_and_all_are_counted(
+        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
+        keep in 0..6u64, heaviest in any::<bool>(),
+    ) {
+        let by = if heaviest { ProfileOrder::Heaviest } else { ProfileOrder::Newest };
+        let what = What::Profiles(Profiles { order: by, keep, stacks: asked.stacks() });
+        let Partial::Profiles(found) = answer(&uploads, &asked, what, &order) else { panic!("no list") };
+        let mut expected: Vec<(i64, i64, Option<&str>)> = Vec::new();
+        for (upload, split, rows) in records(&uploads, &asked) {
+            let counted = rows.iter().filter(|row| asked.counts(row));
+            let total: i64 = counted.map(|row| i64::from(row.values[1])).sum();
+            if total != 0 || asked.stacks().is_empty() && asked.requests.is_none() {
+                expected.push((total, upload.time, split.then_some("/x")));
+            }
+        }
+        prop_assert_eq!(found.profiles, expected.len() as u64);
+        prop_assert_eq!(found.periods, (!expected.is_empty()).then_some((0, 0)));
+        let key = |total: i64, time| Reverse((if heaviest { total.unsigned_abs() } else { 0 }, time));
+        expected.sort_by_key(|&(total, time, _)| key(total, time));
+        let keys = |rows: &[(i64, i64, Option<&str>)]| -> Vec<_> {
+            rows.iter().map(|row| key(row.0, row.1)).collect()
+        };
+        let listed: Vec<(i64, i64, Option<&str>)> =
+            found.rows().iter().map(|row| (row.total, row.time, row.labels.get("endpoint"))).collect();
+        expected.truncate(keep as usize);
+        prop_assert_eq!(keys(&listed), keys(&expected));
+        // Of those that are equally old or heavy any may be listed, but each of them once.
+        let mut ids: Vec<u128> = found.rows().iter().map(|row| row.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        prop_assert_eq!(ids.len(), found.rows().len());
+    }
+}
+
+#[test]
+fn more_groups_than_may_be_are_refused() {
+    let row = Row { frames: vec![1], labelled: false, span: 0, trace: 0, values: [1, 1] };
+    let uploads: Vec<Upload> =
+        (0..3).map(|pod| Upload { service: 0, pod, time: 1, rows: vec![row.clone()], source: 0 }).collect();
+    let everything = Asked { to: 9, ..Asked::default() };
+    let group_by = vec!["pod".to_owned()];
+    let mut ask: Ask = question(&everything, What::Trees(Trees { group_by, ..Trees::default() }));
+    ask.bounds.entries = 2;
+    let sources = sources(&uploads);
+    let all = sources.iter().map(|source| source as &dyn Source);
+    let refused = athanor_query::answer(&ask, all).expect_err("three groups");
+    assert_eq!(refused.to_string(), "answer has more than 2 groups; select fewer series or a shorter time");
+}
