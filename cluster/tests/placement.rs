@@ -310,7 +310,7 @@ fn decoding_checks_as_making_does() {
 /// Blocks lie evenly, and who comes or goes moves no others than those that it takes or had.
 #[test]
 fn blocks_belong_to_nodes_evenly_and_move_seldom() {
-    let blocks: Vec<u128> = (0..KEYS as u128).map(|number| number << 64 | number * 7919).collect();
+    let blocks: Vec<u128> = (0..KEYS as u128).map(|number| (number << 64) | (number * 7919)).collect();
     for count in 1..12u64 {
         let of = |nodes: u64| -> Vec<Vec<u64>> {
             blocks.iter().map(|&block| nodes_of_block(block, (1..=nodes).map(|node| node << 32))).collect()

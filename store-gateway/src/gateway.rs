@@ -144,7 +144,7 @@ fn lock(merging: &Mutex<Merging>) -> MutexGuard<'_, Merging> {
 #[cfg(test)]
 mod tests {
     use athanor_chassis::Compute;
-    use athanor_query::{Bounds, CallSite, Received, Selection, Selector, TimeRange, What};
+    use athanor_query::{Bounds, Received, Selection, StackFilter, TimeRange, What};
 
     use super::*;
     use crate::blocks::tests::{bucket, held, put};
@@ -152,11 +152,8 @@ mod tests {
 
     fn tree() -> Ask {
         let time = TimeRange { from: i64::MIN, to: i64::MAX };
-        Ask {
-            selection: Selection { selector: Selector::default(), profile_type: None, time },
-            what: What::Tree(CallSite::default()),
-            bounds: Bounds::default(),
-        }
+        let selection = Selection { time, ..Selection::default() };
+        Ask { selection, what: What::Tree(StackFilter::default()), bounds: Bounds::default() }
     }
 
     async fn gateway(blocks: u32) -> Gateway {

@@ -249,8 +249,9 @@ impl Clients<'_> {
     /// What an answer says of itself: where nothing was damaged, nothing is missing.
     fn said(&self, reader: &Reader) -> Result<Said, Breach> {
         let Some(words) = reader.missing() else { return Ok(Said { partial: false, twice: false }) };
-        let may_lack = self.model.borrow().is_damaged() || self.company && !self.strict;
-        if !may_lack && !(self.harmed && is_of_ids_alone(&words)) {
+        let may_lack_rows = self.model.borrow().is_damaged() || self.company && !self.strict;
+        let may_lack = may_lack_rows || self.harmed && is_of_ids_alone(&words);
+        if !may_lack {
             return Err(format!("it is said to lack something: {words}"));
         }
         let twice = words.contains("may count twice");
