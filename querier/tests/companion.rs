@@ -25,7 +25,7 @@ async fn set(companion: &Companion, of: &str, name: &str, value: &str) -> Result
 }
 
 async fn settings(companion: &Companion, of: &str) -> Vec<(String, String)> {
-    let all = companion.get_settings(&tenant(of), GetSettingsRequest {}).await.unwrap().settings;
+    let all = companion.get_settings(&tenant(of), GetSettingsRequest {}).await.expect("settings").settings;
     all.into_iter().map(|one| (one.name, one.value)).collect()
 }
 
