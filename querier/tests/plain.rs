@@ -134,3 +134,30 @@ async fn files_hold_all_that_is_selected() {
     assert!(otlp.body.windows(4).any(|bytes| bytes == b"shop"));
     assert_eq!(export("svg").await.unwrap_err().code, Code::Invalid);
 }
+
+#[tokio::test]
+async fn go_reads_an_exported_profile() {
+    let query = url(&[("query", "shop.cpu{}"), ("from", "now-1h"), ("format", "pprof")]);
+    let exported = querier().export(&reader(), &query).await.unwrap();
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("exported.pprof");
+    std::fs::write(&path, exported.body).unwrap();
+    let top =
+        std::process::Command::new("go").args(["tool", "pprof", "-top", "-unit=ns"]).arg(&path).output();
+    let Ok(top) = top else {
+        println!("skip: no go tool pprof to read it");
+        return;
+    };
+    let text = String::from_utf8_lossy(&top.stdout).into_owned();
+    assert!(top.status.success(), "{}", String::from_utf8_lossy(&top.stderr));
+    let has = |flat: &str, cum: &str, name: &str| {
+        text.lines().any(|line| {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            columns.first() == Some(&flat) && columns.get(3) == Some(&cum) && columns.last() == Some(&name)
+        })
+    };
+    assert!(text.contains("Duration: 3600s") || text.contains("Duration: 1hrs"), "{text}");
+    assert!(
+        has("210ns", "210ns", "work") && has("2ns", "2ns", "idle") && has("0", "212ns", "main"),
+        "{text}"
+    );
+}

@@ -47,6 +47,27 @@ fn what_any_node_proposed_is_listed_by_every_other_one_right_after() {
 }
 
 #[test]
+fn a_note_of_any_node_is_read_by_every_other_one_right_after() {
+    simulate(async {
+        let town = Town::start(3, 9).await;
+        let tenant: TenantId = "acme".parse().unwrap();
+        let mut expected = None;
+        for node in [1, 2, 3, 8, 9] {
+            let text = Some(format!("of {node}"));
+            let (of, name) = (tenant.clone(), "a".to_owned());
+            let note = Command::Note { tenant: of, name, expected, text: text.clone() };
+            assert_eq!(town.client(node).propose(note).await.unwrap(), Answer::Changed(1));
+            for reader in [1, 2, 3, 8, 9] {
+                let seen = town.client(reader).notes(&tenant).await.unwrap();
+                assert_eq!(seen.get("a").map(|note| note.text.clone()), text, "node {reader} after {node}");
+            }
+            expected = text;
+        }
+        assert!(town.client(8).notes(&TenantId::anonymous()).await.unwrap().is_empty());
+    });
+}
+
+#[test]
 fn a_voter_that_does_not_lead_sends_a_proposal_on_once() {
     simulate(async {
         let town = Town::start(3, 2).await;

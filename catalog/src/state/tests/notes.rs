@@ -49,3 +49,12 @@ fn notes_are_bounded() {
     assert!(count > 200 && count < MAX_ALL_NOTES / (MAX_NOTE - 10), "{count}");
     state.check().unwrap();
 }
+
+#[test]
+fn notes_come_back_with_the_snapshot() {
+    let mut state = State::default();
+    note(&mut state, None, Some("one"));
+    let (rebuilt, _) =
+        State::rebuilt(Remains { snapshot: Some(state.clone()), ..Remains::default() }).unwrap();
+    assert_eq!(rebuilt.notes(&TenantId::anonymous()), state.notes(&TenantId::anonymous()));
+}
