@@ -95,7 +95,7 @@ mod tests {
         let refused = "ingestor".parse::<Target>().unwrap_err();
         assert_eq!(
             refused,
-            "\"ingestor\" is no role; write all, or some of distributor,ingester,metastore,querier"
+            "\"ingestor\" is no role; write all, or some of distributor,ingester,metastore,querier,store-gateway"
         );
         assert!("".parse::<Target>().is_err() && "all,querier".parse::<Target>().is_err());
     }
