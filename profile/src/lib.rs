@@ -36,6 +36,7 @@ pub mod lines;
 pub mod merge;
 mod model;
 pub mod normalise;
+mod numbering;
 pub mod otlp;
 pub mod packed;
 pub mod pprof;

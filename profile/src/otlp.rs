@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::hash::HashedMap;
 use crate::model::{Profile, ValueType};
+use crate::numbering::{Numbering, Texts};
 use crate::pprof::wire::{message, number, packed};
 use crate::symbols::{NONE, Symbols};
 
@@ -47,26 +47,9 @@ fn any_value(text: &str) -> Vec<u8> {
     value
 }
 
-/// Numbers of entries from 1 on, in the order of their first use.
-#[derive(Default)]
-struct Numbering {
-    ids: HashedMap<u32, u64>,
-    order: Vec<u32>,
-}
-
-impl Numbering {
-    fn number(&mut self, id: u32) -> u64 {
-        *self.ids.entry(id).or_insert_with(|| {
-            self.order.push(id);
-            self.order.len() as u64
-        })
-    }
-}
-
 struct Tables<'a> {
     symbols: &'a Symbols,
-    texts: Vec<String>,
-    text_ids: BTreeMap<String, u64>,
+    texts: Texts,
     stacks: Numbering,
     locations: Numbering,
     functions: Numbering,
@@ -78,29 +61,16 @@ struct Tables<'a> {
 
 impl<'a> Tables<'a> {
     fn new(symbols: &'a Symbols) -> Self {
-        let mut tables = Tables {
+        Tables {
             symbols,
-            texts: Vec::new(),
-            text_ids: BTreeMap::new(),
+            texts: Texts::default(),
             stacks: Numbering::default(),
             locations: Numbering::default(),
             functions: Numbering::default(),
             mappings: Numbering::default(),
             attributes: BTreeMap::new(),
             in_order: Vec::new(),
-        };
-        tables.text("");
-        tables
-    }
-
-    fn text(&mut self, text: &str) -> u64 {
-        if let Some(&index) = self.text_ids.get(text) {
-            return index;
         }
-        let index = self.texts.len() as u64;
-        self.texts.push(text.to_owned());
-        self.text_ids.insert(text.to_owned(), index);
-        index
     }
 
     fn attribute(&mut self, key: &str, value: &str, unit: &str) -> u64 {
@@ -115,8 +85,8 @@ impl<'a> Tables<'a> {
 
     fn value_type(&mut self, of: &ValueType) -> Vec<u8> {
         let mut content = Vec::new();
-        number(&mut content, 1, self.text(&of.kind));
-        number(&mut content, 2, self.text(&of.unit));
+        number(&mut content, 1, self.texts.number(&of.kind));
+        number(&mut content, 2, self.texts.number(&of.unit));
         content
     }
 
@@ -180,12 +150,12 @@ impl<'a> Tables<'a> {
         message(&mut out, 6, &nothing);
         for (key, value, unit) in std::mem::take(&mut self.in_order) {
             let mut content = Vec::new();
-            number(&mut content, 1, self.text(&key));
+            number(&mut content, 1, self.texts.number(&key));
             message(&mut content, 2, &any_value(&value));
-            number(&mut content, 3, self.text(&unit));
+            number(&mut content, 3, self.texts.number(&unit));
             message(&mut out, 6, &content);
         }
-        for text in &self.texts {
+        for text in self.texts.iter() {
             message(&mut out, 5, text.as_bytes());
         }
         out
@@ -219,7 +189,7 @@ impl<'a> Tables<'a> {
             number(&mut content, 1, entry.start);
             number(&mut content, 2, entry.start.wrapping_add(entry.size));
             number(&mut content, 3, entry.offset);
-            number(&mut content, 4, self.text(symbols.strings.get(entry.filename)));
+            number(&mut content, 4, self.texts.number(symbols.strings.get(entry.filename)));
             let build_id = symbols.strings.get(entry.build_id);
             let attributes = (!build_id.is_empty()).then(|| self.attribute(BUILD_ID, build_id, ""));
             packed(&mut content, 5, attributes.into_iter());
@@ -233,9 +203,9 @@ impl<'a> Tables<'a> {
         for function in order {
             let entry = symbols.functions()[function as usize];
             let mut content = Vec::new();
-            number(&mut content, 1, self.text(symbols.strings.get(entry.name)));
-            number(&mut content, 2, self.text(symbols.strings.get(entry.system_name)));
-            number(&mut content, 3, self.text(symbols.strings.get(entry.filename)));
+            number(&mut content, 1, self.texts.number(symbols.strings.get(entry.name)));
+            number(&mut content, 2, self.texts.number(symbols.strings.get(entry.system_name)));
+            number(&mut content, 3, self.texts.number(symbols.strings.get(entry.filename)));
             number(&mut content, 4, entry.start_line as u64);
             message(out, 3, &content);
         }

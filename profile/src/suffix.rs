@@ -2,11 +2,16 @@
 
 use crate::model::ValueType;
 
-const CPU: &str = "process_cpu";
-const WALL: &str = "wall";
-const MEMORY: &str = "memory";
-const MUTEX: &str = "mutex";
-const BLOCK: &str = "block";
+/// The label `__name__` of time on a processor.
+pub const CPU: &str = "process_cpu";
+/// Of time as it passes.
+pub const WALL: &str = "wall";
+/// Of what is allocated, or in use.
+pub const MEMORY: &str = "memory";
+/// Of waiting for locks.
+pub const MUTEX: &str = "mutex";
+/// Of waiting for anything else.
+pub const BLOCK: &str = "block";
 
 /// What the end of a name says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,13 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use athanor_profile::suffix::{BLOCK, CPU, MEMORY, MUTEX, WALL};
 use serde::Deserialize;
-
-const CPU: &str = "process_cpu";
-const WALL: &str = "wall";
-const MEMORY: &str = "memory";
-const MUTEX: &str = "mutex";
-const BLOCK: &str = "block";
 
 /// What a client says of its sample types, by type.
 #[derive(Clone, Debug, PartialEq, Eq)]

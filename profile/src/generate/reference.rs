@@ -5,6 +5,7 @@ use super::world::{Frame, Namer, World, binary_build_id, binary_file};
 use crate::hash::HashedMap;
 use crate::labels::Labels;
 use crate::model::{Dictionary, Header, Profile, Samples, ValueType};
+use crate::numbering::Texts;
 use crate::pprof::wire::{message, number, packed};
 
 const PODS: usize = 20;
@@ -154,8 +155,7 @@ fn pod_order(random: &mut Random) -> Vec<u32> {
 struct Writer<'a> {
     world: &'a World,
     out: Vec<u8>,
-    texts: Vec<String>,
-    text_ids: std::collections::BTreeMap<String, u64>,
+    texts: Texts,
     location_ids: HashedMap<u64, u64>,
     locations: Vec<u8>,
     function_ids: HashedMap<u32, u64>,
@@ -166,34 +166,22 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(world: &'a World) -> Self {
-        let mut writer = Writer {
+        Writer {
             world,
             out: Vec::with_capacity(1 << 19),
-            texts: Vec::new(),
-            text_ids: std::collections::BTreeMap::new(),
+            texts: Texts::default(),
             location_ids: HashedMap::default(),
             locations: Vec::new(),
             function_ids: HashedMap::default(),
             functions: Vec::new(),
             mapping_ids: HashedMap::default(),
             mappings: Vec::new(),
-        };
-        writer.text("");
-        writer
-    }
-    fn text(&mut self, text: &str) -> u64 {
-        if let Some(&index) = self.text_ids.get(text) {
-            return index;
         }
-        let index = self.texts.len() as u64;
-        self.texts.push(text.to_owned());
-        self.text_ids.insert(text.to_owned(), index);
-        index
     }
     fn value_type(&mut self, field: u64) {
         let mut content = Vec::new();
-        number(&mut content, 1, self.text("cpu"));
-        number(&mut content, 2, self.text("nanoseconds"));
+        number(&mut content, 1, self.texts.number("cpu"));
+        number(&mut content, 2, self.texts.number("nanoseconds"));
         message(&mut self.out, field, &content);
     }
     fn sample(&mut self, stack: u32, value: i64) {
@@ -231,9 +219,9 @@ impl<'a> Writer<'a> {
         let code = &self.world.functions[function as usize];
         let mut content = Vec::new();
         number(&mut content, 1, id);
-        number(&mut content, 2, self.text(&code.name));
-        number(&mut content, 3, self.text(&code.name));
-        number(&mut content, 4, self.text(&code.file));
+        number(&mut content, 2, self.texts.number(&code.name));
+        number(&mut content, 3, self.texts.number(&code.name));
+        number(&mut content, 4, self.texts.number(&code.file));
         message(&mut self.functions, 5, &content);
         id
     }
@@ -247,8 +235,8 @@ impl<'a> Writer<'a> {
         number(&mut content, 1, id);
         number(&mut content, 2, u64::from(binary) << 24);
         number(&mut content, 3, u64::from(binary + 1) << 24);
-        number(&mut content, 5, self.text(&binary_file(binary)));
-        number(&mut content, 6, self.text(&binary_build_id(binary)));
+        number(&mut content, 5, self.texts.number(&binary_file(binary)));
+        number(&mut content, 6, self.texts.number(&binary_build_id(binary)));
         for flag in 7..10 {
             number(&mut content, flag, 1);
         }
@@ -259,7 +247,7 @@ impl<'a> Writer<'a> {
         for table in [&self.mappings, &self.locations, &self.functions] {
             self.out.extend_from_slice(table);
         }
-        for text in &self.texts {
+        for text in self.texts.iter() {
             message(&mut self.out, 6, text.as_bytes());
         }
         number(&mut self.out, 9, time_nanos as u64);

@@ -3,6 +3,7 @@
 use super::wire::{message, number, packed};
 use crate::hash::HashedMap;
 use crate::model::{Profile, ValueType};
+use crate::numbering::Numbering;
 use crate::symbols::{NONE, Symbols};
 
 /// The profile as uncompressed pprof.
@@ -19,22 +20,6 @@ struct Tables {
     functions: Numbering,
     mappings: Numbering,
     locations: Numbering,
-}
-
-/// New numbers from 1 by first use.
-#[derive(Default)]
-struct Numbering {
-    ids: HashedMap<u32, u64>,
-    order: Vec<u32>,
-}
-
-impl Numbering {
-    fn number(&mut self, id: u32) -> u64 {
-        *self.ids.entry(id).or_insert_with(|| {
-            self.order.push(id);
-            self.order.len() as u64
-        })
-    }
 }
 
 struct Encoder<'a> {

@@ -1,0 +1,51 @@
+//! Tables of a file that is written: entries are numbered in the order of their first use.
+
+use std::collections::BTreeMap;
+
+use crate::hash::HashedMap;
+
+/// Entries of a dictionary, numbered from 1 on.
+#[derive(Default)]
+pub(crate) struct Numbering {
+    ids: HashedMap<u32, u64>,
+    /// Those that have a number.
+    pub(crate) order: Vec<u32>,
+}
+
+impl Numbering {
+    pub(crate) fn number(&mut self, id: u32) -> u64 {
+        *self.ids.entry(id).or_insert_with(|| {
+            self.order.push(id);
+            self.order.len() as u64
+        })
+    }
+}
+
+/// Texts, numbered from the empty one on, which is 0.
+pub(crate) struct Texts {
+    ids: BTreeMap<String, u64>,
+    order: Vec<String>,
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        let mut texts = Self { ids: BTreeMap::new(), order: Vec::new() };
+        texts.number("");
+        texts
+    }
+}
+
+impl Texts {
+    pub(crate) fn number(&mut self, text: &str) -> u64 {
+        if let Some(&number) = self.ids.get(text) {
+            return number;
+        }
+        let number = self.order.len() as u64;
+        self.order.push(text.to_owned());
+        self.ids.insert(text.to_owned(), number);
+        number
+    }
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.order.iter().map(String::as_str)
+    }
+}
