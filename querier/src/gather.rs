@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use athanor_chassis::{Activity, Code, Status, TenantId};
 use athanor_profile::Source;
-use athanor_query::{Ask, Partial, run};
+use athanor_query::{Ask, Partial, meet, run};
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 
@@ -152,8 +152,7 @@ impl Merging {
         Ok(self.add(partial, None)?)
     }
 
-    /// Adds an answer, for which some room may have been taken. Whoever finds an answer there takes it and merges it
-    /// into its own, so that no thread waits while another one merges.
+    /// Adds an answer, for which some room may have been taken.
     pub(crate) fn add(&self, partial: Partial, taken: Option<Taken>) -> Result<(), Status> {
         let bytes = partial.bytes();
         let taken = match taken {
@@ -164,20 +163,7 @@ impl Merging {
                 taken.and(more)
             }
         };
-        let mut mine = Held { partial, taken };
-        loop {
-            let mut place = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
-            match place.take() {
-                None => {
-                    *place = Some(mine);
-                    return Ok(());
-                }
-                Some(other) => {
-                    drop(place);
-                    mine = self.merge(other, mine)?;
-                }
-            }
-        }
+        meet(&self.merged, Held { partial, taken }, |one, other| self.merge(one, other))
     }
 
     fn merge(&self, one: Held, other: Held) -> Result<Held, Status> {

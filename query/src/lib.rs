@@ -22,6 +22,7 @@
 mod ask;
 mod frames;
 mod heat;
+mod meet;
 mod merged;
 mod partial;
 mod pattern;
@@ -37,6 +38,7 @@ mod wire;
 pub use ask::{Ask, AskError, Bounds, Heat, Needs, Points, Selection, Steps, Trees, Values, What};
 pub use frames::{FrameFilter, FrameFilterError, FrameNames};
 pub use heat::{HeatSeries, Spot, SpotKey};
+pub use meet::meet;
 pub use partial::{Cell, Exemplar, LabelCounts, Merged, Partial, PointSeries};
 pub use profiles::{ListedProfile, ProfileList, ProfileOrder, Profiles};
 pub use query::{NoKind, Query, TimeRange, TypeFilter};

@@ -1,10 +1,10 @@
 //! One answer of many blocks: opened some at a time, run on compute threads, merged as they come.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use athanor_catalog::BlockId;
 use athanor_chassis::{Activity, ByteSize, Code, Status, TenantId};
-use athanor_query::{Ask, Partial, Pieces, run};
+use athanor_query::{Ask, Partial, Pieces, meet, run};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::Semaphore;
 
@@ -44,12 +44,14 @@ pub struct Gateway {
 }
 
 /// What the blocks of one question have answered so far.
-#[derive(Default)]
-struct Merging {
-    merged: Option<Partial>,
+struct Held {
+    partial: Partial,
     /// At least what it takes.
     bytes: usize,
 }
+
+/// Where answers meet.
+type Place = Mutex<Option<Held>>;
 
 impl Gateway {
     /// Over the blocks of a bucket.
@@ -69,17 +71,18 @@ impl Gateway {
             return Err(Status::new(Code::Invalid, message));
         }
         let _turn = self.questions.acquire().await;
-        let (ask, merging) = (Arc::new(ask), Arc::new(Mutex::new(Merging::default())));
+        let (ask, place) = (Arc::new(ask), Arc::new(Place::default()));
         let width = OPEN.max(self.blocks.compute.width() + 1);
-        let each = blocks.into_iter().map(|at| self.ask_one(tenant, &ask, at, &merging));
+        let each = blocks.into_iter().map(|at| self.ask_one(tenant, &ask, at, &place));
         let gone = stream::iter(each)
             .buffer_unordered(width)
             .try_filter_map(|gone| async move { Ok(gone) })
             .try_collect()
             .await?;
         let pack = move || {
-            let merged = lock(&merging).merged.take();
-            merged.unwrap_or_else(|| Partial::none(&ask.what)).pack().map_err(|error| Status::of(&error))
+            let held = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let partial = held.map_or_else(|| Partial::none(&ask.what), |held| held.partial);
+            partial.pack().map_err(|error| Status::of(&error))
         };
         let packed = self.blocks.compute.run_as(Activity::Query, pack).await;
         Ok(Answer { pieces: packed.map_err(|error| Status::of(&error))??, gone })
@@ -91,7 +94,7 @@ impl Gateway {
         tenant: &TenantId,
         ask: &Arc<Ask>,
         BlockAt { block, whole }: BlockAt,
-        merging: &Arc<Mutex<Merging>>,
+        place: &Arc<Place>,
     ) -> Result<Option<BlockId>, Status> {
         let (blocks, tenant, needs) = (Arc::clone(&self.blocks), tenant.clone(), ask.needs());
         let Opened { source, held } = match (Wanted { blocks, block, tenant, needs, whole }).open().await {
@@ -99,33 +102,24 @@ impl Gateway {
             Err(status) if status.code == Code::NotFound => return Ok(Some(block)),
             Err(status) => return Err(status),
         };
-        let (ask, merging, limit) = (Arc::clone(ask), Arc::clone(merging), self.answer);
+        let (ask, place, limit) = (Arc::clone(ask), Arc::clone(place), self.answer);
         let job = move || {
             let partial = run(&ask, source.as_ref()).map_err(|error| Status::of(&error))?;
             drop((source, held));
-            add(&merging, partial, &ask, limit)
+            let mine = Held { bytes: partial.bytes(), partial };
+            meet(&place, mine, |one, other| one.merge(other, &ask, limit))
         };
         let done = self.blocks.compute.run_as(Activity::Query, job).await;
         done.map_err(|error| Status::of(&error))?.map(|()| None)
     }
 }
 
-/// Adds an answer. Whoever finds one there takes it and merges it into its own, so that no thread waits while another
-/// one merges.
-fn add(merging: &Mutex<Merging>, partial: Partial, ask: &Ask, limit: ByteSize) -> Result<(), Status> {
-    let mut mine = Merging { bytes: partial.bytes(), merged: Some(partial) };
-    loop {
-        let mut place = lock(merging);
-        let Some(other) = place.merged.take() else {
-            *place = mine;
-            return Ok(());
-        };
-        let bytes = std::mem::take(&mut place.bytes) + mine.bytes;
-        drop(place);
-        let Some(partial) = mine.merged else { return Ok(()) };
-        let merged = other.merge(partial, &ask.bounds).map_err(|error| Status::of(&error))?;
+impl Held {
+    fn merge(self, other: Held, ask: &Ask, limit: ByteSize) -> Result<Held, Status> {
+        let bytes = self.bytes + other.bytes;
+        let partial = self.partial.merge(other.partial, &ask.bounds).map_err(|error| Status::of(&error))?;
         // What both had counts twice: it is counted anew only where that matters, as counting takes a walk.
-        let bytes = if bytes > limit.as_usize() { merged.bytes() } else { bytes };
+        let bytes = if bytes > limit.as_usize() { partial.bytes() } else { bytes };
         if bytes > limit.as_usize() {
             let seen = ByteSize::bytes(bytes as u64);
             let message = format!(
@@ -133,12 +127,8 @@ fn add(merging: &Mutex<Merging>, partial: Partial, ask: &Ask, limit: ByteSize) -
             );
             return Err(Status::new(Code::Invalid, message));
         }
-        mine = Merging { merged: Some(merged), bytes };
+        Ok(Held { partial, bytes })
     }
-}
-
-fn lock(merging: &Mutex<Merging>) -> MutexGuard<'_, Merging> {
-    merging.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

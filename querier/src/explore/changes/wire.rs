@@ -1,9 +1,12 @@
 //! What changed between two queries, on the wire.
 
+use std::borrow::Cow;
+
 use athanor_chassis::Status;
 use athanor_profile::compare::{self, Compared, Measure, Rank, Side};
 use athanor_profile::lines::{self, Place};
 use athanor_profile::table::weigh;
+use athanor_profile::tree::Tree;
 use athanor_proto::athanor::v1::{
     ChangeLevel, ChangeOrder, ChangeRow, ChangesRequest, ChangesResponse, ChangesSide,
     Measure as WireMeasure, Verdict, Weights,
@@ -18,10 +21,6 @@ use crate::{Querier, Reader, mixed_up};
 
 /// What a row takes beside its texts.
 const ROW: usize = 384;
-
-fn of_function(name: &str) -> Place<'_> {
-    Place { function: name.into(), ..Place::default() }
-}
 
 /// How to show what changed.
 #[derive(Clone, Copy)]
@@ -41,21 +40,27 @@ impl Querier {
         if of_left != of_right {
             return Err(invalid(format!("sides measure {of_left} and {of_right}; compare the same type")));
         }
-        let profiles =
-            futures::try_join!(self.counted(reader, left.clone()), self.counted(reader, right.clone()))?;
-        let samples = [&profiles.0, &profiles.1].map(|profiles| sample(&of_left, profiles));
-        let mut answer = match ChangeLevel::try_from(request.level).unwrap_or_default() {
-            ChangeLevel::Function => self.function_changes(reader, [left, right], &samples, shown).await?,
-            ChangeLevel::Line => self.line_changes(reader, [left, right], &samples, shown).await?,
-        };
+        let level = ChangeLevel::try_from(request.level).unwrap_or_default();
+        let (profiles_of_left, profiles_of_right, left, right) = futures::try_join!(
+            self.counted(reader, left.clone()),
+            self.counted(reader, right.clone()),
+            self.weighed(reader, left, level),
+            self.weighed(reader, right, level),
+        )?;
+        let profiles = [profiles_of_left, profiles_of_right];
+        let samples = [0, 1].map(|at: usize| sample(&of_left, &profiles[at]));
+        let known = samples.clone().map(Result::ok);
+        let (querier, held) = (self.clone(), reader.clone());
+        let compare = move || answer(&querier, &held, [left.side(known[0]), right.side(known[1])], shown);
+        let mut answer = self.compute(compare).await??;
         let side = |side: &mut Option<ChangesSide>, profiles: &ProfileList, at: usize| {
             let side = side.get_or_insert_default();
             side.profiles = profiles.profiles;
             // Casting saturates.
             side.period = samples[at].as_ref().map_or(0, |sample| *sample as i64);
         };
-        side(&mut answer.left, &profiles.0, 0);
-        side(&mut answer.right, &profiles.1, 1);
+        side(&mut answer.left, &profiles[0], 0);
+        side(&mut answer.right, &profiles[1], 1);
         answer.unit = of_left.value.unit;
         answer.untested = samples.into_iter().find_map(Result::err).unwrap_or_default();
         answer.missing = missing(reader);
@@ -72,55 +77,36 @@ impl Querier {
         }
     }
 
-    async fn function_changes(
-        &self,
-        reader: &Reader,
-        [left, right]: [Asked; 2],
-        samples: &[Result<f64, String>; 2],
-        shown: Shown,
-    ) -> Result<ChangesResponse, Status> {
-        let (left, right) = futures::try_join!(
-            self.tree(reader, left.selection, left.stacks),
-            self.tree(reader, right.selection, right.stacks)
-        )?;
-        let samples = samples.clone().map(Result::ok);
-        let (querier, reader) = (self.clone(), reader.clone());
-        self.compute(move || {
-            let sides = [(&left, samples[0]), (&right, samples[1])].map(|(tree, sample)| Side {
-                weights: weigh(tree)
-                    .into_iter()
-                    .map(|(name, weights)| (of_function(name), weights))
-                    .collect(),
-                total: tree.total(),
-                sample,
-            });
-            answer(&querier, &reader, sides, shown)
+    /// What one side weighs, by function or by line.
+    async fn weighed(&self, reader: &Reader, asked: Asked, level: ChangeLevel) -> Result<Weighed, Status> {
+        let Asked { selection, stacks, .. } = asked;
+        Ok(match level {
+            ChangeLevel::Function => Weighed::Functions(self.tree(reader, selection, stacks).await?),
+            ChangeLevel::Line => Weighed::Lines(self.merged(reader, selection, stacks).await?.into()),
         })
-        .await?
     }
+}
 
-    async fn line_changes(
-        &self,
-        reader: &Reader,
-        [left, right]: [Asked; 2],
-        samples: &[Result<f64, String>; 2],
-        shown: Shown,
-    ) -> Result<ChangesResponse, Status> {
-        let (left, right) = futures::try_join!(
-            self.merged(reader, left.selection, left.stacks),
-            self.merged(reader, right.selection, right.stacks)
-        )?;
-        let samples = samples.clone().map(Result::ok);
-        let (querier, reader) = (self.clone(), reader.clone());
-        self.compute(move || {
-            let sides = [(&left, samples[0]), (&right, samples[1])].map(|(merged, sample)| {
-                let Merged { dictionary, totals, .. } = merged;
+/// An answer that has weights.
+enum Weighed {
+    Functions(Tree),
+    Lines(Box<Merged>),
+}
+
+impl Weighed {
+    fn side(&self, sample: Option<f64>) -> Side<Place<'_>> {
+        match self {
+            Weighed::Functions(tree) => {
+                let of_function = |name| Place { function: Cow::from(name), ..Place::default() };
+                let weights = weigh(tree).into_iter().map(|(name, of)| (of_function(name), of)).collect();
+                Side { weights, total: tree.total(), sample }
+            }
+            Weighed::Lines(merged) => {
+                let Merged { dictionary, totals, .. } = &**merged;
                 let total = totals.iter().fold(0i64, |sum, total| sum.wrapping_add(*total));
                 Side { weights: lines::all(dictionary, totals), total, sample }
-            });
-            answer(&querier, &reader, sides, shown)
-        })
-        .await?
+            }
+        }
     }
 }
 
