@@ -34,9 +34,13 @@ pub fn to_grpc(status: &Status) -> tonic::Status {
     tonic::Status::new(tonic::Code::from_i32(status.code.grpc()), shortened(&status.message))
 }
 
-/// The end of a call.
+/// The end of a call. What no node of ours says is what befell the connection.
 pub fn from_grpc(status: &tonic::Status) -> Status {
-    Status::new(Code::from_grpc(status.code().into()), status.message())
+    let code = match status.code() {
+        tonic::Code::Unknown => Code::Unavailable,
+        code => Code::from_grpc(code.into()),
+    };
+    Status::new(code, status.message())
 }
 
 fn shortened(message: &str) -> String {
@@ -57,6 +61,9 @@ mod tests {
         assert_eq!(pack(&Status::new(Code::NotLeader, "ask another"), Some(3)).leader, 3);
         let odd = Failure { code: "of tomorrow".to_owned(), ..Failure::default() };
         assert_eq!(unpack(&odd), Status::new(Code::Internal, ""));
+        let broken = tonic::Status::unknown("h2 protocol error");
+        assert_eq!(from_grpc(&broken).code, Code::Unavailable);
+        assert!(Code::ALL.iter().all(|code| code.grpc() != tonic::Code::Unknown as i32));
         let conflict = from_grpc(&to_grpc(&Status::new(Code::Conflict, "é".repeat(SENTENCE))));
         assert_eq!((conflict.code, conflict.message.len()), (Code::Conflict, SENTENCE));
     }

@@ -119,16 +119,20 @@ impl Shard {
     pub fn heads(&self) -> &Heads {
         self.reign.heads()
     }
+
     /// The shard's log.
     pub fn log(&self) -> &Replicated<Machine> {
         &self.log
     }
 
-    /// Whether the log has ended here at an index, and no other reign began: then the heads have all rows up to there
-    /// that are in no block.
+    /// Whether the log has ended at an index as this reign saw it, and no other began: then the heads have all rows up to
+    /// there that are in no block. What began after the end has read all of it, though damage may have taken the seal.
     pub(crate) fn saw_the_seal(&self, at: u64) -> bool {
-        self.log.with(|machine| machine.standing().sealed == Some(at) && machine.is_of(&self.reign))
+        let began_after = self.reign.begun().is_some_and(|begun| begun.index > at);
+        let saw = |machine: &Machine| machine.standing().sealed == Some(at) || began_after;
+        self.log.with(|machine| saw(machine) && machine.is_of(&self.reign))
     }
+
     /// How many entries of the log were acknowledged and lost, after one index and up to another: themselves, or what
     /// they build on.
     pub fn lost(&self, range: Range<u64>) -> u64 {

@@ -2,6 +2,7 @@
 //! asked meanwhile, all at once.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use athanor_chassis::{Activity, Code, Status, TenantId};
 use athanor_profile::Source;
@@ -23,6 +24,8 @@ const PEERS: usize = 64;
 pub(crate) struct Merging {
     pub(crate) ask: Arc<Ask>,
     pub(crate) room: Arc<Room>,
+    /// When nobody waits for the answer any more, on the clock that goes on.
+    pub(crate) until: Duration,
     merged: Mutex<Option<Held>>,
     /// What the answer lacks, in words.
     missing: Mutex<Vec<String>>,
@@ -49,7 +52,7 @@ impl Querier {
     pub(crate) async fn gather(&self, reader: &Reader, ask: Ask) -> Result<Partial, Status> {
         let (ask, mut attempt) = (Arc::new(ask), Attempt::default());
         let merging = loop {
-            match self.by_one_plan(reader, &ask, attempt).await {
+            match self.by_one_plan(reader, &ask, &attempt).await {
                 Ok(merging) => break merging,
                 Err(asked) => attempt = attempt.next(asked)?,
             }
@@ -67,9 +70,10 @@ impl Querier {
         &self,
         reader: &Reader,
         ask: &Arc<Ask>,
-        attempt: Attempt,
+        attempt: &Attempt,
     ) -> Result<Arc<Merging>, Asked> {
-        let merging = Arc::new(Merging::new(Arc::clone(ask), Arc::clone(&self.room)));
+        let until = reader.until(&self.deps.clock);
+        let merging = Arc::new(Merging::new(Arc::clone(ask), Arc::clone(&self.room), until));
         let mut parts = Parts::default();
         for tenant in reader.tenants() {
             let Plan { sources, stored, remote, missing, moved } =
@@ -86,7 +90,7 @@ impl Querier {
         Ok(merging)
     }
 
-    async fn ask_all(&self, merging: &Arc<Merging>, parts: Parts, attempt: Attempt) -> Result<(), Asked> {
+    async fn ask_all(&self, merging: &Arc<Merging>, parts: Parts, attempt: &Attempt) -> Result<(), Asked> {
         let Parts { sources, stored, remote } = parts;
         let here = sources.into_iter().map(|source| Box::pin(self.run(merging, source)) as BoxFuture<'_, _>);
         let there = stored.into_iter().map(|stored| Box::pin(self.open(merging, stored)) as BoxFuture<'_, _>);
@@ -110,7 +114,7 @@ impl Querier {
     async fn open(&self, merging: &Arc<Merging>, stored: Box<dyn Stored>) -> Result<(), Asked> {
         let Opened { source, held } = stored.open().await.map_err(|status| match status.code {
             // Another took its place, or it is too old (E18).
-            Code::NotFound => Asked::Replan(status.message),
+            Code::NotFound => Asked::Gone(vec![status.message]),
             _ => Asked::Failed(status),
         })?;
         let run = self.run(merging, source).await;
@@ -137,8 +141,8 @@ impl Querier {
 }
 
 impl Merging {
-    fn new(ask: Arc<Ask>, room: Arc<Room>) -> Self {
-        Merging { ask, room, merged: Mutex::default(), missing: Mutex::default() }
+    fn new(ask: Arc<Ask>, room: Arc<Room>, until: Duration) -> Self {
+        Merging { ask, room, until, merged: Mutex::default(), missing: Mutex::default() }
     }
 
     /// Says what the answer lacks.

@@ -1,22 +1,23 @@
 //! What peers answer: pieces take room as they come, and a whole answer is merged into that of all others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::{Activity, Code, Compute, Status, TenantId};
+use athanor_chassis::{Activity, Clock, Code, Compute, Status, TenantId};
 use athanor_query::{Ask, Received};
 
 use crate::gather::Merging;
 use crate::replan::Asked;
 use crate::room::Taken;
 
-/// A peer that has profiles which are in no block yet: those of the shards that it leads.
+/// A peer that has profiles: those of shards that it leads, which are in no block yet, or those of blocks that it reads.
 #[async_trait]
 pub trait Remote: Send + Sync {
-    /// Asks for all of its shards that the plan names, and puts what comes into the inbox: the pieces of an answer,
-    /// its end, and so on for each answer. A shard is either whole in an answer or not at all (E17).
+    /// Asks for all that the plan says it has, and puts what comes into the inbox: the pieces of an answer, its end, and
+    /// so on for each answer. A shard or block is either whole in an answer or not at all (E17).
     ///
-    /// Where some shards have moved, the others are put in all the same, and the end is [`Asked::Replan`].
+    /// Where some have moved, the others are put in all the same, and the end is [`Asked::Replan`] or [`Asked::Gone`].
     async fn ask(&self, tenant: &TenantId, ask: &Ask, inbox: &mut Inbox) -> Result<(), Asked>;
 }
 
@@ -33,6 +34,17 @@ pub struct Inbox {
 impl Inbox {
     pub(crate) fn new(merging: Arc<Merging>, compute: Compute) -> Self {
         Inbox { merging, compute, received: Received::default(), taken: None, made_room: false }
+    }
+
+    /// For another answer, of the same or another peer, that comes meanwhile.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Inbox::new(Arc::clone(&self.merging), self.compute.clone())
+    }
+
+    /// How long there is until nobody waits for the answer any more.
+    pub fn left(&self, clock: &Clock) -> Duration {
+        self.merging.until.saturating_sub(clock.monotonic())
     }
 
     /// Takes the next piece of an answer.

@@ -15,7 +15,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId};
@@ -50,9 +49,6 @@ use background::Background;
 use gather::mixed_up;
 use merge::Stacktraces;
 use room::Room;
-
-/// How long a question may take.
-const MAX_TIME: Duration = Duration::from_secs(5 * 60);
 
 /// What there is to read. Each profile is in exactly one of the sources.
 #[derive(Default)]
@@ -147,7 +143,9 @@ impl Querier {
 
     /// Asks all sources of all tenants, and merges their answers as they come.
     async fn ask(&self, reader: &Reader, ask: Ask) -> Result<Partial, Status> {
-        let answer = self.deps.clock.within(MAX_TIME, self.gather(reader, ask)).await;
+        let clock = &self.deps.clock;
+        let left = reader.until(clock).saturating_sub(clock.monotonic());
+        let answer = clock.within(left, self.gather(reader, ask)).await;
         answer.unwrap_or_else(|elapsed| {
             let message = format!("query {elapsed}; select fewer series or a shorter time");
             Err(Status::new(Code::Deadline, message))

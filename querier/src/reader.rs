@@ -1,16 +1,19 @@
 //! Who asks, and what they can read.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
-use athanor_chassis::TenantId;
 use athanor_chassis::code::{Code, Coded};
 use athanor_chassis::tenant::TenantError;
+use athanor_chassis::{Clock, TenantId};
 
 use crate::room::Taken;
 
 /// Most tenants that one request reads.
 pub const MAX_TENANTS: usize = 64;
+/// How long an answer may take, for who does not say how long it waits.
+const MAX_TIME: Duration = Duration::from_secs(5 * 60);
 
 /// Who asks: one tenant, or several that are read as one.
 #[derive(Clone, Debug)]
@@ -22,6 +25,8 @@ pub struct Reader {
     missing: Arc<Mutex<BTreeSet<String>>>,
     /// Room that its answers take. The last clone gives it back, when the answer was written.
     held: Arc<Mutex<Vec<Taken>>>,
+    /// When it stops to wait, on the clock that goes on. Clones share it: it counts from the first question.
+    until: Arc<OnceLock<Duration>>,
 }
 
 /// Why a text names no tenants.
@@ -44,7 +49,7 @@ impl Coded for TenantsError {
 impl Reader {
     /// One tenant.
     pub fn of(tenant: TenantId) -> Self {
-        Reader { tenants: vec![tenant], utf8_labels: false, missing: Arc::default(), held: Arc::default() }
+        Reader::of_all(vec![tenant])
     }
 
     /// Tenants as `a|b`; each counts once, and empty parts are passed over.
@@ -59,12 +64,32 @@ impl Reader {
             return Err(TenantsError::TooMany(parts.len()));
         }
         let tenants = parts.into_iter().map(str::parse).collect::<Result<_, TenantError>>()?;
-        Ok(Reader { tenants, utf8_labels: false, missing: Arc::default(), held: Arc::default() })
+        Ok(Reader::of_all(tenants))
+    }
+
+    fn of_all(tenants: Vec<TenantId>) -> Self {
+        Reader {
+            tenants,
+            utf8_labels: false,
+            missing: Arc::default(),
+            held: Arc::default(),
+            until: Arc::default(),
+        }
+    }
+
+    /// Waits no longer than so.
+    pub fn waits(&self, clock: &Clock, wait: Duration) {
+        self.until.get_or_init(|| clock.monotonic() + wait.min(MAX_TIME));
+    }
+
+    /// When it stops to wait, on the clock that goes on.
+    pub(crate) fn until(&self, clock: &Clock) -> Duration {
+        *self.until.get_or_init(|| clock.monotonic() + MAX_TIME)
     }
 
     /// The same reader, whose answers lack and hold nothing yet.
     pub(crate) fn afresh(&self) -> Self {
-        Reader { missing: Arc::default(), held: Arc::default(), ..self.clone() }
+        Reader { missing: Arc::default(), held: Arc::default(), until: Arc::default(), ..self.clone() }
     }
 
     /// With what an `Accept` header says: `*/*; allow-utf8-labelnames=true`.

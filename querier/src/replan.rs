@@ -5,6 +5,8 @@
 //! peer; and the question begins again, with a new plan. What was put together by then is thrown away, since its parts
 //! are of another plan: a profile might be missing, or count twice (E18).
 
+use std::collections::BTreeSet;
+
 use athanor_chassis::{Code, Status};
 use athanor_profile::SourceError;
 use athanor_query::AskError;
@@ -18,6 +20,9 @@ pub enum Asked {
     /// What it should have has moved since the plan was made. In words: which shard, and where its rows went.
     #[error("{0}")]
     Replan(String),
+    /// The bucket has these blocks no more. A newer listing names others instead, or else they are lost.
+    #[error("gone since the plan was made: {}", .0.join(", "))]
+    Gone(Vec<String>),
     /// Planning again does not help.
     #[error(transparent)]
     Failed(#[from] Status),
@@ -33,15 +38,24 @@ impl From<AskError> for Asked {
 }
 
 /// One of the plans of a question.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Attempt {
     replans: usize,
+    /// Blocks that were gone when the plans before were carried out. Whoever lists them still has lost them.
+    gone: BTreeSet<String>,
 }
 
 impl Attempt {
     /// What is to be said of an answer that goes on without what has moved. Before the last plan it does not go on.
-    pub(crate) fn without(self, asked: Asked) -> Result<String, Asked> {
+    pub(crate) fn without(&self, asked: Asked) -> Result<String, Asked> {
         match asked {
+            Asked::Gone(blocks) if blocks.iter().all(|block| self.gone.contains(block)) => Ok(format!(
+                "listed, but not in the bucket: {}; profiles are left out, look for who removed them",
+                blocks.join(", ")
+            )),
+            Asked::Gone(blocks) if self.replans == REPLANS => {
+                self.without(Asked::Replan(Asked::Gone(blocks).to_string()))
+            }
             Asked::Replan(why) if self.replans == REPLANS => Ok(format!(
                 "{why}: profiles are left out, since {} plans were overtaken; ask again",
                 REPLANS + 1
@@ -51,11 +65,17 @@ impl Attempt {
     }
 
     /// The attempt after one that ended so.
-    pub(crate) fn next(self, asked: Asked) -> Result<Self, Status> {
+    pub(crate) fn next(mut self, asked: Asked) -> Result<Self, Status> {
+        let why = asked.to_string();
         match asked {
-            Asked::Failed(status) => Err(status),
-            Asked::Replan(_) if self.replans < REPLANS => Ok(Attempt { replans: self.replans + 1 }),
-            Asked::Replan(why) => Err(Status::new(Code::Unavailable, format!("{why}; ask again"))),
+            Asked::Failed(status) => return Err(status),
+            Asked::Replan(_) => {}
+            Asked::Gone(blocks) => self.gone.extend(blocks),
         }
+        if self.replans == REPLANS {
+            return Err(Status::new(Code::Unavailable, format!("{why}; ask again")));
+        }
+        self.replans += 1;
+        Ok(self)
     }
 }

@@ -1,7 +1,8 @@
 //! Peers that answer for sources of theirs, and plans that are overtaken.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
 use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames};
@@ -131,22 +132,29 @@ impl Outcome {
 
 fn querier(config: Config, sources: Arc<dyn Sources>) -> Querier {
     let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
+    querier_by(clock, config, sources)
+}
+
+fn querier_by(clock: Clock, config: Config, sources: Arc<dyn Sources>) -> Querier {
     let overrides = Overrides::new(Limits::default());
     Querier::new(config, Deps { sources, overrides, clock, compute: Compute::inline() })
+}
+
+fn request() -> SelectMergeStacktracesRequest {
+    SelectMergeStacktracesRequest {
+        profile_type_id: TYPE.to_owned(),
+        label_selector: "{}".to_owned(),
+        start: 1,
+        end: 10,
+        ..SelectMergeStacktracesRequest::default()
+    }
 }
 
 async fn ask_within(config: Config, make: impl Fn(usize) -> Plan + Send + Sync + 'static) -> Outcome {
     let plans = Arc::new(Plans { made: AtomicUsize::new(0), make });
     let querier = querier(config, Arc::<Plans<_>>::clone(&plans));
     let reader = Reader::parse("acme").expect("a tenant");
-    let request = SelectMergeStacktracesRequest {
-        profile_type_id: TYPE.to_owned(),
-        label_selector: "{}".to_owned(),
-        start: 1,
-        end: 10,
-        ..SelectMergeStacktracesRequest::default()
-    };
-    let answer = querier.select_merge_stacktraces(&reader, request).await;
+    let answer = querier.select_merge_stacktraces(&reader, request()).await;
     Outcome { answer, missing: reader.missing(), plans: plans.made.load(Ordering::Relaxed) }
 }
 
@@ -217,6 +225,50 @@ async fn after_three_new_plans_the_answer_goes_on_without_what_has_moved_and_say
         assert_eq!((outcome.total(), outcome.plans), (331, 4));
         let missing = outcome.missing.expect("something is missing");
         assert!(missing.contains("shard 7") && missing.contains("4 plans were overtaken"), "{missing}");
+    }
+}
+
+#[tokio::test]
+async fn a_block_that_is_gone_is_replaced_by_others_or_lost() {
+    let gone = || Some(Asked::Gone(vec!["block 1".to_owned(), "block 2".to_owned()]));
+    let replaced = ask(move |made| {
+        let ends = (made == 0).then(gone).flatten();
+        with(Peer { ends, ..two_shards() })
+    });
+    let replaced = replaced.await;
+    assert_eq!((replaced.total(), replaced.missing.as_deref(), replaced.plans), (331, None, 2));
+    // Whoever plans again finds it listed again: there is nothing to wait for.
+    let lost = ask(move |_| with(Peer { ends: gone(), ..two_shards() })).await;
+    assert_eq!((lost.total(), lost.plans), (331, 2));
+    let missing = lost.missing.expect("something is missing");
+    assert!(missing.contains("not in the bucket: block 1, block 2"), "{missing}");
+}
+
+#[tokio::test]
+async fn peers_know_how_long_they_are_waited_for() {
+    struct Late(Clock, Arc<Mutex<Duration>>);
+    #[async_trait::async_trait]
+    impl Remote for Late {
+        async fn ask(&self, _: &TenantId, _: &Ask, inbox: &mut Inbox) -> Result<(), Asked> {
+            *self.1.lock().expect("no panic") = inbox.left(&self.0);
+            Ok(())
+        }
+    }
+    let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
+    let left = Arc::new(Mutex::new(Duration::ZERO));
+    let late = Arc::new(Late(clock.clone(), Arc::clone(&left)));
+    let plans = Plans {
+        make: move |_| Plan { remote: vec![late.clone()], ..Plan::default() },
+        made: AtomicUsize::new(0),
+    };
+    let querier = querier_by(clock.clone(), Config::default(), Arc::new(plans));
+    for (wait, is_left) in [(None, 300), (Some(7), 7), (Some(4000), 300)] {
+        let reader = Reader::parse("acme").expect("a tenant");
+        if let Some(wait) = wait {
+            reader.waits(&clock, Duration::from_secs(wait));
+        }
+        querier.select_merge_stacktraces(&reader, request()).await.expect("an answer");
+        assert_eq!(*left.lock().expect("no panic"), Duration::from_secs(is_left));
     }
 }
 

@@ -9,7 +9,7 @@ use athanor_catalog::{ShardEntry, ShardId};
 use athanor_chassis::{Clock, Code, Random, Status, TenantId};
 use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::query_response::Of as Piece;
+use athanor_proto::athanor::internal::v1::query_response::Of;
 use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
 use athanor_querier::{Asked, Inbox, Remote};
 use athanor_query::Ask;
@@ -17,6 +17,7 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use crate::leaders::Leaders;
+use crate::pieces::{Piece, Unheard, receive};
 use crate::telling::{Telling, span};
 use crate::ways::{Afar, Ways};
 
@@ -28,7 +29,7 @@ const TRY: Duration = Duration::from_secs(60);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 
 /// An answer that is on its way.
-type Pieces = BoxStream<'static, Result<wire::QueryResponse, Status>>;
+type Pieces = BoxStream<'static, Result<Piece<wire::ShardDone>, Status>>;
 
 /// What is needed to ask.
 #[derive(Clone)]
@@ -136,29 +137,23 @@ impl Far {
         ask: &Bytes,
         mut inbox: Option<&mut Inbox>,
     ) -> Result<Vec<wire::ShardDone>, Status> {
-        let Asking { clock, .. } = &self.asking;
         let at = |shard: &ShardEntry| wire::ShardAt {
             shard: shard.id,
             epoch: shard.epoch,
             watermark: shard.watermark,
         };
         let shards_at = shards.iter().map(at).collect();
+        let left = inbox.as_ref().map_or(TRY, |inbox| inbox.left(&self.asking.clock));
+        let limit = left.min(TRY);
         let asked = async {
-            let mut done = Vec::new();
-            let mut pieces = self.pieces(node, tenant, ask, shards_at).await?;
-            while let Some(piece) = pieces.try_next().await? {
-                match (piece.of, inbox.as_deref_mut()) {
-                    (Some(Piece::Partial(bytes)), Some(inbox)) => inbox.piece(&bytes)?,
-                    (Some(Piece::Done(of)), _) if done.len() < shards.len() => done.push(of),
-                    _ => return Err(Status::new(Code::Internal, "it says what was not asked for")),
-                }
-            }
-            Ok(done)
+            let pieces = self.pieces(node, tenant, ask, shards_at, limit).await?;
+            let take = |bytes: Bytes| match inbox.as_deref_mut() {
+                Some(inbox) => inbox.piece(&bytes),
+                None => Err(Status::new(Code::Internal, "a node says what was not asked for")),
+            };
+            receive(pieces, shards.len(), take).await.map_err(Unheard::status)
         };
-        let said = match clock.within(TRY, asked).await {
-            Ok(said) => said,
-            Err(late) => Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}"))),
-        };
+        let said = self.asking.ways.within(node, limit, asked).await;
         let said = said.and_then(|done| complete(done, shards));
         match (said, inbox) {
             // Not before each shard has said whether it is in it: else it could be asked for again, and count twice.
@@ -178,21 +173,21 @@ impl Far {
         tenant: &TenantId,
         ask: &Bytes,
         shards: Vec<wire::ShardAt>,
+        limit: Duration,
     ) -> Result<Pieces, Status> {
         let Asking { ways, here, .. } = &self.asking;
         if node == ways.me {
             let none = || Status::new(Code::Unavailable, "this node keeps no shards");
             let answered = here.as_ref().ok_or_else(none)?.answered(tenant, ask, shards).await?;
-            return Ok(stream::iter(answered.into_iter().map(Ok)).boxed());
+            return Ok(stream::iter(answered.into_iter().map(|piece| Ok(piece_of(piece)))).boxed());
         }
-        let none = || Status::new(Code::Unavailable, "there are no other nodes");
-        let Afar { peers, introductions } = ways.afar.as_ref().ok_or_else(none)?;
-        let caller = Some(introductions.caller(node, TRY));
+        let Afar { peers, introductions } = ways.others()?;
+        let caller = Some(introductions.caller(node, limit));
         let request =
             wire::QueryRequest { caller, tenant: tenant.as_str().to_owned(), ask: ask.clone(), shards };
         let answered = peers.shards(node).query(request).await;
         let pieces = answered.map_err(|error| failure::from_grpc(&error))?.into_inner();
-        Ok(pieces.map_err(|error| failure::from_grpc(&error)).boxed())
+        Ok(pieces.map_ok(piece_of).map_err(|error| failure::from_grpc(&error)).boxed())
     }
 }
 
@@ -212,6 +207,14 @@ impl Asking {
         let (least, most) = PAUSES;
         let span = least.saturating_mul(1 << attempt.min(8)).min(most);
         span / 2 + Duration::from_nanos(self.random.below(span.as_nanos() as u64 / 2))
+    }
+}
+
+fn piece_of(response: wire::QueryResponse) -> Piece<wire::ShardDone> {
+    match response.of {
+        Some(Of::Partial(bytes)) => Piece::Partial(bytes),
+        Some(Of::Done(done)) => Piece::Done(done),
+        None => Piece::Unknown,
     }
 }
 

@@ -5,29 +5,35 @@
 //! What an answer holds is taken as a whole or not at all: a block whose answer broke off is in none.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_catalog::{BlockEntry, BlockId};
-use athanor_chassis::{Clock, Code, Status, TenantId};
+use athanor_chassis::{Code, Status, TenantId};
 use athanor_cluster::members::{Member, MemberState, Members, RoleName};
 use athanor_cluster::placement::nodes_of_block;
 use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::blocks_response::Of as Piece;
+use athanor_proto::athanor::internal::v1::blocks_response::Of;
 use athanor_querier::{Asked, Inbox, Opened, Remote, Stored};
 use athanor_query::{Ask, Needs};
 use athanor_store_gateway::{BlockAt, Gateway, MOST, Wanted};
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either, select, try_join_all};
 use futures::stream::TryStreamExt;
 
 use crate::gateway::{Sum, block_of, named};
+use crate::hedges::Hedges;
+use crate::pieces::{Piece, Unheard, receive};
 use crate::ways::{Afar, Ways};
 
-/// How long each gateway may take that is asked for a block, until this node reads it itself. The first one may stand
-/// still, and most others have their answer much sooner.
-const TRIES: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
+/// How long a gateway may take until it begins with a question: it may have many, and it may stand still.
+const TURN: Duration = Duration::from_secs(10);
+/// Gateways that are asked for a block, until this node reads it itself.
+const TRIES: usize = 2;
 /// Blocks of one call: so many answers of a gateway are on their way at once, and little is asked for again where one
 /// does not answer.
 const CALL: usize = 32;
@@ -43,8 +49,8 @@ pub struct Gateways {
     pub members: Option<Members>,
     /// How others are asked.
     pub ways: Ways,
-    /// Measures patience.
-    pub clock: Clock,
+    /// Who is asked beside one that takes long.
+    pub hedges: Arc<Hedges>,
 }
 
 /// The blocks of a question by who answers for them.
@@ -58,7 +64,29 @@ pub struct Divided {
 /// Blocks that seem to belong to one gateway.
 struct Away {
     gateways: Gateways,
-    blocks: Vec<(BlockAt, Vec<NodeId>)>,
+    blocks: Vec<Owned>,
+}
+
+/// A block and whom it belongs to, the first one first.
+#[derive(Clone)]
+struct Owned {
+    at: BlockAt,
+    owners: Vec<NodeId>,
+}
+
+/// What is asked.
+struct Question<'a> {
+    tenant: &'a TenantId,
+    ask: &'a Ask,
+    packed: Bytes,
+    inbox: &'a Inbox,
+}
+
+/// The answer of some blocks, which is not merged yet.
+struct Whole {
+    inbox: Inbox,
+    /// Those that the bucket has no more.
+    gone: Vec<BlockId>,
 }
 
 /// A block that is read here.
@@ -73,11 +101,13 @@ impl Gateways {
         blocks: impl IntoIterator<Item = BlockAt>,
     ) -> Divided {
         let nodes = self.nodes();
-        let (mut here, mut away) = (Vec::new(), BTreeMap::<NodeId, Vec<_>>::new());
+        let (mut here, mut away) = (Vec::new(), BTreeMap::<NodeId, Vec<Owned>>::new());
         for at in blocks {
             let owners = nodes_of_block(at.block.number(), nodes.iter().copied());
             match owners.first() {
-                Some(&node) if node != self.ways.me => away.entry(node).or_default().push((at, owners)),
+                Some(&node) if node != self.ways.me => {
+                    away.entry(node).or_default().push(Owned { at, owners });
+                }
                 _ => here.push(self.wanted(tenant, needs, at)),
             }
         }
@@ -102,7 +132,7 @@ impl Gateways {
         let answers = |member: &&Member| {
             member.roles.contains(&RoleName::StoreGateway)
                 && member.is_alive()
-                && !matches!(member.state, MemberState::Starting | MemberState::Left)
+                && !matches!(member.state, MemberState::Starting | MemberState::Draining | MemberState::Left)
         };
         let mut nodes: Vec<NodeId> =
             members.now().values().filter(answers).map(|member| member.node).collect();
@@ -113,66 +143,106 @@ impl Gateways {
         nodes
     }
 
-    /// Has one gateway answer for blocks, and gives what it has to the inbox; names those that the bucket has no more.
-    async fn ask_one(
-        &self,
-        (node, patience): (NodeId, Duration),
-        blocks: &[BlockAt],
-        (tenant, ask): (&TenantId, &Bytes),
-        inbox: &mut Inbox,
-    ) -> Result<Vec<BlockId>, Status> {
-        let none = || Status::new(Code::Unavailable, "there are no other nodes");
-        let Afar { peers, introductions } = self.ways.afar.as_ref().ok_or_else(none)?;
-        let at = |at: &BlockAt| wire::BlockAt { block: named(at.block), whole: at.whole };
-        let request = wire::BlocksRequest {
-            caller: Some(introductions.caller(node, patience)),
-            tenant: tenant.as_str().to_owned(),
-            ask: ask.clone(),
-            blocks: blocks.iter().map(at).collect(),
-        };
-        let asked = async {
-            let answered = peers.gateways(node).query(request).await;
-            let mut pieces = answered.map_err(|error| failure::from_grpc(&error))?.into_inner();
-            let (mut sum, mut done) = (Sum::default(), None);
-            while let Some(piece) = pieces.try_next().await.map_err(|error| failure::from_grpc(&error))? {
-                match piece.of {
-                    Some(Piece::Partial(bytes)) if done.is_none() => {
-                        sum = sum.and(&bytes);
-                        inbox.piece(&bytes)?;
-                    }
-                    Some(Piece::Done(of)) if done.is_none() => done = Some(of),
-                    _ => return Err(Status::new(Code::Internal, "it says what was not asked for")),
+    /// The answers of all of these blocks: of so many gateways none had one so far.
+    fn answers<'a>(
+        &'a self,
+        tried: usize,
+        blocks: Vec<Owned>,
+        question: &'a Question<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Whole>, Status>> {
+        let (mut by_node, mut here) = (BTreeMap::<NodeId, Vec<Owned>>::new(), Vec::new());
+        for block in blocks {
+            match block.owners.get(tried) {
+                Some(&node) if tried < TRIES && node != self.ways.me => {
+                    by_node.entry(node).or_default().push(block);
                 }
+                _ => here.push(block.at),
             }
-            complete(done, blocks, sum)
-        };
-        let said = match self.clock.within(patience, asked).await {
-            Ok(said) => said,
-            Err(late) => Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}"))),
+        }
+        let there =
+            by_node.into_iter().map(|(node, blocks)| self.one_or_next(tried, node, blocks, question).boxed());
+        let here = (!here.is_empty()).then(|| self.read_here(here, question).boxed());
+        let all = try_join_all(there.chain(here));
+        async move { Ok(all.await?.into_iter().flatten().collect()) }.boxed()
+    }
+
+    /// The answer of a gateway; where it gives none, or not soon, of those after it.
+    async fn one_or_next(
+        &self,
+        tried: usize,
+        node: NodeId,
+        blocks: Vec<Owned>,
+        question: &Question<'_>,
+    ) -> Result<Vec<Whole>, Status> {
+        let next = || self.answers(tried + 1, blocks.clone(), question);
+        let first = pin!(self.answer_of(node, &blocks, question));
+        let patience = pin!(self.ways.clock.sleep(self.hedges.begin()));
+        let said = match select(first, patience).await {
+            Either::Left((said, _)) => said,
+            Either::Right(((), first)) if !self.hedges.may_ask_again() => first.await,
+            Either::Right(((), first)) => match select(first, next()).await {
+                Either::Left((Err(Unheard::There(_)), next)) => return next.await,
+                Either::Left((said, _)) => said,
+                Either::Right((Ok(wholes), _)) => {
+                    self.hedges.second_won();
+                    return Ok(wholes);
+                }
+                Either::Right((Err(_), first)) => {
+                    return first.await.map(|whole| vec![whole]).map_err(Unheard::status);
+                }
+            },
         };
         match said {
-            Ok(gone) => inbox.end().await.map(|()| gone),
-            Err(status) => {
-                inbox.forget();
-                Err(status)
+            Ok(whole) => Ok(vec![whole]),
+            Err(Unheard::There(why)) if may_pass(&why) => {
+                tracing::debug!(node, error = %why, "a gateway did not answer, another one is asked");
+                next().await
             }
+            Err(why) => Err(why.status()),
         }
     }
 
-    /// Reads blocks itself that no gateway answered for.
-    async fn read_here(
+    /// Has one gateway answer for blocks.
+    async fn answer_of(
         &self,
-        blocks: &[BlockAt],
-        tenant: &TenantId,
-        ask: &Ask,
-        inbox: &mut Inbox,
-    ) -> Result<Vec<BlockId>, Status> {
-        let answer = self.here.answer(tenant, ask.clone(), blocks.to_vec()).await?;
+        node: NodeId,
+        blocks: &[Owned],
+        question: &Question<'_>,
+    ) -> Result<Whole, Unheard> {
+        let Ways { clock, .. } = &self.ways;
+        let Afar { peers, introductions } = self.ways.others().map_err(Unheard::There)?;
+        let (begun, left) = (clock.monotonic(), question.inbox.left(clock));
+        let of_block = |Owned { at, .. }: &Owned| wire::BlockAt { block: named(at.block), whole: at.whole };
+        let request = wire::BlocksRequest {
+            caller: Some(introductions.caller(node, left)),
+            tenant: question.tenant.as_str().to_owned(),
+            ask: question.packed.clone(),
+            blocks: blocks.iter().map(of_block).collect(),
+        };
+        let mut client = peers.gateways(node);
+        let answered = self.ways.called(node, TURN.min(left), client.query(request)).await;
+        let pieces = answered.map_err(Unheard::There)?.into_inner();
+        let pieces = pieces.map_ok(piece_of).map_err(|error| failure::from_grpc(&error));
+        let (mut sum, mut inbox) = (Sum::default(), question.inbox.another());
+        let take = |bytes: Bytes| {
+            sum = sum.and(&bytes);
+            inbox.piece(&bytes)
+        };
+        let done = receive(pieces, 1, take).await?;
+        let gone = complete(done.into_iter().next(), blocks, sum).map_err(Unheard::There)?;
+        self.hedges.answered(clock.monotonic().saturating_sub(begun));
+        Ok(Whole { inbox, gone })
+    }
+
+    /// Reads blocks itself that no gateway answered for.
+    async fn read_here(&self, blocks: Vec<BlockAt>, question: &Question<'_>) -> Result<Vec<Whole>, Status> {
+        let answer = self.here.answer(question.tenant, question.ask.clone(), blocks).await?;
+        let mut inbox = question.inbox.another();
         for piece in answer.pieces {
             inbox.piece(&piece)?;
+            tokio::task::consume_budget().await;
         }
-        inbox.end().await?;
-        Ok(answer.gone)
+        Ok(vec![Whole { inbox, gone: answer.gone }])
     }
 }
 
@@ -180,42 +250,16 @@ impl Gateways {
 impl Remote for Away {
     async fn ask(&self, tenant: &TenantId, ask: &Ask, inbox: &mut Inbox) -> Result<(), Asked> {
         let packed: Bytes = ask.pack().map_err(|error| Status::of(&error))?.into();
-        let (mut left, mut gone) = (self.blocks.clone(), Vec::new());
-        for (attempt, patience) in TRIES.into_iter().enumerate() {
-            let mut by_node: BTreeMap<NodeId, Vec<(BlockAt, Vec<NodeId>)>> = BTreeMap::new();
-            let mut rest = Vec::new();
-            for (at, owners) in left {
-                match owners.get(attempt) {
-                    Some(&node) if node != self.gateways.ways.me => {
-                        by_node.entry(node).or_default().push((at, owners));
-                    }
-                    _ => rest.push((at, owners)),
-                }
-            }
-            for (node, blocks) in by_node {
-                let at: Vec<BlockAt> = blocks.iter().map(|(at, _)| *at).collect();
-                match self.gateways.ask_one((node, patience), &at, (tenant, &packed), inbox).await {
-                    Ok(of) => gone.extend(of),
-                    Err(status) if may_pass(&status) => {
-                        tracing::debug!(node, error = %status, "a gateway did not answer, another one is asked");
-                        rest.extend(blocks);
-                    }
-                    Err(status) => return Err(status.into()),
-                }
-            }
-            left = rest;
-            if left.is_empty() {
-                break;
-            }
+        let question = Question { tenant, ask, packed, inbox };
+        let mut gone = Vec::new();
+        for mut whole in self.gateways.answers(0, self.blocks.clone(), &question).await? {
+            whole.inbox.end().await?;
+            gone.extend(whole.gone);
         }
-        if !left.is_empty() {
-            let at: Vec<BlockAt> = left.iter().map(|(at, _)| *at).collect();
-            gone.extend(self.gateways.read_here(&at, tenant, ask, inbox).await?);
+        if gone.is_empty() {
+            return Ok(());
         }
-        match gone.first() {
-            None => Ok(()),
-            Some(block) => Err(Asked::Replan(format!("block {block} has gone since the plan was made"))),
-        }
+        Err(Asked::Gone(gone.iter().map(|block| format!("block {block}")).collect()))
     }
 }
 
@@ -227,24 +271,33 @@ impl Stored for Here {
     }
 }
 
+fn piece_of(response: wire::BlocksResponse) -> Piece<wire::BlocksDone> {
+    match response.of {
+        Some(Of::Partial(bytes)) => Piece::Partial(bytes),
+        Some(Of::Done(done)) => Piece::Done(done),
+        None => Piece::Unknown,
+    }
+}
+
 /// The blocks that are gone, of an answer that is whole and came as it was sent.
-fn complete(done: Option<wire::BlocksDone>, blocks: &[BlockAt], sum: Sum) -> Result<Vec<BlockId>, Status> {
+fn complete(done: Option<wire::BlocksDone>, blocks: &[Owned], sum: Sum) -> Result<Vec<BlockId>, Status> {
     let broken = |why: &str| Status::new(Code::Unavailable, format!("a gateway's answer {why}"));
     let done = done.ok_or_else(|| broken("broke off"))?;
     if done.sum != sum.packed() {
         return Err(broken("is not what was sent: its sum is another"));
     }
-    let gone = done.gone.iter().map(|name| block_of(name)).collect::<Result<Vec<BlockId>, Status>>()?;
-    let is_asked = |gone: &BlockId| blocks.iter().any(|at| at.block == *gone);
+    let gone: Result<Vec<BlockId>, Status> = done.gone.iter().map(|name| block_of(name)).collect();
+    let gone = gone.map_err(|_| broken("names what is no block"))?;
+    let is_asked = |gone: &BlockId| blocks.iter().any(|block| block.at.block == *gone);
     if done.blocks as usize != blocks.len() || !gone.iter().all(is_asked) {
         return Err(broken("is to another question"));
     }
     Ok(gone)
 }
 
-/// Whether another gateway may answer.
+/// Whether another one may answer: whatever it is that this gateway lacks, unless the question is at fault.
 fn may_pass(status: &Status) -> bool {
-    matches!(status.code, Code::Unavailable | Code::Deadline | Code::Cancelled | Code::Unimplemented)
+    !matches!(status.code, Code::Invalid | Code::TooLarge)
 }
 
 /// What a question is about of a block.
@@ -253,4 +306,38 @@ pub fn wanted_of(block: &BlockEntry, tenant: &TenantId, from: i64, last: i64) ->
     let within = |time: i64| from <= time && time <= last;
     let whole = span.is_some_and(|span| within(span.min_time) && within(span.max_time));
     BlockAt { block: block.id, whole }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_whole_or_not_used() {
+        let block = |number| Owned {
+            at: BlockAt { block: BlockId::from_number(number), whole: true },
+            owners: Vec::new(),
+        };
+        let blocks = [block(1), block(2)];
+        let sum = Sum::default().and(b"a").and(b"b");
+        let done = |blocks, gone: &[u128], sum: Sum| wire::BlocksDone {
+            blocks,
+            gone: gone.iter().map(|number| named(BlockId::from_number(*number))).collect(),
+            sum: sum.packed(),
+        };
+        let check = |done| complete(done, &blocks, sum).map_err(|status| status.code);
+        assert_eq!(check(Some(done(2, &[], sum))), Ok(vec![]));
+        assert_eq!(check(Some(done(2, &[2], sum))), Ok(vec![BlockId::from_number(2)]));
+        let broken = [
+            None,
+            Some(done(1, &[], sum)),
+            Some(done(2, &[3], sum)),
+            Some(done(2, &[], Sum::default().and(b"b").and(b"a"))),
+        ];
+        for done in broken {
+            assert_eq!(check(done), Err(Code::Unavailable));
+        }
+        let odd = wire::BlocksDone { gone: vec![Bytes::from_static(b"1")], ..done(2, &[], sum) };
+        assert_eq!(check(Some(odd)), Err(Code::Unavailable));
+    }
 }

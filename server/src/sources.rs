@@ -48,8 +48,10 @@ impl Sources for Everywhere {
         let Found { views, far, blocks, missing, moved } = self.find(tenant, range.from, last).await?;
         let sources = views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>).collect();
         let wanted = blocks.iter().map(|block| wanted_of(block, tenant, range.from, last));
-        let Divided { here: stored, away: mut remote } = self.gateways.divide(tenant, ask.needs(), wanted);
-        remote.extend(far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>));
+        let Divided { here: stored, away } = self.gateways.divide(tenant, ask.needs(), wanted);
+        // Leaders first: they keep what was cut since the listing for a while only.
+        let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>);
+        let remote = far.chain(away).collect();
         Ok(Plan { sources, stored, remote, missing, moved })
     }
 
@@ -63,8 +65,8 @@ impl Sources for Everywhere {
                     afar.extend(beside.times);
                     missing.extend(beside.missing());
                 }
-                Err(Asked::Replan(why)) => moved.push(why),
                 Err(Asked::Failed(status)) => return Err(status),
+                Err(overtaken) => moved.push(overtaken.to_string()),
             }
         }
         let of_blocks = blocks.iter().filter_map(|block| block.span(tenant, i64::MIN, i64::MAX));

@@ -98,6 +98,33 @@ impl Ways {
 }
 
 impl Ways {
+    /// The ways to others.
+    pub fn others(&self) -> Result<&Afar, Status> {
+        self.afar.as_ref().ok_or_else(|| Status::new(Code::Unavailable, "there are no other nodes"))
+    }
+
+    /// What a node says, if it says it in time.
+    pub async fn within<T>(
+        &self,
+        node: NodeId,
+        limit: Duration,
+        said: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        self.clock.within(limit, said).await.unwrap_or_else(|late| {
+            Err(Status::new(Code::Deadline, format!("node {node} did not answer: {late}")))
+        })
+    }
+
+    /// What comes of a call of a node, if it comes in time.
+    pub async fn called<T>(
+        &self,
+        node: NodeId,
+        limit: Duration,
+        call: impl Future<Output = Result<T, tonic::Status>>,
+    ) -> Result<T, Status> {
+        self.within(node, limit, async { call.await.map_err(|error| failure::from_grpc(&error)) }).await
+    }
+
     /// The shards that a node leads, after it has handed over one.
     pub async fn leads(
         &self,
@@ -112,17 +139,11 @@ impl Ways {
             }
             return Ok(ingester.leads());
         }
-        let none = || Status::new(Code::Unavailable, "there are no other nodes");
-        let Afar { peers, introductions } = self.afar.as_ref().ok_or_else(none)?;
+        let Afar { peers, introductions } = self.others()?;
         let limit = if hand_over.is_some() { 2 * TRY } else { LOOK };
         let request = wire::LeadsRequest { caller: Some(introductions.caller(node, limit)), hand_over };
         let mut client = peers.shards(node);
-        let answered = match self.clock.within(limit, client.leads(request)).await {
-            Ok(answered) => answered.map_err(|error| failure::from_grpc(&error))?.into_inner(),
-            Err(late) => {
-                return Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}")));
-            }
-        };
+        let answered = self.called(node, limit, client.leads(request)).await?.into_inner();
         match &answered.failure {
             Some(failure) => Err(failure::unpack(failure)),
             None => Ok(answered.shards),
@@ -133,16 +154,10 @@ impl Ways {
 impl Ways {
     /// What another node's disk says of shards, and of which of them it has all that was stored.
     pub async fn describe(&self, node: NodeId) -> Result<(Vec<Described>, BTreeSet<ShardId>), Status> {
-        let none = || Status::new(Code::Unavailable, "there are no other nodes");
-        let Afar { peers, introductions } = self.afar.as_ref().ok_or_else(none)?;
+        let Afar { peers, introductions } = self.others()?;
         let request = wire::DescribeRequest { caller: Some(introductions.caller(node, TRY)) };
         let mut client = peers.shards(node);
-        let answered = match self.clock.within(TRY, client.describe(request)).await {
-            Ok(answered) => answered.map_err(|error| failure::from_grpc(&error))?.into_inner(),
-            Err(late) => {
-                return Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}")));
-            }
-        };
+        let answered = self.called(node, TRY, client.describe(request)).await?.into_inner();
         let whole = answered.shards.iter().filter(|shard| shard.whole).map(|shard| shard.shard).collect();
         let tables = match answered.tables.is_empty() {
             true => Vec::new(),
@@ -178,16 +193,10 @@ impl Ways {
         if node == self.me {
             return Ok(self.loads.now());
         }
-        let none = || Status::new(Code::Unavailable, "there are no other nodes");
-        let Afar { peers, introductions } = self.afar.as_ref().ok_or_else(none)?;
+        let Afar { peers, introductions } = self.others()?;
         let request = wire::LoadsRequest { caller: Some(introductions.caller(node, LOOK)) };
         let mut client = peers.doors(node);
-        let answered = match self.clock.within(LOOK, client.loads(request)).await {
-            Ok(answered) => answered.map_err(|error| failure::from_grpc(&error))?.into_inner(),
-            Err(late) => {
-                return Err(Status::new(Code::Deadline, format!("node {node} did not answer {late}")));
-            }
-        };
+        let answered = self.called(node, LOOK, client.loads(request)).await?.into_inner();
         let one = |load: wire::Load| Some(((load.tenant.parse().ok()?, load.service), load.bytes));
         Ok(answered.loads.into_iter().filter_map(one).collect())
     }

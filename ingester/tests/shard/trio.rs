@@ -337,7 +337,6 @@ fn a_leader_that_is_cut_off_neither_stores_nor_shows() {
     });
 }
 
-/// A batch of which nobody knows whether it is stored is stored later, when others were proposed after it.
 /// Another leader took more and sealed the shard: this one has none of those rows.
 #[test]
 fn a_leader_that_is_cut_off_does_not_end_what_another_sealed() {
@@ -390,6 +389,7 @@ fn a_leader_that_is_cut_off_does_not_end_what_another_sealed() {
     });
 }
 
+/// A batch of which nobody knows whether it is stored is stored later, when others were proposed after it.
 #[test]
 fn what_is_stored_after_it_was_given_up_is_shown() {
     simulate(async {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use athanor_chassis::{Code, Status, TenantId};
+use athanor_chassis::{Clock, Code, Status, TenantId};
 use athanor_querier::Reader;
 use axum::body::Body;
 use axum::http::header::{ALLOW, HeaderName};
@@ -31,6 +31,9 @@ pub trait Caller: Clone {
         None
     }
 
+    /// Waits no longer than so.
+    fn waits(&self, _: &Clock, _: Duration) {}
+
     /// Hears of a request whose body was not read to a message.
     fn unread(&self, _: &Status) {}
 }
@@ -40,6 +43,10 @@ impl Caller for TenantId {}
 impl Caller for Reader {
     fn missing(&self) -> Option<String> {
         Reader::missing(self)
+    }
+
+    fn waits(&self, clock: &Clock, wait: Duration) {
+        Reader::waits(self, clock, wait);
     }
 }
 
@@ -66,6 +73,9 @@ where
     let answered = async {
         encoding.check(headers)?;
         let caller = caller(headers)?;
+        if let Some(wait) = deadline(headers)? {
+            caller.waits(&door.clock, wait);
+        }
         let admits = admits(&caller);
         let message = async {
             let mut held = door.read(headers, body, &admits).await?;

@@ -17,6 +17,7 @@ use athanor_store_gateway::{CacheStats, Parts};
 
 use super::page::{NANOSECOND, ONE, Page, alone, labels};
 use super::routes::{Counted, Routes};
+use crate::hedges::{HedgeCounts, Hedges};
 use crate::janitor::{Done, DoneNow};
 use crate::readiness::Readiness;
 
@@ -45,6 +46,8 @@ pub struct Scrape {
     pub facts: Option<Replicated<Facts>>,
     /// Blocks that were read.
     pub parts: Arc<Parts>,
+    /// Gateways that were asked.
+    pub hedges: Arc<Hedges>,
     /// What was removed.
     pub janitor: Arc<Done>,
     /// Threads.
@@ -67,6 +70,7 @@ struct Numbers {
     damage: Vec<Damage>,
     catalog: Option<Size>,
     cache: CacheStats,
+    hedges: HedgeCounts,
     janitor: DoneNow,
     compute: (usize, usize),
     tasks: usize,
@@ -94,6 +98,7 @@ impl Scrape {
             damage: self.damage.clone(),
             catalog: self.facts.as_ref().map(|facts| facts.with(Facts::size)),
             cache: self.parts.stats(),
+            hedges: self.hedges.counts(),
             janitor: self.janitor.now(),
             compute: (self.compute.width(), self.compute.busy()),
             tasks: self.tasks.running(),
@@ -348,6 +353,10 @@ impl Numbers {
         gauge("athanor_cache_bytes", "Their memory", bytes);
         gauge("athanor_cache_limit_bytes", "How much they may take", limit);
         let mut counter = |name, help, value: u64| page.counter(name, help, alone(value as f64));
+        let HedgeCounts { calls, second, won } = self.hedges;
+        counter("athanor_gateway_calls_total", "Calls of gateways, second ones not counted", calls);
+        counter("athanor_gateway_second_calls_total", "Those made beside one that took long", second);
+        counter("athanor_gateway_second_calls_won_total", "Those of them that were answered first", won);
         let DoneNow { condemned, deleted, failed } = self.janitor;
         counter("athanor_janitor_condemned_blocks_total", "Blocks that were past their retention", condemned);
         counter("athanor_janitor_deleted_blocks_total", "Blocks whose objects were removed", deleted);

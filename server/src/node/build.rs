@@ -28,6 +28,7 @@ use crate::controller::Controller;
 use crate::far::Asking;
 use crate::gateway::Offering;
 use crate::gateways::Gateways;
+use crate::hedges::Hedges;
 use crate::identity;
 use crate::janitor::{Done, Janitor};
 use crate::kept::Kept;
@@ -91,6 +92,7 @@ pub struct Voter {
 pub struct Reaching {
     leaders: Arc<Leaders>,
     pub ways: Ways,
+    pub hedges: Arc<Hedges>,
 }
 
 /// Finds out who this node is, and takes part in its cluster where it has one.
@@ -266,7 +268,8 @@ impl Site<'_> {
             afar: self.others.map(|others| others.afar().clone()),
             clock: self.system.clock.clone(),
         };
-        Reaching { leaders, ways }
+        let hedges = Arc::new(Hedges::new(self.config.querier.hedged_percent));
+        Reaching { leaders, ways, hedges }
     }
 
     /// What this node sees of its cluster.
@@ -279,7 +282,7 @@ impl Site<'_> {
     pub fn distributor(
         &self,
         views: &Views,
-        Reaching { leaders, ways }: &Reaching,
+        Reaching { leaders, ways, .. }: &Reaching,
         offered: &Offered,
     ) -> Option<Distributor> {
         if !self.has(RoleName::Distributor) {
@@ -328,7 +331,7 @@ impl Site<'_> {
         &self,
         catalog: &Arc<dyn Catalog>,
         ingester: Option<&Arc<Ingester>>,
-        Reaching { leaders, ways }: &Reaching,
+        Reaching { leaders, ways, hedges }: &Reaching,
         gateway: &Arc<Gateway>,
     ) -> Option<Querier> {
         if !self.has(RoleName::Querier) {
@@ -351,7 +354,7 @@ impl Site<'_> {
                 is_one: self.has(RoleName::StoreGateway),
                 members: self.others.map(|others| others.company().members.clone()),
                 ways: ways.clone(),
-                clock: clock.clone(),
+                hedges: Arc::clone(hedges),
             },
         };
         let deps = athanor_querier::Deps {
@@ -451,12 +454,8 @@ impl Site<'_> {
     /// What is told of all of it.
     pub fn scrape(
         &self,
-        (distributor, ingester, parts, janitor): (
-            Option<Distributor>,
-            Option<Arc<Ingester>>,
-            Arc<Parts>,
-            Arc<Done>,
-        ),
+        (distributor, ingester): (Option<Distributor>, Option<Arc<Ingester>>),
+        (parts, hedges, janitor): (Arc<Parts>, Arc<Hedges>, Arc<Done>),
         (ground, facts): (Option<&Ground>, Option<Replicated<Facts>>),
         readiness: &Arc<Readiness>,
     ) -> Scrape {
@@ -471,6 +470,7 @@ impl Site<'_> {
             damage: ground.map(|ground| ground.recovery.damage.clone()).unwrap_or_default(),
             facts,
             parts,
+            hedges,
             janitor,
             compute: self.system.compute.clone(),
             tasks: self.tasks.clone(),

@@ -103,7 +103,8 @@ impl Roles {
         let overview = site.overview(client.clone(), &views, &reaching);
         let facts = voter.map(|voter| voter.facts);
         let scrape = Arc::new(site.scrape(
-            (distributor.clone(), ingester.clone(), parts, janitor),
+            (distributor.clone(), ingester.clone()),
+            (parts, Arc::clone(&reaching.hedges), janitor),
             (ground.as_ref(), facts.clone()),
             &readiness,
         ));
