@@ -82,6 +82,15 @@ impl TenantSpan {
 }
 
 impl BlockEntry {
+    /// About how many of its bytes are a tenant's: as large a share as that of its profiles.
+    pub fn bytes_of(&self, tenant: &TenantId) -> u64 {
+        let all: u128 = self.tenants.iter().map(|span| u128::from(span.profiles)).sum();
+        let of_tenant = self.tenants.iter().find(|span| span.tenant == *tenant);
+        let profiles = of_tenant.map_or(0, |span| u128::from(span.profiles));
+        // A share of all bytes, which fit.
+        (u128::from(self.bytes) * profiles).checked_div(all).map_or(0, |bytes| bytes as u64)
+    }
+
     /// The rows of a tenant, where it has some in a range of time, both ends included.
     pub fn span(&self, tenant: &TenantId, from: i64, to: i64) -> Option<&TenantSpan> {
         let of_tenant = |span: &&TenantSpan| span.tenant == *tenant;

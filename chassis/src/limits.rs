@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{ConfigError, Sources};
 use crate::tenant::TenantId;
-use crate::units::{ByteSize, duration_text};
+use crate::units::{ByteSize, duration_text, optional_duration_text};
 
 /// The limits of one tenant. Named as users of this ecosystem know them; zero never means "without limit".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,18 @@ pub struct Limits {
     pub max_flamegraph_nodes_default: u32,
     /// The most nodes of a flame graph that a query may ask for. Example: `1048576`.
     pub max_flamegraph_nodes_max: u32,
+    /// The longest time that a query may ask about. None: any. Example: `31d`.
+    #[serde(with = "optional_duration_text")]
+    pub max_query_length: Option<Duration>,
+    /// How far back queries see; answers say that older profiles are left out. None: as far as there are any.
+    /// Example: `90d`.
+    #[serde(with = "optional_duration_text")]
+    pub max_query_lookback: Option<Duration>,
+    /// How much the blocks of the time that a query asks about may hold of the tenant. None: anything.
+    /// Example: `100GiB`.
+    pub max_query_bytes: Option<ByteSize>,
+    /// How many queries each querier answers at once; others wait for their turn. Example: `16`.
+    pub max_concurrent_queries: u32,
 }
 
 /// The limits of every tenant: one set for all, and exceptions. Cheap to clone; clones see what one replaces.
@@ -88,6 +100,10 @@ impl Default for Limits {
             ingestion_burst_size: None,
             max_flamegraph_nodes_default: 8_192,
             max_flamegraph_nodes_max: 1 << 20,
+            max_query_length: None,
+            max_query_lookback: None,
+            max_query_bytes: None,
+            max_concurrent_queries: 32,
         }
     }
 }

@@ -215,6 +215,24 @@ pub mod duration_text {
     }
 }
 
+/// As [`duration_text`], for what may be left out.
+pub mod optional_duration_text {
+    use super::{
+        Deserialize, Deserializer, Duration, Serialize, Serializer, de, format_duration, parse_duration,
+    };
+
+    /// Writes `1h30m`, or nothing.
+    pub fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        span.map(format_duration).serialize(serializer)
+    }
+
+    /// Reads `1h30m`, or nothing.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| parse_duration(&text).map_err(de::Error::custom)).transpose()
+    }
+}
+
 fn split_number(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()))
 }

@@ -13,6 +13,7 @@ use futures::{StreamExt, TryStreamExt};
 use crate::inbox::Inbox;
 use crate::replan::{Asked, Attempt};
 use crate::room::{Room, Taken};
+use crate::turns::Turn;
 use crate::{Opened, Plan, Querier, Reader, Remote, Stored};
 
 /// Sources of one question that are open at once, at least: while some are fetched, others are read.
@@ -49,10 +50,10 @@ struct Parts {
 impl Querier {
     /// Asks all sources of all tenants, by new plans as long as those are overtaken. The reader holds the room that
     /// the answer takes.
-    pub(crate) async fn gather(&self, reader: &Reader, ask: Ask) -> Result<Partial, Status> {
+    pub(crate) async fn gather(&self, reader: &Reader, ask: Ask, turn: &Turn) -> Result<Partial, Status> {
         let (ask, mut attempt) = (Arc::new(ask), Attempt::default());
         let merging = loop {
-            match self.by_one_plan(reader, &ask, &attempt).await {
+            match self.by_one_plan(reader, &ask, turn, &attempt).await {
                 Ok(merging) => break merging,
                 Err(asked) => attempt = attempt.next(asked)?,
             }
@@ -70,14 +71,17 @@ impl Querier {
         &self,
         reader: &Reader,
         ask: &Arc<Ask>,
+        turn: &Turn,
         attempt: &Attempt,
     ) -> Result<Arc<Merging>, Asked> {
         let until = reader.until(&self.deps.clock);
         let merging = Arc::new(Merging::new(Arc::clone(ask), Arc::clone(&self.room), until));
         let mut parts = Parts::default();
         for tenant in reader.tenants() {
-            let Plan { sources, stored, remote, missing, moved } =
+            let Plan { sources, stored, remote, missing, bytes, moved } =
                 self.deps.sources.plan(tenant, ask).await?;
+            self.check_bytes(tenant, bytes)?;
+            turn.pay(tenant, bytes);
             parts.sources.extend(sources);
             parts.stored.extend(stored);
             parts.remote.extend(remote.into_iter().map(|remote| (tenant.clone(), remote)));

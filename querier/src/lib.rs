@@ -10,14 +10,15 @@
 //!
 //! A request is refused before anything is read, or it is answered exactly: partial answers are merged by id and
 //! name, and only the whole is cut down to what was asked for. Several tenants are read as one by asking the
-//! sources of each. Answers take room until they are sent, and there is only so much.
+//! sources of each. Answers take room until they are sent, and there is only so much. Only so many questions are answered
+//! at once; tenants that have read less go first.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId};
+use athanor_chassis::{Activity, Clock, Code, Compute, Overrides, Random, Status, Tasks, TenantId};
 use athanor_profile::Source;
 use athanor_query::{Ask, Partial};
 
@@ -30,13 +31,16 @@ mod explore;
 mod gather;
 mod heatmap;
 mod inbox;
+mod limits;
 mod lists;
 mod merge;
 mod points;
+mod quarantine;
 mod reader;
 mod render;
 mod replan;
 mod room;
+mod turns;
 
 pub use companion::Companion;
 pub use inbox::{Inbox, Remote};
@@ -48,7 +52,9 @@ pub use room::Config;
 use background::Background;
 use gather::mixed_up;
 use merge::Stacktraces;
+use quarantine::{Quarantine, Question, is_crash};
 use room::Room;
+use turns::Turns;
 
 /// What there is to read. Each profile is in exactly one of the sources.
 #[derive(Default)]
@@ -61,6 +67,8 @@ pub struct Plan {
     pub remote: Vec<Arc<dyn Remote>>,
     /// What should be there and is not, in words: the answer is partial.
     pub missing: Vec<String>,
+    /// About how many bytes of the tenant the blocks of that time hold.
+    pub bytes: u64,
     /// What has moved since the listing that this plan is of, in words: which shard, and where its rows went. Another
     /// plan is made, unless there were too many.
     pub moved: Vec<String>,
@@ -120,6 +128,8 @@ pub struct Deps {
 pub struct Querier {
     deps: Deps,
     room: Arc<Room>,
+    turns: Arc<Turns>,
+    quarantine: Arc<Quarantine>,
     /// None where no query runs in the background.
     background: Option<Arc<Background<Stacktraces>>>,
 }
@@ -127,7 +137,9 @@ pub struct Querier {
 impl Querier {
     /// A querier over these sources.
     pub fn new(config: Config, deps: Deps) -> Self {
-        Querier { deps, room: Room::new(config), background: None }
+        let turns = Turns::new(config.concurrent_queries);
+        let (room, quarantine) = (Room::new(config), Arc::default());
+        Querier { deps, room, turns, quarantine, background: None }
     }
 
     /// Lets queries run in the background as such tasks, if the settings allow it.
@@ -143,12 +155,26 @@ impl Querier {
 
     /// Asks all sources of all tenants, and merges their answers as they come.
     async fn ask(&self, reader: &Reader, ask: Ask) -> Result<Partial, Status> {
-        let clock = &self.deps.clock;
+        let (clock, limits) = (&self.deps.clock, self.limits(reader));
+        let mut ask = ask;
+        let (time, left_out) = limits::within(&limits, clock.wall(), ask.selection.time)?;
+        ask.selection.time = time;
+        reader.miss(left_out.into_iter().collect());
+        let question = Question::of(reader.tenants(), &ask)?;
+        self.quarantine.admit(question, clock.monotonic())?;
+        let answer = async {
+            let turn = self.turns.take(reader.tenants(), limits.max_concurrent_queries as usize).await?;
+            self.gather(reader, ask, &turn).await
+        };
         let left = reader.until(clock).saturating_sub(clock.monotonic());
-        let answer = clock.within(left, self.gather(reader, ask)).await;
-        answer.unwrap_or_else(|elapsed| {
+        let answer = clock.within(left, answer).await.unwrap_or_else(|elapsed| {
             let message = format!("query {elapsed}; select fewer series or a shorter time");
             Err(Status::new(Code::Deadline, message))
+        });
+        answer.inspect_err(|status| {
+            if is_crash(status) {
+                self.quarantine.crashed(question, clock.monotonic());
+            }
         })
     }
 
@@ -165,18 +191,5 @@ impl Querier {
         F: FnOnce() -> R + Send + 'static,
     {
         self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))
-    }
-
-    /// The limits of whoever asks; of several tenants, the strictest.
-    fn limits(&self, reader: &Reader) -> Limits {
-        let all = reader.tenants().iter().map(|tenant| (*self.deps.overrides.of(tenant)).clone());
-        let strictest = all.reduce(|left, right| Limits {
-            max_flamegraph_nodes_default: left
-                .max_flamegraph_nodes_default
-                .min(right.max_flamegraph_nodes_default),
-            max_flamegraph_nodes_max: left.max_flamegraph_nodes_max.min(right.max_flamegraph_nodes_max),
-            ..left
-        });
-        strictest.unwrap_or_default()
     }
 }

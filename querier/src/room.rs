@@ -21,6 +21,9 @@ pub struct Config {
     /// Queries of a tenant that may run in the background at once, for clients that ask for that. With 0 they wait for the
     /// answer as for any other. Example: `5`.
     pub background_queries: usize,
+    /// Queries that are answered at once; others wait for their turn, those of tenants that have read less lately go
+    /// first. Example: `64`.
+    pub concurrent_queries: usize,
     /// Of a hundred calls of store-gateways, those that may be made again, of another gateway, while the first one takes
     /// long. With 0 none is. Example: `10`.
     pub hedged_percent: u8,
@@ -32,6 +35,7 @@ impl Default for Config {
             answer: ByteSize::mib(512),
             answers: ByteSize::mib(2048),
             background_queries: 0,
+            concurrent_queries: 64,
             hedged_percent: 10,
         }
     }

@@ -272,6 +272,68 @@ async fn peers_know_how_long_they_are_waited_for() {
     }
 }
 
+/// A source whose reading panics.
+struct Crashes;
+
+#[async_trait::async_trait]
+impl Remote for Crashes {
+    async fn ask(&self, _: &TenantId, _: &Ask, _: &mut Inbox) -> Result<(), Asked> {
+        let crash = Compute::inline().run(|| panic!("index out of bounds")).await;
+        Err(Status::of(&crash.expect_err("it panics")).into())
+    }
+}
+
+#[tokio::test]
+async fn a_query_that_crashed_twice_is_not_asked_again() {
+    let plans = Arc::new(Plans {
+        make: |_| Plan { remote: vec![Arc::new(Crashes)], ..Plan::default() },
+        made: AtomicUsize::new(0),
+    });
+    let querier = querier(Config::default(), Arc::<Plans<_>>::clone(&plans));
+    let reader = Reader::parse("acme").expect("a tenant");
+    let asked = async |end: i64, selector: &str| {
+        let request = SelectMergeStacktracesRequest { end, label_selector: selector.to_owned(), ..request() };
+        querier.select_merge_stacktraces(&reader, request).await.expect_err("it crashes").message
+    };
+    for end in [10, 11] {
+        assert!(asked(end, "{}").await.contains("panicked"));
+    }
+    let refused = asked(12, "{}").await;
+    assert!(refused.contains("crashed 2 times"), "{refused}");
+    assert_eq!(plans.made.load(Ordering::Relaxed), 2);
+    assert!(asked(12, "{a=\"b\"}").await.contains("panicked"), "it is another query");
+}
+
+#[tokio::test]
+async fn queries_are_within_the_limits_of_their_tenants() {
+    let (clock, _hand) = Clock::manual(Timestamp::from_nanos(20_000_000));
+    let limits = Limits {
+        max_query_length: Some(Duration::from_millis(15)),
+        max_query_lookback: Some(Duration::from_millis(18)),
+        max_query_bytes: Some(ByteSize::kib(1)),
+        ..Limits::default()
+    };
+    let plan = |made| Plan { sources: vec![source("here", 1)], bytes: 1000 + made as u64, ..Plan::default() };
+    let sources = Arc::new(Plans { made: AtomicUsize::new(20), make: plan });
+    let (overrides, compute) = (Overrides::new(limits), Compute::inline());
+    let querier = Querier::new(Config::default(), Deps { sources, overrides, clock, compute });
+    let asked = async |start, end| {
+        let reader = Reader::parse("acme|other").expect("tenants");
+        let request = SelectMergeStacktracesRequest { start, end, ..request() };
+        let answer = querier.select_merge_stacktraces(&reader, request).await;
+        (answer.map(|answer| answer.flamegraph.expect("a graph").total), reader.missing())
+    };
+    assert_eq!(asked(3, 18).await, (Ok(2), None));
+    let (total, missing) = asked(1, 10).await;
+    assert_eq!(total, Ok(2));
+    assert!(missing.expect("what is older").contains("older than 18ms is left out"));
+    let refused = asked(3, 19).await.0.expect_err("it is longer");
+    assert!(refused.message.contains("16ms long, the limit is 15ms"), "{refused}");
+    // By now plans name more.
+    let refused = asked(3, 18).await.0.expect_err("it reads more");
+    assert!(refused.message.contains("limits.max_query_bytes"), "{refused}");
+}
+
 #[tokio::test]
 async fn what_a_peer_lacks_is_said() {
     let lacks = Some("3 batches of shard 7 were lost".to_owned());

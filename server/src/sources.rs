@@ -52,7 +52,8 @@ impl Sources for Everywhere {
         // Leaders first: they keep what was cut since the listing for a while only.
         let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>);
         let remote = far.chain(away).collect();
-        Ok(Plan { sources, stored, remote, missing, moved })
+        let bytes = blocks.iter().map(|block| block.bytes_of(tenant)).sum();
+        Ok(Plan { sources, stored, remote, missing, bytes, moved })
     }
 
     async fn times(&self, tenant: &TenantId) -> Result<Times, Status> {

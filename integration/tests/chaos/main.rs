@@ -4,7 +4,7 @@
 //! ```text
 //!            hub: this test, its clients, a bridge
 //!       ┌──────────────────┼──────────────────┐
-//!     zone a             zone b             zone c        each: metastore, 2 ingesters, distributor, querier
+//!     zone a             zone b             zone c        each: metastore, 2 ingesters, distributor, querier that is a gateway
 //!     10.77.1.0/24       10.77.2.0/24       10.77.3.0/24
 //! ```
 //!

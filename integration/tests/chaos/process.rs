@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::http::TOKEN;
 use crate::world::{Inside, ZONES, address};
 
-/// What each zone has: targets, and names within a zone.
+/// What each zone has: roles, and names within a zone.
 pub const ROLES: [(&str, &str); 5] = [
     ("metastore", "metastore"),
     ("ingester", "ingester-1"),
@@ -172,6 +172,8 @@ impl Drop for Process {
 }
 
 fn settings(folder: &Path, own: &Path, (name, role, zone): (&str, &str, usize), here: &str) -> String {
+    // Blocks belong to queriers, so that those who read them die, too.
+    let target = if role == "querier" { "querier,store-gateway" } else { role };
     let quoted = |path: PathBuf| Value::from(path.display().to_string()).to_string();
     let seeds: Vec<String> =
         (0..ZONES.len()).map(|zone| format!("\"{}:{GOSSIP}\"", address(zone, 0))).collect();
@@ -179,7 +181,7 @@ fn settings(folder: &Path, own: &Path, (name, role, zone): (&str, &str, usize), 
     // Writing to a string does not fail. Cuts run all the time, so that deaths fall between their steps.
     let _ = write!(
         text,
-        "target: {role}\nlisten: \"{here}:{PUBLIC}\"\nadmin_token_file: {token}\ndata: {data}\nshutdown_delay: 0s\n\
+        "target: {target}\nlisten: \"{here}:{PUBLIC}\"\nadmin_token_file: {token}\ndata: {data}\nshutdown_delay: 0s\n\
          log:\n  segment: 16MiB\n  spares: 1\n  reserve: 0MiB\nstorage:\n  local: {bucket}\n\
          ingester:\n  cut:\n    max_age: 3s\ntelemetry:\n  level: info\ncluster:\n  \
          id: \"5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60\"\n  name: {name}\n  zone: {zone}\n  secret_file: {secret}\n  \

@@ -1,0 +1,273 @@
+//! Whose question is next: only so many are answered at once, and tenants that have read less go first.
+//!
+//! Each tenant pays with the bytes that its questions read. A turn goes to whoever waits and has paid least, so that
+//! one tenant's hundred wide questions do not keep another one's narrow ones waiting. Who comes, or comes back, begins
+//! with what others have paid by now: nobody saves up turns.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use athanor_chassis::{Code, Status, TenantId};
+use futures::channel::oneshot;
+
+/// Questions that wait for their turn, of one tenant.
+const QUEUE: usize = 512;
+/// Tenants whose payments are remembered.
+const TENANTS: usize = 4096;
+/// What each question pays, however little it reads.
+const LEAST: u64 = 64 << 10;
+/// How long to stay away when too many wait.
+const BUSY: Duration = Duration::from_secs(2);
+
+/// The turns of a querier.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    /// Questions at once.
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: usize,
+    tenants: BTreeMap<TenantId, Account>,
+    waiting: Vec<Waiter>,
+    /// What whoever had the last turn had paid.
+    level: u64,
+    arrivals: u64,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    running: usize,
+    waiting: usize,
+    paid: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    tenants: Arc<[TenantId]>,
+    /// Questions of each of these tenants at once.
+    most: usize,
+    arrival: u64,
+    turn: oneshot::Sender<Turn>,
+}
+
+/// A turn, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    turns: Arc<Turns>,
+    /// None when nobody came for it.
+    tenants: Option<Arc<[TenantId]>>,
+}
+
+impl Turns {
+    /// So many questions at once.
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Turns { most: most.max(1), state: Mutex::default() })
+    }
+
+    /// Waits for a turn. Each of the tenants may have so many at once.
+    pub(crate) async fn take(self: &Arc<Self>, tenants: &[TenantId], most: usize) -> Result<Turn, Status> {
+        let (turn, came) = oneshot::channel();
+        {
+            let mut state = self.state();
+            if let Some((tenant, account)) = state.crowded(tenants) {
+                let message = format!(
+                    "{} queries of tenant {tenant} wait for their turn, the limit is {QUEUE}, while {} are answered, of \
+                     {most} that may be (limits.max_concurrent_queries); ask again later",
+                    account.waiting, account.running
+                );
+                return Err(Status::new(Code::Exhausted, message).after(BUSY));
+            }
+            state.arrivals += 1;
+            let arrival = state.arrivals;
+            state.begin(tenants);
+            state.waiting.push(Waiter { tenants: tenants.into(), most: most.max(1), arrival, turn });
+            self.hand_out(&mut state);
+        }
+        came.await.map_err(|_| Status::new(Code::Internal, "a query's turn was lost"))
+    }
+
+    /// Gives turns to whoever may have one, those who have paid least first.
+    fn hand_out(self: &Arc<Self>, state: &mut State) {
+        while state.running < self.most {
+            let State { tenants, waiting, .. } = &*state;
+            let may = |waiter: &Waiter| {
+                waiter
+                    .tenants
+                    .iter()
+                    .all(|tenant| tenants.get(tenant).is_none_or(|account| account.running < waiter.most))
+            };
+            let paid = |waiter: &Waiter| {
+                let of = |tenant| tenants.get(tenant).map_or(0, |account| account.paid);
+                waiter.tenants.iter().map(of).max().unwrap_or_default()
+            };
+            let next = waiting.iter().enumerate().filter(|(_, waiter)| may(waiter));
+            let next = next.min_by_key(|(_, waiter)| (paid(waiter), waiter.arrival));
+            let Some((at, level)) = next.map(|(at, waiter)| (at, paid(waiter))) else { return };
+            let Waiter { tenants, turn, .. } = state.waiting.remove(at);
+            state.level = state.level.max(level);
+            state.running += 1;
+            for tenant in &*tenants {
+                let account = state.tenants.entry(tenant.clone()).or_default();
+                account.waiting = account.waiting.saturating_sub(1);
+                account.running += 1;
+            }
+            let given = Turn { turns: Arc::clone(self), tenants: Some(tenants) };
+            if let Err(mut given) = turn.send(given) {
+                // Who waited has left.
+                if let Some(tenants) = given.tenants.take() {
+                    state.end(&tenants);
+                }
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The tenant for whom too many wait.
+    fn crowded(&mut self, tenants: &[TenantId]) -> Option<(TenantId, &Account)> {
+        // Those who have left do not count.
+        let left: Vec<Waiter> = self.waiting.extract_if(.., |waiter| waiter.turn.is_canceled()).collect();
+        for tenant in left.iter().flat_map(|waiter| waiter.tenants.iter()) {
+            if let Some(account) = self.tenants.get_mut(tenant) {
+                account.waiting = account.waiting.saturating_sub(1);
+            }
+        }
+        let full = |tenant: &&TenantId| self.tenants.get(*tenant).is_some_and(|of| of.waiting >= QUEUE);
+        let tenant = tenants.iter().find(full)?;
+        Some((tenant.clone(), self.tenants.get(tenant)?))
+    }
+
+    fn begin(&mut self, tenants: &[TenantId]) {
+        if self.tenants.len() >= TENANTS {
+            // Whoever has paid no more than all others have loses nothing by being forgotten.
+            let level = self.level;
+            self.tenants.retain(|_, of| of.running > 0 || of.waiting > 0 || of.paid > level);
+        }
+        for tenant in tenants {
+            let level = self.level;
+            let account = self.tenants.entry(tenant.clone()).or_default();
+            if account.running == 0 && account.waiting == 0 {
+                account.paid = account.paid.max(level);
+            }
+            account.waiting += 1;
+        }
+    }
+
+    fn end(&mut self, tenants: &[TenantId]) {
+        self.running -= 1;
+        for tenant in tenants {
+            if let Some(account) = self.tenants.get_mut(tenant) {
+                account.running = account.running.saturating_sub(1);
+            }
+        }
+    }
+}
+
+impl Turn {
+    /// The question reads so much of a tenant.
+    pub(crate) fn pay(&self, tenant: &TenantId, bytes: u64) {
+        let mut state = self.turns.state();
+        let account = state.tenants.entry(tenant.clone()).or_default();
+        account.paid = account.paid.saturating_add(bytes.max(LEAST));
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(tenants) = self.tenants.take() {
+            let mut state = self.turns.state();
+            state.end(&tenants);
+            self.turns.hand_out(&mut state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn tenant(name: &str) -> TenantId {
+        name.parse().unwrap()
+    }
+
+    /// Who is waiting, polled once.
+    fn ask(turns: &Arc<Turns>, tenants: &[&str], most: usize) -> futures::future::BoxFuture<'static, Turn> {
+        let (turns, tenants) =
+            (Arc::clone(turns), tenants.iter().map(|name| tenant(name)).collect::<Vec<_>>());
+        let mut asked = async move { turns.take(&tenants, most).await.unwrap() }.boxed();
+        match (&mut asked).now_or_never() {
+            Some(turn) => futures::future::ready(turn).boxed(),
+            None => asked,
+        }
+    }
+
+    #[test]
+    fn who_has_read_less_goes_first() {
+        let turns = Turns::new(1);
+        let first = ask(&turns, &["wide"], 8).now_or_never().unwrap();
+        first.pay(&tenant("wide"), 1 << 30);
+        let mut wide: Vec<_> = (0..3).map(|_| ask(&turns, &["wide"], 8)).collect();
+        let mut narrow: Vec<_> = (0..3).map(|_| ask(&turns, &["narrow"], 8)).collect();
+        drop(first);
+        for narrow in &mut narrow {
+            assert!(wide.iter_mut().all(|wide| wide.now_or_never().is_none()));
+            narrow.now_or_never().expect("it is its turn").pay(&tenant("narrow"), 1 << 20);
+        }
+        assert!(wide[0].as_mut().now_or_never().is_some());
+    }
+
+    #[test]
+    fn nobody_saves_up_turns_and_those_who_leave_hold_none() {
+        let turns = Turns::new(1);
+        for _ in 0..100 {
+            ask(&turns, &["busy"], 8).now_or_never().unwrap().pay(&tenant("busy"), 1 << 20);
+        }
+        let running = ask(&turns, &["busy"], 8).now_or_never().unwrap();
+        let mut others: Vec<_> = (0..4).map(|_| ask(&turns, &["new"], 8)).collect();
+        let mut busy = ask(&turns, &["busy"], 8);
+        // One leaves.
+        drop(others.remove(0));
+        drop(running);
+        let turn = others[0].as_mut().now_or_never().expect("the new one is first");
+        turn.pay(&tenant("new"), 2 << 20);
+        drop(turn);
+        busy.as_mut().now_or_never().expect("it came with what others had paid, and has paid more since");
+    }
+
+    #[test]
+    fn a_tenant_has_only_so_many_at_once() {
+        let turns = Turns::new(10);
+        let two = [(); 2].map(|()| ask(&turns, &["a"], 2).now_or_never().unwrap());
+        let mut third = ask(&turns, &["a"], 2);
+        let mut both = ask(&turns, &["b", "a"], 2);
+        assert!(third.as_mut().now_or_never().is_none() && both.as_mut().now_or_never().is_none());
+        let other = ask(&turns, &["b"], 2).now_or_never().expect("another tenant");
+        drop(two);
+        assert!(third.now_or_never().is_some() && both.now_or_never().is_some());
+        drop(other);
+        assert_eq!(turns.state().running, 0);
+    }
+
+    #[test]
+    fn a_queue_has_an_end() {
+        let turns = Turns::new(1);
+        let held = ask(&turns, &["a"], 8).now_or_never().unwrap();
+        let waiting: Vec<_> = (0..QUEUE).map(|_| ask(&turns, &["a"], 8)).collect();
+        let refused = turns.take(&[tenant("a")], 8).now_or_never().expect("at once").unwrap_err();
+        assert_eq!((refused.code, refused.retry_after), (Code::Exhausted, Some(BUSY)));
+        assert!(refused.message.contains("512 queries of tenant a wait"), "{refused}");
+        drop(waiting);
+        assert!(turns.take(&[tenant("a")], 8).now_or_never().is_none(), "it waits: the others have left");
+        drop(held);
+    }
+}
