@@ -46,9 +46,8 @@ pub use render::{Rendered, parse_parameters, parse_time};
 pub use replan::Asked;
 pub use room::Config;
 
-use background::Background;
+use background::{Background, Kept};
 use gather::mixed_up;
-use merge::Stacktraces;
 use room::Room;
 
 /// How long a question may take.
@@ -125,7 +124,7 @@ pub struct Querier {
     deps: Deps,
     room: Arc<Room>,
     /// None where no query runs in the background.
-    background: Option<Arc<Background<Stacktraces>>>,
+    background: Option<Arc<Background<Kept>>>,
 }
 
 impl Querier {

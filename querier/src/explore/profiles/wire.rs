@@ -19,7 +19,7 @@ impl Querier {
         reader: &Reader,
         request: ProfilesRequest,
     ) -> Result<ProfilesResponse, Status> {
-        let (asked, page) = (asked(request.query, "query")?, rows(request.page)?);
+        let (asked, page) = (asked(self, request.query, "query").await?, rows(request.page)?);
         let order = match WireOrder::try_from(request.order).unwrap_or_default() {
             WireOrder::Newest => ProfileOrder::Newest,
             WireOrder::Heaviest => ProfileOrder::Heaviest,
