@@ -17,6 +17,10 @@ const MAX_LABELS: usize = 64;
 const MAX_CALL_SITE: usize = 1_000;
 /// Most ids of spans, traces or profiles.
 const MAX_IDS: usize = 10_000;
+/// Functions of a call graph where a query does not say.
+const GRAPH_NODES: usize = 100;
+/// The most functions of a call graph: more cannot be laid out.
+const MAX_GRAPH_NODES: usize = 2_000;
 /// Nanoseconds of a millisecond.
 pub(crate) const MILLI: i64 = 1_000_000;
 
@@ -122,6 +126,11 @@ pub(crate) fn max_nodes(asked: Option<i64>, limits: &Limits) -> Result<Nodes, St
         ))),
         asked => nodes(asked as usize),
     }
+}
+
+/// How many functions a call graph shows. Of a graph that has more it is said how many it has.
+pub(crate) fn graph_nodes(asked: Option<Nodes>) -> usize {
+    asked.map_or(GRAPH_NODES, |nodes| nodes.asked).min(MAX_GRAPH_NODES)
 }
 
 pub(crate) fn call_site(names: Vec<String>) -> Result<CallSite, Status> {
@@ -242,6 +251,8 @@ mod tests {
         let nodes = |asked| max_nodes(asked, &limits).ok().map(|nodes| nodes.asked);
         assert_eq!([nodes(None), nodes(Some(0)), nodes(Some(7))], [Some(8192), Some(8192), Some(7)]);
         assert_eq!([nodes(Some(-1)), nodes(Some(1_048_577))], [None, None]);
+        let graph = |asked: Option<usize>| graph_nodes(asked.map(|asked| Nodes { asked, most: 9_999 }));
+        assert_eq!([graph(None), graph(Some(7)), graph(Some(2_001))], [100, 7, 2_000]);
         let (span, trace) = ("00000000000000a1".to_owned(), "000000000000000000000000000000B2".to_owned());
         let of = |spans: &[&String], traces: &[&String]| {
             let owned = |ids: &[&String]| ids.iter().map(|id| (*id).clone()).collect::<Vec<_>>();
@@ -262,6 +273,7 @@ mod tests {
         let id = "11111111-2222-4333-8444-55555555555a".to_owned();
         let ids = profile_ids(std::slice::from_ref(&id)).unwrap();
         assert_eq!(ids.into_iter().map(uuid).collect::<Vec<_>>(), [id]);
+        assert_eq!(uuid(0x0123_4567_89ab_cdef), "00000000-0000-0000-0123-456789abcdef");
         assert!(profile_ids(&["not-a-uuid".into()]).is_err());
     }
 }

@@ -25,7 +25,6 @@ use athanor_query::{Ask, Partial};
 mod background;
 mod check;
 mod companion;
-mod dot;
 mod estimate;
 mod explore;
 mod gather;

@@ -2,6 +2,7 @@
 
 use athanor_chassis::{Code, Status};
 use athanor_profile::diff::DiffTree;
+use athanor_profile::dot;
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::pprof;
 use athanor_profile::tree::Tree;
@@ -17,7 +18,6 @@ use prost::Message;
 
 use super::{StacksAsked, header, tree_bytes};
 use crate::check::{self, Nodes, invalid};
-use crate::dot;
 use crate::{Querier, Reader};
 
 fn stacks_of(selector: StackTraceSelector) -> Result<StacksAsked, Status> {
@@ -102,7 +102,8 @@ impl Querier {
         let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
         let tree = self.tree(reader, selection, stacks).await?;
         if format == ProfileFormat::Dot {
-            response.dot = self.compute(move || dot::write(&tree, &unit, max_nodes.asked)).await?;
+            let functions = check::graph_nodes(Some(max_nodes));
+            response.dot = self.compute(move || dot::write(&tree, &unit, functions)).await?;
             return Ok(response);
         }
         let tree = self.cut(tree, max_nodes).await?;

@@ -3,13 +3,13 @@
 use athanor_chassis::Status;
 use athanor_profile::series::SERVICE_NAME;
 use athanor_profile::tree::Tree;
-use athanor_profile::{Header, ProfileType, ValueType, folded, otlp, pprof, speedscope};
+use athanor_profile::{Header, ProfileType, ValueType, dot, folded, otlp, pprof, speedscope};
 use athanor_query::Merged;
 
-use super::{DOT, DOT_NODES, Parameters, Rendered, Side, asked_nodes};
+use super::{DOT, Parameters, Rendered, Side, asked_nodes};
 use crate::check::{self, MILLI, Nodes, invalid};
 use crate::merge::header;
-use crate::{Querier, Reader, dot};
+use crate::{Querier, Reader};
 
 /// What a frame of a stack takes in a file: an id in memory, and as bytes.
 const FRAME: usize = 16;
@@ -80,8 +80,7 @@ impl Querier {
         let (querier, reader) = (self.clone(), reader.clone());
         self.compute(move || {
             if format == Format::Dot {
-                let nodes = cut.map_or(DOT_NODES, |cut| cut.asked);
-                return Ok(dot::write(&tree, &unit, nodes).into_bytes());
+                return Ok(dot::write(&tree, &unit, check::graph_nodes(cut)).into_bytes());
             }
             if let Some(Nodes { asked, most }) = cut {
                 tree.truncate_with_ties(asked, most);

@@ -5,7 +5,7 @@ use athanor_proto::athanor::v1::{ProfileOrder as WireOrder, ProfileRow, Profiles
 use athanor_query::{Ask, ListedProfile, Partial, ProfileOrder, Profiles, What};
 
 use super::super::wire::{asked, labels, missing, rows};
-use super::{MAX_LISTED, uuid};
+use super::MAX_LISTED;
 use crate::check::{self, invalid};
 use crate::{Querier, Reader, mixed_up};
 
@@ -40,7 +40,7 @@ impl Querier {
             let bytes = |row: &ListedProfile| ROW + 2 * row.labels.text_bytes() + 64 * row.labels.len();
             querier.make_room(&reader, shown().map(bytes).sum())?;
             let rows = shown().map(|one| ProfileRow {
-                id: uuid(one.id),
+                id: check::uuid(one.id),
                 labels: labels(&one.labels, &reader),
                 time_nanos: one.time,
                 duration_nanos: one.duration,
