@@ -474,7 +474,7 @@ fn a_great_change_is_significant_and_a_small_one_is_noise() {
         source: 0,
         tenant: false,
     };
-    let uploads = [at(5, [1_000, 500, 20]), at(15, [1_010, 500, 200])];
+    let uploads = [at(5, [10_000, 5_000, 20]), at(15, [9_910, 4_910, 200])];
     let querier = querier_with(Config::default(), &uploads, &[]);
     let request = ChangesRequest {
         left: query(1, 10),
@@ -486,7 +486,10 @@ fn a_great_change_is_significant_and_a_small_one_is_noise() {
     assert_eq!((answer.untested.as_str(), answer.left.unwrap().period), ("", PERIOD));
     let verdicts: Vec<(&str, Verdict)> =
         answer.rows.iter().map(|row| (row.function.as_str(), row.verdict())).collect();
-    assert_eq!(verdicts[0], ("f3", Verdict::Significant));
+    let expected = [("f3", Verdict::Significant), ("f2", Verdict::Noise), ("f1", Verdict::Noise)];
+    assert_eq!(verdicts, expected);
+    let significant = ChangesRequest { only_significant: true, ..request.clone() };
+    assert_eq!(ask(querier.changes(&both(), significant)).unwrap().rows.len(), 1);
     let again = ChangesRequest { left: query(1, 10), right: query(1, 10), ..request };
     assert!(ask(querier.changes(&both(), again)).unwrap().rows.is_empty());
 }
