@@ -9,6 +9,8 @@ use athanor_profile::suffix::Suffix;
 use athanor_profile::{ProfileType, RequestFilter, ValueType};
 use athanor_query::{Bounds, CallSite, Selection, Selector, TimeRange};
 
+use crate::Querier;
+
 /// Most selectors of one request.
 const MAX_SELECTORS: usize = 64;
 /// Most labels to tell series apart by, or to answer with.
@@ -90,6 +92,31 @@ impl Application {
     }
 }
 
+impl Querier {
+    /// Checks a part of a request that has these texts of selectors: where expressions are to be compiled, which takes a
+    /// while, on a compute thread.
+    pub(crate) async fn checked<R, F>(&self, texts: &[&str], check: F) -> Result<R, Status>
+    where
+        R: Send + 'static,
+        F: FnOnce() -> Result<R, Status> + Send + 'static,
+    {
+        let is_short = texts.iter().all(|text| !text.contains("=~") && !text.contains("!~"));
+        if is_short { check() } else { self.compute(check).await? }
+    }
+
+    /// The profiles of one type.
+    pub(crate) async fn selection(
+        &self,
+        type_id: &str,
+        text: &str,
+        start: i64,
+        end: i64,
+    ) -> Result<Selection, Status> {
+        let (of_type, owned) = (type_id.to_owned(), text.to_owned());
+        self.checked(&[text], move || selection(&of_type, &owned, start, end)).await
+    }
+}
+
 /// Selectors that must all hold.
 pub(crate) fn selectors(texts: &[String]) -> Result<Selector, Status> {
     at_most("selectors", texts.len(), MAX_SELECTORS)?;
@@ -98,8 +125,7 @@ pub(crate) fn selectors(texts: &[String]) -> Result<Selector, Status> {
     })
 }
 
-/// The profiles of one type.
-pub(crate) fn selection(type_id: &str, text: &str, start: i64, end: i64) -> Result<Selection, Status> {
+fn selection(type_id: &str, text: &str, start: i64, end: i64) -> Result<Selection, Status> {
     let profile_type = Some(profile_type(type_id)?);
     let (selector, time) = (selector(text)?, range(start, end)?);
     Ok(Selection { profile_type, selector, time, ..Selection::default() })

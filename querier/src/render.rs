@@ -51,7 +51,7 @@ impl Querier {
     /// A flame graph and a timeline as JSON, or a call graph as DOT. `query` is what follows `?` in the URL.
     pub async fn render(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
         let parameters = Parameters::parse(query)?;
-        let side = self.side(&parameters, ["query", "from", "until"])?;
+        let side = self.side(&parameters, ["query", "from", "until"]).await?;
         let (max_nodes, functions) = self.nodes(reader, &parameters)?;
         let unit = side.profile_type.value.unit.clone();
         if parameters.first("format") == Some("dot") {
@@ -101,8 +101,8 @@ impl Querier {
     /// Two flame graphs laid over each other, as JSON, or their call graphs as DOT.
     pub async fn render_diff(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
         let parameters = Parameters::parse(query)?;
-        let left = self.side(&parameters, ["leftQuery", "leftFrom", "leftUntil"])?;
-        let right = self.side(&parameters, ["rightQuery", "rightFrom", "rightUntil"])?;
+        let left = self.side(&parameters, ["leftQuery", "leftFrom", "leftUntil"]).await?;
+        let right = self.side(&parameters, ["rightQuery", "rightFrom", "rightUntil"]).await?;
         if left.profile_type != right.profile_type {
             let (left, right) = (left.profile_type, right.profile_type);
             return Err(invalid(format!("sides measure {left} and {right}; compare the same type")));
@@ -143,13 +143,14 @@ impl Querier {
         Ok((max_nodes, check::graph_nodes(is_asked.then_some(max_nodes))))
     }
 
-    fn side(&self, parameters: &Parameters, names: [&str; 3]) -> Result<Side, Status> {
+    async fn side(&self, parameters: &Parameters, names: [&str; 3]) -> Result<Side, Status> {
         let [query, from, until] = names;
         let text = parameters.first(query).unwrap_or_default();
         if text.is_empty() {
             return Err(invalid(format!("request has no {query}; write type{{selector}}")));
         }
-        let mut selector = check::selector(text)?;
+        let owned = text.to_owned();
+        let mut selector = self.checked(&[text], move || check::selector(&owned)).await?;
         if let Some(Application { profile_type, .. }) = Application::of(text) {
             let (start, end, time) = self.times_of(parameters, [from, until])?;
             return Ok(Side {

@@ -14,7 +14,7 @@ use crate::{Querier, Reader};
 pub(super) async fn asked(querier: &Querier, query: Option<Query>, name: &str) -> Result<Asked, Status> {
     let query = query.ok_or_else(|| invalid(format!("request has no {name}; set it")))?;
     let Query { start, end, .. } = query;
-    let selection = check::selection(&query.profile_type, &query.selector, start, end)?;
+    let selection = querier.selection(&query.profile_type, &query.selector, start, end).await?;
     let stacks = querier.stacks_of(query.stack_trace_selector).await?;
     if stacks.pgo.is_some() {
         return Err(invalid(format!(

@@ -73,7 +73,8 @@ impl Querier {
         request: SelectMergeStacktracesRequest,
     ) -> Result<Stacks, Status> {
         let SelectMergeStacktracesRequest { start, end, max_nodes, .. } = request;
-        let mut selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
+        let mut selection =
+            self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
         let is_cut = max_nodes.is_some_and(|nodes| nodes > 0);
         let max_nodes = check::max_nodes(max_nodes, &self.limits(reader))?;
         selection.requests = check::requests(&request.span_selector, &request.trace_id_selector)?;
@@ -172,7 +173,8 @@ impl Querier {
         request: SelectMergeProfileRequest,
     ) -> Result<Profile, Status> {
         let SelectMergeProfileRequest { start, end, max_nodes, .. } = request;
-        let mut selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
+        let mut selection =
+            self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
         selection.requests = check::requests(&[], &request.trace_id_selector)?;
         selection.profiles = check::profile_ids(&request.profile_id_selector)?;
         let stacks = self.stacks_of(request.stack_trace_selector).await?;

@@ -20,7 +20,7 @@ impl Querier {
         request: SelectSeriesRequest,
     ) -> Result<SelectSeriesResponse, Status> {
         let SelectSeriesRequest { start, end, group_by, limit, .. } = request;
-        let selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
+        let selection = self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
         check::labels(&group_by)?;
         let step = check::step(request.step)?;
         // However stacks are shaped, they add up to the same.

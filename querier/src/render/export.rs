@@ -60,7 +60,7 @@ impl Querier {
         let format = Format::parse(parameters.first("format").unwrap_or_default())?;
         let asked = asked_nodes(&parameters).filter(|nodes| *nodes > 0);
         let cut = asked.map(|nodes| check::max_nodes(Some(nodes), &self.limits(reader))).transpose()?;
-        let side = self.side(&parameters, ["query", "from", "until"])?;
+        let side = self.side(&parameters, ["query", "from", "until"]).await?;
         let body = match format {
             Format::Folded | Format::Dot => self.export_tree(reader, side, format, cut).await?,
             _ => self.export_stacks(reader, side, format, cut).await?,
