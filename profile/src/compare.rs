@@ -88,19 +88,21 @@ pub fn compare<K: Ord>(left: Side<K>, right: Side<K>, measure: Measure) -> Vec<C
         [Some(left), Some(right)] => Some([values[0] as f64 / left, values[1] as f64 / right]),
         _ => None,
     };
-    let mut compared = Vec::new();
+    let (mut compared, mut tested) = (Vec::new(), 0);
     for (key, sides) in entries {
         let values = sides.map(|weights| measure.of(weights));
+        let p = in_samples(values).zip(in_samples(totals)).and_then(|(parts, wholes)| p_value(parts, wholes));
+        // What has no sample on either side cannot differ. All else might have, and so counts, also if it does not.
+        tested += usize::from(p.is_some() && values != [0, 0]);
         let share_change = share(values[1], totals[1]) - share(values[0], totals[0]);
         if values[0] == values[1] && share_change == 0.0 {
             continue;
         }
-        let p = in_samples(values).zip(in_samples(totals)).and_then(|(parts, wholes)| p_value(parts, wholes));
         let verdict = if p.is_some() { Verdict::Noise } else { Verdict::Untested };
         compared.push(Compared { key, sides, share_change, p: p.unwrap_or(1.0), verdict });
     }
-    let tested = compared.iter().filter(|one| one.verdict != Verdict::Untested);
-    let least = threshold(tested.map(|one| one.p));
+    let probabilities = compared.iter().filter(|one| one.verdict != Verdict::Untested).map(|one| one.p);
+    let least = threshold(probabilities, tested);
     for one in compared.iter_mut().filter(|one| one.verdict == Verdict::Noise && one.p <= least) {
         one.verdict = Verdict::Significant;
     }
@@ -150,6 +152,26 @@ mod tests {
         assert_eq!(changes[0].verdict, Verdict::Significant, "{changes:?}");
         let same = side(&[("a", 1), ("b", 2)], Some(1.0));
         assert!(compare(same.clone(), same, Measure::Cum).is_empty());
+    }
+
+    #[test]
+    fn what_is_equal_on_both_sides_was_tested_too() {
+        let names: Vec<String> = (0..500).map(|at| format!("f{at}")).collect();
+        let verdict = |others: &[String]| {
+            let of = |changed: [i64; 2]| {
+                let rest = others.iter().map(|name| (name.as_str(), 50_000 / others.len() as i64));
+                let all = ["less", "more"].into_iter().zip(changed).chain(rest);
+                let weights = all.map(|(name, flat)| (name, Weights { flat, cum: flat })).collect();
+                Side { weights, total: 50_000 + changed.iter().sum::<i64>(), sample: Some(1.0) }
+            };
+            let changes = compare(of([100, 60]), of([60, 100]), Measure::Flat);
+            let [less, more] = &changes[..] else { panic!("{changes:?}") };
+            assert!((0.001..0.005).contains(&less.p) && less.verdict == more.verdict, "{changes:?}");
+            less.verdict
+        };
+        // Of three functions two have changed; of five hundred two do so by chance.
+        assert_eq!(verdict(&names[..1]), Verdict::Significant);
+        assert_eq!(verdict(&names), Verdict::Noise);
     }
 
     #[test]

@@ -52,11 +52,12 @@ fn complementary_error(x: f64) -> f64 {
 }
 
 /// Up to which of these probabilities a change is significant, so that of those that are called so at most
-/// [`FALSE_DISCOVERIES`] are noise on average. Below 0 if none is.
-pub fn threshold(probabilities: impl Iterator<Item = f64>) -> f64 {
+/// [`FALSE_DISCOVERIES`] are noise on average. Below 0 if none is. `tested` is how many tests there were, also those
+/// whose probabilities are left out as they are 1: whoever looks at more finds more by chance.
+pub fn threshold(probabilities: impl Iterator<Item = f64>, tested: usize) -> f64 {
     let mut sorted: Vec<f64> = probabilities.collect();
     sorted.sort_unstable_by(f64::total_cmp);
-    let count = sorted.len() as f64;
+    let count = tested.max(sorted.len()) as f64;
     let allowed = |rank: usize| FALSE_DISCOVERIES * rank as f64 / count;
     let last = (0..sorted.len()).rev().find(|&at| sorted[at] <= allowed(at + 1));
     last.map_or(-1.0, |at| sorted[at])
@@ -95,11 +96,12 @@ mod tests {
 
     #[test]
     fn many_tests_need_stronger_evidence() {
-        assert_eq!(threshold([0.009].into_iter()), 0.009);
+        assert_eq!(threshold([0.009].into_iter(), 1), 0.009);
         let of_many = (0..100).map(|at| if at == 0 { 0.009 } else { 0.5 });
-        assert_eq!(threshold(of_many), -1.0);
+        assert_eq!(threshold(of_many, 100), -1.0);
         let of_many = (0..100).map(|at| if at < 50 { 0.004 } else { 0.5 });
-        assert_eq!(threshold(of_many), 0.004);
-        assert_eq!(threshold(std::iter::empty()), -1.0);
+        assert_eq!(threshold(of_many, 100), 0.004);
+        assert_eq!(threshold([0.009].into_iter(), 2), -1.0, "the other one is equal on both sides");
+        assert_eq!(threshold(std::iter::empty(), 0), -1.0);
     }
 }

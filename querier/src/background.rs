@@ -1,7 +1,8 @@
 //! Queries in the background: begun by one call, and asked for by later ones.
 //!
 //! They are kept by the node that began them, so whoever asks for one must come to the same node. How many run and how many
-//! answers are kept is bounded for each tenant, and so is how long; answers take room for as long as they are kept.
+//! answers are kept is bounded for each tenant, and so is how long. An answer takes room for as long as it is kept, of all
+//! that was taken to put it together only as much as it has bytes. One task for all of them ends what nobody asks for.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,11 +10,16 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use athanor_chassis::tasks::SpawnError;
 use athanor_chassis::{Clock, Code, Random, Status, Tasks, TenantId};
 use futures::future::{Either, select};
 
 use crate::Reader;
 use crate::check::uuid;
+
+mod wire;
+
+pub(crate) use wire::Kept;
 
 /// How long an answer is kept, and the longest that a query may run: a plan is not older (E18).
 const KEEP: Duration = Duration::from_secs(15 * 60);
@@ -31,7 +37,13 @@ pub(crate) struct Background<T> {
     clock: Clock,
     /// How many of a tenant may run at once.
     most: usize,
-    jobs: Mutex<BTreeMap<String, Job<T>>>,
+    jobs: Mutex<Jobs<T>>,
+}
+
+struct Jobs<T> {
+    by_name: BTreeMap<String, Job<T>>,
+    /// Whether a task looks after their age.
+    watched: bool,
 }
 
 struct Job<T> {
@@ -50,6 +62,12 @@ pub(crate) enum State<T> {
     Done(Arc<T>),
     /// Why there is none.
     Failed(Status),
+}
+
+impl<T> Default for Jobs<T> {
+    fn default() -> Self {
+        Jobs { by_name: BTreeMap::new(), watched: false }
+    }
 }
 
 impl<T> Clone for State<T> {
@@ -79,81 +97,130 @@ impl<T: Send + Sync + 'static> Background<T> {
     {
         let name = uuid(self.random.id128());
         let job = Job { reader: reader.clone(), since: self.clock.monotonic(), state: State::Running };
-        self.make_place(reader.tenants())?.insert(name.clone(), job);
+        self.make_place(reader.tenants())?.by_name.insert(name.clone(), job);
         let (query, shared, begun) = (query(reader), Arc::clone(self), name.clone());
-        let task = self.tasks.spawn("query in the background", async move {
+        let run = async move {
             let (stop, query) = (shared.tasks.token(), pin!(query));
-            let ended = match select(query, pin!(stop.cancelled())).await {
-                Either::Left((answer, _)) => answer,
-                Either::Right(_) => return,
-            };
-            shared.end(&begun, ended.map_or_else(State::Failed, |answer| State::Done(Arc::new(answer))));
-            // It takes room, also if nobody asks any more.
-            select(pin!(shared.clock.sleep(KEEP)), pin!(stop.cancelled())).await;
-            shared.jobs().remove(&begun);
-        });
-        if let Err(error) = task {
-            self.jobs().remove(&name);
+            if let Either::Left((answer, _)) = select(query, pin!(stop.cancelled())).await {
+                shared.end(&begun, answer);
+            }
+        };
+        let started = self.watch().and_then(|()| self.tasks.spawn("query in the background", run));
+        if let Err(error) = started {
+            self.jobs().by_name.remove(&name);
             return Err(Status::of(&error));
         }
         Ok(name)
+    }
+
+    /// Has a task forget what is old, though nobody asks any more: it takes room. It ends with the last of the queries.
+    fn watch(self: &Arc<Self>) -> Result<(), SpawnError> {
+        let mut jobs = self.jobs();
+        if jobs.watched {
+            return Ok(());
+        }
+        let shared = Arc::clone(self);
+        let forget = async move {
+            let stop = shared.tasks.token();
+            while let Some(rest) = shared.rest() {
+                if let Either::Right(_) = select(pin!(shared.clock.sleep(rest)), pin!(stop.cancelled())).await
+                {
+                    return;
+                }
+            }
+        };
+        self.tasks.spawn("answers of queries in the background", forget)?;
+        jobs.watched = true;
+        Ok(())
+    }
+
+    /// Forgets what is old. How long until the next is; none if there is none, and nobody looks after them any more.
+    fn rest(&self) -> Option<Duration> {
+        let mut jobs = self.jobs();
+        self.forget_old(&mut jobs);
+        let oldest = jobs.by_name.values().map(|job| job.since).min();
+        jobs.watched = oldest.is_some();
+        oldest.map(|oldest| (oldest + KEEP).saturating_sub(self.clock.monotonic()))
     }
 
     /// How far a query is, and what its answer lacks. One of other tenants is as one that never was.
     pub(crate) fn look(&self, reader: &Reader, name: &str) -> Result<State<T>, Status> {
         let mut jobs = self.jobs();
         self.forget_old(&mut jobs);
-        let job = jobs.get(name).filter(|job| job.reader.tenants() == reader.tenants());
+        let job = jobs.by_name.get(name).filter(|job| job.reader.tenants() == reader.tenants());
         let Some(job) = job else { return Err(unknown(name)) };
         reader.miss(job.reader.missing().into_iter().collect());
         Ok(job.state.clone())
     }
 
-    fn jobs(&self) -> MutexGuard<'_, BTreeMap<String, Job<T>>> {
+    fn jobs(&self) -> MutexGuard<'_, Jobs<T>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn forget_old(&self, jobs: &mut BTreeMap<String, Job<T>>) {
+    fn forget_old(&self, jobs: &mut Jobs<T>) {
         let now = self.clock.monotonic();
-        jobs.retain(|_, job| now.saturating_sub(job.since) < KEEP);
+        jobs.by_name.retain(|_, job| now.saturating_sub(job.since) < KEEP);
     }
 
-    /// Makes place for one more of these tenants.
-    fn make_place(&self, tenants: &[TenantId]) -> Result<MutexGuard<'_, BTreeMap<String, Job<T>>>, Status> {
+    /// Makes place for one more of these tenants. It counts for each of them, and so does what they have together with
+    /// others.
+    fn make_place(&self, tenants: &[TenantId]) -> Result<MutexGuard<'_, Jobs<T>>, Status> {
         let mut jobs = self.jobs();
         self.forget_old(&mut jobs);
-        let mine = |job: &&Job<T>| job.reader.tenants() == tenants;
-        let is_running = |job: &Job<T>| matches!(job.state, State::Running);
-        let running = jobs.values().filter(mine).filter(|job| is_running(job)).count();
-        if running >= self.most {
-            let most = self.most;
-            let message = format!(
-                "{running} queries run in the background, the limit is {most} (querier.background_queries); wait for one of them to end"
-            );
-            return Err(Status::new(Code::Exhausted, message).after(BUSY));
+        for tenant in tenants {
+            let running = jobs.of(tenant).filter(|(_, job)| job.is_running()).count();
+            if running >= self.most {
+                let most = self.most;
+                let message = format!(
+                    "{running} queries of a tenant run in the background, the limit is {most} (querier.background_queries); wait for one of them to end"
+                );
+                return Err(Status::new(Code::Exhausted, message).after(BUSY));
+            }
         }
-        let kept = jobs.iter().filter(|(_, job)| mine(job) && !is_running(job));
-        let mut kept: Vec<(Duration, String)> = kept.map(|(name, job)| (job.since, name.clone())).collect();
-        if kept.len() >= MOST_KEPT {
+        for tenant in tenants {
+            let kept = jobs.of(tenant).filter(|(_, job)| !job.is_running());
+            let mut kept: Vec<(Duration, String)> =
+                kept.map(|(name, job)| (job.since, name.clone())).collect();
             kept.sort_unstable();
-            kept.iter().take(kept.len() + 1 - MOST_KEPT).for_each(|(_, name)| drop(jobs.remove(name)));
+            let more = (kept.len() + 1).saturating_sub(MOST_KEPT);
+            kept.iter().take(more).for_each(|(_, name)| drop(jobs.by_name.remove(name)));
         }
-        if jobs.len() >= MOST {
+        let seen = jobs.by_name.len();
+        if seen >= MOST {
             let message = format!(
-                "{} queries run in the background or are kept, the limit is {MOST}; ask again later",
-                jobs.len()
+                "{seen} queries run in the background or are kept, the limit is {MOST}; ask again later"
             );
             return Err(Status::new(Code::Exhausted, message).after(BUSY));
         }
         Ok(jobs)
     }
 
-    fn end(&self, name: &str, state: State<T>) {
+    fn end(&self, name: &str, answer: Result<T, Status>) {
         let now = self.clock.monotonic();
+        let mut jobs = self.jobs();
         // It may have been forgotten meanwhile.
-        if let Some(job) = self.jobs().get_mut(name) {
-            (job.state, job.since) = (state, now);
-        }
+        let Some(job) = jobs.by_name.get_mut(name) else { return };
+        job.since = now;
+        job.state = match answer {
+            Ok(answer) => State::Done(Arc::new(answer)),
+            Err(status) => {
+                job.reader.keep(0);
+                State::Failed(status)
+            }
+        };
+    }
+}
+
+impl<T> Jobs<T> {
+    /// Those that read a tenant.
+    fn of<'j>(&'j self, tenant: &'j TenantId) -> impl Iterator<Item = (&'j String, &'j Job<T>)> {
+        self.by_name.iter().filter(move |(_, job)| job.reader.tenants().contains(tenant))
+    }
+}
+
+impl<T> Job<T> {
+    fn is_running(&self) -> bool {
+        matches!(self.state, State::Running)
     }
 }
 
@@ -175,14 +242,21 @@ mod tests {
 
     type Ended = oneshot::Sender<Result<u32, Status>>;
 
-    fn begin(background: &Arc<Background<u32>>, tenant: &str) -> Result<(String, Ended), Status> {
+    fn begin(background: &Arc<Background<u32>>, tenants: &str) -> Result<(String, Ended), Status> {
         let (end, ended) = oneshot::channel();
-        let reader = Reader::of(tenant.parse().unwrap());
+        let reader = Reader::parse(tenants).unwrap();
         let name = background.begin(reader, |reader| async move {
             reader.miss(vec!["something".to_owned()]);
             ended.await.unwrap()
         })?;
         Ok((name, end))
+    }
+
+    /// Lets tasks go on until all but the one that looks after them have ended.
+    async fn idle(background: &Background<u32>) {
+        while background.tasks.running() > 1 {
+            tokio::task::yield_now().await;
+        }
     }
 
     async fn settled(
@@ -245,5 +319,49 @@ mod tests {
         }
         let known: Vec<bool> = names.iter().map(|name| background.look(&acme, name).is_ok()).collect();
         assert_eq!((&known[..2], &known[2..]), (&[false; 2][..], &[true; MOST_KEPT][..]));
+    }
+
+    #[tokio::test]
+    async fn a_query_that_has_ended_is_no_task_and_its_answer_goes_though_nobody_asks() {
+        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let tasks = Tasks::new(clock.clone(), 2);
+        let background = Arc::new(Background::new(tasks, Random::seeded(1), clock, 1));
+        for _ in 0..3 {
+            for number in 0..MOST_KEPT as u32 + 2 {
+                let (_, end) = begin(&background, "acme").unwrap();
+                end.send(Ok(number)).unwrap();
+                idle(&background).await;
+            }
+            hand.advance(KEEP);
+            while background.tasks.running() > 0 {
+                tokio::task::yield_now().await;
+            }
+            assert!(background.jobs().by_name.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_query_of_several_tenants_counts_for_each() {
+        let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
+        let tasks = Tasks::new(clock.clone(), 100);
+        let background = Arc::new(Background::new(tasks, Random::seeded(1), clock, 2));
+        let mut ends = Vec::new();
+        let mut is_begun = |tenants: &str| {
+            let begun = begin(&background, tenants);
+            begun.map(|(_, end)| ends.push(end)).is_ok()
+        };
+        let begun = ["a", "a|b", "a", "a|c", "c|b", "b", "b|c", "c", "d"].map(&mut is_begun);
+        assert_eq!(begun, [true, true, false, false, true, false, false, true, true]);
+        ends.into_iter().for_each(|end| end.send(Ok(1)).unwrap());
+        idle(&background).await;
+        let of_both = Reader::parse("a|e").unwrap();
+        for number in 0..MOST_KEPT as u32 {
+            let (_, end) = begin(&background, "e").unwrap();
+            end.send(Ok(number)).unwrap();
+            idle(&background).await;
+        }
+        drop(background.make_place(of_both.tenants()).unwrap());
+        let kept = |tenant: &str| background.jobs().of(&tenant.parse().unwrap()).count();
+        assert_eq!((kept("e"), kept("a")), (MOST_KEPT - 1, 2));
     }
 }

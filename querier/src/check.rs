@@ -9,6 +9,8 @@ use athanor_profile::suffix::Suffix;
 use athanor_profile::{ProfileType, RequestFilter, ValueType};
 use athanor_query::{Bounds, CallSite, Selection, Selector, TimeRange};
 
+use crate::Querier;
+
 /// Most selectors of one request.
 const MAX_SELECTORS: usize = 64;
 /// Most labels to tell series apart by, or to answer with.
@@ -17,6 +19,10 @@ const MAX_LABELS: usize = 64;
 const MAX_CALL_SITE: usize = 1_000;
 /// Most ids of spans, traces or profiles.
 const MAX_IDS: usize = 10_000;
+/// Functions of a call graph where a query does not say.
+const GRAPH_NODES: usize = 100;
+/// The most functions of a call graph: more cannot be laid out.
+const MAX_GRAPH_NODES: usize = 2_000;
 /// Nanoseconds of a millisecond.
 pub(crate) const MILLI: i64 = 1_000_000;
 
@@ -86,6 +92,31 @@ impl Application {
     }
 }
 
+impl Querier {
+    /// Checks a part of a request that has these texts of selectors: where expressions are to be compiled, which takes a
+    /// while, on a compute thread.
+    pub(crate) async fn checked<R, F>(&self, texts: &[&str], check: F) -> Result<R, Status>
+    where
+        R: Send + 'static,
+        F: FnOnce() -> Result<R, Status> + Send + 'static,
+    {
+        let is_short = texts.iter().all(|text| !text.contains("=~") && !text.contains("!~"));
+        if is_short { check() } else { self.compute(check).await? }
+    }
+
+    /// The profiles of one type.
+    pub(crate) async fn selection(
+        &self,
+        type_id: &str,
+        text: &str,
+        start: i64,
+        end: i64,
+    ) -> Result<Selection, Status> {
+        let (of_type, owned) = (type_id.to_owned(), text.to_owned());
+        self.checked(&[text], move || selection(&of_type, &owned, start, end)).await
+    }
+}
+
 /// Selectors that must all hold.
 pub(crate) fn selectors(texts: &[String]) -> Result<Selector, Status> {
     at_most("selectors", texts.len(), MAX_SELECTORS)?;
@@ -94,8 +125,7 @@ pub(crate) fn selectors(texts: &[String]) -> Result<Selector, Status> {
     })
 }
 
-/// The profiles of one type.
-pub(crate) fn selection(type_id: &str, text: &str, start: i64, end: i64) -> Result<Selection, Status> {
+fn selection(type_id: &str, text: &str, start: i64, end: i64) -> Result<Selection, Status> {
     let profile_type = Some(profile_type(type_id)?);
     let (selector, time) = (selector(text)?, range(start, end)?);
     Ok(Selection { profile_type, selector, time, ..Selection::default() })
@@ -122,6 +152,11 @@ pub(crate) fn max_nodes(asked: Option<i64>, limits: &Limits) -> Result<Nodes, St
         ))),
         asked => nodes(asked as usize),
     }
+}
+
+/// How many functions a call graph shows. Of a graph that has more it is said how many it has.
+pub(crate) fn graph_nodes(asked: Option<Nodes>) -> usize {
+    asked.map_or(GRAPH_NODES, |nodes| nodes.asked).min(MAX_GRAPH_NODES)
 }
 
 pub(crate) fn call_site(names: Vec<String>) -> Result<CallSite, Status> {
@@ -242,6 +277,8 @@ mod tests {
         let nodes = |asked| max_nodes(asked, &limits).ok().map(|nodes| nodes.asked);
         assert_eq!([nodes(None), nodes(Some(0)), nodes(Some(7))], [Some(8192), Some(8192), Some(7)]);
         assert_eq!([nodes(Some(-1)), nodes(Some(1_048_577))], [None, None]);
+        let graph = |asked: Option<usize>| graph_nodes(asked.map(|asked| Nodes { asked, most: 9_999 }));
+        assert_eq!([graph(None), graph(Some(7)), graph(Some(2_001))], [100, 7, 2_000]);
         let (span, trace) = ("00000000000000a1".to_owned(), "000000000000000000000000000000B2".to_owned());
         let of = |spans: &[&String], traces: &[&String]| {
             let owned = |ids: &[&String]| ids.iter().map(|id| (*id).clone()).collect::<Vec<_>>();
@@ -262,6 +299,7 @@ mod tests {
         let id = "11111111-2222-4333-8444-55555555555a".to_owned();
         let ids = profile_ids(std::slice::from_ref(&id)).unwrap();
         assert_eq!(ids.into_iter().map(uuid).collect::<Vec<_>>(), [id]);
+        assert_eq!(uuid(0x0123_4567_89ab_cdef), "00000000-0000-0000-0123-456789abcdef");
         assert!(profile_ids(&["not-a-uuid".into()]).is_err());
     }
 }

@@ -29,19 +29,21 @@ impl Companion {
         self.catalog.notes(tenant).await.map_err(|error| Status::of(&error))
     }
 
-    /// Changes a note to what is made of its text, or of none. Where somebody else changes it meanwhile, it is made of
-    /// that. None forgets it.
-    async fn change<F>(&self, tenant: &TenantId, name: &str, mut make: F) -> Result<Notes, Status>
+    /// Changes a note to what is made of all there are: its name and its text, or none to forget it. Where somebody else
+    /// changes it meanwhile, that is made anew. Gives the name, and all notes thereafter.
+    async fn change<F>(&self, tenant: &TenantId, mut make: F) -> Result<(String, Notes), Status>
     where
-        F: FnMut(&Notes, Option<&str>) -> Result<Option<String>, Status>,
+        F: FnMut(&Notes) -> Result<(String, Option<String>), Status>,
     {
+        let mut last = String::new();
         for _ in 0..TRIES {
             let notes = self.notes(tenant).await?;
-            let expected = notes.get(name).map(|note| note.text.clone());
-            let text = make(&notes, expected.as_deref())?;
-            let (tenant_of, name) = (tenant.clone(), name.to_owned());
-            match self.catalog.change(Command::Note { tenant: tenant_of, name, expected, text }).await {
-                Ok(()) => return self.notes(tenant).await,
+            let (name, text) = make(&notes)?;
+            last.clone_from(&name);
+            let expected = notes.get(&name).map(|note| note.text.clone());
+            let note = Command::Note { tenant: tenant.clone(), name, expected, text };
+            match self.catalog.change(note).await {
+                Ok(()) => return Ok((last, self.notes(tenant).await?)),
                 Err(CatalogError::Refused(Refused::NoteChanged { .. })) => {}
                 Err(CatalogError::Refused(refused @ Refused::TooMany { .. })) => {
                     return Err(Status::new(Code::Exhausted, refused.to_string()));
@@ -52,7 +54,7 @@ impl Companion {
                 Err(error) => return Err(Status::of(&error)),
             }
         }
-        let message = format!("others changed {name:?} {TRIES} times meanwhile; try again");
+        let message = format!("others changed {last:?} {TRIES} times meanwhile; try again");
         Err(Status::new(Code::Conflict, message))
     }
 }

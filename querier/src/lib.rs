@@ -25,7 +25,6 @@ use athanor_query::{Ask, Partial};
 mod background;
 mod check;
 mod companion;
-mod dot;
 mod estimate;
 mod explore;
 mod gather;
@@ -49,9 +48,8 @@ pub use render::{Rendered, parse_parameters, parse_time};
 pub use replan::Asked;
 pub use room::Config;
 
-use background::Background;
+use background::{Background, Kept};
 use gather::mixed_up;
-use merge::Stacktraces;
 use quarantine::{Quarantine, Question, is_crash};
 use room::Room;
 use turns::Turns;
@@ -131,7 +129,7 @@ pub struct Querier {
     turns: Arc<Turns>,
     quarantine: Arc<Quarantine>,
     /// None where no query runs in the background.
-    background: Option<Arc<Background<Stacktraces>>>,
+    background: Option<Arc<Background<Kept>>>,
 }
 
 impl Querier {

@@ -11,7 +11,7 @@ use crate::{Querier, Reader, mixed_up};
 mod tree_bytes;
 mod wire;
 
-pub(crate) use wire::{BAR, Stacktraces, stacks_of};
+pub(crate) use wire::BAR;
 
 /// Which stacks are asked for, and in which shape.
 #[derive(Clone, Debug, Default)]

@@ -61,12 +61,12 @@ impl Querier {
         let points = Points { steps, group_by, stacks, mean, exemplars };
         let ask = Ask { selection, what: What::Points(points), bounds: check::bounds() };
         let Partial::Points(series) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        let value = |cell: &Cell| if mean { cell.mean() } else { cell.sum as f64 };
-        let shown = |(labels, cells): (Labels, BTreeMap<u64, Cell>)| {
+        let value = move |cell: &Cell| if mean { cell.mean() } else { cell.sum as f64 };
+        let shown = move |(labels, cells): (Labels, BTreeMap<u64, Cell>)| {
             let points = cells.iter().map(|(&place, cell)| (time_of(steps, place), value(cell))).collect();
             let exemplars = cells.into_values().filter(|_| exemplars).map(|cell| cell.exemplar).collect();
             PointsOf { labels, points, exemplars }
         };
-        Ok(series.into_iter().map(shown).collect())
+        self.compute(move || series.into_iter().map(shown).collect()).await
     }
 }

@@ -119,6 +119,16 @@ impl Reader {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
     }
 
+    /// Gives back of the room that its answers take what is more than these bytes. How much it holds then.
+    pub(crate) fn keep(&self, bytes: usize) -> usize {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut all) = held.drain(..).reduce(Taken::and) else { return 0 };
+        all.shrink(bytes);
+        let left = all.bytes();
+        held.push(all);
+        left
+    }
+
     pub(crate) fn tenants(&self) -> &[TenantId] {
         &self.tenants
     }

@@ -1,16 +1,16 @@
 //! `GET /pyroscope/render` and `/pyroscope/render-diff`: one flame graph with its timeline, for older clients.
 
 use athanor_chassis::Status;
-use athanor_profile::ProfileType;
 use athanor_profile::diff::DiffTree;
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::series::METRIC_NAME;
+use athanor_profile::{ProfileType, dot};
 use athanor_query::{Selection, StackFilter, TimeRange};
 
-use crate::check::{self, Application, MILLI, invalid};
+use crate::check::{self, Application, MILLI, Nodes, invalid};
 use crate::merge::{BAR, StacksAsked};
 use crate::points::PointsAsked;
-use crate::{Querier, Reader, dot};
+use crate::{Querier, Reader};
 
 mod attime;
 mod export;
@@ -27,8 +27,6 @@ use timeline::Timeline;
 
 /// The content type of a graph.
 const DOT: &str = "text/plain; charset=utf-8";
-/// Functions of a graph where the query does not say.
-const DOT_NODES: usize = 100;
 
 /// An answer to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,14 +51,12 @@ impl Querier {
     /// A flame graph and a timeline as JSON, or a call graph as DOT. `query` is what follows `?` in the URL.
     pub async fn render(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
         let parameters = Parameters::parse(query)?;
-        let side = self.side(&parameters, ["query", "from", "until"])?;
-        let asked_nodes = asked_nodes(&parameters);
-        let max_nodes = check::max_nodes(asked_nodes, &self.limits(reader))?;
+        let side = self.side(&parameters, ["query", "from", "until"]).await?;
+        let (max_nodes, functions) = self.nodes(reader, &parameters)?;
         let unit = side.profile_type.value.unit.clone();
         if parameters.first("format") == Some("dot") {
             let tree = self.tree(reader, side.selection, StacksAsked::default()).await?;
-            let nodes = if asked_nodes.unwrap_or_default() > 0 { max_nodes.asked } else { DOT_NODES };
-            let text = self.compute(move || dot::write(&tree, &unit, nodes)).await?;
+            let text = self.compute(move || dot::write(&tree, &unit, functions)).await?;
             return Ok(Rendered { content_type: DOT, body: text.into_bytes() });
         }
         let mut group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
@@ -82,43 +78,43 @@ impl Querier {
             self.tree(reader, side.selection.clone(), StacksAsked::default()),
             self.points(reader, asked)
         )?;
-        let empty = Timeline::new(side.start, side.end, step, &[]);
-        // With several series there is no one timeline.
-        let timeline = match series.as_slice() {
-            [one] => Timeline::new(side.start, side.end, step, &one.points),
-            _ => empty,
-        };
-        let of_groups = if group_by.is_empty() { 0 } else { timeline.bytes() * series.len() };
         let tree = self.cut(tree, max_nodes).await?;
-        self.make_room(reader, tree.nodes().len() * BAR + of_groups)?;
-        let groups = (!group_by.is_empty()).then(|| timeline::groups(&series, &group_by, &side, step));
-        let metadata = Metadata::of(&side.profile_type, Format::Single);
+        let (querier, reader) = (self.clone(), reader.clone());
         self.compute(move || {
+            let Side { profile_type, start, end, .. } = side;
+            // With several series there is no one timeline.
+            let points = if let [one] = series.as_slice() { one.points.as_slice() } else { &[] };
+            let timeline = Timeline::new(start, end, step, points);
+            let of_groups = if group_by.is_empty() { 0 } else { timeline.bytes() * series.len() };
+            querier.make_room(&reader, tree.nodes().len() * BAR + of_groups)?;
+            let group = group_by.first();
+            let groups = group.map(|label| {
+                timeline::groups(&series, label, |points| Timeline::new(start, end, step, points))
+            });
             let bars = Bars::of(Flamegraph::of(&tree));
-            json(&Flamebearer { timeline: Some(timeline), groups, ..Flamebearer::new(bars, metadata) })
+            let metadata = Metadata::of(&profile_type, Format::Single);
+            Ok(json(&Flamebearer { timeline: Some(timeline), groups, ..Flamebearer::new(bars, metadata) }))
         })
-        .await
+        .await?
     }
 
     /// Two flame graphs laid over each other, as JSON, or their call graphs as DOT.
     pub async fn render_diff(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
         let parameters = Parameters::parse(query)?;
-        let left = self.side(&parameters, ["leftQuery", "leftFrom", "leftUntil"])?;
-        let right = self.side(&parameters, ["rightQuery", "rightFrom", "rightUntil"])?;
+        let left = self.side(&parameters, ["leftQuery", "leftFrom", "leftUntil"]).await?;
+        let right = self.side(&parameters, ["rightQuery", "rightFrom", "rightUntil"]).await?;
         if left.profile_type != right.profile_type {
             let (left, right) = (left.profile_type, right.profile_type);
             return Err(invalid(format!("sides measure {left} and {right}; compare the same type")));
         }
-        let asked_nodes = asked_nodes(&parameters);
-        let max_nodes = check::max_nodes(asked_nodes, &self.limits(reader))?;
+        let (max_nodes, functions) = self.nodes(reader, &parameters)?;
         let (before, after) = futures::try_join!(
             self.tree(reader, left.selection, StacksAsked::default()),
             self.tree(reader, right.selection, StacksAsked::default()),
         )?;
         if parameters.first("format") == Some("dot") {
             let unit = left.profile_type.value.unit;
-            let nodes = if asked_nodes.unwrap_or_default() > 0 { max_nodes.asked } else { DOT_NODES };
-            let text = self.compute(move || dot::write_diff(&before, &after, &unit, nodes)).await?;
+            let text = self.compute(move || dot::write_diff(&before, &after, &unit, functions)).await?;
             return Ok(Rendered { content_type: DOT, body: text.into_bytes() });
         }
         let metadata = Metadata::of(&left.profile_type, Format::Double);
@@ -139,13 +135,22 @@ impl Querier {
         .await
     }
 
-    fn side(&self, parameters: &Parameters, names: [&str; 3]) -> Result<Side, Status> {
+    /// How many nodes a flame graph shows, and how many functions a call graph.
+    fn nodes(&self, reader: &Reader, parameters: &Parameters) -> Result<(Nodes, usize), Status> {
+        let asked = asked_nodes(parameters);
+        let max_nodes = check::max_nodes(asked, &self.limits(reader))?;
+        let is_asked = asked.is_some_and(|asked| asked > 0);
+        Ok((max_nodes, check::graph_nodes(is_asked.then_some(max_nodes))))
+    }
+
+    async fn side(&self, parameters: &Parameters, names: [&str; 3]) -> Result<Side, Status> {
         let [query, from, until] = names;
         let text = parameters.first(query).unwrap_or_default();
         if text.is_empty() {
             return Err(invalid(format!("request has no {query}; write type{{selector}}")));
         }
-        let mut selector = check::selector(text)?;
+        let owned = text.to_owned();
+        let mut selector = self.checked(&[text], move || check::selector(&owned)).await?;
         if let Some(Application { profile_type, .. }) = Application::of(text) {
             let (start, end, time) = self.times_of(parameters, [from, until])?;
             return Ok(Side {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp};
+use athanor_chassis::{
+    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
+};
 use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, Source, ValueType};
 use athanor_proto::querier::v1::{
@@ -10,6 +12,7 @@ use athanor_proto::querier::v1::{
 };
 use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
 use athanor_query::Ask;
+use prost::Message;
 
 struct One(Arc<dyn Source>);
 
@@ -28,11 +31,18 @@ impl Sources for One {
 }
 
 fn querier(background_queries: usize) -> Querier {
+    querier_of(1, Config { background_queries, ..Config::default() })
+}
+
+/// Over so many functions that `main` calls.
+fn querier_of(functions: usize, config: Config) -> Querier {
     let mut profile = Profile::default();
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     profile.header.time_nanos = 5_000_000;
-    let stack = profile.dictionary.named_stack(["main", "work"].into_iter());
-    profile.samples.push(stack, 0, &[7]);
+    for function in 0..functions {
+        let stack = profile.dictionary.named_stack(["main", &format!("f{function}")].into_iter());
+        profile.samples.push(stack, 0, &[7]);
+    }
     let mut source = MemorySource::default();
     source.add(&Labels::default(), &profile, 1);
     let (clock, _) = Clock::manual(Timestamp::EPOCH);
@@ -40,7 +50,6 @@ fn querier(background_queries: usize) -> Querier {
     let overrides = Overrides::new(Limits::default());
     let deps =
         Deps { sources: Arc::new(One(Arc::new(source))), overrides, clock, compute: Compute::inline() };
-    let config = Config { background_queries, ..Config::default() };
     Querier::new(config, deps).with_background(&tasks, &Random::seeded(1))
 }
 
@@ -90,6 +99,50 @@ async fn what_runs_in_the_background_answers_as_at_once() {
     wrong.label_selector.clear();
     let refused = querier.select_merge_stacktraces(&reader, wrong).await.expect_err("no selector");
     assert_eq!(refused.code, Code::Invalid);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_kept_takes_the_room_of_its_bytes() {
+    let with_room = |bytes| {
+        let answers = ByteSize::bytes(bytes);
+        querier_of(100, Config { answers, background_queries: 1, ..Config::default() })
+    };
+    let at_once = async |querier: &Querier| {
+        let asker = Reader::of(TenantId::anonymous());
+        querier.select_merge_stacktraces(&asker, request(-5, None)).await
+    };
+    // The least room in which one query runs.
+    let (mut none, mut enough) = (0, 1 << 24);
+    while enough - none > 1 {
+        let middle = (none + enough) / 2;
+        match at_once(&with_room(middle)).await {
+            Ok(_) => enough = middle,
+            Err(_) => none = middle,
+        }
+    }
+    let answer = at_once(&with_room(enough)).await.expect("an answer");
+    let bytes = answer.encoded_len() as u64;
+    assert!(bytes < enough / 4, "{bytes} of {enough}");
+    for (room, is_enough) in [(enough + bytes, true), (enough + bytes - 1, false)] {
+        let querier = with_room(room);
+        let ask = async |asked: (AsyncQueryType, &str)| {
+            let asker = Reader::of(TenantId::anonymous());
+            querier.select_merge_stacktraces(&asker, request(-5, Some(asked))).await.expect("it is known")
+        };
+        let begun = ask((AsyncQueryType::Force, "")).await;
+        let id = begun.r#async.expect("it says so").request_id;
+        let kept = loop {
+            let polled = ask((AsyncQueryType::Disabled, &id)).await;
+            if polled.flamegraph.is_some() {
+                break polled;
+            }
+            tokio::task::yield_now().await;
+        };
+        assert_eq!(kept.flamegraph, answer.flamegraph);
+        // What is kept takes room, but no more than it must.
+        let another = at_once(&querier).await.map_err(|status| status.code);
+        assert_eq!(another.is_ok(), is_enough, "{another:?}");
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use athanor_catalog::Memory;
+use async_trait::async_trait;
+use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Memory, Notes};
 use athanor_chassis::{Clock, Code, Status, TenantId, Timestamp};
 use athanor_proto::capabilities::v1::GetFeatureFlagsRequest;
 use athanor_proto::settings::v1::*;
@@ -10,9 +11,34 @@ use athanor_proto::vcs::v1::Question;
 use athanor_proto::version::v1::VersionRequest;
 use athanor_querier::Companion;
 
+/// A catalogue that takes its time: whoever reads and then changes is overtaken.
+struct Slow(Memory);
+
+#[async_trait]
+impl Catalog for Slow {
+    async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
+        tokio::task::yield_now().await;
+        self.0.propose(command).await
+    }
+    async fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Result<Listing, CatalogError> {
+        self.0.listing(tenant, from, to).await
+    }
+    async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
+        self.0.blocks().await
+    }
+    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
+        let notes = self.0.notes(tenant).await;
+        tokio::task::yield_now().await;
+        notes
+    }
+    async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
+        self.0.condemned().await
+    }
+}
+
 fn companion() -> Companion {
     let (clock, _hand) = Clock::manual(Timestamp::from_seconds(5));
-    Companion::new(Arc::new(Memory::new(clock)))
+    Companion::new(Arc::new(Slow(Memory::new(clock))))
 }
 
 fn tenant(name: &str) -> TenantId {
@@ -95,7 +121,43 @@ async fn changes_at_once_lose_nothing() {
     let done = futures::future::join_all(many).await;
     let generation =
         companion.list_rules(&a, ListRecordingRulesRequest {}).await.unwrap().rules[0].generation;
+    let done: Vec<Result<i64, Code>> = done
+        .into_iter()
+        .map(|answer| answer.map(|answer| answer.rule.unwrap().generation).map_err(|status| status.code))
+        .collect();
     assert_eq!(done.iter().filter(|answer| answer.is_ok()).count() as i64, generation);
+    let overtaken = done.iter().filter(|answer| **answer == Err(Code::Conflict)).count();
+    assert!(generation > 1 && overtaken > 0, "{done:?}");
+}
+
+#[tokio::test]
+async fn a_new_rule_never_takes_the_place_of_another() {
+    let (companion, a) = (companion(), tenant("a"));
+    let write = async |id: &str, metric: &str| {
+        companion.upsert_rule(&a, upsert(id, metric, 0)).await.map(|answer| answer.rule.unwrap())
+    };
+    let rules = async || {
+        let rules = companion.list_rules(&a, ListRecordingRulesRequest {}).await.unwrap().rules;
+        let mut rules: Vec<(String, String)> =
+            rules.into_iter().map(|rule| (rule.metric_name, rule.id)).collect();
+        rules.sort();
+        rules
+    };
+    let first = write("", "x").await.unwrap();
+    write(&first.id, "y").await.unwrap();
+    let again = write("", "x").await.unwrap();
+    assert_eq!(write("", "x").await.unwrap(), again, "the same rule is the same");
+    let rule = |metric: &str, id: &str| (format!("profiles_recorded_{metric}"), id.to_owned());
+    assert_eq!(rules().await, [rule("x", &again.id), rule("y", &first.id)]);
+    companion.delete_rule(&a, DeleteRecordingRuleRequest { id: first.id.clone() }).await.unwrap();
+    assert_eq!(write("", "x").await.unwrap(), again, "it has an id already");
+    assert_eq!(rules().await, [rule("x", &again.id)]);
+    // Each new one is changed at once, so that none keeps the id of what it says.
+    for count in 1..25 {
+        let new = write("", "z").await.unwrap();
+        write(&new.id, &format!("z{count}")).await.unwrap();
+    }
+    assert_eq!((rules().await.len(), write("", "z").await.unwrap_err().code), (25, Code::Exhausted));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, Source, ValueType};
 use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
 use athanor_query::Ask;
+use prost::Message;
 use serde_json::Value;
 
 const NOW: i64 = 1_772_445_600;
@@ -24,6 +25,7 @@ impl Sources for Services {
             let mut profile = Profile::default();
             profile.header.types = vec![value_type.clone()];
             profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
+            profile.header.period = if *service == "shopping" { 20_000_000 } else { 10_000_000 };
             profile.header.time_nanos = (NOW - 60) * 1_000_000_000;
             for (path, value) in [("main;work", *value), ("main;idle", 1)] {
                 let stack = profile.dictionary.named_stack(path.split(';'));
@@ -94,7 +96,17 @@ async fn values_of_labels_are_a_list() {
     assert_eq!(list(&of_query).await, r#"["shop"]"#);
     let types = list(&[("label", "__name__")]).await;
     assert_eq!(types, format!(r#"["memory:alloc_space:bytes:cpu:nanoseconds","{TYPE}"]"#));
+    let of_query = [("label", "__name__"), ("query", "shop.cpu{}")];
+    assert_eq!(list(&of_query).await, format!("[\"{TYPE}\"]"));
     assert_eq!(list(&[("label", "service_name"), ("until", "now-30m")]).await, "[]");
+    // The hour before.
+    let (before, after) = ((NOW - 61).to_string(), (NOW + 3_000).to_string());
+    for (until, expected) in
+        [("now+50m", "[\"shop\"]"), (&after, "[\"shop\"]"), (&before, "[]"), ("now-2h", "[]")]
+    {
+        let of_memory = [("label", "service_name"), ("query", "shop.alloc_space"), ("until", until)];
+        assert_eq!(list(&of_memory).await, expected, "{until}");
+    }
     assert_eq!(querier().values(&reader(), "label=").await.unwrap_err().code, Code::Invalid);
 }
 
@@ -133,6 +145,48 @@ async fn files_hold_all_that_is_selected() {
     assert_eq!(otlp.content_type, "application/x-protobuf");
     assert!(otlp.body.windows(4).any(|bytes| bytes == b"shop"));
     assert_eq!(export("svg").await.unwrap_err().code, Code::Invalid);
+}
+
+/// As much of OpenTelemetry's profiles as says what lies between two samples.
+#[derive(Clone, PartialEq, Message)]
+struct ProfilesData {
+    #[prost(message, repeated, tag = "1")]
+    resources: Vec<ResourceProfiles>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ResourceProfiles {
+    #[prost(message, repeated, tag = "2")]
+    scopes: Vec<ScopeProfiles>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ScopeProfiles {
+    #[prost(message, repeated, tag = "2")]
+    profiles: Vec<OneProfile>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OneProfile {
+    #[prost(int64, tag = "6")]
+    period: i64,
+}
+
+#[tokio::test]
+async fn a_file_states_no_period_but_that_of_all_its_profiles() {
+    let export = async |selector: &str, format: &str| {
+        let query = url(&[("query", selector), ("from", "now-1h"), ("format", format)]);
+        querier().export(&reader(), &query).await.unwrap().body
+    };
+    let of_one = format!(r#"{TYPE}{{service_name=~"shop|shop.cpu"}}"#);
+    for (selector, period) in [(of_one.as_str(), 10_000_000), (&format!("{TYPE}{{}}"), 0), ("shop.cpu{}", 0)]
+    {
+        let (profile, _) = pprof::decode(&export(selector, "pprof").await, &PprofLimits::default()).unwrap();
+        assert_eq!(profile.header.period, period, "{selector}");
+        let data = ProfilesData::decode(export(selector, "otlp").await.as_slice()).unwrap();
+        let profiles = data.resources.iter().flat_map(|of| &of.scopes).flat_map(|of| &of.profiles);
+        assert_eq!(profiles.map(|one| one.period).collect::<Vec<_>>(), [period], "{selector}");
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use athanor_profile::symbols::NONE;
 use regex::Regex;
 
 use crate::selector;
-use crate::syntax::MAX_REGEXES;
+use crate::syntax::{MAX_REGEXES, MAX_TEXT};
 
 /// Most names of functions and regular expressions of a filter that must be there: each is a bit of a mark.
 const MAX_INCLUDED: usize = 63;
@@ -48,6 +48,14 @@ pub enum FrameFilterError {
         /// The limit.
         limit: usize,
     },
+    /// More bytes than are read.
+    #[error(
+        "names and expressions of the frame filter have {seen} bytes, the limit is {MAX_TEXT}; write fewer or shorter ones"
+    )]
+    TooLong {
+        /// How many.
+        seen: usize,
+    },
     /// More regular expressions than are compiled.
     #[error("frame filter has {seen} regular expressions, the limit is {MAX_REGEXES}; join them in one")]
     TooManyRegexes {
@@ -80,6 +88,9 @@ impl FrameNames {
     fn len(&self) -> usize {
         self.names.len() + self.regexes.len()
     }
+    fn bytes(&self) -> usize {
+        self.names.iter().chain(&self.regexes).map(String::len).sum()
+    }
 }
 
 impl FrameFilter {
@@ -88,6 +99,10 @@ impl FrameFilter {
         let sides = [("includes", &included, MAX_INCLUDED), ("excludes", &excluded, MAX_EXCLUDED)];
         if let Some((what, side, limit)) = sides.into_iter().find(|(_, side, limit)| side.len() > *limit) {
             return Err(FrameFilterError::TooMany { what, seen: side.len(), limit });
+        }
+        let seen = included.bytes().saturating_add(excluded.bytes());
+        if seen > MAX_TEXT {
+            return Err(FrameFilterError::TooLong { seen });
         }
         let seen = included.regexes.len() + excluded.regexes.len();
         if seen > MAX_REGEXES {
@@ -195,6 +210,10 @@ mod tests {
         assert!(refused(names(&many[..64], &[]), none()).contains("includes 64 names"));
         assert!(refused(none(), names(&many, &[])).contains("excludes 257 names"));
         assert!(refused(none(), names(&[], &many[..33])).contains("33 regular expressions, the limit is 32"));
+        let half = "a".repeat(MAX_TEXT / 2);
+        assert!(FrameFilter::new(names(&[&half], &[]), names(&[&half], &[])).is_ok());
+        let long = refused(names(&[&half], &[]), names(&[&half], &["b"]));
+        assert!(long.contains("have 65537 bytes, the limit is 65536"), "{long}");
         assert!(
             refused(names(&[], &["a("]), none())
                 .starts_with("regular expression \"a(\" of the frame filter: ")

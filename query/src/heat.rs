@@ -11,7 +11,7 @@ use athanor_profile::{Labels, Source};
 
 use crate::ask::{AskError, Bounds, Heat, Selection};
 use crate::partial::{NODE, labels_bytes};
-use crate::run::{Picked, only, sums};
+use crate::run::{Picked, group, sums};
 use crate::stacks::StackFilter;
 
 /// Values by the values of the labels asked for.
@@ -96,7 +96,7 @@ pub(crate) fn heat(
         let row = &picked.profiles[place as usize];
         let Some(labels) = &picked.labels[row.series as usize] else { return };
         let Some(column) = heat.steps.place(row.time) else { return };
-        let group = if heat.group_by.is_empty() { Labels::default() } else { only(labels, &heat.group_by) };
+        let group = group(labels, &heat.group_by);
         let labels = heat.exemplars.then(|| labels.clone());
         let key = SpotKey { column, profile: profile_of(row.id), span };
         add(series.entry(group).or_default(), key, Spot { value, time: row.time, trace, labels });

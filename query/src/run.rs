@@ -135,6 +135,11 @@ pub(crate) fn only(labels: &Labels, names: &[String]) -> Labels {
     Labels::new(found.map(|(name, value)| (name.clone(), value.to_owned())))
 }
 
+/// The labels of these names, by which series are grouped; without any name there is one group, of everything.
+pub(crate) fn group(labels: &Labels, names: &[String]) -> Labels {
+    if names.is_empty() { Labels::default() } else { only(labels, names) }
+}
+
 /// How many profiles have each value of a label.
 fn values(picked: &Picked, asked: &Values) -> LabelCounts {
     let mut of_series = vec![0u64; picked.series.len()];
@@ -287,9 +292,7 @@ fn points(
         if sum == 0 && is_part && !points.mean {
             continue;
         }
-        let group =
-            if points.group_by.is_empty() { Labels::default() } else { only(labels, &points.group_by) };
-        let cell = series.entry(group).or_default().entry(point).or_default();
+        let cell = series.entry(group(labels, &points.group_by)).or_default().entry(point).or_default();
         cell.sum = cell.sum.wrapping_add(sum);
         if points.mean {
             cell.profiles.insert(profile_of(row.id));

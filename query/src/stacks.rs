@@ -110,7 +110,7 @@ fn without_line(symbols: &mut Symbols, from: &Symbols, location: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use athanor_profile::symbols::{Function, Mapping, NONE};
+    use athanor_profile::symbols::{Function, Mapping};
 
     use super::*;
 
@@ -167,7 +167,6 @@ mod tests {
         assert_eq!(shape(1, true)[..2], ["walk:0", "handle:50+inc:0"]);
         assert_eq!(shape(1, true)[2], shown(&from, stacks[2]).rsplit(';').next().unwrap());
         assert!(unnamed.contains("0x77") && shape(1, true)[3].is_empty());
-        assert_eq!(NONE, u32::MAX);
     }
 
     #[test]

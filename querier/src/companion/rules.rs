@@ -64,10 +64,12 @@ fn key(id: &str) -> Result<String, Status> {
     }
 }
 
-/// An id for a new rule that none has so far. Two equal rules are one, so that a repeated request makes no second one.
-fn new_id(rule: &Rule) -> String {
+/// The ids that a new rule may get, in their order. They follow from what it says, so that a repeated request makes no
+/// second rule. One of them is free, or is this rule's already, however the others were changed meanwhile.
+fn new_ids(rule: &Rule) -> impl Iterator<Item = String> {
     let text = serde_json::to_vec(rule).expect("lists and texts serialise to JSON");
-    format!("{:016x}", hash::bytes(&text) as u64)
+    let first = hash::bytes(&text) as u64;
+    (0..=MAX_RULES as u64).map(move |place| format!("{:016x}", first.wrapping_add(place)))
 }
 
 #[cfg(test)]

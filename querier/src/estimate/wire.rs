@@ -22,7 +22,9 @@ impl Querier {
     ) -> Result<AnalyzeQueryResponse, Status> {
         let (start, end) = self.range_or_last_hour(request.start, request.end);
         let time = check::range(start, end)?;
-        let selection = Selection { time, ..of_type(&request.query)? };
+        let query = request.query.clone();
+        let of_type = self.checked(&[&request.query], move || of_type(&query)).await?;
+        let selection = Selection { time, ..of_type };
         let Sizes { heads, blocks } = self.sizes(reader, selection).await?;
         let query_impact = Some(QueryImpact {
             total_bytes_in_time_range: heads.bytes().saturating_add(blocks.bytes()),

@@ -8,14 +8,14 @@ use athanor_proto::types::v1::LabelPair;
 
 use super::{Asked, Rows};
 use crate::check::{self, invalid};
-use crate::merge::{BAR, stacks_of};
+use crate::merge::BAR;
 use crate::{Querier, Reader};
 
-pub(super) fn asked(query: Option<Query>, name: &str) -> Result<Asked, Status> {
+pub(super) async fn asked(querier: &Querier, query: Option<Query>, name: &str) -> Result<Asked, Status> {
     let query = query.ok_or_else(|| invalid(format!("request has no {name}; set it")))?;
     let Query { start, end, .. } = query;
-    let selection = check::selection(&query.profile_type, &query.selector, start, end)?;
-    let stacks = stacks_of(query.stack_trace_selector)?;
+    let selection = querier.selection(&query.profile_type, &query.selector, start, end).await?;
+    let stacks = querier.stacks_of(query.stack_trace_selector).await?;
     if stacks.pgo.is_some() {
         return Err(invalid(format!(
             "{name} has go_pgo, which shapes profiles for a compiler; leave it out here"

@@ -18,7 +18,7 @@ impl Querier {
         request: SelectHeatmapRequest,
     ) -> Result<SelectHeatmapResponse, Status> {
         let SelectHeatmapRequest { start, end, group_by, limit, .. } = request;
-        let selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
+        let selection = self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
         check::labels(&group_by)?;
         let step = check::step(request.step)?;
         if start == end {

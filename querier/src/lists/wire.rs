@@ -59,10 +59,13 @@ impl Querier {
         reader: &Reader,
         request: LabelNamesRequest,
     ) -> Result<LabelNamesResponse, Status> {
-        let selection = matching(&request.matchers, request.start, request.end)?;
+        let selection = self.matching(&request.matchers, request.start, request.end).await?;
         let ask = Ask { selection, what: What::LabelNames, bounds: check::bounds() };
         let Partial::Texts(names) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        Ok(LabelNamesResponse { names: names.into_iter().filter(|name| reader.shows(name)).collect() })
+        let reader = reader.clone();
+        let names =
+            self.compute(move || names.into_iter().filter(|name| reader.shows(name)).collect()).await?;
+        Ok(LabelNamesResponse { names })
     }
 
     /// The values of a label, sorted.
@@ -74,39 +77,53 @@ impl Querier {
         if request.name.is_empty() {
             return Err(check::invalid("request names no label; set name"));
         }
-        let selection = matching(&request.matchers, request.start, request.end)?;
+        let selection = self.matching(&request.matchers, request.start, request.end).await?;
         let limit = check::most(Some(request.limit)).unwrap_or(usize::MAX);
         // One more tells whether there are more.
         let most = limit.checked_add(1).map_or(0, |most| most as u64);
         let what = What::LabelValues(Values { name: request.name, prefix: request.prefix, most });
         let ask = Ask { selection, what, bounds: check::bounds() };
         let Partial::Values(values) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        let values = values.into_counts();
-        let more = values.len() > limit;
-        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        let shown = values.into_iter().take(limit).map(|(value, profiles)| (value, count(profiles)));
-        let (names, counts) = shown.unzip();
-        Ok(LabelValuesResponse { names, counts, more })
+        self.compute(move || {
+            let values = values.into_counts();
+            let more = values.len() > limit;
+            let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+            let shown = values.into_iter().take(limit).map(|(value, profiles)| (value, count(profiles)));
+            let (names, counts) = shown.unzip();
+            LabelValuesResponse { names, counts, more }
+        })
+        .await
     }
 
     /// Sets of labels. Those that have none of the labels asked for are left out.
     pub async fn series(&self, reader: &Reader, request: SeriesRequest) -> Result<SeriesResponse, Status> {
         check::labels(&request.label_names)?;
-        let selection = matching(&request.matchers, request.start, request.end)?;
+        let selection = self.matching(&request.matchers, request.start, request.end).await?;
         let ask = Ask { selection, what: What::Series(request.label_names), bounds: check::bounds() };
         let Partial::Series(series) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        let shown = |labels: &Labels| WireLabels {
-            labels: labels
-                .iter()
-                .filter(|(name, _)| reader.shows(name))
-                .map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() })
-                .collect(),
-        };
-        let mut labels_set: Vec<WireLabels> = series.iter().map(shown).collect();
-        labels_set.retain(|labels| !labels.labels.is_empty());
-        // What is hidden may have told some of them apart.
-        labels_set.dedup();
-        Ok(SeriesResponse { labels_set })
+        let reader = reader.clone();
+        self.compute(move || {
+            let shown = |labels: &Labels| WireLabels {
+                labels: labels
+                    .iter()
+                    .filter(|(name, _)| reader.shows(name))
+                    .map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() })
+                    .collect(),
+            };
+            let mut labels_set: Vec<WireLabels> = series.iter().map(shown).collect();
+            labels_set.retain(|labels| !labels.labels.is_empty());
+            // What is hidden may have told some of them apart.
+            labels_set.dedup();
+            SeriesResponse { labels_set }
+        })
+        .await
+    }
+
+    async fn matching(&self, matchers: &[String], start: i64, end: i64) -> Result<Selection, Status> {
+        let time = check::range(start, end)?;
+        let (owned, texts) = (matchers.to_vec(), matchers.iter().map(String::as_str).collect::<Vec<_>>());
+        let selector = self.checked(&texts, move || check::selectors(&owned)).await?;
+        Ok(Selection { selector, time, ..Selection::default() })
     }
 
     /// Whether there is anything, and of which time.
@@ -147,9 +164,4 @@ impl Querier {
             }
         }
     }
-}
-
-fn matching(matchers: &[String], start: i64, end: i64) -> Result<Selection, Status> {
-    let time = check::range(start, end)?;
-    Ok(Selection { selector: check::selectors(matchers)?, time, ..Selection::default() })
 }

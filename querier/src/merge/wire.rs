@@ -2,31 +2,26 @@
 
 use athanor_chassis::{Code, Status};
 use athanor_profile::diff::DiffTree;
+use athanor_profile::dot;
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::pprof;
 use athanor_profile::tree::Tree;
 use athanor_proto::google::v1::{Mapping, Profile};
 use athanor_proto::querier::v1::{
-    AsyncQueryResponse, AsyncQueryStatus, AsyncQueryType, DiffRequest, DiffResponse, FlameGraph,
-    FlameGraphDiff, Level, PprofProfile, ProfileFormat, SelectMergeProfileRequest,
-    SelectMergeSpanProfileRequest, SelectMergeSpanProfileResponse, SelectMergeStacktracesRequest,
-    SelectMergeStacktracesResponse,
+    DiffRequest, DiffResponse, FlameGraph, FlameGraphDiff, Level, PprofProfile, ProfileFormat,
+    SelectMergeProfileRequest, SelectMergeSpanProfileRequest, SelectMergeSpanProfileResponse,
+    SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
 };
 use athanor_proto::types::v1::{GoPgo as WireGoPgo, StackTraceSelector};
 use athanor_query::{FrameFilter, FrameNames, GoPgo, Merged, Selection, StackFilter};
 use prost::Message;
 
 use super::{StacksAsked, header, tree_bytes};
-use crate::background::{State, unknown};
 use crate::check::{self, Nodes, invalid};
-use crate::dot;
 use crate::{Querier, Reader};
 
-/// Which stacks a selector means, and in which shape; all as they are if there is none.
-pub(crate) fn stacks_of(selector: Option<StackTraceSelector>) -> Result<StacksAsked, Status> {
-    let Some(StackTraceSelector { call_site, go_pgo, frame_filter }) = selector else {
-        return Ok(StacksAsked::default());
-    };
+fn stacks_of(selector: StackTraceSelector) -> Result<StacksAsked, Status> {
+    let StackTraceSelector { call_site, go_pgo, frame_filter } = selector;
     let call_site = check::call_site(call_site.into_iter().map(|location| location.name).collect())?;
     let filter = frame_filter.unwrap_or_default();
     let included =
@@ -44,11 +39,8 @@ pub(crate) const BAR: usize = 128;
 /// What a frame of a stack takes on the wire: an id in memory, and as bytes twice.
 const FRAME: usize = 16;
 
-/// What a query in the background answers.
-pub(crate) type Stacktraces = SelectMergeStacktracesResponse;
-
 /// A checked question for stacks.
-struct Stacks {
+pub(crate) struct Stacks {
     selection: Selection,
     stacks: StacksAsked,
     max_nodes: Nodes,
@@ -59,63 +51,48 @@ struct Stacks {
 }
 
 impl Querier {
-    fn stacks(&self, reader: &Reader, request: SelectMergeStacktracesRequest) -> Result<Stacks, Status> {
+    /// Which stacks a selector means, and in which shape; all as they are if there is none.
+    pub(crate) async fn stacks_of(
+        &self,
+        selector: Option<StackTraceSelector>,
+    ) -> Result<StacksAsked, Status> {
+        match selector {
+            // Its expressions are compiled, and each may take a while.
+            Some(selector) if selector.frame_filter.is_some() => {
+                self.compute(move || stacks_of(selector)).await?
+            }
+            Some(selector) => stacks_of(selector),
+            None => Ok(StacksAsked::default()),
+        }
+    }
+
+    /// Checks a question for stacks.
+    pub(crate) async fn stacks(
+        &self,
+        reader: &Reader,
+        request: SelectMergeStacktracesRequest,
+    ) -> Result<Stacks, Status> {
         let SelectMergeStacktracesRequest { start, end, max_nodes, .. } = request;
-        let mut selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
+        let mut selection =
+            self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
         let is_cut = max_nodes.is_some_and(|nodes| nodes > 0);
         let max_nodes = check::max_nodes(max_nodes, &self.limits(reader))?;
         selection.requests = check::requests(&request.span_selector, &request.trace_id_selector)?;
         selection.profiles = check::profile_ids(&request.profile_id_selector)?;
-        let stacks = stacks_of(request.stack_trace_selector)?;
+        let stacks = self.stacks_of(request.stack_trace_selector).await?;
         // A number that has no name is a format of later: the graph is what every client can show.
         let format = ProfileFormat::try_from(request.format).unwrap_or_default();
         Ok(Stacks { selection, stacks, max_nodes, is_cut, end, format })
     }
 
-    /// Merged stacks in the format that was asked for; or a query for them that runs in the background, or how far one is.
-    pub async fn select_merge_stacktraces(
-        &self,
-        reader: &Reader,
-        mut request: SelectMergeStacktracesRequest,
-    ) -> Result<SelectMergeStacktracesResponse, Status> {
-        let asked = request.r#async.take().unwrap_or_default();
-        if !asked.request_id.is_empty() {
-            return self.look(reader, asked.request_id);
-        }
-        let background = self.background.as_ref().filter(|_| asked.r#type == AsyncQueryType::Force as i32);
-        let Some(background) = background else { return self.stacktraces(reader, request).await };
-        // What is wrong is told at once.
-        self.stacks(reader, request.clone())?;
-        let querier = self.clone();
-        let query = |reader: Reader| async move { querier.stacktraces(&reader, request).await };
-        let request_id = background.begin(reader.afresh(), query)?;
-        Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new()))
-    }
-
-    /// How far a query in the background is.
-    fn look(&self, reader: &Reader, request_id: String) -> Result<SelectMergeStacktracesResponse, Status> {
-        let Some(background) = &self.background else { return Err(unknown(&request_id)) };
-        match background.look(reader, &request_id)? {
-            State::Running => Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new())),
-            State::Failed(status) => Ok(progress(request_id, AsyncQueryStatus::Failure, status.message)),
-            State::Done(answer) => {
-                self.make_room(reader, answer.encoded_len().saturating_mul(2))?;
-                let SelectMergeStacktracesResponse { r#async, .. } =
-                    progress(request_id, AsyncQueryStatus::Success, String::new());
-                Ok(SelectMergeStacktracesResponse {
-                    r#async,
-                    ..SelectMergeStacktracesResponse::clone(&answer)
-                })
-            }
-        }
-    }
-
-    async fn stacktraces(
+    /// Merged stacks in the format that was asked for.
+    pub(crate) async fn stacktraces(
         &self,
         reader: &Reader,
         request: SelectMergeStacktracesRequest,
     ) -> Result<SelectMergeStacktracesResponse, Status> {
-        let Stacks { selection, stacks, max_nodes, is_cut, end, format } = self.stacks(reader, request)?;
+        let Stacks { selection, stacks, max_nodes, is_cut, end, format } =
+            self.stacks(reader, request).await?;
         let mut response = SelectMergeStacktracesResponse::default();
         if format == ProfileFormat::Pprof {
             let cut = is_cut.then_some(max_nodes);
@@ -126,7 +103,8 @@ impl Querier {
         let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
         let tree = self.tree(reader, selection, stacks).await?;
         if format == ProfileFormat::Dot {
-            response.dot = self.compute(move || dot::write(&tree, &unit, max_nodes.asked)).await?;
+            let functions = check::graph_nodes(Some(max_nodes));
+            response.dot = self.compute(move || dot::write(&tree, &unit, functions)).await?;
             return Ok(response);
         }
         let tree = self.cut(tree, max_nodes).await?;
@@ -159,7 +137,7 @@ impl Querier {
         reader: &Reader,
         request: SelectMergeStacktracesRequest,
     ) -> Result<Tree, Status> {
-        let Stacks { selection, stacks, max_nodes, .. } = self.stacks(reader, request)?;
+        let Stacks { selection, stacks, max_nodes, .. } = self.stacks(reader, request).await?;
         let tree = self.tree(reader, selection, stacks).await?;
         self.cut(tree, max_nodes).await
     }
@@ -195,10 +173,11 @@ impl Querier {
         request: SelectMergeProfileRequest,
     ) -> Result<Profile, Status> {
         let SelectMergeProfileRequest { start, end, max_nodes, .. } = request;
-        let mut selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
+        let mut selection =
+            self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
         selection.requests = check::requests(&[], &request.trace_id_selector)?;
         selection.profiles = check::profile_ids(&request.profile_id_selector)?;
-        let stacks = stacks_of(request.stack_trace_selector)?;
+        let stacks = self.stacks_of(request.stack_trace_selector).await?;
         let asked = max_nodes.and_then(|nodes| usize::try_from(nodes).ok()).filter(|nodes| *nodes > 0);
         let most = self.limits(reader).max_flamegraph_nodes_max as usize;
         let cut = asked.map(|asked| Nodes { asked, most });
@@ -231,11 +210,11 @@ impl Querier {
 
     /// Two selections side by side, cut alike.
     pub async fn diff(&self, reader: &Reader, request: DiffRequest) -> Result<DiffResponse, Status> {
-        let side = |side: Option<SelectMergeStacktracesRequest>, name: &str| {
+        let side = async |side: Option<SelectMergeStacktracesRequest>, name: &str| {
             let request = side.ok_or_else(|| invalid(format!("request has no {name} side; set it")))?;
-            self.stacks(reader, request)
+            self.stacks(reader, request).await
         };
-        let (left, right) = (side(request.left, "left")?, side(request.right, "right")?);
+        let (left, right) = (side(request.left, "left").await?, side(request.right, "right").await?);
         let max_nodes =
             if right.max_nodes.asked < left.max_nodes.asked { right.max_nodes } else { left.max_nodes };
         let (left, right) = futures::try_join!(
@@ -246,15 +225,6 @@ impl Querier {
         let flamegraph = self.compute(move || flame_graph_diff(&left, &right, max_nodes)).await?;
         Ok(DiffResponse { flamegraph: Some(flamegraph) })
     }
-}
-
-fn progress(
-    request_id: String,
-    status: AsyncQueryStatus,
-    error_message: String,
-) -> SelectMergeStacktracesResponse {
-    let of = AsyncQueryResponse { request_id, status: status as i32, error_message };
-    SelectMergeStacktracesResponse { r#async: Some(of), ..SelectMergeStacktracesResponse::default() }
 }
 
 fn wire_levels(levels: Vec<Vec<i64>>) -> Vec<Level> {

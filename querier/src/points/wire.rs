@@ -10,7 +10,6 @@ use athanor_query::Exemplar;
 
 use super::{PointsAsked, PointsOf};
 use crate::check::{self, MILLI, invalid};
-use crate::merge::stacks_of;
 use crate::{Querier, Reader};
 
 impl Querier {
@@ -21,11 +20,11 @@ impl Querier {
         request: SelectSeriesRequest,
     ) -> Result<SelectSeriesResponse, Status> {
         let SelectSeriesRequest { start, end, group_by, limit, .. } = request;
-        let selection = check::selection(&request.profile_type_id, &request.label_selector, start, end)?;
+        let selection = self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
         check::labels(&group_by)?;
         let step = check::step(request.step)?;
         // However stacks are shaped, they add up to the same.
-        let stacks = stacks_of(request.stack_trace_selector)?.filter;
+        let stacks = self.stacks_of(request.stack_trace_selector).await?.filter;
         let exemplars = match ExemplarType::try_from(request.exemplar_type) {
             Ok(ExemplarType::Individual) => true,
             Ok(ExemplarType::Span) => {
@@ -36,19 +35,20 @@ impl Querier {
         let mean = request.aggregation == Some(TimeSeriesAggregationType::Average as i32);
         let group = group_by.clone();
         let asked = PointsAsked { selection, start, end, step, group_by, stacks, mean, exemplars };
-        let series = largest(self.points(reader, asked).await?, limit);
-        Ok(SelectSeriesResponse { series: wire(series, &group) })
+        let series = self.points(reader, asked).await?;
+        let series = self.compute(move || wire(largest(series, limit), &group)).await?;
+        Ok(SelectSeriesResponse { series })
     }
 }
 
 /// The series with the largest sums; all if no number is given.
-fn largest(mut series: Vec<PointsOf>, limit: Option<i64>) -> Vec<PointsOf> {
+fn largest(series: Vec<PointsOf>, limit: Option<i64>) -> Vec<PointsOf> {
     let Some(limit) = check::most(limit) else { return series };
     let sum = |of: &PointsOf| of.points.iter().map(|(_, value)| value).sum::<f64>();
+    let mut by_sum: Vec<(f64, PointsOf)> = series.into_iter().map(|of| (sum(&of), of)).collect();
     // Stable: of equal sums the first by labels stays.
-    series.sort_by(|left, right| sum(right).total_cmp(&sum(left)));
-    series.truncate(limit);
-    series
+    by_sum.sort_by(|(left, _), (right, _)| right.total_cmp(left));
+    by_sum.into_iter().take(limit).map(|(_, of)| of).collect()
 }
 
 fn wire(series: Vec<PointsOf>, group_by: &[String]) -> Vec<Series> {

@@ -3,13 +3,13 @@
 use athanor_chassis::Status;
 use athanor_profile::series::SERVICE_NAME;
 use athanor_profile::tree::Tree;
-use athanor_profile::{Header, ProfileType, ValueType, folded, otlp, pprof, speedscope};
-use athanor_query::Merged;
+use athanor_profile::{Header, ProfileType, ValueType, dot, folded, otlp, pprof, speedscope};
+use athanor_query::{Ask, Merged, Partial, Profiles, Selection, What};
 
-use super::{DOT, DOT_NODES, Parameters, Rendered, Side, asked_nodes};
+use super::{DOT, Parameters, Rendered, Side, asked_nodes};
 use crate::check::{self, MILLI, Nodes, invalid};
 use crate::merge::header;
-use crate::{Querier, Reader, dot};
+use crate::{Querier, Reader, mixed_up};
 
 /// What a frame of a stack takes in a file: an id in memory, and as bytes.
 const FRAME: usize = 16;
@@ -60,7 +60,7 @@ impl Querier {
         let format = Format::parse(parameters.first("format").unwrap_or_default())?;
         let asked = asked_nodes(&parameters).filter(|nodes| *nodes > 0);
         let cut = asked.map(|nodes| check::max_nodes(Some(nodes), &self.limits(reader))).transpose()?;
-        let side = self.side(&parameters, ["query", "from", "until"])?;
+        let side = self.side(&parameters, ["query", "from", "until"]).await?;
         let body = match format {
             Format::Folded | Format::Dot => self.export_tree(reader, side, format, cut).await?,
             _ => self.export_stacks(reader, side, format, cut).await?,
@@ -80,8 +80,7 @@ impl Querier {
         let (querier, reader) = (self.clone(), reader.clone());
         self.compute(move || {
             if format == Format::Dot {
-                let nodes = cut.map_or(DOT_NODES, |cut| cut.asked);
-                return Ok(dot::write(&tree, &unit, nodes).into_bytes());
+                return Ok(dot::write(&tree, &unit, check::graph_nodes(cut)).into_bytes());
             }
             if let Some(Nodes { asked, most }) = cut {
                 tree.truncate_with_ties(asked, most);
@@ -99,9 +98,12 @@ impl Querier {
         format: Format,
         cut: Option<Nodes>,
     ) -> Result<Vec<u8>, Status> {
-        let header = file_header(&side.profile_type, side.start, side.end);
         let service = side.selection.selector.clone().take_equal(SERVICE_NAME);
-        let mut merged = self.merged(reader, side.selection, Default::default()).await?;
+        let (period, mut merged) = futures::try_join!(
+            self.period(reader, side.selection.clone()),
+            self.merged(reader, side.selection, Default::default()),
+        )?;
+        let header = file_header(&side.profile_type, side.start, side.end, period);
         let (querier, reader) = (self.clone(), reader.clone());
         self.compute(move || {
             if let Some(Nodes { asked, most }) = cut {
@@ -112,6 +114,18 @@ impl Querier {
             Ok(write(merged, header, format, service.as_deref()))
         })
         .await?
+    }
+
+    /// What lies between two samples of all profiles; 0 where they differ in it, or do not say.
+    async fn period(&self, reader: &Reader, selection: Selection) -> Result<i64, Status> {
+        let what = What::Profiles(Profiles::default());
+        match self.ask(reader, Ask { selection, what, bounds: check::bounds() }).await? {
+            Partial::Profiles(list) => {
+                let periods = list.periods.filter(|(least, most)| least == most && *least > 0);
+                Ok(periods.map_or(0, |(period, _)| period))
+            }
+            _ => Err(mixed_up()),
+        }
     }
 }
 
@@ -128,12 +142,15 @@ fn write(merged: Merged, header: Header, format: Format, service: Option<&str>) 
     }
 }
 
-/// What a file says of itself: it is of the whole range.
-fn file_header(profile_type: &ProfileType, start: i64, end: i64) -> Header {
-    let header = header(profile_type, start.saturating_mul(MILLI));
+/// What a file says of itself: it is of the whole range. Some readers multiply by the period, so it is a true one or none.
+fn file_header(profile_type: &ProfileType, start: i64, end: i64, period: i64) -> Header {
+    let mut header = header(profile_type, start.saturating_mul(MILLI));
+    let period_type = header.period_type.take().filter(|of| *of != ValueType::default());
     Header {
         duration_nanos: end.saturating_sub(start).saturating_mul(MILLI),
-        period_type: header.period_type.filter(|period| *period != ValueType::default()),
+        // Of what is not known to be of one type.
+        period: if period_type.is_some() { period } else { 0 },
+        period_type,
         ..header
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Side;
 use crate::points::PointsOf;
 
 /// How many values a timeline is meant to have.
@@ -60,23 +59,19 @@ impl Timeline {
     }
 }
 
-/// A timeline for each value of the label by which the series are grouped; the series without it comes under `*`.
+/// A timeline for each value of a label; the series without it comes under `*`.
 pub(super) fn groups(
     series: &[PointsOf],
-    group_by: &[String],
-    side: &Side,
-    step: i64,
+    label: &str,
+    timeline: impl Fn(&[(i64, f64)]) -> Timeline,
 ) -> BTreeMap<String, Timeline> {
     let mut of_values: BTreeMap<String, BTreeMap<i64, f64>> = BTreeMap::new();
     for PointsOf { labels, points: of_series, .. } in series {
-        let value = group_by.iter().find_map(|name| labels.get(name)).unwrap_or("*");
+        let value = labels.get(label).unwrap_or("*");
         let sums = of_values.entry(value.to_owned()).or_default();
         of_series.iter().for_each(|&(time, value)| *sums.entry(time).or_default() += value);
     }
-    let timeline = |points: BTreeMap<i64, f64>| {
-        let points: Vec<(i64, f64)> = points.into_iter().collect();
-        Timeline::new(side.start, side.end, step, &points)
-    };
+    let timeline = |points: BTreeMap<i64, f64>| timeline(&points.into_iter().collect::<Vec<_>>());
     of_values.into_iter().map(|(value, points)| (value, timeline(points))).collect()
 }
 

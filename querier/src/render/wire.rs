@@ -2,18 +2,19 @@
 
 use athanor_chassis::Status;
 use athanor_profile::series::METRIC_NAME;
-use athanor_proto::querier::v1::ProfileTypesRequest;
 use athanor_proto::types::v1::LabelValuesRequest;
 
 use super::{Parameters, Rendered};
 use crate::check::invalid;
 use crate::{Querier, Reader};
 
+/// The label by which a series says its type.
+const PROFILE_TYPE: &str = "__profile_type__";
 /// What a text takes in JSON, beside its letters.
 const TEXT: usize = 64;
 
 impl Querier {
-    /// The values of `label`, of the last hour or of `from` to `until`, and of what `query` selects. Values of `__name__`
+    /// The values of `label`, from `from` or an hour before to `until` or now, and of what `query` selects. Values of `__name__`
     /// are profile types, as older clients expect. `query` is what follows `?` in the URL.
     pub async fn values(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
         let mut parameters = Parameters::parse(query)?;
@@ -21,23 +22,16 @@ impl Querier {
         if name.is_empty() {
             return Err(invalid("request names no label; set label"));
         }
-        parameters.set_default("from", "now-1h");
+        let hour_before = format!("{}-1h", parameters.first("until").unwrap_or("now"));
+        parameters.set_default("from", &hour_before);
         let (start, end, _) = self.times_of(&parameters, ["from", "until"])?;
         let selector = parameters.first("query").filter(|text| !text.is_empty()).map(str::to_owned);
-        let values = if name == METRIC_NAME && selector.is_none() {
-            let types = self.profile_types(reader, ProfileTypesRequest { start, end }).await?.profile_types;
-            types.into_iter().map(|one| one.id).collect()
-        } else {
-            let matchers = selector.into_iter().collect();
-            self.label_values(
-                reader,
-                LabelValuesRequest { name, matchers, start, end, ..LabelValuesRequest::default() },
-            )
-            .await?
-            .names
-        };
+        let name = if name == METRIC_NAME { PROFILE_TYPE.to_owned() } else { name };
+        let matchers = selector.into_iter().collect();
+        let request = LabelValuesRequest { name, matchers, start, end, ..LabelValuesRequest::default() };
+        let values = self.label_values(reader, request).await?.names;
         self.make_room(reader, values.iter().map(|value: &String| TEXT + 2 * value.len()).sum())?;
-        let json = || serde_json::to_vec(&values).expect("texts serialise to JSON");
-        Ok(Rendered { content_type: "application/json", body: json() })
+        let json = move || serde_json::to_vec(&values).expect("texts serialise to JSON");
+        Ok(Rendered { content_type: "application/json", body: self.compute(json).await? })
     }
 }

@@ -2,8 +2,8 @@
 
 use athanor_chassis::{Code, Status};
 use athanor_proto::google::v1::{Profile, ValueType};
-use athanor_proto::querier::v1::{FlameGraph, Level, SelectMergeStacktracesResponse};
-use athanor_proto::types::v1::{Exemplar, HeatmapSeries, HeatmapSlot, LabelPair, Point, Series};
+use athanor_proto::querier::v1::{FlameGraph, FlameGraphDiff, Level, SelectMergeStacktracesResponse};
+use athanor_proto::types::v1::{Exemplar, HeatmapSeries, HeatmapSlot, LabelPair, Point, ProfileType, Series};
 use athanor_querier::{Querier, Reader};
 use serde_json::{Map, Value, json};
 
@@ -26,13 +26,7 @@ pub async fn rpc(
 ) -> Result<Value, Status> {
     let fields = Fields { value: request, base };
     Ok(match name {
-        "ProfileTypes" => {
-            let types = querier.profile_types(reader, fields.types()?).await?.profile_types.into_iter();
-            let row = |of: athanor_proto::types::v1::ProfileType| {
-                (of.id, json!([of.name, of.sample_type, of.sample_unit, of.period_type, of.period_unit]))
-            };
-            Value::Object(types.map(row).collect())
-        }
+        "ProfileTypes" => types(querier.profile_types(reader, fields.types()?).await?.profile_types),
         "LabelNames" => json!(querier.label_names(reader, fields.names()?).await?.names),
         "LabelValues" => json!(querier.label_values(reader, fields.values()?).await?.names),
         "Series" => {
@@ -56,33 +50,13 @@ pub async fn rpc(
             if kept.is_none() {
                 *kept = first.map(|exemplar| exemplar.profile_id.clone());
             }
-            let series = series.into_iter();
-            let point = |point: &Point| match &point.exemplars[..] {
-                [] => json!([point.timestamp, point.value]),
-                all => json!([point.timestamp, point.value, exemplars(all)]),
-            };
-            let points = |of: Series| (labels(&of.labels), of.points.iter().map(point).collect());
-            Value::Object(series.map(points).collect())
+            Value::Object(series.into_iter().map(points).collect())
         }
         "SelectHeatmap" => {
-            let series = querier.select_heatmap(reader, fields.heatmap()?).await?.series.into_iter();
-            let slot = |slot: &HeatmapSlot| {
-                json!([slot.timestamp, slot.y_min, slot.counts, exemplars(&slot.exemplars)])
-            };
-            let slots = |of: HeatmapSeries| (labels(&of.labels), of.slots.iter().map(slot).collect());
-            Value::Object(series.map(slots).collect())
+            let series = querier.select_heatmap(reader, fields.heatmap()?).await?.series;
+            Value::Object(series.into_iter().map(slots).collect())
         }
-        "Diff" => {
-            let graph = querier.diff(reader, fields.diff()?).await?.flamegraph.expect("a graph");
-            let shown = compare::Graph {
-                names: &graph.names,
-                levels: &rows(graph.levels),
-                total: graph.total,
-                max_self: graph.max_self,
-                ticks: [graph.left_ticks, graph.right_ticks],
-            };
-            compare::flamegraph(&shown, 7)
-        }
+        "Diff" => difference(querier.diff(reader, fields.diff()?).await?.flamegraph.expect("a graph")),
         "GetProfileStats" => {
             let stats = querier.get_profile_stats(reader, Default::default()).await?;
             assert!(stats.data_ingested && stats.oldest_profile_time <= stats.newest_profile_time);
@@ -95,6 +69,38 @@ pub async fn rpc(
         }
         other => panic!("{other} is unknown"),
     })
+}
+
+fn types(types: Vec<ProfileType>) -> Value {
+    let row = |of: ProfileType| {
+        (of.id, json!([of.name, of.sample_type, of.sample_unit, of.period_type, of.period_unit]))
+    };
+    Value::Object(types.into_iter().map(row).collect())
+}
+
+fn points(of: Series) -> (String, Value) {
+    let point = |point: &Point| match &point.exemplars[..] {
+        [] => json!([point.timestamp, point.value]),
+        all => json!([point.timestamp, point.value, exemplars(all)]),
+    };
+    (labels(&of.labels), of.points.iter().map(point).collect())
+}
+
+fn slots(of: HeatmapSeries) -> (String, Value) {
+    let slot =
+        |slot: &HeatmapSlot| json!([slot.timestamp, slot.y_min, slot.counts, exemplars(&slot.exemplars)]);
+    (labels(&of.labels), of.slots.iter().map(slot).collect())
+}
+
+fn difference(graph: FlameGraphDiff) -> Value {
+    let shown = compare::Graph {
+        names: &graph.names,
+        levels: &rows(graph.levels),
+        total: graph.total,
+        max_self: graph.max_self,
+        ticks: [graph.left_ticks, graph.right_ticks],
+    };
+    compare::flamegraph(&shown, 7)
 }
 
 fn labels(pairs: &[LabelPair]) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Labels, Source};
 
-use super::{Picked, frames_of, only, passing, tree_of};
+use super::{Picked, frames_of, group, passing, tree_of};
 use crate::ask::{AskError, Selection, Trees};
 
 /// The trees of one source. Series of one group are read together, so a source is asked once for each group.
@@ -15,8 +15,11 @@ pub(super) fn trees(
     asked: &Trees,
     source: &dyn Source,
 ) -> Result<BTreeMap<Labels, Tree>, AskError> {
-    let of_series: Vec<Option<Labels>> =
-        picked.labels.iter().map(|labels| labels.as_ref().map(|labels| group(labels, asked))).collect();
+    let of_series: Vec<Option<Labels>> = picked
+        .labels
+        .iter()
+        .map(|labels| labels.as_ref().map(|labels| group(labels, &asked.group_by)))
+        .collect();
     let mut places: BTreeMap<&Labels, Vec<u32>> = BTreeMap::new();
     for &place in &picked.places {
         if let Some(group) = &of_series[picked.profiles[place as usize].series as usize] {
@@ -30,9 +33,4 @@ pub(super) fn trees(
         trees.insert(group.clone(), tree);
     }
     Ok(trees)
-}
-
-/// Without any name there is one group, of everything.
-fn group(labels: &Labels, asked: &Trees) -> Labels {
-    if asked.group_by.is_empty() { Labels::default() } else { only(labels, &asked.group_by) }
 }

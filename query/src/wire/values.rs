@@ -7,6 +7,7 @@ use athanor_profile::hash::Hash;
 use athanor_profile::packed::{PackedError, Scale, Unpacker, put, put_signed, put_texts};
 
 use super::lists::{Budget, Table, labels, push, put_labels, table, texts_of_labels};
+use super::what::{flag, put_flag};
 use crate::ask::Values;
 use crate::heat::{HeatSeries, Spot, SpotKey, spot_bytes};
 use crate::partial::{Cell, Exemplar, LabelCounts, PointSeries, cell_bytes, value_bytes};
@@ -54,7 +55,7 @@ pub(super) fn put_points(out: &mut Vec<u8>, series: &PointSeries) {
             scale.put_number(out, cell.sum);
             put(out, cell.profiles.len() as u64);
             cell.profiles.iter().for_each(|profile| put_profile(out, *profile));
-            out.push(u8::from(cell.exemplar.is_some()));
+            put_flag(out, cell.exemplar.is_some());
             cell.exemplar.iter().for_each(|exemplar| put_exemplar(out, exemplar, scale, &table));
         }
     }
@@ -105,21 +106,13 @@ fn cells(
             let next = profile(unpacker)?;
             push(&mut profiles, next, unpacker)?;
         }
-        let exemplar = match is_there(unpacker)? {
+        let exemplar = match flag(unpacker)? {
             true => Some(exemplar(unpacker, scale, table, budget)?),
             false => None,
         };
         cells.push((place, Cell { sum, profiles: profiles.into_iter().collect(), exemplar }));
     }
     Ok(cells.into_iter().collect())
-}
-
-fn is_there(unpacker: &mut Unpacker<'_>) -> Result<bool, PackedError> {
-    match unpacker.take(1)?[0] {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(unpacker.wrong("neither there nor not")),
-    }
 }
 
 fn put_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar, scale: Scale, table: &Table<'_>) {
@@ -177,7 +170,7 @@ pub(super) fn put_heat(out: &mut Vec<u8>, series: &HeatSeries) {
             put_signed(out, time.wrapping_sub(moment));
             moment = *time;
             out.extend_from_slice(&trace.to_le_bytes());
-            out.push(u8::from(labels.is_some()));
+            put_flag(out, labels.is_some());
             labels.iter().for_each(|labels| put_labels(out, labels, &table));
         }
     }
@@ -212,7 +205,7 @@ fn spots(
         let value = scale.number(unpacker)?;
         time = time.wrapping_add(unpacker.signed()?);
         let trace = id(unpacker)?;
-        let labels = match is_there(unpacker)? {
+        let labels = match flag(unpacker)? {
             true => Some(labels(unpacker, table, budget)?),
             false => None,
         };

@@ -138,11 +138,11 @@ fn go_pgo(unpacker: &mut Unpacker<'_>) -> Result<Option<GoPgo>, PackedError> {
     Ok(Some(GoPgo { keep_locations: unpacker.small()?, aggregate_callees: flag(unpacker)? }))
 }
 
-fn put_flag(out: &mut Vec<u8>, flag: bool) {
+pub(super) fn put_flag(out: &mut Vec<u8>, flag: bool) {
     out.push(u8::from(flag));
 }
 
-fn flag(unpacker: &mut Unpacker<'_>) -> Result<bool, PackedError> {
+pub(super) fn flag(unpacker: &mut Unpacker<'_>) -> Result<bool, PackedError> {
     match unpacker.take(1)?[0] {
         0 => Ok(false),
         1 => Ok(true),

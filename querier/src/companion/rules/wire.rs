@@ -1,5 +1,6 @@
 //! Rules on the wire.
 
+use athanor_catalog::Notes;
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_proto::settings::v1::{
     DeleteRecordingRuleRequest, DeleteRecordingRuleResponse, GetRecordingRuleRequest,
@@ -9,7 +10,7 @@ use athanor_proto::settings::v1::{
 };
 use athanor_proto::types::v1::LabelPair;
 
-use super::{MAX_RULES, PREFIX, Rule, key, new_id};
+use super::{MAX_RULES, PREFIX, Rule, key, new_ids};
 use crate::companion::Companion;
 
 impl Companion {
@@ -44,15 +45,16 @@ impl Companion {
     ) -> Result<UpsertRecordingRuleResponse, Status> {
         let (asked, expected) = (request.id.clone(), request.generation);
         let rule = rule(request).checked()?;
-        let id = if asked.is_empty() { new_id(&rule) } else { asked };
-        let key = key(&id)?;
-        let notes = self.change(tenant, &key, |notes, text| {
+        let changed = self.change(tenant, |notes| {
+            let id = if asked.is_empty() { new_id(&rule, notes)? } else { asked.clone() };
+            let key = key(&id)?;
+            let text = notes.get(&key).map(|note| note.text.as_str());
             let known = text.map(read).transpose()?;
             let generation = known.as_ref().map_or(0, |known| known.generation);
             let same = Rule { generation, ..rule.clone() };
             // What was said before may be said again.
             if known.as_ref() == Some(&same) {
-                return Ok(text.map(str::to_owned));
+                return Ok((key, text.map(str::to_owned)));
             }
             if expected != 0 && expected != generation {
                 let message =
@@ -61,15 +63,16 @@ impl Companion {
             }
             let count = notes.keys().filter(|name| name.starts_with(PREFIX)).count();
             if known.is_none() && count >= MAX_RULES {
-                let message = format!("there are {count} rules, the limit is {MAX_RULES}; delete one");
-                return Err(Status::new(Code::Exhausted, message));
+                return Err(too_many(count));
             }
             let rule = Rule { generation: generation.saturating_add(1), ..same };
-            Ok(Some(serde_json::to_string(&rule).expect("lists and texts serialise to JSON")))
+            let text = serde_json::to_string(&rule).expect("lists and texts serialise to JSON");
+            Ok((key, Some(text)))
         });
-        let notes = notes.await?;
-        let note = notes.get(&key).ok_or_else(|| unknown(&id))?;
-        Ok(UpsertRecordingRuleResponse { rule: Some(wire(&id, read(&note.text)?)) })
+        let (key, notes) = changed.await?;
+        let id = key.strip_prefix(PREFIX).unwrap_or_default();
+        let note = notes.get(&key).ok_or_else(|| unknown(id))?;
+        Ok(UpsertRecordingRuleResponse { rule: Some(wire(id, read(&note.text)?)) })
     }
 
     /// Forgets a rule.
@@ -78,13 +81,32 @@ impl Companion {
         tenant: &TenantId,
         request: DeleteRecordingRuleRequest,
     ) -> Result<DeleteRecordingRuleResponse, Status> {
-        self.change(tenant, &key(&request.id)?, |_, _| Ok(None)).await?;
+        let key = key(&request.id)?;
+        self.change(tenant, |_| Ok((key.clone(), None))).await?;
         Ok(DeleteRecordingRuleResponse {})
     }
 }
 
 fn unknown(id: &str) -> Status {
     Status::new(Code::NotFound, format!("there is no rule {id}; list those there are"))
+}
+
+/// The id under which a rule is kept already, else one that is free.
+fn new_id(rule: &Rule, notes: &Notes) -> Result<String, Status> {
+    let note = |id: &String| notes.get(&format!("{PREFIX}{id}"));
+    let is_it = |id: &String| {
+        let known = note(id).and_then(|note| read(&note.text).ok());
+        known.is_some_and(|known| known == Rule { generation: known.generation, ..rule.clone() })
+    };
+    let known = new_ids(rule).find(is_it);
+    let free = || new_ids(rule).find(|id| note(id).is_none());
+    // Without a free one there are more rules than there may be.
+    known.or_else(free).ok_or_else(|| too_many(notes.len()))
+}
+
+fn too_many(count: usize) -> Status {
+    let message = format!("there are {count} rules, the limit is {MAX_RULES}; delete one");
+    Status::new(Code::Exhausted, message)
 }
 
 fn read(text: &str) -> Result<Rule, Status> {

@@ -33,7 +33,7 @@ impl Companion {
         let Setting { name, value, .. } =
             request.setting.ok_or_else(|| invalid("request has no setting; set it"))?;
         let key = key(&name)?;
-        let notes = self.change(tenant, &key, |_, _| Ok(Some(value.clone()))).await?;
+        let (key, notes) = self.change(tenant, |_| Ok((key.clone(), Some(value.clone())))).await?;
         Ok(SetSettingsResponse { setting: notes.get(&key).map(|note| setting(&name, note)) })
     }
 
@@ -44,7 +44,7 @@ impl Companion {
         request: DeleteSettingsRequest,
     ) -> Result<DeleteSettingsResponse, Status> {
         let key = key(&request.name)?;
-        self.change(tenant, &key, |_, _| Ok(None)).await?;
+        self.change(tenant, |_| Ok((key.clone(), None))).await?;
         Ok(DeleteSettingsResponse {})
     }
 }

@@ -35,7 +35,8 @@ impl Querier {
     /// Functions or lines that differ between two queries, ranked, each with whether that is noise.
     pub async fn changes(&self, reader: &Reader, request: ChangesRequest) -> Result<ChangesResponse, Status> {
         let shown = shown(&request)?;
-        let (left, right) = (asked(request.left, "left")?, asked(request.right, "right")?);
+        let (left, right) =
+            (asked(self, request.left, "left").await?, asked(self, request.right, "right").await?);
         let (of_left, of_right) = (left.profile_type.clone(), right.profile_type.clone());
         if of_left != of_right {
             return Err(invalid(format!("sides measure {of_left} and {of_right}; compare the same type")));

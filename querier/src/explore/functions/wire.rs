@@ -22,7 +22,7 @@ impl Querier {
         reader: &Reader,
         request: FunctionsRequest,
     ) -> Result<FunctionsResponse, Status> {
-        let (asked, page) = (asked(request.query, "query")?, rows(request.page)?);
+        let (asked, page) = (asked(self, request.query, "query").await?, rows(request.page)?);
         check::labels(&request.group_by)?;
         let order = match FunctionOrder::try_from(request.order).unwrap_or_default() {
             FunctionOrder::Own => Order::Own,

@@ -14,7 +14,7 @@ const ROW: usize = 192;
 impl Querier {
     /// What each line of a function weighs.
     pub async fn lines(&self, reader: &Reader, request: LinesRequest) -> Result<LinesResponse, Status> {
-        let (asked, page) = (asked(request.query, "query")?, rows(request.page)?);
+        let (asked, page) = (asked(self, request.query, "query").await?, rows(request.page)?);
         let function = named(request.function)?;
         let unit = asked.unit();
         let merged = self.merged(reader, asked.selection, asked.stacks).await?;

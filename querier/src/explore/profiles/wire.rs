@@ -5,7 +5,7 @@ use athanor_proto::athanor::v1::{ProfileOrder as WireOrder, ProfileRow, Profiles
 use athanor_query::{Ask, ListedProfile, Partial, ProfileOrder, Profiles, What};
 
 use super::super::wire::{asked, labels, missing, rows};
-use super::{MAX_LISTED, uuid};
+use super::MAX_LISTED;
 use crate::check::{self, invalid};
 use crate::{Querier, Reader, mixed_up};
 
@@ -19,7 +19,7 @@ impl Querier {
         reader: &Reader,
         request: ProfilesRequest,
     ) -> Result<ProfilesResponse, Status> {
-        let (asked, page) = (asked(request.query, "query")?, rows(request.page)?);
+        let (asked, page) = (asked(self, request.query, "query").await?, rows(request.page)?);
         let order = match WireOrder::try_from(request.order).unwrap_or_default() {
             WireOrder::Newest => ProfileOrder::Newest,
             WireOrder::Heaviest => ProfileOrder::Heaviest,
@@ -40,7 +40,7 @@ impl Querier {
             let bytes = |row: &ListedProfile| ROW + 2 * row.labels.text_bytes() + 64 * row.labels.len();
             querier.make_room(&reader, shown().map(bytes).sum())?;
             let rows = shown().map(|one| ProfileRow {
-                id: uuid(one.id),
+                id: check::uuid(one.id),
                 labels: labels(&one.labels, &reader),
                 time_nanos: one.time,
                 duration_nanos: one.duration,

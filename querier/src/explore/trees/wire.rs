@@ -19,7 +19,7 @@ impl Querier {
         request: SandwichRequest,
     ) -> Result<SandwichResponse, Status> {
         let SandwichRequest { query, function, depth, max_nodes } = request;
-        let (asked, function) = (asked(query, "query")?, named(function)?);
+        let (asked, function) = (asked(self, query, "query").await?, named(function)?);
         let max_nodes = check::max_nodes(Some(max_nodes), &self.limits(reader))?;
         // The function itself is one more.
         let depth = if depth == 0 { usize::MAX - 1 } else { depth as usize };
@@ -54,7 +54,7 @@ impl Querier {
     /// What lies below a node.
     pub async fn subtree(&self, reader: &Reader, request: SubtreeRequest) -> Result<SubtreeResponse, Status> {
         let SubtreeRequest { query, path, skip, max_nodes } = request;
-        let (asked, path) = (asked(query, "query")?, check::call_site(path)?);
+        let (asked, path) = (asked(self, query, "query").await?, check::call_site(path)?);
         let max_nodes = check::max_nodes(Some(max_nodes), &self.limits(reader))?;
         let unit = asked.unit();
         // Sources need not send what lies elsewhere.

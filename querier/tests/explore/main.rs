@@ -1,0 +1,121 @@
+//! What only this server answers: any uploads held against a model, and single ones.
+
+use std::sync::Arc;
+
+use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
+use athanor_profile::source::MemorySource;
+use athanor_profile::symbols::{Function, Line, NONE};
+use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_proto::athanor::v1::Query;
+use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_query::Ask;
+use proptest::prelude::*;
+
+mod laws;
+mod single;
+
+const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+const PERIOD: i64 = 10;
+
+/// A profile as the model knows it: frames are functions and their lines, root first.
+#[derive(Clone, Debug)]
+struct Upload {
+    pod: u8,
+    second: i64,
+    rows: Vec<(Vec<(u8, i64)>, i64)>,
+    /// Where it lies.
+    source: usize,
+    tenant: bool,
+}
+
+fn upload() -> impl Strategy<Value = Upload> {
+    let row = (prop::collection::vec((0..4u8, 1..4i64), 1..6), -20..200i64);
+    let rows = prop::collection::vec(row, 0..6);
+    (0..3u8, 1..30i64, rows, 0..3usize, any::<bool>())
+        .prop_map(|(pod, second, rows, source, tenant)| Upload { pod, second, rows, source, tenant })
+}
+
+fn name(function: u8) -> String {
+    format!("f{function}")
+}
+
+impl Upload {
+    fn profile(&self) -> Profile {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+        profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
+        (profile.header.period, profile.header.duration_nanos) = (PERIOD, 7);
+        profile.header.time_nanos = self.second * 1_000_000_000;
+        for (frames, value) in &self.rows {
+            let symbols = &mut profile.dictionary.symbols;
+            let path: Vec<u32> = frames
+                .iter()
+                .rev()
+                .map(|&(function, line)| {
+                    let (name, filename) =
+                        (symbols.strings.intern(&name(function)), symbols.strings.intern("a.rs"));
+                    let of = Function { name, system_name: name, filename, start_line: 0 };
+                    let function = symbols.function(of);
+                    symbols.location(NONE, 0, false, &[Line { function, line, column: 0 }])
+                })
+                .collect();
+            let stack = profile.dictionary.stacks.intern(&profile.dictionary.symbols, &path);
+            profile.samples.push(stack, 0, &[*value]);
+        }
+        profile
+    }
+
+    fn labels(&self) -> Labels {
+        let pod = if self.pod == 0 { String::new() } else { format!("p{}", self.pod) };
+        Labels::new([("__name__".to_owned(), "process_cpu".to_owned()), ("pod".to_owned(), pod)])
+    }
+}
+
+struct Uploads {
+    uploads: Vec<Upload>,
+    missing: Vec<String>,
+}
+
+#[async_trait::async_trait]
+impl Sources for Uploads {
+    async fn plan(&self, tenant: &TenantId, _: &Ask) -> Result<Plan, Status> {
+        let mut sources: Vec<MemorySource> = (0..3).map(|_| MemorySource::default()).collect();
+        let of_tenant = |one: &&Upload| tenant.as_str() == if one.tenant { "b" } else { "a" };
+        for (id, upload) in (1u128..).zip(self.uploads.iter()).filter(|(_, one)| of_tenant(one)) {
+            sources[upload.source].add(&upload.labels(), &upload.profile(), id << 64);
+        }
+        let sources = sources.into_iter().map(|source| Arc::new(source) as Arc<dyn Source>).collect();
+        Ok(Plan { sources, missing: self.missing.clone(), ..Plan::default() })
+    }
+
+    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+        Ok(Times::default())
+    }
+}
+
+fn querier_with(config: Config, uploads: &[Upload], missing: &[&str]) -> Querier {
+    let missing = missing.iter().map(|text| (*text).to_owned()).collect();
+    let sources = Arc::new(Uploads { uploads: uploads.to_vec(), missing });
+    let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
+    let overrides = Overrides::new(Limits::default());
+    Querier::new(config, Deps { sources, overrides, clock, compute: Compute::inline() })
+}
+
+fn ask<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
+}
+
+/// Seconds, both ends in it.
+fn query(from: i64, to: i64) -> Option<Query> {
+    Some(Query {
+        profile_type: TYPE.to_owned(),
+        selector: "{}".to_owned(),
+        start: from * 1_000,
+        end: to * 1_000,
+        stack_trace_selector: None,
+    })
+}
+
+fn both() -> Reader {
+    Reader::parse("a|b").expect("tenants")
+}

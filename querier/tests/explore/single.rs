@@ -1,0 +1,124 @@
+//! Single cases: whose profiles are seen, what is refused, what is noise.
+
+use athanor_chassis::{ByteSize, Code, Status};
+use athanor_proto::athanor::v1::*;
+use athanor_querier::{Config, Reader};
+
+use crate::{PERIOD, Upload, ask, both, querier_with, query};
+
+fn busy() -> Vec<Upload> {
+    let rows = (0..4u8).map(|at| (vec![(0, 1), (at, 2)], 1_000 + i64::from(at))).collect::<Vec<_>>();
+    vec![
+        Upload { pod: 1, second: 5, rows: rows.clone(), source: 0, tenant: false },
+        Upload { pod: 1, second: 15, rows, source: 1, tenant: true },
+    ]
+}
+
+#[test]
+fn tenants_see_what_is_theirs() {
+    let querier = querier_with(Config::default(), &busy(), &[]);
+    let total = |tenants: &str| {
+        let request = FunctionsRequest { query: query(1, 30), ..FunctionsRequest::default() };
+        ask(querier.functions(&Reader::parse(tenants).unwrap(), request)).unwrap().total
+    };
+    assert_eq!((total("a"), total("b"), total("a|b"), total("c")), (4_006, 4_006, 8_012, 0));
+}
+
+#[test]
+fn an_answer_says_what_it_lacks() {
+    let querier = querier_with(Config::default(), &busy(), &["block 7 cannot be read"]);
+    let reader = || Reader::parse("a").unwrap();
+    let query = || query(1, 30);
+    let missing = [
+        ask(querier.functions(&reader(), FunctionsRequest { query: query(), ..Default::default() }))
+            .unwrap()
+            .missing,
+        ask(querier.sandwich(
+            &reader(),
+            SandwichRequest { query: query(), function: "f0".into(), ..Default::default() },
+        ))
+        .unwrap()
+        .missing,
+        ask(querier.lines(&reader(), LinesRequest { query: query(), function: "f0".into(), page: None }))
+            .unwrap()
+            .missing,
+        ask(querier.subtree(&reader(), SubtreeRequest { query: query(), ..Default::default() }))
+            .unwrap()
+            .missing,
+        ask(querier
+            .changes(&reader(), ChangesRequest { left: query(), right: query(), ..Default::default() }))
+        .unwrap()
+        .missing,
+        ask(querier.profiles(&reader(), ProfilesRequest { query: query(), ..Default::default() }))
+            .unwrap()
+            .missing,
+    ];
+    assert!(missing.iter().all(|text| text == "block 7 cannot be read"), "{missing:?}");
+}
+
+#[test]
+fn no_answer_takes_more_room_than_there_is() {
+    let answer = ByteSize::bytes(64);
+    let querier = querier_with(Config { answer, ..Config::default() }, &busy(), &[]);
+    let code = |result: Result<(), Status>| result.unwrap_err().code;
+    let reader = both();
+    let query = || query(1, 30);
+    let functions = FunctionsRequest { query: query(), ..FunctionsRequest::default() };
+    assert_eq!(code(ask(querier.functions(&reader, functions)).map(drop)), Code::Invalid);
+    let profiles = ProfilesRequest { query: query(), ..ProfilesRequest::default() };
+    assert_eq!(code(ask(querier.profiles(&reader, profiles)).map(drop)), Code::Invalid);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let querier = querier_with(Config::default(), &busy(), &[]);
+    let reader = both();
+    let message = |result: Result<(), Status>| {
+        let status = result.unwrap_err();
+        assert_eq!(status.code, Code::Invalid);
+        status.message
+    };
+    let nobody = LinesRequest { query: query(1, 2), ..LinesRequest::default() };
+    assert_eq!(
+        message(ask(querier.lines(&reader, nobody)).map(drop)),
+        "request names no function; set function"
+    );
+    let nothing = FunctionsRequest::default();
+    assert_eq!(message(ask(querier.functions(&reader, nothing)).map(drop)), "request has no query; set it");
+    let far = Some(Page { offset: 100_000, limit: 1 });
+    let far = ProfilesRequest { query: query(1, 2), page: far, ..ProfilesRequest::default() };
+    assert!(message(ask(querier.profiles(&reader, far)).map(drop)).contains("the limit is 100000"));
+    let mut other = query(1, 2);
+    other.iter_mut().for_each(|query| query.profile_type = "a:b:c:d:e".to_owned());
+    let unlike = ChangesRequest { left: query(1, 2), right: other, ..ChangesRequest::default() };
+    assert!(message(ask(querier.changes(&reader, unlike)).map(drop)).contains("compare the same type"));
+}
+
+#[test]
+fn a_great_change_is_significant_and_a_small_one_is_noise() {
+    let at = |second, values: [i64; 3]| Upload {
+        pod: 1,
+        second,
+        rows: values.iter().zip(1u8..).map(|(value, at)| (vec![(0, 1), (at, 2)], value * PERIOD)).collect(),
+        source: 0,
+        tenant: false,
+    };
+    let uploads = [at(5, [10_000, 5_000, 20]), at(15, [9_910, 4_910, 200])];
+    let querier = querier_with(Config::default(), &uploads, &[]);
+    let request = ChangesRequest {
+        left: query(1, 10),
+        right: query(11, 20),
+        order: ChangeOrder::Significance as i32,
+        ..ChangesRequest::default()
+    };
+    let answer = ask(querier.changes(&both(), request.clone())).unwrap();
+    assert_eq!((answer.untested.as_str(), answer.left.unwrap().period), ("", PERIOD));
+    let verdicts: Vec<(&str, Verdict)> =
+        answer.rows.iter().map(|row| (row.function.as_str(), row.verdict())).collect();
+    let expected = [("f3", Verdict::Significant), ("f2", Verdict::Noise), ("f1", Verdict::Noise)];
+    assert_eq!(verdicts, expected);
+    let significant = ChangesRequest { only_significant: true, ..request.clone() };
+    assert_eq!(ask(querier.changes(&both(), significant)).unwrap().rows.len(), 1);
+    let again = ChangesRequest { left: query(1, 10), right: query(1, 10), ..request };
+    assert!(ask(querier.changes(&both(), again)).unwrap().rows.is_empty());
+}
