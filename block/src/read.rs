@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use athanor_chassis::Stop;
 use athanor_profile::hash::Hash;
+use athanor_profile::source::SourceError;
 use athanor_profile::symbols::NONE;
 use athanor_profile::{Labels, ValueType};
 use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArrayType, Int32Type, Int64Type};
@@ -31,6 +33,8 @@ pub struct Part<'b> {
     pub(crate) block: &'b Block,
     /// What the block says of it.
     pub meta: &'b TenantMeta,
+    /// Looked at between row groups and batches of rows.
+    pub(crate) stop: Stop,
 }
 
 /// Totals by series and stack over a whole part.
@@ -76,11 +80,11 @@ impl Block {
         })
     }
     pub(crate) fn part_at(&self, place: usize) -> Part<'_> {
-        Part { block: self, meta: &self.meta.tenants[place] }
+        Part { block: self, meta: &self.meta.tenants[place], stop: Stop::default() }
     }
     /// All parts.
     pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
-        self.meta.tenants.iter().map(|meta| Part { block: self, meta })
+        self.meta.tenants.iter().map(|meta| Part { block: self, meta, stop: Stop::default() })
     }
     /// Where a tenant's rows lie in a file, and how many bytes they are decompressed. Only the footer is read.
     pub fn extent(&self, tenant: &str, file: &'static str) -> Result<(Range<u64>, u64), BlockError> {
@@ -135,6 +139,11 @@ pub(crate) fn within_or_none(file: &str, id: i32, run: Run) -> Result<u32, Block
 }
 
 impl Part<'_> {
+    /// An error once nobody waits for what is read.
+    pub(crate) fn go_on(&self) -> Result<(), BlockError> {
+        if self.stop.is_set() { Err(BlockError::Held(SourceError::Left)) } else { Ok(()) }
+    }
+
     pub(crate) fn groups(&self, file: &str) -> Run {
         self.meta.groups[place(file)]
     }
@@ -157,6 +166,7 @@ impl Part<'_> {
         self.ids(SERIES, &table, self.meta.series)?;
         let mut all = Vec::new();
         for group in self.groups(SERIES).range() {
+            self.go_on()?;
             let tenants = table.column::<ByteArrayType>(group, 1)?;
             if tenants.iter().any(|tenant| tenant.data() != self.meta.tenant.as_bytes()) {
                 return Err(BlockError::corrupt(SERIES, "rows of another tenant"));
@@ -183,6 +193,7 @@ impl Part<'_> {
         let mut all = Vec::new();
         let mut samples_seen = 0u64;
         for group in self.groups(PROFILES).range() {
+            self.go_on()?;
             let series = table.column::<Int32Type>(group, 1)?;
             let times = table.column::<Int64Type>(group, 2)?;
             let ids = table.column::<FixedLenByteArrayType>(group, 3)?;
@@ -265,6 +276,7 @@ impl Part<'_> {
     pub(crate) fn each_rollup(&self, mut take: impl FnMut(Rollup)) -> Result<(), BlockError> {
         let table = self.block.table(ROLLUP)?;
         for group in self.groups(ROLLUP).range() {
+            self.go_on()?;
             let ids = |column: usize, run: Run| -> Result<Vec<u32>, BlockError> {
                 let ids = table.column::<Int32Type>(group, column)?;
                 ids.into_iter().map(|id| within(ROLLUP, id, run)).collect()

@@ -78,7 +78,7 @@ impl Part<'_> {
             let mut totals = vec![0i64; stacks];
             for (group, ranges) in jobs {
                 let mut columns = Columns::open(&table, group, columns)?;
-                scan(&mut columns, &ranges, |batch| each(&mut totals, batch))?;
+                scan(self, &mut columns, &ranges, |batch| each(&mut totals, batch))?;
             }
             Ok(totals)
         });
@@ -121,7 +121,7 @@ impl Part<'_> {
         let mut stacks = Vec::with_capacity(BATCH);
         for (group, ranges) in self.jobs(&table, ranges)? {
             let mut columns = Columns::open(&table, group, columns)?;
-            scan(&mut columns, &ranges, |batch| {
+            scan(self, &mut columns, &ranges, |batch| {
                 stacks.clear();
                 for &stack in &batch.stacks {
                     stacks.push(within(SAMPLES, stack, run)?);
@@ -206,6 +206,7 @@ pub(crate) struct Batch {
 
 /// Hands out the rows of `ranges` in one row group.
 fn scan(
+    part: &Part<'_>,
     columns: &mut Columns,
     ranges: &[Range<usize>],
     mut each: impl FnMut(&Batch) -> Result<(), BlockError>,
@@ -216,6 +217,7 @@ fn scan(
         columns.skip(range.start - at)?;
         at = range.start;
         while at < range.end {
+            part.go_on()?;
             let count = BATCH.min(range.end - at);
             columns.read(count, &mut batch)?;
             each(&batch)?;

@@ -99,4 +99,7 @@ pub enum SourceError {
     /// The data has gone elsewhere since the query was planned (E18).
     #[error("stored profiles have moved: {0}")]
     Moved(String),
+    /// Whoever asked has left: nobody wants the answer.
+    #[error("whoever asked has left")]
+    Left,
 }

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt};
 use crate::inbox::Inbox;
 use crate::replan::{Asked, Attempt};
 use crate::room::{Room, Taken};
-use crate::{Opened, Plan, Querier, Reader, Remote, Stored};
+use crate::{Plan, Querier, Reader, Remote, Stored};
 
 /// Sources of one question that are open at once, at least: while some are fetched, others are read.
 const OPEN: usize = 16;
@@ -108,14 +108,14 @@ impl Querier {
     }
 
     async fn open(&self, merging: &Arc<Merging>, stored: Box<dyn Stored>) -> Result<(), Asked> {
-        let Opened { source, held } = stored.open().await.map_err(|status| match status.code {
+        let partial = stored.answer().await.map_err(|status| match status.code {
             // Another took its place, or it is too old (E18).
             Code::NotFound => Asked::Replan(status.message),
             _ => Asked::Failed(status),
         })?;
-        let run = self.run(merging, source).await;
-        drop(held);
-        run
+        let merging = Arc::clone(merging);
+        let job = move || Ok(merging.add(partial, None)?);
+        self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
     }
 
     async fn run(&self, merging: &Arc<Merging>, source: Arc<dyn Source>) -> Result<(), Asked> {

@@ -59,7 +59,7 @@ const MAX_TIME: Duration = Duration::from_secs(5 * 60);
 pub struct Plan {
     /// Those in memory.
     pub sources: Vec<Arc<dyn Source>>,
-    /// Those that are fetched when it is their turn.
+    /// Those that are read when it is their turn.
     pub stored: Vec<Box<dyn Stored>>,
     /// Peers that answer for sources of theirs.
     pub remote: Vec<Arc<dyn Remote>>,
@@ -70,19 +70,11 @@ pub struct Plan {
     pub moved: Vec<String>,
 }
 
-/// A source that is fetched when it is its turn.
+/// A source that is read when it is its turn, or has answered before.
 #[async_trait]
 pub trait Stored: Send {
-    /// Fetches what the question needs of it.
-    async fn open(self: Box<Self>) -> Result<Opened, Status>;
-}
-
-/// A source, and whatever must be held as long as it is read.
-pub struct Opened {
-    /// The source.
-    pub source: Arc<dyn Source>,
-    /// Room that it takes.
-    pub held: Box<dyn Send>,
+    /// What it has of what the plan was made for.
+    async fn answer(self: Box<Self>) -> Result<Partial, Status>;
 }
 
 /// Of which time profiles there are.

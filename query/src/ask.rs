@@ -232,6 +232,7 @@ impl Coded for AskError {
         match self {
             AskError::Source(SourceError::Damaged(_)) | AskError::Damaged(_) => Code::DataLoss,
             AskError::Source(SourceError::Unavailable(_) | SourceError::Moved(_)) => Code::Unavailable,
+            AskError::Source(SourceError::Left) => Code::Cancelled,
             AskError::TooLarge { .. } => Code::Invalid,
         }
     }

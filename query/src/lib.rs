@@ -20,6 +20,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ask;
+mod canonical;
 mod frames;
 mod heat;
 mod merged;
@@ -35,6 +36,7 @@ mod syntax;
 mod wire;
 
 pub use ask::{Ask, AskError, Bounds, Heat, Needs, Points, Selection, Steps, Trees, Values, What};
+pub use canonical::Canonical;
 pub use frames::{FrameFilter, FrameFilterError, FrameNames};
 pub use heat::{HeatSeries, Spot, SpotKey};
 pub use partial::{Cell, Exemplar, LabelCounts, Merged, Partial, PointSeries};

@@ -7,12 +7,12 @@ use athanor_block::{
     TenantMeta,
 };
 use athanor_catalog::BlockId;
-use athanor_chassis::{Activity, ByteSize, Compute, Status, TenantId};
-use athanor_profile::Source;
+use athanor_chassis::{Activity, Compute, Status, TenantId};
 use athanor_query::Needs;
 use athanor_storage::Store;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::config::Config;
 use crate::fetch::{Fetched, Origin, TenantIn};
 use crate::parts::Parts;
 
@@ -65,7 +65,7 @@ pub struct Wanted {
 /// A part that is ready to be read, and whatever must be held meanwhile.
 pub struct Opened {
     /// The part.
-    pub source: Arc<dyn Source>,
+    pub source: PartSource,
     /// Room that it takes.
     pub held: Box<dyn Send>,
 }
@@ -77,11 +77,28 @@ struct Reading {
 }
 
 impl Blocks {
-    /// With room for so many bytes of what is read at a time.
-    pub fn new(store: Store, parts: Arc<Parts>, compute: Compute, room: ByteSize) -> Self {
+    /// Of a bucket.
+    pub fn new(store: Store, compute: Compute, config: &Config) -> Self {
+        let (room, parts) = (config.reading, Arc::new(Parts::new(config.parts)));
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64;
         let kibibytes = (room.get() / 1024).clamp(1, most) as u32;
         Self { store, parts, compute, room: Arc::new(Semaphore::new(kibibytes as usize)), kibibytes }
+    }
+
+    /// Of which time a tenant's part is: when its first and its last profile were taken.
+    pub async fn span(self: &Arc<Self>, block: BlockId, tenant: &TenantId) -> Result<(i64, i64), Status> {
+        let part = match self.parts.get(block, tenant) {
+            Some(part) => part,
+            None => {
+                let (blocks, tenant) = (Arc::clone(self), tenant.clone());
+                let wanted = Wanted { blocks, block, tenant, needs: Needs::default(), whole: false };
+                let part = wanted.begin().await?;
+                self.parts.put(block, wanted.tenant, part.clone());
+                part
+            }
+        };
+        let part = part.block.part(tenant.as_str()).map_err(|error| Status::of(&error))?;
+        Ok((part.meta.min_time, part.meta.max_time))
     }
 
     /// What takes more than all the room has it alone.
@@ -170,7 +187,7 @@ impl Wanted {
         };
         self.blocks.parts.put(self.block, self.tenant.clone(), part.clone());
         let held = Box::new(Reading { parts: Arc::clone(&self.blocks.parts), _room: room });
-        Ok(Opened { source: Arc::new(part.source), held })
+        Ok(Opened { source: part.source, held })
     }
     async fn fetch(&self, part: &Part) -> Result<(), Status> {
         let origin = self.origin();
@@ -225,9 +242,9 @@ impl Drop for Reading {
 #[cfg(test)]
 pub(crate) mod tests {
     use athanor_block::{FILES, Folder, Held, META, MemoryFolder, write_held};
-    use athanor_chassis::{Clock, Random};
+    use athanor_chassis::{ByteSize, Clock, Random};
     use athanor_profile::source::MemorySource;
-    use athanor_profile::{Labels, Profile, ValueType, hash};
+    use athanor_profile::{Labels, Profile, Source, ValueType, hash};
     use athanor_storage::path::{FileName, Key, Owner};
     use athanor_storage::{Config as Bucket, StoreDeps};
 
@@ -272,8 +289,8 @@ pub(crate) mod tests {
     async fn stored(room: ByteSize) -> (Arc<Blocks>, BlockId, u64) {
         let (store, id) = (bucket(), BlockId::from_number(7));
         let bytes = put(&store, id, &[("large", held(300)), ("small", held(2))]).await;
-        let parts = Arc::new(Parts::new(ByteSize::mib(64)));
-        (Arc::new(Blocks::new(store, parts, Compute::inline(), room)), id, bytes)
+        let config = Config { reading: room, parts: ByteSize::mib(64), ..Config::default() };
+        (Arc::new(Blocks::new(store, Compute::inline(), &config)), id, bytes)
     }
 
     async fn open(blocks: &Arc<Blocks>, block: BlockId, tenant: &str, needs: Needs, whole: bool) -> Opened {

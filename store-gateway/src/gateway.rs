@@ -1,23 +1,24 @@
-//! One answer of many blocks: opened some at a time, run on compute threads, merged as they come.
+//! Answers of blocks: kept ones where the question came before, else found by reading; those of many blocks as one,
+//! opened some at a time, run on compute threads, merged as they come.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use athanor_catalog::BlockId;
-use athanor_chassis::{Activity, ByteSize, Code, Status, TenantId};
-use athanor_query::{Ask, Partial, Pieces, run};
+use athanor_chassis::{Activity, ByteSize, Code, Status, Stop, TenantId};
+use athanor_query::{Ask, AskError, Canonical, Partial, Pieces, run};
+use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::Semaphore;
 
+use crate::answers::{AnswerKey, AnswerStats, Answers};
 use crate::blocks::{Blocks, Opened, Wanted};
+use crate::config::Config;
+use crate::flights::Flights;
+use crate::parts::CacheStats;
 
 /// Blocks of one question.
 pub const MOST: usize = 256;
-/// Blocks of one question that are open at once, at least: while some are fetched, others are read.
-const OPEN: usize = 16;
-/// Questions that are answered at once; others wait.
-const QUESTIONS: usize = 32;
-/// Memory that one answer may take.
-const ANSWER: ByteSize = ByteSize::mib(512);
 
 /// A block that a question is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +37,44 @@ pub struct Answer {
     pub gone: Vec<BlockId>,
 }
 
+/// A tenant's question to blocks.
+pub struct Question {
+    tenant: TenantId,
+    ask: Arc<Ask>,
+    /// The question to blocks of which it wants all time: most are such. None where answers are not kept.
+    whole: Option<Arc<Canonical>>,
+}
+
 /// Answers for blocks.
 pub struct Gateway {
-    blocks: Arc<Blocks>,
+    reading: Arc<Reading>,
     questions: Semaphore,
+    open_blocks: usize,
     answer: ByteSize,
+}
+
+/// What reads blocks, and what was found.
+struct Reading {
+    blocks: Arc<Blocks>,
+    answers: Answers,
+    flights: Flights<AnswerKey, Result<Arc<Made>, Status>>,
+}
+
+/// An answer that was just found.
+struct Made {
+    /// As it is: for the first of those who wait for it.
+    fresh: Mutex<Option<Partial>>,
+    /// For the others. None where it is longer than packed answers are.
+    packed: Option<Bytes>,
+}
+
+/// How useful it is to keep things.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GatewayStats {
+    /// Parts of blocks.
+    pub parts: CacheStats,
+    /// Answers of blocks.
+    pub answers: AnswerStats,
 }
 
 /// What the blocks of one question have answered so far.
@@ -51,15 +85,31 @@ struct Merging {
     bytes: usize,
 }
 
+impl Question {
+    /// A question of this tenant.
+    pub fn new(tenant: TenantId, ask: Ask) -> Self {
+        // A question that is too long to be packed has answers all the same; they are not kept.
+        let lasting = ask.is_lasting().then(|| ask.canonical(i64::MAX, i64::MIN).ok()).flatten();
+        Self { tenant, ask: Arc::new(ask), whole: lasting.map(Arc::new) }
+    }
+}
+
 impl Gateway {
     /// Over the blocks of a bucket.
-    pub fn new(blocks: Arc<Blocks>) -> Self {
-        Self { blocks, questions: Semaphore::new(QUESTIONS), answer: ANSWER }
+    pub fn new(blocks: Arc<Blocks>, config: &Config) -> Self {
+        let reading = Reading { blocks, answers: Answers::new(config.answers), flights: Flights::new() };
+        Self {
+            reading: Arc::new(reading),
+            questions: Semaphore::new(config.questions),
+            open_blocks: config.open_blocks,
+            answer: config.answer,
+        }
     }
 
-    /// The blocks that it reads.
-    pub fn blocks(&self) -> &Arc<Blocks> {
-        &self.blocks
+    /// How useful it is to keep things.
+    pub fn stats(&self) -> GatewayStats {
+        let Reading { blocks, answers, .. } = &*self.reading;
+        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats() }
     }
 
     /// The answer of all of these blocks together.
@@ -69,9 +119,11 @@ impl Gateway {
             return Err(Status::new(Code::Invalid, message));
         }
         let _turn = self.questions.acquire().await;
-        let (ask, merging) = (Arc::new(ask), Arc::new(Mutex::new(Merging::default())));
-        let width = OPEN.max(self.blocks.compute.width() + 1);
-        let each = blocks.into_iter().map(|at| self.ask_one(tenant, &ask, at, &merging));
+        let question = Arc::new(Question::new(tenant.clone(), ask));
+        let merging = Arc::new(Mutex::new(Merging::default()));
+        let compute = &self.reading.blocks.compute;
+        let width = self.open_blocks.max(compute.width() + 1);
+        let each = blocks.into_iter().map(|at| self.add_one(&question, at, &merging));
         let gone = stream::iter(each)
             .buffer_unordered(width)
             .try_filter_map(|gone| async move { Ok(gone) })
@@ -79,34 +131,128 @@ impl Gateway {
             .await?;
         let pack = move || {
             let merged = lock(&merging).merged.take();
-            merged.unwrap_or_else(|| Partial::none(&ask.what)).pack().map_err(|error| Status::of(&error))
+            let merged = merged.unwrap_or_else(|| Partial::none(&question.ask.what));
+            merged.pack().map_err(|error| Status::of(&error))
         };
-        let packed = self.blocks.compute.run_as(Activity::Query, pack).await;
+        let packed = compute.run_as(Activity::Query, pack).await;
         Ok(Answer { pieces: packed.map_err(|error| Status::of(&error))??, gone })
     }
 
     /// Adds what one block has, or says that it is gone.
-    async fn ask_one(
+    async fn add_one(
         &self,
-        tenant: &TenantId,
-        ask: &Arc<Ask>,
-        BlockAt { block, whole }: BlockAt,
+        question: &Arc<Question>,
+        at: BlockAt,
         merging: &Arc<Mutex<Merging>>,
     ) -> Result<Option<BlockId>, Status> {
-        let (blocks, tenant, needs) = (Arc::clone(&self.blocks), tenant.clone(), ask.needs());
-        let Opened { source, held } = match (Wanted { blocks, block, tenant, needs, whole }).open().await {
-            Ok(opened) => opened,
-            Err(status) if status.code == Code::NotFound => return Ok(Some(block)),
+        let partial = match self.answer_of(question, at).await {
+            Ok(partial) => partial,
+            Err(status) if status.code == Code::NotFound => return Ok(Some(at.block)),
             Err(status) => return Err(status),
         };
-        let (ask, merging, limit) = (Arc::clone(ask), Arc::clone(merging), self.answer);
+        let (ask, merging, limit) = (Arc::clone(&question.ask), Arc::clone(merging), self.answer);
+        let job = move || add(&merging, partial, &ask, limit);
+        let done = self.reading.blocks.compute.run_as(Activity::Query, job).await;
+        done.map_err(|error| Status::of(&error))?.map(|()| None)
+    }
+
+    /// What one block has: [`Code::NotFound`] if the bucket has it no more.
+    pub async fn answer_of(&self, question: &Question, at: BlockAt) -> Result<Partial, Status> {
+        let Question { tenant, ask, whole } = question;
+        let reading = &self.reading;
+        let Some(canonical) = whole else {
+            let made = Arc::clone(reading).make(tenant.clone(), at, Arc::clone(ask)).await?;
+            return made.take().ok_or_else(|| reading.lost());
+        };
+        let canonical = match at.whole {
+            true => Arc::clone(canonical),
+            false => {
+                let (first, last) = reading.blocks.span(at.block, tenant).await?;
+                let canonical = ask.canonical(first, last).map_err(|error| Status::of(&error))?;
+                Arc::new(canonical)
+            }
+        };
+        let key = AnswerKey { block: at.block, tenant: tenant.clone(), ask: canonical.key };
+        if let Some(bytes) = reading.answers.get(&key) {
+            match reading.unpack(&canonical, bytes).await {
+                Ok(partial) => return Ok(partial),
+                // It is whole, and more than may be asked for.
+                Err(status) if status.code == Code::Invalid => return Err(status),
+                Err(_) => reading.answers.damaged(&key),
+            }
+        }
+        let asked = Arc::new(canonical.ask.clone());
+        let begin = || Arc::clone(reading).find(key.clone(), at, Arc::clone(&asked)).boxed();
+        let (made, joined) = reading.flights.join(key.clone(), begin).await;
+        if joined {
+            reading.answers.joined();
+        }
+        let made = made?;
+        match (made.take(), &made.packed) {
+            (Some(partial), _) => Ok(canonical.answer(partial)),
+            (None, Some(packed)) => reading.unpack(&canonical, packed.clone()).await,
+            (None, None) => {
+                let made = Arc::clone(reading).make(tenant.clone(), at, asked).await?;
+                made.take().map(|partial| canonical.answer(partial)).ok_or_else(|| reading.lost())
+            }
+        }
+    }
+}
+
+impl Reading {
+    /// Finds an answer and keeps it.
+    async fn find(self: Arc<Self>, key: AnswerKey, at: BlockAt, ask: Arc<Ask>) -> Result<Arc<Made>, Status> {
+        let made = Arc::clone(&self).make(key.tenant.clone(), at, ask).await?;
+        if let Some(packed) = &made.packed {
+            self.answers.put(key, packed.clone());
+        }
+        Ok(Arc::new(made))
+    }
+
+    /// Reads a block. What is computed ends when whoever waits for it leaves.
+    async fn make(self: Arc<Self>, tenant: TenantId, at: BlockAt, ask: Arc<Ask>) -> Result<Made, Status> {
+        let (stop, _waiting) = Stop::when_left();
+        let BlockAt { block, whole } = at;
+        let wanted = Wanted { blocks: Arc::clone(&self.blocks), block, tenant, needs: ask.needs(), whole };
+        let Opened { source, held } = wanted.open().await?;
+        let source = source.until(stop);
         let job = move || {
-            let partial = run(&ask, source.as_ref()).map_err(|error| Status::of(&error))?;
+            let partial = run(&ask, &source).map_err(|error| named(block, &error))?;
             drop((source, held));
-            add(&merging, partial, &ask, limit)
+            let packed = ask.is_lasting().then(|| partial.pack().ok()).flatten();
+            Ok(Made { fresh: Mutex::new(Some(partial)), packed: packed.map(Pieces::into_bytes) })
         };
         let done = self.blocks.compute.run_as(Activity::Query, job).await;
-        done.map_err(|error| Status::of(&error))?.map(|()| None)
+        done.map_err(|error| Status::of(&error))?
+    }
+
+    async fn unpack(&self, canonical: &Arc<Canonical>, bytes: Bytes) -> Result<Partial, Status> {
+        let canonical = Arc::clone(canonical);
+        let job = move || {
+            let partial = Partial::unpack(&bytes, &canonical.ask).map_err(|error| Status::of(&error))?;
+            Ok(canonical.answer(partial))
+        };
+        let done = self.blocks.compute.run_as(Activity::Query, job).await;
+        done.map_err(|error| Status::of(&error))?
+    }
+
+    fn lost(&self) -> Status {
+        Status::new(Code::Internal, "an answer was taken by somebody else")
+    }
+}
+
+impl Made {
+    fn take(&self) -> Option<Partial> {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// An error with the block that it is of.
+fn named(block: BlockId, error: &AskError) -> Status {
+    let status = Status::of(error);
+    match status.code {
+        Code::DataLoss => Status { message: format!("block {block}: {}", status.message), ..status },
+        _ => status,
     }
 }
 
@@ -148,7 +294,6 @@ mod tests {
 
     use super::*;
     use crate::blocks::tests::{bucket, held, put};
-    use crate::parts::Parts;
 
     fn tree() -> Ask {
         let time = TimeRange { from: i64::MIN, to: i64::MAX };
@@ -162,9 +307,9 @@ mod tests {
             let tenants = [("other", held(50)), ("shop", held(block))];
             put(&store, BlockId::from_number(block.into()), &tenants).await;
         }
-        let parts = Arc::new(Parts::new(ByteSize::mib(64)));
-        let blocks = Blocks::new(store, parts, Compute::inline(), ByteSize::mib(64));
-        Gateway::new(Arc::new(blocks))
+        let config = Config { reading: ByteSize::mib(64), parts: ByteSize::mib(64), ..Config::default() };
+        let blocks = Blocks::new(store, Compute::inline(), &config);
+        Gateway::new(Arc::new(blocks), &config)
     }
 
     fn at(blocks: impl Iterator<Item = u128>) -> Vec<BlockAt> {
