@@ -17,6 +17,7 @@ use crate::meta::{
     FILES, LOCATIONS, MAPPINGS, MAX_META, META, Meta, PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS,
     TenantMeta,
 };
+use crate::reach::ProfileColumns;
 use athanor_profile::series::{ProfileRow, Series};
 
 /// An open block.
@@ -89,6 +90,10 @@ impl Block {
     /// Where a tenant's rows lie in a file, and how many bytes they are decompressed. Only the footer is read.
     pub fn extent(&self, tenant: &str, file: &'static str) -> Result<(Range<u64>, u64), BlockError> {
         self.table(file)?.extent(self.part(tenant)?.groups(file))
+    }
+    /// About what the footers take that were read so far.
+    pub fn footer_bytes(&self) -> usize {
+        self.tables.iter().filter_map(OnceLock::get).map(|table| table.metadata.memory_size()).sum()
     }
     fn verified(&self, file: &'static str) -> Result<Verified, BlockError> {
         Verified::open(&self.folder, file, self.meta.file(file)?)
@@ -188,6 +193,12 @@ impl Part<'_> {
 
     /// The profiles, by (series, time, id).
     pub fn profiles(&self) -> Result<Vec<ProfileRow>, BlockError> {
+        self.read_profiles(ProfileColumns::All)
+    }
+
+    /// As [`profiles`](Self::profiles), and those columns that are not asked for are zero.
+    pub(crate) fn read_profiles(&self, columns: ProfileColumns) -> Result<Vec<ProfileRow>, BlockError> {
+        let all_columns = columns == ProfileColumns::All;
         let table = self.block.table(PROFILES)?;
         self.ids(PROFILES, &table, self.meta.profiles)?;
         let mut all = Vec::new();
@@ -196,13 +207,19 @@ impl Part<'_> {
             self.go_on()?;
             let series = table.column::<Int32Type>(group, 1)?;
             let times = table.column::<Int64Type>(group, 2)?;
-            let ids = table.column::<FixedLenByteArrayType>(group, 3)?;
-            let durations = table.column::<Int64Type>(group, 4)?;
-            let periods = table.column::<Int64Type>(group, 5)?;
+            let number = |column: usize| match all_columns {
+                true => table.column::<Int64Type>(group, column),
+                false => Ok(Vec::new()),
+            };
+            let ids = match all_columns {
+                true => table.column::<FixedLenByteArrayType>(group, 3)?,
+                false => Vec::new(),
+            };
+            let (durations, periods) = (number(4)?, number(5)?);
             let samples = table.column::<Int32Type>(group, 6)?;
             for row in 0..series.len() {
-                let id: [u8; 16] =
-                    ids[row].data().try_into().map_err(|_| BlockError::corrupt(PROFILES, "a short id"))?;
+                let id = ids.get(row).map_or(Ok([0; 16]), |id| id.data().try_into());
+                let id: [u8; 16] = id.map_err(|_| BlockError::corrupt(PROFILES, "a short id"))?;
                 let count = u32::try_from(samples[row])
                     .map_err(|_| BlockError::corrupt(PROFILES, "negative samples"))?;
                 samples_seen += u64::from(count);
@@ -210,8 +227,8 @@ impl Part<'_> {
                     series: within(PROFILES, series[row], self.meta.series)?,
                     time: times[row],
                     id: Hash::from_be_bytes(id),
-                    duration: durations[row],
-                    period: periods[row],
+                    duration: durations.get(row).copied().unwrap_or_default(),
+                    period: periods.get(row).copied().unwrap_or_default(),
                     samples: count,
                 });
             }

@@ -213,7 +213,8 @@ impl Reading {
     async fn make(self: Arc<Self>, tenant: TenantId, at: BlockAt, ask: Arc<Ask>) -> Result<Made, Status> {
         let (stop, _waiting) = Stop::when_left();
         let BlockAt { block, whole } = at;
-        let wanted = Wanted { blocks: Arc::clone(&self.blocks), block, tenant, needs: ask.needs(), whole };
+        let (blocks, asked) = (Arc::clone(&self.blocks), Arc::clone(&ask));
+        let wanted = Wanted { blocks, block, tenant, ask: asked, whole };
         let Opened { source, held } = wanted.open().await?;
         let source = source.until(stop);
         let job = move || {
