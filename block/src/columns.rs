@@ -38,7 +38,10 @@ pub(crate) const GROUP_TEXT: usize = 8 << 20;
 const PAGE_ROWS: usize = 64 * 1024;
 
 /// As [`PAGE_ROWS`], of the roll-up: a question to few series reads the pages that hold them.
-const ROLLUP_PAGE_ROWS: usize = 16 * 1024;
+const ROLLUP_PAGE_ROWS: usize = 4 * 1024;
+
+/// Bytes of a dictionary of the roll-up's values at most: whoever reads one page reads it as well.
+const ROLLUP_DICTIONARY: usize = 32 * 1024;
 
 /// Rows to a byte of a file at most: no file has fewer than two columns, and two pages, with their headers, are
 /// longer than 32 bytes. What is said of a file's rows is held to this before memory is set aside for them.
@@ -127,7 +130,7 @@ fn properties(file: &str) -> WriterProperties {
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(!matches!(file, SAMPLES | ROLLUP))
         .set_data_page_row_count_limit(if file == ROLLUP { ROLLUP_PAGE_ROWS } else { PAGE_ROWS })
-        .set_write_batch_size(16 * 1024)
+        .set_write_batch_size(if file == ROLLUP { ROLLUP_PAGE_ROWS } else { 16 * 1024 })
         .set_max_row_group_row_count(None);
     if matches!(file, SAMPLES | ROLLUP) {
         // Rows of samples are found by counting those of profiles, rows of the roll-up by their series.
@@ -136,6 +139,9 @@ fn properties(file: &str) -> WriterProperties {
             _ => ("series", EnabledStatistics::Page),
         };
         builder = builder.set_column_statistics_enabled(ColumnPath::from(first), statistics);
+    }
+    if file == ROLLUP {
+        builder = builder.set_dictionary_page_size_limit(ROLLUP_DICTIONARY);
     }
     for name in delta_columns(file) {
         let column = ColumnPath::from(*name);

@@ -21,9 +21,9 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 /// A file that is no longer is fetched whole.
 const SMALL: u64 = PAGE as u64;
 /// A footer is rarely longer.
-const TAIL: u64 = PAGE as u64;
+const TAIL: u64 = PAGE as u64 / 4;
 /// Pages that are so near to each other are fetched together: a request takes longer than what lies between.
-const NEAR: u64 = 2 * PAGE as u64;
+const NEAR: u64 = PAGE as u64;
 /// Requests for one part of a block at once.
 const AT_ONCE: usize = 8;
 

@@ -4,6 +4,7 @@
 
 mod bucket;
 mod kept;
+mod reach;
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use athanor_catalog::BlockId;
 use athanor_chassis::{ByteSize, Compute, TenantId};
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::Node;
-use athanor_profile::{Labels, Profile, ValueType};
+use athanor_profile::{Labels, Profile, ValueType, hash};
 use athanor_query::{Ask, Bounds, Partial, Selection, StackFilter, TimeRange, What, answer};
 use athanor_store_gateway::{BlockAt, Blocks, Config, Gateway, Question};
 use bucket::Bucket;
@@ -40,18 +41,22 @@ fn tenant() -> TenantId {
 /// Profiles of so many pods at these times, of so many stacks each; values tell them apart.
 fn profiles(pods: std::ops::Range<u32>, times: &[i64], stacks: u32) -> MemorySource {
     let mut source = MemorySource::default();
+    let mut profile = Profile::default();
+    profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+    for stack in 0..stacks {
+        let names = [format!("main-{}", stack % 7), format!("work-{stack}")];
+        let id = profile.dictionary.named_stack(names.iter().map(String::as_str));
+        profile.samples.push(id, 0, &[0]);
+    }
     for pod in pods {
         let labels = [("service_name", "shop".to_owned()), ("pod", format!("pod-{pod}"))];
         let labels = Labels::new(labels.map(|(name, value)| (name.to_owned(), value)));
         for &time in times {
-            let mut profile = Profile::default();
-            profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
             profile.header.time_nanos = at(time);
-            for stack in 0..stacks {
-                let names = [format!("main-{}", stack % 7), format!("work-{stack}")];
-                let id = profile.dictionary.named_stack(names.iter().map(String::as_str));
-                let value = i64::from(stack) + i64::from(pod) * 1_000 + time;
-                profile.samples.push(id, 0, &[value]);
+            for (stack, value) in (0u32..).zip(&mut profile.samples.values) {
+                // They do not compress: so there is something to pass over.
+                let of = [stack, pod, time as u32].map(u32::to_le_bytes).concat();
+                *value = hash::bytes(&of) as i64;
             }
             source.add(&labels, &profile, (u128::from(pod) << 64) + time as u128 + 1);
         }
