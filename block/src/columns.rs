@@ -13,9 +13,10 @@ use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type,
     Int64Type,
 };
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::properties::{EnabledStatistics, ReaderProperties, WriterProperties};
-use parquet::file::reader::{FileReader, Length};
-use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
+use parquet::file::reader::{Length, RowGroupReader};
+use parquet::file::serialized_reader::SerializedRowGroupReader;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
@@ -35,6 +36,12 @@ pub(crate) const GROUP_TEXT: usize = 8 << 20;
 
 /// Rows of one page at most.
 const PAGE_ROWS: usize = 64 * 1024;
+
+/// As [`PAGE_ROWS`], of the roll-up: a question to few series reads the pages that hold them.
+const ROLLUP_PAGE_ROWS: usize = 4 * 1024;
+
+/// Bytes of a dictionary of the roll-up's values at most: whoever reads one page reads it as well.
+const ROLLUP_DICTIONARY: usize = 32 * 1024;
 
 /// Rows to a byte of a file at most: no file has fewer than two columns, and two pages, with their headers, are
 /// longer than 32 bytes. What is said of a file's rows is held to this before memory is set aside for them.
@@ -121,13 +128,20 @@ fn properties(file: &str) -> WriterProperties {
         .set_created_by("athanor".into())
         .set_compression(Compression::ZSTD(level))
         .set_statistics_enabled(EnabledStatistics::None)
-        .set_offset_index_disabled(file != SAMPLES)
-        .set_data_page_row_count_limit(PAGE_ROWS)
-        .set_write_batch_size(16 * 1024)
+        .set_offset_index_disabled(!matches!(file, SAMPLES | ROLLUP))
+        .set_data_page_row_count_limit(if file == ROLLUP { ROLLUP_PAGE_ROWS } else { PAGE_ROWS })
+        .set_write_batch_size(if file == ROLLUP { ROLLUP_PAGE_ROWS } else { 16 * 1024 })
         .set_max_row_group_row_count(None);
     if matches!(file, SAMPLES | ROLLUP) {
-        let first = ColumnPath::from(if file == SAMPLES { "profile" } else { "series" });
-        builder = builder.set_column_statistics_enabled(first, EnabledStatistics::Chunk);
+        // Rows of samples are found by counting those of profiles, rows of the roll-up by their series.
+        let (first, statistics) = match file {
+            SAMPLES => ("profile", EnabledStatistics::Chunk),
+            _ => ("series", EnabledStatistics::Page),
+        };
+        builder = builder.set_column_statistics_enabled(ColumnPath::from(first), statistics);
+    }
+    if file == ROLLUP {
+        builder = builder.set_dictionary_page_size_limit(ROLLUP_DICTIONARY);
     }
     for name in delta_columns(file) {
         let column = ColumnPath::from(*name);
@@ -229,43 +243,47 @@ fn put<T: DataType>(
 
 /// One Parquet file being read.
 pub(crate) struct TableReader {
-    file: &'static str,
-    reader: SerializedFileReader<Verified>,
+    pub(crate) file: &'static str,
+    content: Arc<Verified>,
+    pub(crate) metadata: ParquetMetaData,
+    properties: Arc<ReaderProperties>,
     requests: RequestColumns,
 }
 
 impl TableReader {
     pub(crate) fn open(file: &'static str, content: Verified) -> Result<Self, BlockError> {
-        let options =
-            ReadOptionsBuilder::new().with_reader_properties(ReaderProperties::builder().build()).build();
         let bytes = content.len();
-        let reader = guarded(file, || SerializedFileReader::new_with_options(content, options))?;
-        let seen = reader.metadata().file_metadata().schema();
+        let metadata = guarded(file, || {
+            let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional);
+            reader.parse_and_finish(&content)
+        })?;
+        let seen = metadata.file_metadata().schema();
         let has = |name| file == SAMPLES && seen.get_fields().iter().any(|field| field.name() == name);
         let requests = RequestColumns { span: has("span_id"), trace: has("trace_id") };
         let expected = parse_message_type(schema(file, requests)).expect("the schemas of a block parse");
         if seen != &expected {
             return Err(BlockError::corrupt(file, "its columns are not those of a block's file"));
         }
-        let announced = reader.metadata().row_groups().iter().map(|group| group.num_rows().max(0) as u64);
+        let announced = metadata.row_groups().iter().map(|group| group.num_rows().max(0) as u64);
         if announced.fold(0, u64::saturating_add) > bytes.saturating_mul(ROWS_OF_BYTE) {
             return Err(BlockError::corrupt(file, format!("more rows than {bytes} bytes can hold")));
         }
-        Ok(TableReader { file, reader, requests })
+        let properties = Arc::new(ReaderProperties::builder().build());
+        Ok(TableReader { file, content: Arc::new(content), metadata, properties, requests })
     }
     /// Which optional columns there are.
     pub(crate) fn requests(&self) -> RequestColumns {
         self.requests
     }
     pub(crate) fn groups(&self) -> usize {
-        self.reader.num_row_groups()
+        self.metadata.num_row_groups()
     }
     /// Rows of one row group.
     pub(crate) fn rows(&self, group: usize) -> Result<usize, BlockError> {
         if group >= self.groups() {
             return Err(BlockError::corrupt(self.file, format!("it has no row group {group}")));
         }
-        let rows = self.reader.metadata().row_group(group).num_rows();
+        let rows = self.metadata.row_group(group).num_rows();
         usize::try_from(rows).map_err(|_| BlockError::corrupt(self.file, "a negative number of rows"))
     }
     /// The bytes of consecutive row groups, and how many they are decompressed.
@@ -273,7 +291,7 @@ impl TableReader {
         let (mut all, mut plain) = (0..0, 0u64);
         for group in groups.range() {
             self.rows(group)?;
-            let group = self.reader.metadata().row_group(group);
+            let group = self.metadata.row_group(group);
             for column in group.columns() {
                 let (start, length) = guarded(self.file, || Ok(column.byte_range()))?;
                 let end = start.saturating_add(length);
@@ -286,7 +304,12 @@ impl TableReader {
     /// A reader of one column of one row group.
     pub(crate) fn reader(&self, group: usize, column: usize) -> Result<ColumnReader, BlockError> {
         self.rows(group)?;
-        guarded(self.file, || self.reader.get_row_group(group)?.get_column_reader(column))
+        guarded(self.file, || {
+            let (content, properties) = (Arc::clone(&self.content), Arc::clone(&self.properties));
+            let pages = self.metadata.page_index_for_row_group(group);
+            let group = self.metadata.row_group(group);
+            SerializedRowGroupReader::new(content, group, pages, properties)?.get_column_reader(column)
+        })
     }
     /// One column of one row group.
     pub(crate) fn column<T: DataType>(&self, group: usize, column: usize) -> Result<Vec<T::T>, BlockError>

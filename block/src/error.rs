@@ -142,6 +142,7 @@ impl Coded for BlockError {
             BlockError::TooLarge { .. } => Code::TooLarge,
             BlockError::NoTenant { .. } => Code::NotFound,
             BlockError::Held(SourceError::Damaged(_)) => Code::DataLoss,
+            BlockError::Held(SourceError::Left) => Code::Cancelled,
             BlockError::Held(_) => Code::Unavailable,
             BlockError::Profile(_) => Code::Invalid,
         }

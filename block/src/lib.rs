@@ -36,6 +36,8 @@ mod meta;
 mod names;
 mod number;
 mod order;
+mod pages;
+mod reach;
 mod read;
 mod request;
 mod scan;
@@ -55,5 +57,6 @@ pub use meta::{
     Run, SAMPLES, SERIES, STACKS, TenantMeta,
 };
 pub use names::Names;
+pub use reach::{Extents, ProfileColumns, Rows};
 pub use read::{Block, Part, Rollup};
 pub use source::PartSource;

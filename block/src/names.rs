@@ -74,6 +74,7 @@ impl Part<'_> {
         of_leaf: &mut Vec<u32>,
     ) -> Result<Vec<u32>, BlockError> {
         let (parents, of_nodes) = self.nodes()?;
+        self.go_on()?;
         let locations = self.locations(dictionary)?;
         if dictionary.stacks.is_empty() {
             dictionary.stacks.reserve(parents.len(), self.meta.stacks as usize);
@@ -144,6 +145,7 @@ impl Part<'_> {
         let mut all = Vec::with_capacity(self.meta.functions.1 as usize);
         // Group by group: so their texts are held twice for a moment only.
         for group in self.groups(FUNCTIONS).range() {
+            self.go_on()?;
             let names = table.column::<ByteArrayType>(group, 1)?;
             let systems = table.column::<ByteArrayType>(group, 2)?;
             let files = table.column::<ByteArrayType>(group, 3)?;

@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use athanor_chassis::Stop;
 use athanor_profile::hash::Hash;
+use athanor_profile::source::SourceError;
 use athanor_profile::symbols::NONE;
 use athanor_profile::{Labels, ValueType};
 use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArrayType, Int32Type, Int64Type};
@@ -15,6 +17,7 @@ use crate::meta::{
     FILES, LOCATIONS, MAPPINGS, MAX_META, META, Meta, PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS,
     TenantMeta,
 };
+use crate::reach::ProfileColumns;
 use athanor_profile::series::{ProfileRow, Series};
 
 /// An open block.
@@ -31,6 +34,8 @@ pub struct Part<'b> {
     pub(crate) block: &'b Block,
     /// What the block says of it.
     pub meta: &'b TenantMeta,
+    /// Looked at between row groups and batches of rows.
+    pub(crate) stop: Stop,
 }
 
 /// Totals by series and stack over a whole part.
@@ -76,15 +81,19 @@ impl Block {
         })
     }
     pub(crate) fn part_at(&self, place: usize) -> Part<'_> {
-        Part { block: self, meta: &self.meta.tenants[place] }
+        Part { block: self, meta: &self.meta.tenants[place], stop: Stop::default() }
     }
     /// All parts.
     pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
-        self.meta.tenants.iter().map(|meta| Part { block: self, meta })
+        self.meta.tenants.iter().map(|meta| Part { block: self, meta, stop: Stop::default() })
     }
     /// Where a tenant's rows lie in a file, and how many bytes they are decompressed. Only the footer is read.
     pub fn extent(&self, tenant: &str, file: &'static str) -> Result<(Range<u64>, u64), BlockError> {
         self.table(file)?.extent(self.part(tenant)?.groups(file))
+    }
+    /// About what the footers take that were read so far.
+    pub fn footer_bytes(&self) -> usize {
+        self.tables.iter().filter_map(OnceLock::get).map(|table| table.metadata.memory_size()).sum()
     }
     fn verified(&self, file: &'static str) -> Result<Verified, BlockError> {
         Verified::open(&self.folder, file, self.meta.file(file)?)
@@ -135,6 +144,11 @@ pub(crate) fn within_or_none(file: &str, id: i32, run: Run) -> Result<u32, Block
 }
 
 impl Part<'_> {
+    /// An error once nobody waits for what is read.
+    pub(crate) fn go_on(&self) -> Result<(), BlockError> {
+        if self.stop.is_set() { Err(BlockError::Held(SourceError::Left)) } else { Ok(()) }
+    }
+
     pub(crate) fn groups(&self, file: &str) -> Run {
         self.meta.groups[place(file)]
     }
@@ -157,6 +171,7 @@ impl Part<'_> {
         self.ids(SERIES, &table, self.meta.series)?;
         let mut all = Vec::new();
         for group in self.groups(SERIES).range() {
+            self.go_on()?;
             let tenants = table.column::<ByteArrayType>(group, 1)?;
             if tenants.iter().any(|tenant| tenant.data() != self.meta.tenant.as_bytes()) {
                 return Err(BlockError::corrupt(SERIES, "rows of another tenant"));
@@ -178,20 +193,33 @@ impl Part<'_> {
 
     /// The profiles, by (series, time, id).
     pub fn profiles(&self) -> Result<Vec<ProfileRow>, BlockError> {
+        self.read_profiles(ProfileColumns::All)
+    }
+
+    /// As [`profiles`](Self::profiles), and those columns that are not asked for are zero.
+    pub(crate) fn read_profiles(&self, columns: ProfileColumns) -> Result<Vec<ProfileRow>, BlockError> {
+        let all_columns = columns == ProfileColumns::All;
         let table = self.block.table(PROFILES)?;
         self.ids(PROFILES, &table, self.meta.profiles)?;
         let mut all = Vec::new();
         let mut samples_seen = 0u64;
         for group in self.groups(PROFILES).range() {
+            self.go_on()?;
             let series = table.column::<Int32Type>(group, 1)?;
             let times = table.column::<Int64Type>(group, 2)?;
-            let ids = table.column::<FixedLenByteArrayType>(group, 3)?;
-            let durations = table.column::<Int64Type>(group, 4)?;
-            let periods = table.column::<Int64Type>(group, 5)?;
+            let number = |column: usize| match all_columns {
+                true => table.column::<Int64Type>(group, column),
+                false => Ok(Vec::new()),
+            };
+            let ids = match all_columns {
+                true => table.column::<FixedLenByteArrayType>(group, 3)?,
+                false => Vec::new(),
+            };
+            let (durations, periods) = (number(4)?, number(5)?);
             let samples = table.column::<Int32Type>(group, 6)?;
             for row in 0..series.len() {
-                let id: [u8; 16] =
-                    ids[row].data().try_into().map_err(|_| BlockError::corrupt(PROFILES, "a short id"))?;
+                let id = ids.get(row).map_or(Ok([0; 16]), |id| id.data().try_into());
+                let id: [u8; 16] = id.map_err(|_| BlockError::corrupt(PROFILES, "a short id"))?;
                 let count = u32::try_from(samples[row])
                     .map_err(|_| BlockError::corrupt(PROFILES, "negative samples"))?;
                 samples_seen += u64::from(count);
@@ -199,8 +227,8 @@ impl Part<'_> {
                     series: within(PROFILES, series[row], self.meta.series)?,
                     time: times[row],
                     id: Hash::from_be_bytes(id),
-                    duration: durations[row],
-                    period: periods[row],
+                    duration: durations.get(row).copied().unwrap_or_default(),
+                    period: periods.get(row).copied().unwrap_or_default(),
                     samples: count,
                 });
             }
@@ -265,6 +293,7 @@ impl Part<'_> {
     pub(crate) fn each_rollup(&self, mut take: impl FnMut(Rollup)) -> Result<(), BlockError> {
         let table = self.block.table(ROLLUP)?;
         for group in self.groups(ROLLUP).range() {
+            self.go_on()?;
             let ids = |column: usize, run: Run| -> Result<Vec<u32>, BlockError> {
                 let ids = table.column::<Int32Type>(group, column)?;
                 ids.into_iter().map(|id| within(ROLLUP, id, run)).collect()

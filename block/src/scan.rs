@@ -12,7 +12,7 @@ use parquet::data_type::{DataType, FixedLenByteArray, FixedLenByteArrayType, Int
 
 use crate::columns::{TableReader, guarded};
 use crate::error::BlockError;
-use crate::meta::{Run, SAMPLES};
+use crate::meta::{ROLLUP, Run, SAMPLES};
 use crate::read::{Part, within};
 use crate::request::RequestColumns;
 
@@ -23,7 +23,7 @@ const BATCH: usize = 16 * 1024;
 const SHARE: u64 = 64 * 1024;
 
 /// A row group and ranges of its rows.
-type Job = (usize, Vec<Range<usize>>);
+pub(crate) type Job = (usize, Vec<Range<usize>>);
 
 impl Part<'_> {
     /// Totals by stack of the rows in `ranges` (counted within the part; ascending, not overlapping).
@@ -78,7 +78,7 @@ impl Part<'_> {
             let mut totals = vec![0i64; stacks];
             for (group, ranges) in jobs {
                 let mut columns = Columns::open(&table, group, columns)?;
-                scan(&mut columns, &ranges, |batch| each(&mut totals, batch))?;
+                scan(self, &mut columns, &ranges, |batch| each(&mut totals, batch))?;
             }
             Ok(totals)
         });
@@ -91,7 +91,7 @@ impl Part<'_> {
     }
 
     /// Row groups that hold some of the rows in `ranges`, and which of their rows.
-    fn jobs(&self, table: &TableReader, ranges: &[Range<u64>]) -> Result<Vec<Job>, BlockError> {
+    pub(crate) fn jobs(&self, table: &TableReader, ranges: &[Range<u64>]) -> Result<Vec<Job>, BlockError> {
         let mut jobs = Vec::new();
         let mut first = 0u64;
         for group in self.groups(SAMPLES).range() {
@@ -121,7 +121,7 @@ impl Part<'_> {
         let mut stacks = Vec::with_capacity(BATCH);
         for (group, ranges) in self.jobs(&table, ranges)? {
             let mut columns = Columns::open(&table, group, columns)?;
-            scan(&mut columns, &ranges, |batch| {
+            scan(self, &mut columns, &ranges, |batch| {
                 stacks.clear();
                 for &stack in &batch.stacks {
                     stacks.push(within(SAMPLES, stack, run)?);
@@ -134,17 +134,35 @@ impl Part<'_> {
     }
 
     /// Totals by stack over the whole part, from the roll-up: no sample is read.
-    pub fn whole_totals(&self, mut wanted: impl FnMut(u32) -> bool) -> Result<Vec<i64>, BlockError> {
+    pub fn whole_totals(&self, wanted: impl Fn(u32) -> bool) -> Result<Vec<i64>, BlockError> {
         let mut totals = vec![0i64; self.meta.stacks as usize];
-        self.each_rollup(|rows| {
-            for ((&series, &stack), &value) in rows.series.iter().zip(&rows.stack).zip(&rows.value) {
-                if wanted(series) {
-                    let total = &mut totals[stack as usize];
+        let stacks = Run(self.meta.nodes.0, self.meta.stacks);
+        let table = self.block.table(ROLLUP)?;
+        for (group, rows) in self.rollup_rows(&wanted)? {
+            self.go_on()?;
+            let series = table.column_rows::<Int32Type>(group, 0, &rows)?;
+            let of_stacks = table.column_rows::<Int32Type>(group, 1, &rows)?;
+            let values = table.column_rows::<Int64Type>(group, 2, &rows)?;
+            for ((series, stack), value) in series.into_iter().zip(of_stacks).zip(values) {
+                if wanted(within(ROLLUP, series, self.meta.series)?) {
+                    let total = &mut totals[within(ROLLUP, stack, stacks)? as usize];
                     *total = total.wrapping_add(value);
                 }
             }
-        })?;
+        }
         Ok(totals)
+    }
+
+    /// Row groups of the roll-up, and which of their rows may be of the series that are wanted.
+    pub(crate) fn rollup_rows(&self, wanted: impl Fn(u32) -> bool) -> Result<Vec<Job>, BlockError> {
+        let table = self.block.table(ROLLUP)?;
+        let Run(first, count) = self.meta.series;
+        let place = |id: i32| u32::try_from(id).unwrap_or(0).saturating_sub(first);
+        let any = |least: i32, most: i32| (place(least)..=place(most).min(count.max(1) - 1)).any(&wanted);
+        let rows_of = |group| Ok((group, table.rows_with(group, 0, any)?));
+        let jobs = self.groups(ROLLUP).range().map(rows_of);
+        jobs.filter(|job: &Result<Job, BlockError>| !matches!(job, Ok((_, rows)) if rows.is_empty()))
+            .collect()
     }
 }
 
@@ -206,6 +224,7 @@ pub(crate) struct Batch {
 
 /// Hands out the rows of `ranges` in one row group.
 fn scan(
+    part: &Part<'_>,
     columns: &mut Columns,
     ranges: &[Range<usize>],
     mut each: impl FnMut(&Batch) -> Result<(), BlockError>,
@@ -216,6 +235,7 @@ fn scan(
         columns.skip(range.start - at)?;
         at = range.start;
         while at < range.end {
+            part.go_on()?;
             let count = BATCH.min(range.end - at);
             columns.read(count, &mut batch)?;
             each(&batch)?;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use athanor_chassis::Stop;
 use athanor_chassis::compute::Compute;
 use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::source::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
@@ -13,13 +14,18 @@ use crate::error::BlockError;
 use crate::frames::Frames;
 use crate::meta::{FUNCTIONS, LOCATIONS, MAPPINGS, PROFILES, ROLLUP, SAMPLES, SERIES, STACKS};
 use crate::names::Names;
+use crate::reach::ProfileColumns;
 use crate::read::{Block, Part};
 use crate::request::RequestColumns;
 
 /// Answers from a part of a block. Tables of series, profiles and names are decoded when first asked for, once, and
 /// kept; samples and the roll-up are read each time. Clones share what is kept.
 #[derive(Clone)]
-pub struct PartSource(Arc<Inner>);
+pub struct PartSource {
+    inner: Arc<Inner>,
+    /// Of this one, not of its clones.
+    stop: Stop,
+}
 
 struct Inner {
     block: Arc<Block>,
@@ -28,6 +34,8 @@ struct Inner {
     compute: Compute,
     series: Lazy<Arc<[Series]>>,
     profiles: Lazy<Arc<[ProfileRow]>>,
+    /// Where that is not known.
+    brief: Lazy<Arc<[ProfileRow]>>,
     profile_totals: Lazy<Arc<[i64]>>,
     names: Lazy<Names>,
     frames: Lazy<Frames>,
@@ -42,45 +50,62 @@ impl PartSource {
     /// The part of a tenant, whose samples are added up on `compute`.
     pub fn new(block: Arc<Block>, tenant: &str, compute: Compute) -> Result<Self, BlockError> {
         let tenant = block.place_of(tenant)?;
-        Ok(PartSource(Arc::new(Inner {
+        let inner = Inner {
             block,
             tenant,
             compute,
             series: Lazy::default(),
             profiles: Lazy::default(),
+            brief: Lazy::default(),
             profile_totals: Lazy::default(),
             names: Lazy::default(),
             frames: Lazy::default(),
             shape: Lazy::default(),
-        })))
+        };
+        Ok(PartSource { inner: Arc::new(inner), stop: Stop::default() })
+    }
+
+    /// The same part for one who may leave: then reading ends with [`SourceError::Left`].
+    #[must_use]
+    pub fn until(&self, stop: Stop) -> Self {
+        PartSource { inner: Arc::clone(&self.inner), stop }
     }
 
     /// About how much memory the tables that were decoded so far take. Cheap: it may be asked after every question.
     pub fn bytes(&self) -> usize {
-        let Inner { series, profiles, profile_totals, names, frames, shape, .. } = &*self.0;
-        let tables = series.bytes() + profiles.bytes() + profile_totals.bytes();
+        let Inner { series, profiles, brief, profile_totals, names, frames, shape, .. } = &*self.inner;
+        let tables = series.bytes() + profiles.bytes() + brief.bytes() + profile_totals.bytes();
         tables + names.bytes() + frames.bytes() + shape.bytes()
     }
 
-    fn part(&self) -> Part<'_> {
-        self.0.block.part_at(self.0.tenant)
+    pub(crate) fn part(&self) -> Part<'_> {
+        Part { stop: self.stop.clone(), ..self.inner.block.part_at(self.inner.tenant) }
     }
 
     fn known_profiles(&self) -> Result<&Arc<[ProfileRow]>, SourceError> {
-        self.0.profiles.get(|| Ok(self.part().profiles()?.into()), |all| size_of_val(&**all))
+        self.inner.profiles.get(|| Ok(self.part().profiles()?.into()), |all| size_of_val(&**all))
     }
 
-    /// Whether each series is picked as a whole or not at all, and if so, which are.
-    fn whole_series(&self, profiles: &[ProfileRow], picked: &[u32]) -> Option<Vec<bool>> {
+    /// Profiles with what there is need of to find their rows, and when they were taken.
+    pub(crate) fn brief(&self) -> Result<&Arc<[ProfileRow]>, SourceError> {
+        if let Some(known) = self.inner.profiles.known() {
+            return Ok(known);
+        }
+        let read = || Ok(self.part().read_profiles(ProfileColumns::Brief)?.into());
+        self.inner.brief.get(read, |all| size_of_val(&**all))
+    }
+
+    /// Of each series whether all of its profiles are picked; none if none is.
+    pub(crate) fn whole_series(&self, profiles: &[ProfileRow], picked: &[u32]) -> Vec<Option<bool>> {
         let mut missing = vec![0u32; self.part().meta.series.1 as usize];
         profiles.iter().for_each(|profile| missing[profile.series as usize] += 1);
-        let mut whole = vec![false; missing.len()];
+        let mut seen = vec![false; missing.len()];
         for &place in picked {
             let series = profiles[place as usize].series as usize;
-            missing[series] -= 1;
-            whole[series] = true;
+            missing[series] = missing[series].saturating_sub(1);
+            seen[series] = true;
         }
-        whole.iter().zip(missing).all(|(&picked, missing)| !picked || missing == 0).then_some(whole)
+        seen.into_iter().zip(missing).map(|(seen, missing)| seen.then_some(missing == 0)).collect()
     }
 
     /// Hands out the rows of some profiles, cut where a profile ends.
@@ -90,7 +115,7 @@ impl PartSource {
         columns: RequestColumns,
         mut each: impl FnMut(u32, &[u32], &[i64], &[Request]),
     ) -> Result<(), SourceError> {
-        let profiles = self.known_profiles()?;
+        let profiles = self.brief()?;
         let ranges = ranges(profiles, picked)?;
         let lengths = picked.iter().map(|&place| (place, profiles[place as usize].samples as usize));
         let mut lengths = lengths.filter(|(_, length)| *length > 0);
@@ -114,22 +139,26 @@ impl PartSource {
 impl Source for PartSource {
     fn series(&self) -> Result<Arc<[Series]>, SourceError> {
         let bytes = |all: &Arc<[Series]>| all.iter().map(Series::memory).sum();
-        self.0.series.get(|| Ok(self.part().series()?.into()), bytes).cloned()
+        self.inner.series.get(|| Ok(self.part().series()?.into()), bytes).cloned()
     }
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
         self.known_profiles().cloned()
     }
+    fn brief_profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
+        self.brief().cloned()
+    }
     fn profile_totals(&self) -> Option<Arc<[i64]>> {
         // Without them rows are read, and that tells what is wrong.
         let totals = || Ok(self.part().profile_totals()?.into());
-        self.0.profile_totals.get(totals, |all| size_of_val(&**all)).ok().cloned()
+        self.inner.profile_totals.get(totals, |all| size_of_val(&**all)).ok().cloned()
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
-        let profiles = self.known_profiles()?;
+        let profiles = self.brief()?;
         let ranges = ranges(profiles, picked)?;
-        let totals = match self.whole_series(profiles, picked) {
-            Some(whole) => self.part().whole_totals(|series| whole[series as usize]),
-            None => self.part().totals(&ranges, &self.0.compute),
+        let whole = self.whole_series(profiles, picked);
+        let totals = match whole.iter().all(|whole| *whole != Some(false)) {
+            true => self.part().whole_totals(|series| whole[series as usize] == Some(true)),
+            false => self.part().totals(&ranges, &self.inner.compute),
         };
         Ok(totals?)
     }
@@ -138,8 +167,10 @@ impl Source for PartSource {
         self.by_profile(picked, RequestColumns::default(), each)
     }
     fn totals_of_requests(&self, picked: &[u32], wanted: &RequestFilter) -> Result<Vec<i64>, SourceError> {
-        let ranges = ranges(self.known_profiles()?, picked)?;
-        Ok(self.part().totals_of_requests(&ranges, &self.0.compute, |request| wanted.contains(request))?)
+        let ranges = ranges(self.brief()?, picked)?;
+        Ok(self
+            .part()
+            .totals_of_requests(&ranges, &self.inner.compute, |request| wanted.contains(request))?)
     }
     fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
         self.by_profile(picked, self.part().request_columns()?, each)
@@ -159,29 +190,29 @@ impl Source for PartSource {
     }
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
         let bytes = |names: &Names| names.dictionary.memory() + names.stacks.len() * size_of::<u32>();
-        let names = self.0.names.get(|| self.part().names(), bytes)?;
+        let names = self.inner.names.get(|| self.part().names(), bytes)?;
         read(&names.dictionary, &names.stacks);
         Ok(())
     }
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
         let other = || SourceError::Damaged("totals are of other stacks than names".into());
         let stacks = totals.iter().filter(|total| **total != 0).count();
-        if self.0.shape.known().is_some() || stacks > totals.len() / MANY {
+        if self.inner.shape.known().is_some() || stacks > totals.len() / MANY {
             let drawn = || {
                 let part = self.part();
                 let frames = part.frames()?;
                 Ok(frames.shape(frames.len().min(part.meta.stacks as usize)))
             };
-            let shape = self.0.shape.get(drawn, Shape::bytes)?;
+            let shape = self.inner.shape.get(drawn, Shape::bytes)?;
             return if totals.len() > shape.stacks() { Err(other()) } else { Ok(shape.tree(totals)) };
         }
-        let frames = self.0.frames.get(|| self.part().frames(), Frames::bytes)?;
+        let frames = self.inner.frames.get(|| self.part().frames(), Frames::bytes)?;
         if totals.len() > frames.len() { Err(other()) } else { Ok(frames.tree(totals)) }
     }
 }
 
 /// Rows of `samples.parquet`, counted within the part, of profiles given by their places, ascending.
-fn ranges(profiles: &[ProfileRow], picked: &[u32]) -> Result<Vec<Range<u64>>, SourceError> {
+pub(crate) fn ranges(profiles: &[ProfileRow], picked: &[u32]) -> Result<Vec<Range<u64>>, SourceError> {
     let in_order = picked.is_sorted_by(|left, right| left < right);
     if !in_order || picked.last().is_some_and(|&last| last as usize >= profiles.len()) {
         let why =

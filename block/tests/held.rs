@@ -8,6 +8,7 @@ use std::sync::Arc;
 use athanor_block::{
     Block, Builder, EachRow, Folder, Held, HeldRow, MemoryFolder, Part, PartSource, Request, write_held,
 };
+use athanor_chassis::Stop;
 use athanor_chassis::compute::Compute;
 use athanor_profile::pprof::{Limits, encode};
 use athanor_profile::series::{ProfileRow, Series};
@@ -383,4 +384,37 @@ fn long_names_lie_in_several_row_groups_and_come_back() {
         let expected = named(&held, &held.totals(&[0]).unwrap());
         assert!(sums == expected && sums.len() == 300);
     }
+}
+
+#[test]
+fn a_scan_ends_when_whoever_waits_for_it_has_left() {
+    let mut held = MemorySource::default();
+    for number in 0..10 {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+        profile.header.time_nanos = number;
+        for stack in 0..8_000 {
+            let name = format!("f{stack}");
+            let stack = profile.dictionary.named_stack([name.as_str()].into_iter());
+            profile.samples.push(stack, 0, &[1]);
+        }
+        held.add(&Labels::default(), &profile, number as u128);
+    }
+    let block = written(&[("acme", &held)]);
+    let part = source(&block, "acme", 0);
+    let picked: Vec<u32> = (0..10).collect();
+    let (stop, waiting) = Stop::when_left();
+    let (mut waiting, mut rows) = (Some(waiting), 0);
+    let read = part.until(stop.clone()).rows(&picked, &mut |_, stacks, _| {
+        rows += stacks.len();
+        drop(waiting.take());
+    });
+    assert_eq!(read, Err(SourceError::Left));
+    assert!(rows > 0 && rows < 40_000, "{rows} of 80000 rows were read");
+    assert_eq!(part.until(stop.clone()).totals(&picked[..5]), Err(SourceError::Left));
+    assert_eq!(part.until(stop).totals(&picked), Err(SourceError::Left), "of the roll-up");
+    // Nobody else notices.
+    assert_eq!(part.totals(&picked).unwrap().iter().sum::<i64>(), 80_000);
+    let (stop, _waiting) = Stop::when_left();
+    assert_eq!(part.until(stop).totals(&picked[..5]).unwrap().iter().sum::<i64>(), 40_000);
 }

@@ -21,6 +21,11 @@ pub trait Source: Send + Sync {
     fn series(&self) -> Result<Arc<[Series]>, SourceError>;
     /// All profiles, in any order.
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError>;
+    /// All profiles in the same order, where only their series, their time and the number of their rows matter: the rest
+    /// may be missing.
+    fn brief_profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
+        self.profiles()
+    }
     /// The sum of each profile's values, modulo 2^64, by place; none where only the rows tell.
     fn profile_totals(&self) -> Option<Arc<[i64]>> {
         None
@@ -99,4 +104,7 @@ pub enum SourceError {
     /// The data has gone elsewhere since the query was planned (E18).
     #[error("stored profiles have moved: {0}")]
     Moved(String),
+    /// Whoever asked has left: nobody wants the answer.
+    #[error("whoever asked has left")]
+    Left,
 }

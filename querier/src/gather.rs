@@ -6,37 +6,29 @@ use std::time::Duration;
 
 use athanor_chassis::{Activity, Code, Status, TenantId};
 use athanor_profile::Source;
-use athanor_query::{Ask, Partial, meet, run};
+use athanor_query::{Ask, Held, Meeting, Partial, run};
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::inbox::Inbox;
 use crate::replan::{Asked, Attempt};
-use crate::room::{Room, Taken};
 use crate::turns::Turn;
-use crate::{Opened, Plan, Querier, Reader, Remote, Stored};
+use crate::{Plan, Querier, Reader, Remote, Stored};
 
 /// Sources of one question that are open at once, at least: while some are fetched, others are read.
 const OPEN: usize = 16;
 /// Peers of one question that are asked at once: they work, and here is only waited.
 const PEERS: usize = 64;
 
-/// Where answers meet.
+/// What is asked, and what has come so far.
 pub(crate) struct Merging {
     pub(crate) ask: Arc<Ask>,
-    pub(crate) room: Arc<Room>,
     /// When nobody waits for the answer any more, on the clock that goes on.
     pub(crate) until: Duration,
-    merged: Mutex<Option<Held>>,
+    /// Where answers meet.
+    pub(crate) meeting: Meeting,
     /// What the answer lacks, in words.
     missing: Mutex<Vec<String>>,
-}
-
-/// An answer in memory.
-struct Held {
-    partial: Partial,
-    /// At least what it takes.
-    taken: Taken,
 }
 
 /// Everything that is to be asked.
@@ -59,8 +51,9 @@ impl Querier {
             }
         };
         reader.miss(std::mem::take(&mut *merging.missing.lock().unwrap_or_else(PoisonError::into_inner)));
-        let held = merging.merged.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Held { partial, taken }) = held else { return Ok(Partial::none(&merging.ask.what)) };
+        let Some(Held { partial, taken }) = merging.meeting.take() else {
+            return Ok(Partial::none(&merging.ask.what));
+        };
         // As much again is made of it to be shown.
         reader.hold(self.room.take(taken.bytes())?);
         reader.hold(taken);
@@ -75,7 +68,8 @@ impl Querier {
         attempt: &Attempt,
     ) -> Result<Arc<Merging>, Asked> {
         let until = reader.until(&self.deps.clock);
-        let merging = Arc::new(Merging::new(Arc::clone(ask), Arc::clone(&self.room), until));
+        let meeting = Meeting::new(ask.bounds, Arc::clone(&self.room));
+        let merging = Arc::new(Merging { ask: Arc::clone(ask), until, meeting, missing: Mutex::default() });
         let mut parts = Parts::default();
         for tenant in reader.tenants() {
             let Plan { sources, stored, remote, missing, bytes, moved } =
@@ -116,14 +110,14 @@ impl Querier {
     }
 
     async fn open(&self, merging: &Arc<Merging>, stored: Box<dyn Stored>) -> Result<(), Asked> {
-        let Opened { source, held } = stored.open().await.map_err(|status| match status.code {
+        let partial = stored.answer().await.map_err(|status| match status.code {
             // Another took its place, or it is too old (E18).
             Code::NotFound => Asked::Gone(vec![status.message]),
             _ => Asked::Failed(status),
         })?;
-        let run = self.run(merging, source).await;
-        drop(held);
-        run
+        let merging = Arc::clone(merging);
+        let job = move || Ok(merging.meeting.add(partial, None)?);
+        self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
     }
 
     async fn run(&self, merging: &Arc<Merging>, source: Arc<dyn Source>) -> Result<(), Asked> {
@@ -145,10 +139,6 @@ impl Querier {
 }
 
 impl Merging {
-    fn new(ask: Arc<Ask>, room: Arc<Room>, until: Duration) -> Self {
-        Merging { ask, room, until, merged: Mutex::default(), missing: Mutex::default() }
-    }
-
     /// Says what the answer lacks.
     pub(crate) fn miss(&self, missing: impl IntoIterator<Item = String>) {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);
@@ -157,33 +147,7 @@ impl Merging {
     /// Adds the answer of one source.
     fn answer(&self, source: &dyn Source) -> Result<(), Asked> {
         let partial = run(&self.ask, source)?;
-        Ok(self.add(partial, None)?)
-    }
-
-    /// Adds an answer, for which some room may have been taken.
-    pub(crate) fn add(&self, partial: Partial, taken: Option<Taken>) -> Result<(), Status> {
-        let bytes = partial.bytes();
-        let taken = match taken {
-            None => self.room.take(bytes)?,
-            Some(mut taken) => {
-                taken.shrink(bytes);
-                let more = self.room.take(bytes - taken.bytes())?;
-                taken.and(more)
-            }
-        };
-        meet(&self.merged, Held { partial, taken }, |one, other| self.merge(one, other))
-    }
-
-    fn merge(&self, one: Held, other: Held) -> Result<Held, Status> {
-        let partial = one.partial.merge(other.partial, &self.ask.bounds);
-        let partial = partial.map_err(|error| Status::of(&error))?;
-        let mut taken = one.taken.and(other.taken);
-        // What both had counts twice: it is counted anew only where that matters, as counting takes a walk.
-        if self.room.check(taken.bytes()).is_err() {
-            taken.shrink(partial.bytes());
-            self.room.check(taken.bytes())?;
-        }
-        Ok(Held { partial, taken })
+        Ok(self.meeting.add(partial, None)?)
     }
 }
 

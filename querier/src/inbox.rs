@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use athanor_chassis::room::Taken;
 use athanor_chassis::{Activity, Clock, Code, Compute, Status, TenantId};
 use athanor_query::{Ask, Received};
 
 use crate::gather::Merging;
 use crate::replan::Asked;
-use crate::room::Taken;
 
 /// A peer that has profiles: those of shards that it leads, which are in no block yet, or those of blocks that it reads.
 #[async_trait]
@@ -62,7 +62,7 @@ impl Inbox {
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), Status> {
-        let more = self.merging.room.take(bytes)?;
+        let more = self.merging.meeting.room().take(bytes)?;
         self.taken = Some(match self.taken.take() {
             Some(taken) => taken.and(more),
             None => more,
@@ -78,7 +78,7 @@ impl Inbox {
         let job = move || {
             let partial = received.unpack(&merging.ask).map_err(|error| Status::of(&error))?;
             drop(received);
-            merging.add(partial, taken)
+            merging.meeting.add(partial, taken)
         };
         self.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
     }

@@ -18,6 +18,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use athanor_chassis::room::Room;
 use athanor_chassis::{Activity, Clock, Code, Compute, Overrides, Random, Status, Tasks, TenantId};
 use athanor_profile::Source;
 use athanor_query::{Ask, Partial};
@@ -25,6 +26,7 @@ use athanor_query::{Ask, Partial};
 mod background;
 mod check;
 mod companion;
+mod config;
 mod estimate;
 mod explore;
 mod gather;
@@ -38,20 +40,18 @@ mod quarantine;
 mod reader;
 mod render;
 mod replan;
-mod room;
 mod turns;
 
 pub use companion::Companion;
+pub use config::Config;
 pub use inbox::{Inbox, Remote};
 pub use reader::{MAX_TENANTS, Reader, TenantsError};
 pub use render::{Rendered, parse_parameters, parse_time};
 pub use replan::Asked;
-pub use room::Config;
 
 use background::{Background, Kept};
 use gather::mixed_up;
 use quarantine::{Quarantine, Question, is_crash};
-use room::Room;
 use turns::Turns;
 
 /// What there is to read. Each profile is in exactly one of the sources.
@@ -59,7 +59,7 @@ use turns::Turns;
 pub struct Plan {
     /// Those in memory.
     pub sources: Vec<Arc<dyn Source>>,
-    /// Those that are fetched when it is their turn.
+    /// Those that are read when it is their turn.
     pub stored: Vec<Box<dyn Stored>>,
     /// Peers that answer for sources of theirs.
     pub remote: Vec<Arc<dyn Remote>>,
@@ -72,19 +72,11 @@ pub struct Plan {
     pub moved: Vec<String>,
 }
 
-/// A source that is fetched when it is its turn.
+/// A source that is read when it is its turn, or has answered before.
 #[async_trait]
 pub trait Stored: Send {
-    /// Fetches what the question needs of it.
-    async fn open(self: Box<Self>) -> Result<Opened, Status>;
-}
-
-/// A source, and whatever must be held as long as it is read.
-pub struct Opened {
-    /// The source.
-    pub source: Arc<dyn Source>,
-    /// Room that it takes.
-    pub held: Box<dyn Send>,
+    /// What it has of what the plan was made for.
+    async fn answer(self: Box<Self>) -> Result<Partial, Status>;
 }
 
 /// Of which time profiles there are.
@@ -125,6 +117,7 @@ pub struct Deps {
 #[derive(Clone)]
 pub struct Querier {
     deps: Deps,
+    config: Config,
     room: Arc<Room>,
     turns: Arc<Turns>,
     quarantine: Arc<Quarantine>,
@@ -136,14 +129,14 @@ impl Querier {
     /// A querier over these sources.
     pub fn new(config: Config, deps: Deps) -> Self {
         let turns = Turns::new(config.concurrent_queries);
-        let (room, quarantine) = (Room::new(config), Arc::default());
-        Querier { deps, room, turns, quarantine, background: None }
+        let (room, quarantine) = (config.room(), Arc::default());
+        Querier { deps, config, room, turns, quarantine, background: None }
     }
 
     /// Lets queries run in the background as such tasks, if the settings allow it.
     #[must_use]
     pub fn with_background(mut self, tasks: &Tasks, random: &Random) -> Self {
-        let most = self.room.config().background_queries;
+        let most = self.config.background_queries;
         self.background = (most > 0).then(|| {
             let (tasks, random, clock) = (tasks.clone(), random.split(), self.deps.clock.clone());
             Arc::new(Background::new(tasks, random, clock, most))

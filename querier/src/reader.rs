@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::code::{Code, Coded};
+use athanor_chassis::room::Taken;
 use athanor_chassis::tenant::TenantError;
 use athanor_chassis::{Clock, TenantId};
-
-use crate::room::Taken;
 
 /// Most tenants that one request reads.
 pub const MAX_TENANTS: usize = 64;

@@ -8,8 +8,8 @@ use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status,
 use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames};
 use athanor_profile::{Labels, Profile, ProfileRow, Series, Source, SourceError, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
-use athanor_querier::{Config, Deps, Opened, Plan, Querier, Reader, Sources, Stored, Times};
-use athanor_query::Ask;
+use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Stored, Times};
+use athanor_query::{Ask, Partial, run};
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 
@@ -60,7 +60,7 @@ struct Counts {
 }
 
 struct Fetched(Arc<Counts>);
-struct Fetch(Arc<Counts>);
+struct Fetch(Arc<Counts>, Ask);
 struct Held(Arc<Counts>);
 
 impl Drop for Held {
@@ -71,18 +71,19 @@ impl Drop for Held {
 
 #[async_trait::async_trait]
 impl Stored for Fetch {
-    async fn open(self: Box<Self>) -> Result<Opened, Status> {
+    async fn answer(self: Box<Self>) -> Result<Partial, Status> {
         let open = self.0.open.fetch_add(1, Ordering::Relaxed) + 1;
         self.0.most.fetch_max(open, Ordering::Relaxed);
         tokio::task::yield_now().await;
-        Ok(Opened { source: source("a", 10), held: Box::new(Held(Arc::clone(&self.0))) })
+        let _held = Held(Arc::clone(&self.0));
+        run(&self.1, source("a", 10).as_ref()).map_err(|error| Status::of(&error))
     }
 }
 
 #[async_trait::async_trait]
 impl Sources for Fetched {
-    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
-        let fetch = || Box::new(Fetch(Arc::clone(&self.0))) as Box<dyn Stored>;
+    async fn plan(&self, _: &TenantId, ask: &Ask) -> Result<Plan, Status> {
+        let fetch = || Box::new(Fetch(Arc::clone(&self.0), ask.clone())) as Box<dyn Stored>;
         let stored = (0..100).map(|_| fetch()).collect();
         Ok(Plan { sources: vec![source("a", 1)], stored, ..Plan::default() })
     }

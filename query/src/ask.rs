@@ -94,29 +94,43 @@ pub struct Needs {
     pub rows: bool,
     /// What stacks are called.
     pub names: bool,
+    /// Sums by stack of each of several groups.
+    pub groups: bool,
+    /// Everything of profiles: their ids, durations and periods as well.
+    pub profiles: bool,
+    /// The sum of each profile, where it is known.
+    pub profile_totals: bool,
+    /// To which request each row belongs.
+    pub requests: bool,
 }
 
 impl Ask {
     /// What it needs.
     pub fn needs(&self) -> Needs {
+        let named = !self.selection.profiles.is_empty();
         // Sums say nothing of requests.
-        let of_requests = self.selection.requests.is_some();
+        let requests = self.selection.requests.is_some();
+        let needs = Needs { profiles: named, requests, ..Needs::default() };
+        // Sums of profiles, which are known where all of a profile counts.
+        let sums = |stacks: &StackFilter| {
+            let each = !stacks.is_empty() || requests;
+            Needs { rows: each, names: !stacks.is_empty(), profile_totals: !each, ..needs }
+        };
         match &self.what {
             What::ProfileTypes | What::LabelNames | What::LabelValues(_) | What::Series(_) | What::Sizes => {
-                Needs::default()
+                Needs { requests: false, ..needs }
             }
-            What::Tree(_) | What::Profile(..) | What::Trees(_) => {
-                Needs { totals: !of_requests, rows: of_requests, names: true }
+            What::Tree(_) | What::Profile(..) => {
+                Needs { totals: !requests, rows: requests, names: true, ..needs }
             }
+            What::Trees(_) => Needs { totals: !requests, groups: true, rows: requests, names: true, ..needs },
             What::Points(points) => {
-                let names = !points.stacks.is_empty();
-                Needs { totals: false, rows: names || of_requests, names }
+                let of_points = sums(&points.stacks);
+                Needs { profiles: named || points.mean || points.exemplars, ..of_points }
             }
-            What::Heat(heat) => Needs { totals: false, rows: heat.spans || of_requests, names: false },
-            What::Profiles(profiles) => {
-                let names = !profiles.stacks.is_empty();
-                Needs { totals: false, rows: names || of_requests, names }
-            }
+            What::Heat(heat) if heat.spans => Needs { rows: true, requests: true, profiles: true, ..needs },
+            What::Heat(_) => Needs { profiles: true, ..sums(&StackFilter::default()) },
+            What::Profiles(profiles) => Needs { profiles: true, ..sums(&profiles.stacks) },
         }
     }
 }
@@ -232,6 +246,7 @@ impl Coded for AskError {
         match self {
             AskError::Source(SourceError::Damaged(_)) | AskError::Damaged(_) => Code::DataLoss,
             AskError::Source(SourceError::Unavailable(_) | SourceError::Moved(_)) => Code::Unavailable,
+            AskError::Source(SourceError::Left) => Code::Cancelled,
             AskError::TooLarge { .. } => Code::Invalid,
         }
     }

@@ -20,6 +20,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ask;
+mod canonical;
 mod frames;
 mod heat;
 mod meet;
@@ -36,13 +37,14 @@ mod syntax;
 mod wire;
 
 pub use ask::{Ask, AskError, Bounds, Heat, Needs, Points, Selection, Steps, Trees, Values, What};
+pub use canonical::Canonical;
 pub use frames::{FrameFilter, FrameFilterError, FrameNames};
 pub use heat::{HeatSeries, Spot, SpotKey};
-pub use meet::meet;
+pub use meet::{Held, Meeting};
 pub use partial::{Cell, Exemplar, LabelCounts, Merged, Partial, PointSeries};
 pub use profiles::{ListedProfile, ProfileList, ProfileOrder, Profiles};
 pub use query::{NoKind, Query, TimeRange, TypeFilter};
-pub use run::{answer, run, series_labels};
+pub use run::{answer, picks, run, series_labels};
 pub use selector::{Matcher, Selector};
 pub use size::{Size, Sizes};
 pub use stacks::{CallSite, GoPgo, StackFilter};

@@ -1,43 +1,124 @@
 //! Answers of many sources become one, on whichever threads they come.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Adds an answer to those that met at a place. Whoever finds one there takes it and merges it into its own, so that
-/// no thread waits while another one merges.
-pub fn meet<T, E>(
-    place: &Mutex<Option<T>>,
-    mut mine: T,
-    merge: impl Fn(T, T) -> Result<T, E>,
-) -> Result<(), E> {
-    loop {
-        let mut held = place.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(other) = held.take() else {
-            *held = Some(mine);
-            return Ok(());
+use athanor_chassis::Status;
+use athanor_chassis::room::{Room, Taken};
+
+use crate::{Bounds, Partial};
+
+/// Where the answers to one question meet.
+#[derive(Debug)]
+pub struct Meeting {
+    bounds: Bounds,
+    room: Arc<Room>,
+    held: Mutex<Option<Held>>,
+}
+
+/// An answer in memory.
+#[derive(Debug)]
+pub struct Held {
+    /// The answer.
+    pub partial: Partial,
+    /// At least what it takes.
+    pub taken: Taken,
+}
+
+impl Meeting {
+    /// Where nothing is yet.
+    pub fn new(bounds: Bounds, room: Arc<Room>) -> Self {
+        Self { bounds, room, held: Mutex::default() }
+    }
+
+    /// The room that answers take.
+    pub fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
+
+    /// Adds an answer, for which some room may have been taken. Whoever finds an answer there takes it and merges it
+    /// into its own, so that no thread waits while another one merges.
+    pub fn add(&self, partial: Partial, taken: Option<Taken>) -> Result<(), Status> {
+        let bytes = partial.bytes();
+        let taken = match taken {
+            None => self.room.take(bytes)?,
+            Some(mut taken) => {
+                taken.shrink(bytes);
+                let more = self.room.take(bytes - taken.bytes())?;
+                taken.and(more)
+            }
         };
-        drop(held);
-        mine = merge(other, mine)?;
+        let mut mine = Held { partial, taken };
+        loop {
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(other) = held.take() else {
+                *held = Some(mine);
+                return Ok(());
+            };
+            drop(held);
+            mine = self.merge(other, mine)?;
+        }
+    }
+
+    fn merge(&self, one: Held, other: Held) -> Result<Held, Status> {
+        let partial = one.partial.merge(other.partial, &self.bounds).map_err(|error| Status::of(&error))?;
+        let mut taken = one.taken.and(other.taken);
+        // What both had counts twice: it is counted anew only where that matters, as counting takes a walk.
+        if self.room.check(taken.bytes()).is_err() {
+            taken.shrink(partial.bytes());
+            self.room.check(taken.bytes())?;
+        }
+        Ok(Held { partial, taken })
+    }
+
+    /// What has met; none if nothing came.
+    pub fn take(&self) -> Option<Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use athanor_chassis::room::Bound;
+    use athanor_chassis::{ByteSize, Code};
+
     use super::*;
+
+    fn names(from: usize, to: usize) -> Partial {
+        Partial::Texts((from..to).map(|n| format!("label{n}")).collect())
+    }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test of threads")]
     fn nothing_that_comes_is_lost() {
-        let place = Mutex::new(None);
+        let bound = Bound { limit: ByteSize::mib(8), setting: "a" };
+        let meeting = Meeting::new(Bounds::default(), Room::new(bound, bound));
         std::thread::scope(|scope| {
-            for thread in 0..4u64 {
-                let place = &place;
+            for thread in 0..4 {
+                let meeting = &meeting;
                 scope.spawn(move || {
-                    (0..1000).try_for_each(|n| meet(place, thread * 1000 + n, |a, b| Ok::<_, ()>(a + b)))
+                    (0..50).try_for_each(|n| meeting.add(names(thread * 50 + n, thread * 50 + n + 2), None))
                 });
             }
         });
-        assert_eq!(place.into_inner().unwrap(), Some((0..4000).sum()));
-        let failing = Mutex::new(Some(1));
-        assert_eq!(meet(&failing, 2, |_, _| Err("too much")), Err("too much"));
+        let held = meeting.take().unwrap();
+        assert!(held.taken.bytes() >= held.partial.bytes());
+        assert!(
+            matches!((held.partial, names(0, 201)), (Partial::Texts(all), Partial::Texts(of)) if all == of)
+        );
+    }
+
+    #[test]
+    fn what_takes_too_much_is_refused_be_it_the_first_or_the_last() {
+        let bound = |bytes| Bound { limit: ByteSize::bytes(bytes as u64), setting: "a" };
+        let (ten, all) = (names(0, 10).bytes(), names(0, 100).bytes());
+        let room = Room::new(bound(ten), bound(all));
+        let meeting = Meeting::new(Bounds::default(), Arc::clone(&room));
+        let refused = meeting.add(names(0, 11), None).unwrap_err();
+        assert_eq!(refused.code, Code::Invalid);
+        // What both have counts once.
+        (0..5).for_each(|_| meeting.add(names(0, 10), None).unwrap());
+        assert_eq!(meeting.add(names(5, 15), None).unwrap_err().code, Code::Invalid);
+        drop(meeting);
+        assert!(room.take(ten).is_ok());
     }
 }

@@ -43,8 +43,9 @@ pub(crate) struct Picked {
 }
 
 impl Picked {
-    fn of(selection: &Selection, source: &dyn Source) -> Result<Picked, AskError> {
-        let (series, profiles) = (source.series()?, source.profiles()?);
+    fn of(ask: &Ask, source: &dyn Source) -> Result<Picked, AskError> {
+        let (selection, series) = (&ask.selection, source.series()?);
+        let profiles = if ask.needs().profiles { source.profiles()? } else { source.brief_profiles()? };
         let labels: Vec<Option<Labels>> = series
             .iter()
             .map(|one| {
@@ -76,9 +77,14 @@ impl Picked {
     }
 }
 
+/// The places of the profiles that a question to a source is about, ascending.
+pub fn picks(ask: &Ask, source: &dyn Source) -> Result<Vec<u32>, AskError> {
+    Ok(Picked::of(ask, source)?.places)
+}
+
 /// The answer of one source.
 pub fn run(ask: &Ask, source: &dyn Source) -> Result<Partial, AskError> {
-    let picked = Picked::of(&ask.selection, source)?;
+    let picked = Picked::of(ask, source)?;
     // A source is opened before it is known that nothing in it is meant.
     if picked.places.is_empty() && ask.what != What::Sizes {
         return Ok(Partial::none(&ask.what));

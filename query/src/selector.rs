@@ -44,6 +44,11 @@ impl Selector {
         let (operator, name, value) = (Operator::Equal, name.to_owned(), value.to_owned());
         self.and(Selector { matchers: vec![Matcher { name, operator, value, regex: None }] })
     }
+    /// Puts the conditions in an order, each once.
+    pub(crate) fn sort(&mut self) {
+        self.matchers.sort_by(|left, right| left.key().cmp(&right.key()));
+        self.matchers.dedup_by(|left, right| left.key() == right.key());
+    }
     /// Takes out the first condition that a label has a certain value, and gives the value.
     pub fn take_equal(&mut self, name: &str) -> Option<String> {
         let is_it = |matcher: &Matcher| matcher.name == name && matcher.operator == Operator::Equal;
@@ -87,6 +92,9 @@ impl Matcher {
     /// The label's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+    fn key(&self) -> (&str, &str, &str) {
+        (&self.name, self.operator.text(), &self.value)
     }
     /// How it compares, and with what.
     pub(crate) fn comparison(&self) -> (Operator, &str) {

@@ -60,6 +60,8 @@ pub struct Config {
     pub ingester: athanor_ingester::Config,
     /// Answering queries.
     pub querier: athanor_querier::Config,
+    /// Reading blocks, and keeping what was found.
+    pub store_gateway: athanor_store_gateway::Config,
     /// What each tenant may do.
     pub limits: Limits,
     /// What the server says of itself.
@@ -98,6 +100,7 @@ impl Default for Config {
             distributor: athanor_distributor::Config::default(),
             ingester: athanor_ingester::Config::default(),
             querier: athanor_querier::Config::default(),
+            store_gateway: athanor_store_gateway::Config::default(),
             limits: Limits::default(),
             telemetry: TelemetryConfig::default(),
         }
@@ -146,6 +149,9 @@ impl Config {
         if segment < least {
             return bad("log.segment", format!("segments of {segment} are too small, the least is {least}"));
         }
+        if let Err(error) = self.store_gateway.check() {
+            return bad(error.setting, error.to_string());
+        }
         if self.cluster.joining()?.is_none() && !self.target.is_all() {
             let reason = format!(
                 "a process that is only {} needs others beside it; say where they are with cluster.seeds, or run all",
@@ -191,7 +197,7 @@ mod tests {
         };
         assert_eq!(checked(|_| {}), Ok(()));
         assert_eq!(checked(|config| config.ingester.shards = 64), Ok(()));
-        let bad: [(Change, &str); 7] = [
+        let bad: [(Change, &str); 9] = [
             (
                 |config| config.target = "querier".parse().unwrap(),
                 "target: a process that is only querier needs others beside it",
@@ -199,6 +205,14 @@ mod tests {
             (|config| config.ingester.shards = 0, "ingester.shards: 0 shards; write 1 to 64"),
             (|config| config.ingester.shards = 65, "ingester.shards: 65 shards; write 1 to 64"),
             (|config| config.data = PathBuf::new(), "data: no folder is named"),
+            (
+                |config| config.store_gateway.questions = 0,
+                "store_gateway.questions: with 0 every question would wait",
+            ),
+            (
+                |config| config.store_gateway.reading = ByteSize::kib(1),
+                "store_gateway.reading: blocks cannot be read in so little memory",
+            ),
             (|config| config.max_connections = Some(0), "max_connections: 0"),
             (|config| config.log.segment = ByteSize::kib(63), "log.segment: segments of 63KiB are too small"),
             (

@@ -2,10 +2,12 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_catalog::BlockId;
-use athanor_chassis::{Code, Status};
+use athanor_chassis::room::Taken;
+use athanor_chassis::{Activity, Clock, Code, Compute, Status, TenantId};
 use athanor_cluster::failure;
 use athanor_cluster::greeting::Introductions;
 use athanor_profile::hash::{self, Hash};
@@ -13,9 +15,9 @@ use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::blocks_response::Of as Piece;
 use athanor_proto::athanor::internal::v1::gateways_server::Gateways;
 use athanor_query::Ask;
-use athanor_store_gateway::{BlockAt, Gateway};
+use athanor_store_gateway::{Answer, BlockAt, Gateway};
 use bytes::Bytes;
-use futures::Stream;
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tonic::{Request, Response};
 
 use crate::kept::tenant_of;
@@ -27,6 +29,10 @@ pub struct Offering {
     pub gateway: Arc<Gateway>,
     /// Says who calls.
     pub introductions: Arc<Introductions>,
+    /// Threads.
+    pub compute: Compute,
+    /// Measures patience.
+    pub clock: Clock,
 }
 
 /// The sum of the pieces of an answer: whoever gets them can tell whether they are what was sent.
@@ -45,25 +51,49 @@ impl Sum {
     }
 }
 
+/// What another node asks.
+struct Asked {
+    tenant: TenantId,
+    ask: Ask,
+    blocks: Vec<BlockAt>,
+    /// How long it waits.
+    patience: Duration,
+}
+
 impl Offering {
-    async fn answered(&self, request: wire::BlocksRequest) -> Result<Vec<wire::BlocksResponse>, Status> {
+    fn asked(&self, request: wire::BlocksRequest) -> Result<Asked, Status> {
         let wire::BlocksRequest { caller, tenant, ask, blocks } = request;
         self.introductions.check(caller.as_ref()).map_err(|stranger| Status::of(&stranger))?;
-        let ask = Ask::unpack(&ask).map_err(|error| Status::of(&error))?;
-        let blocks = blocks.iter().map(at).collect::<Result<Vec<BlockAt>, Status>>()?;
-        let asked = blocks.len() as u32;
-        let answer = self.gateway.answer(&tenant_of(&tenant)?, ask, blocks).await?;
-        let mut sum = Sum::default();
-        let mut said: Vec<Piece> = answer
-            .pieces
-            .map(|piece| {
-                sum = sum.and(&piece);
-                Piece::Partial(piece)
-            })
-            .collect();
-        let gone = answer.gone.into_iter().map(named).collect();
-        said.push(Piece::Done(wire::BlocksDone { blocks: asked, gone, sum: sum.packed() }));
-        Ok(said.into_iter().map(|piece| wire::BlocksResponse { of: Some(piece) }).collect())
+        let patience = caller.map_or(0, |caller| caller.deadline_ms);
+        Ok(Asked {
+            tenant: tenant_of(&tenant)?,
+            ask: Ask::unpack(&ask).map_err(|error| Status::of(&error))?,
+            blocks: blocks.iter().map(at).collect::<Result<Vec<BlockAt>, Status>>()?,
+            patience: Duration::from_millis(patience.into()),
+        })
+    }
+
+    /// All pieces, and the room that they take until they are sent.
+    async fn answered(self, asked: Asked) -> Result<(Vec<wire::BlocksResponse>, Option<Taken>), Status> {
+        let Asked { tenant, ask, blocks, patience } = asked;
+        let count = blocks.len() as u32;
+        let answer = self.clock.within(patience, self.gateway.answer(&tenant, ask, blocks)).await;
+        let answer = answer.unwrap_or_else(|late| Err(Status::new(Code::Deadline, late.to_string())));
+        let Answer { pieces, gone, taken } = answer?;
+        let summed = move || {
+            let mut sum = Sum::default();
+            let mut said: Vec<Piece> = pieces
+                .map(|piece| {
+                    sum = sum.and(&piece);
+                    Piece::Partial(piece)
+                })
+                .collect();
+            let gone = gone.into_iter().map(named).collect();
+            said.push(Piece::Done(wire::BlocksDone { blocks: count, gone, sum: sum.packed() }));
+            said.into_iter().map(|piece| wire::BlocksResponse { of: Some(piece) }).collect()
+        };
+        let said = self.compute.run_as(Activity::Query, summed).await.map_err(|error| Status::of(&error))?;
+        Ok((said, taken))
     }
 }
 
@@ -71,12 +101,24 @@ impl Offering {
 impl Gateways for Offering {
     type QueryStream = Pin<Box<dyn Stream<Item = Result<wire::BlocksResponse, tonic::Status>> + Send>>;
 
+    /// Begins to answer when it is the question's turn, so that whoever asks can tell waiting from working.
     async fn query(
         &self,
         request: Request<wire::BlocksRequest>,
     ) -> Result<Response<Self::QueryStream>, tonic::Status> {
-        let said = self.answered(request.into_inner()).await.map_err(|status| failure::to_grpc(&status))?;
-        Ok(Response::new(Box::pin(futures::stream::iter(said.into_iter().map(Ok)))))
+        let asked = self.asked(request.into_inner()).map_err(|status| failure::to_grpc(&status))?;
+        let turn = self.gateway.turn().await;
+        let answered = self.clone().answered(asked);
+        let pieces = async move {
+            let (said, taken) = answered.await.map_err(|status| failure::to_grpc(&status))?;
+            let held = (turn, taken);
+            Ok::<_, tonic::Status>(stream::iter(said).map(move |piece| {
+                // Until all are sent.
+                let _ = &held;
+                Ok(piece)
+            }))
+        };
+        Ok(Response::new(Box::pin(stream::once(pieces).try_flatten())))
     }
 }
 

@@ -17,9 +17,9 @@ use athanor_cluster::placement::nodes_of_block;
 use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::blocks_response::Of;
-use athanor_querier::{Asked, Inbox, Opened, Remote, Stored};
-use athanor_query::{Ask, Needs};
-use athanor_store_gateway::{BlockAt, Gateway, MOST, Wanted};
+use athanor_querier::{Asked, Inbox, Remote, Stored};
+use athanor_query::{Ask, Partial};
+use athanor_store_gateway::{Answer, BlockAt, Gateway, MOST, Question as OfBlocks};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select, try_join_all};
@@ -90,17 +90,17 @@ struct Whole {
 }
 
 /// A block that is read here.
-struct Here(Wanted);
+struct Here {
+    gateway: Arc<Gateway>,
+    question: Arc<OfBlocks>,
+    at: BlockAt,
+}
 
 impl Gateways {
     /// Divides the blocks of a question by who answers for them.
-    pub fn divide(
-        &self,
-        tenant: &TenantId,
-        needs: Needs,
-        blocks: impl IntoIterator<Item = BlockAt>,
-    ) -> Divided {
+    pub fn divide(&self, tenant: &TenantId, ask: &Ask, blocks: impl IntoIterator<Item = BlockAt>) -> Divided {
         let nodes = self.nodes();
+        let question = Arc::new(OfBlocks::new(tenant.clone(), ask.clone()));
         let (mut here, mut away) = (Vec::new(), BTreeMap::<NodeId, Vec<Owned>>::new());
         for at in blocks {
             let owners = nodes_of_block(at.block.number(), nodes.iter().copied());
@@ -108,7 +108,7 @@ impl Gateways {
                 Some(&node) if node != self.ways.me => {
                     away.entry(node).or_default().push(Owned { at, owners });
                 }
-                _ => here.push(self.wanted(tenant, needs, at)),
+                _ => here.push(self.read(&question, at)),
             }
         }
         let calls = away
@@ -118,10 +118,8 @@ impl Gateways {
         Divided { here, away: calls.map(remote).collect() }
     }
 
-    fn wanted(&self, tenant: &TenantId, needs: Needs, at: BlockAt) -> Box<dyn Stored> {
-        let BlockAt { block, whole } = at;
-        let (blocks, tenant) = (Arc::clone(self.here.blocks()), tenant.clone());
-        Box::new(Here(Wanted { blocks, block, tenant, needs, whole }))
+    fn read(&self, question: &Arc<OfBlocks>, at: BlockAt) -> Box<dyn Stored> {
+        Box::new(Here { gateway: Arc::clone(&self.here), question: Arc::clone(question), at })
     }
 
     /// The gateways that seem to be there.
@@ -237,12 +235,13 @@ impl Gateways {
     /// Reads blocks itself that no gateway answered for.
     async fn read_here(&self, blocks: Vec<BlockAt>, question: &Question<'_>) -> Result<Vec<Whole>, Status> {
         let answer = self.here.answer(question.tenant, question.ask.clone(), blocks).await?;
+        let Answer { pieces, gone, taken: _taken } = answer;
         let mut inbox = question.inbox.another();
-        for piece in answer.pieces {
+        for piece in pieces {
             inbox.piece(&piece)?;
             tokio::task::consume_budget().await;
         }
-        Ok(vec![Whole { inbox, gone: answer.gone }])
+        Ok(vec![Whole { inbox, gone }])
     }
 }
 
@@ -265,9 +264,8 @@ impl Remote for Away {
 
 #[async_trait]
 impl Stored for Here {
-    async fn open(self: Box<Self>) -> Result<Opened, Status> {
-        let athanor_store_gateway::Opened { source, held } = self.0.open().await?;
-        Ok(Opened { source, held })
+    async fn answer(self: Box<Self>) -> Result<Partial, Status> {
+        self.gateway.answer_of(&self.question, self.at).await
     }
 }
 

@@ -48,7 +48,7 @@ impl Sources for Everywhere {
         let Found { views, far, blocks, missing, moved } = self.find(tenant, range.from, last).await?;
         let sources = views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>).collect();
         let wanted = blocks.iter().map(|block| wanted_of(block, tenant, range.from, last));
-        let Divided { here: stored, away } = self.gateways.divide(tenant, ask.needs(), wanted);
+        let Divided { here: stored, away } = self.gateways.divide(tenant, ask, wanted);
         // Leaders first: they keep what was cut since the listing for a while only.
         let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>);
         let remote = far.chain(away).collect();

@@ -1,19 +1,21 @@
 //! Parts of blocks: fetched when they are asked about, kept while there is room.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use athanor_block::{
-    Block, BlockError, FUNCTIONS, LOCATIONS, MAPPINGS, PROFILES, PartSource, ROLLUP, SAMPLES, SERIES, STACKS,
-    TenantMeta,
+    Block, BlockError, Extents, FILES, FUNCTIONS, LOCATIONS, MAPPINGS, PAGE, PROFILES, PartSource,
+    ProfileColumns, ROLLUP, Rows, SAMPLES, SERIES, STACKS, TenantMeta,
 };
 use athanor_catalog::BlockId;
-use athanor_chassis::{Activity, ByteSize, Compute, Status, TenantId};
-use athanor_profile::Source;
-use athanor_query::Needs;
+use athanor_chassis::{Activity, Compute, Status, TenantId};
+use athanor_profile::source::SourceError;
+use athanor_query::{Ask, AskError, Needs, picks};
 use athanor_storage::Store;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::fetch::{Fetched, Origin, TenantIn};
+use crate::config::Config;
+use crate::fetch::{Fetched, Origin};
 use crate::parts::Parts;
 
 /// How much longer texts are thought to be decompressed before it is known: mostly they are less.
@@ -27,6 +29,8 @@ const PROFILE: u64 = 80;
 const NODE: u64 = 56;
 const LOCATION: u64 = 96;
 const FUNCTION: u64 = 128;
+/// A footer is read in so many steps at most: its length, itself, what it points to; and so is a table.
+const TRIES: usize = 8;
 
 /// The blocks of a bucket.
 pub struct Blocks {
@@ -56,16 +60,16 @@ pub struct Wanted {
     pub block: BlockId,
     /// Whose part.
     pub tenant: TenantId,
-    /// What the question needs of it.
-    pub needs: Needs,
-    /// Whether the question is about all of the part's time: then sums of whole series answer it.
+    /// The question.
+    pub ask: Arc<Ask>,
+    /// Whether it seems to be about all of the part's time: then sums of whole series answer it.
     pub whole: bool,
 }
 
 /// A part that is ready to be read, and whatever must be held meanwhile.
 pub struct Opened {
     /// The part.
-    pub source: Arc<dyn Source>,
+    pub source: PartSource,
     /// Room that it takes.
     pub held: Box<dyn Send>,
 }
@@ -77,33 +81,32 @@ struct Reading {
 }
 
 impl Blocks {
-    /// With room for so many bytes of what is read at a time.
-    pub fn new(store: Store, parts: Arc<Parts>, compute: Compute, room: ByteSize) -> Self {
+    /// Of a bucket.
+    pub fn new(store: Store, compute: Compute, config: &Config) -> Self {
+        let (room, parts) = (config.reading, Arc::new(Parts::new(config.parts)));
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64;
         let kibibytes = (room.get() / 1024).clamp(1, most) as u32;
         Self { store, parts, compute, room: Arc::new(Semaphore::new(kibibytes as usize)), kibibytes }
     }
 
-    /// What takes more than all the room has it alone.
-    async fn room(&self, bytes: u64) -> OwnedSemaphorePermit {
-        let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.kibibytes);
-        let room = Arc::clone(&self.room).acquire_many_owned(kibibytes);
-        room.await.expect("the semaphore is never closed")
+    /// Of which time a tenant's part is: when its first and its last profile were taken.
+    pub async fn span(&self, block: BlockId, tenant: &TenantId) -> Result<(i64, i64), Status> {
+        let part = match self.parts.get(block, tenant) {
+            Some(part) => part,
+            None => {
+                let part = self.begin(block, tenant).await?;
+                self.parts.put(block, tenant.clone(), part.clone());
+                part
+            }
+        };
+        let meta = part.meta(tenant).map_err(|error| Status::of(&error))?;
+        Ok((meta.min_time, meta.max_time))
     }
-}
 
-impl Part {
-    /// About how much memory it takes.
-    pub fn bytes(&self) -> usize {
-        self.source.bytes() + self.folder.bytes()
-    }
-}
-
-impl Wanted {
-    /// The part with nothing but what its block says of itself.
-    async fn begin(&self) -> Result<Part, Status> {
-        let meta = self.origin().meta().await?;
-        let (compute, tenant) = (self.blocks.compute.clone(), self.tenant.clone());
+    /// A part with nothing but what its block says of itself.
+    async fn begin(&self, block: BlockId, tenant: &TenantId) -> Result<Part, Status> {
+        let meta = Origin { store: &self.store, block }.meta().await?;
+        let (compute, tenant) = (self.compute.clone(), tenant.clone());
         self.compute(move || {
             let folder = Arc::new(Fetched::new(meta)?);
             let block = Arc::new(Block::open(Arc::<Fetched>::clone(&folder))?);
@@ -117,17 +120,58 @@ impl Wanted {
         &self,
         job: impl FnOnce() -> Result<R, BlockError> + Send + 'static,
     ) -> Result<R, Status> {
-        let done = self.blocks.compute.run_as(Activity::Query, job).await;
+        let done = self.compute.run_as(Activity::Query, job).await;
         done.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
     }
 
-    fn origin(&self) -> Origin<'_> {
-        Origin { store: &self.blocks.store, block: self.block, compute: &self.blocks.compute }
+    /// More room, if there is some at once.
+    fn more_room(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        Arc::clone(&self.room).try_acquire_many_owned(kibibytes).ok()
     }
 
-    /// The files that the question needs.
+    /// What takes more than all the room has it alone.
+    async fn room(&self, bytes: u64) -> OwnedSemaphorePermit {
+        let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.kibibytes);
+        let room = Arc::clone(&self.room).acquire_many_owned(kibibytes);
+        room.await.expect("the semaphore is never closed")
+    }
+}
+
+impl Part {
+    /// About how much memory it takes.
+    pub fn bytes(&self) -> usize {
+        self.source.bytes() + self.folder.bytes() + self.block.footer_bytes()
+    }
+
+    fn meta(&self, tenant: &TenantId) -> Result<TenantMeta, BlockError> {
+        Ok(self.block.part(tenant.as_str())?.meta.clone())
+    }
+}
+
+impl Wanted {
+    async fn compute<R: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> Result<R, BlockError> + Send + 'static,
+    ) -> Result<R, Status> {
+        self.blocks.compute(job).await
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        Origin { store: &self.blocks.store, block: self.block }
+    }
+
+    /// The part as far as it was read, or with nothing but what its block says of itself.
+    async fn part(&self) -> Result<Part, Status> {
+        match self.blocks.parts.get(self.block, &self.tenant) {
+            Some(part) => Ok(part),
+            None => self.blocks.begin(self.block, &self.tenant).await,
+        }
+    }
+
+    /// The files that the question seems to need.
     fn files(&self) -> Vec<&'static str> {
-        let Needs { totals, rows, names } = self.needs;
+        let Needs { totals, rows, names, .. } = self.ask.needs();
         let mut files = vec![SERIES, PROFILES];
         if totals {
             files.push(ROLLUP);
@@ -142,77 +186,140 @@ impl Wanted {
         files
     }
 
-    /// What the part takes once it is fetched and read, as far as its footers say.
-    async fn memory(&self, part: &Part) -> Result<u64, Status> {
-        let (part, tenant, files) = (part.clone(), self.tenant.clone(), self.files());
-        let (needs, width) = (self.needs, self.blocks.compute.width());
-        self.compute(move || memory(&part, tenant.as_str(), &files, needs, width)).await
+    /// Does what reads footers and tables; where something was not fetched yet, fetches it and tries again.
+    async fn attempt<R: Send + 'static>(
+        &self,
+        part: &Part,
+        job: impl Fn(&Part) -> Result<R, BlockError> + Clone + Send + 'static,
+    ) -> Result<R, Status> {
+        let mut tries = 0;
+        loop {
+            let (again, of) = (job.clone(), part.clone());
+            part.folder.missed();
+            let error = match self.compute(move || again(&of)).await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            let missed = part.folder.missed();
+            tries += 1;
+            if missed.is_empty() || tries == TRIES {
+                return Err(error);
+            }
+            part.folder.fetch(&self.origin(), &missed).await?;
+        }
+    }
+
+    /// Fetches footers, series and what is needed of profiles: whatever says which rows are meant.
+    async fn fetch_index(&self, part: &Part) -> Result<(), Status> {
+        let files = self.files();
+        let tails: Extents = files.iter().map(|file| part.folder.tail(file)).collect();
+        part.folder.fetch(&self.origin(), &tails).await?;
+        let (tenant, needs) = (self.tenant.clone(), self.ask.needs());
+        let open = move |part: &Part| {
+            // Each is tried, so that whatever is missing is known at once.
+            let opened: Vec<_> = files.iter().map(|file| part.block.extent(tenant.as_str(), file)).collect();
+            opened.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let columns = if needs.profiles { ProfileColumns::All } else { ProfileColumns::Brief };
+            let mut extents = part.source.bytes_of_series()?;
+            extents.extend(part.source.bytes_of_profiles(columns)?);
+            if needs.profile_totals {
+                extents.extend(part.source.bytes_of_profiles(ProfileColumns::Totals)?);
+            }
+            Ok(extents)
+        };
+        let extents = self.attempt(part, open).await?;
+        part.folder.fetch(&self.origin(), &extents).await
+    }
+
+    /// What else is needed, and the memory of all of it.
+    async fn plan(&self, part: &Part) -> Result<(Extents, u64), Status> {
+        let (ask, tenant, width) = (Arc::clone(&self.ask), self.tenant.clone(), self.blocks.compute.width());
+        let plan = move |part: &Part| {
+            let needs = ask.needs();
+            let picked = picks(&ask, &part.source).map_err(|error| match error {
+                AskError::Source(error) => BlockError::Held(error),
+                other => BlockError::Held(SourceError::Damaged(other.to_string())),
+            })?;
+            let mut extents = Extents::new();
+            if !picked.is_empty() {
+                let Needs { totals, rows: each, groups, requests, .. } = needs;
+                extents = part.source.bytes_of_rows(&picked, Rows { totals, groups, each, requests })?;
+                if needs.names {
+                    extents.extend(part.source.bytes_of_names()?);
+                }
+            }
+            let names = needs.names && !picked.is_empty();
+            let bytes = memory(part, &tenant, &extents, names, width)?;
+            Ok((extents, bytes))
+        };
+        self.attempt(part, plan).await
     }
 
     /// Fetches what the question needs of it.
     pub async fn open(self) -> Result<Opened, Status> {
-        let mut part = match self.blocks.parts.get(self.block, &self.tenant) {
-            Some(part) => part,
-            None => self.begin().await?,
-        };
         let all = u64::from(self.blocks.kibibytes) * 1024;
-        let mut bytes = self.memory(&part).await?;
-        let room = loop {
+        let mut claim = 0;
+        loop {
+            let part = self.part().await?;
+            let meta = part.meta(&self.tenant).map_err(|error| Status::of(&error))?;
+            let bytes = index_memory(&part, &meta).max(claim);
             let mut room = self.blocks.room(bytes).await;
-            self.fetch(&part).await?;
-            let seen = self.memory(&part).await?;
-            if seen <= bytes || bytes >= all {
-                drop(room.split((bytes.min(all).saturating_sub(seen) / 1024) as usize));
-                break room;
+            self.fetch_index(&part).await?;
+            let (extents, wanted) = self.plan(&part).await?;
+            if wanted <= bytes || bytes >= all {
+                drop(room.split((bytes.min(all).saturating_sub(wanted) / 1024) as usize));
+            } else {
+                match self.blocks.more_room(wanted - bytes) {
+                    Some(more) => room.merge(more),
+                    // Whoever waits for more room must hold nothing, or all might wait.
+                    None => {
+                        claim = wanted;
+                        continue;
+                    }
+                }
             }
-            // Texts are much longer than they looked. Whoever waits for more room must hold nothing, or all might wait.
-            (part, bytes) = (self.begin().await?, seen);
-        };
-        self.blocks.parts.put(self.block, self.tenant.clone(), part.clone());
-        let held = Box::new(Reading { parts: Arc::clone(&self.blocks.parts), _room: room });
-        Ok(Opened { source: Arc::new(part.source), held })
-    }
-    async fn fetch(&self, part: &Part) -> Result<(), Status> {
-        let origin = self.origin();
-        let of = TenantIn { block: &part.block, tenant: self.tenant.as_str() };
-        let fetches = self.files().into_iter().map(|file| part.folder.fetch(&origin, of, file));
-        futures::future::try_join_all(fetches).await.map(drop)
+            part.folder.fetch(&self.origin(), &extents).await?;
+            self.blocks.parts.put(self.block, self.tenant.clone(), part.clone());
+            let held = Box::new(Reading { parts: Arc::clone(&self.blocks.parts), _room: room });
+            return Ok(Opened { source: part.source, held });
+        }
     }
 }
 
-/// What a part takes once some of its files are fetched and read. Where a footer is not there yet, that is guessed.
+/// What footers, series and profiles of a part take at most, about: before they are read.
+fn index_memory(part: &Part, meta: &TenantMeta) -> u64 {
+    let all = part.block.meta();
+    let bytes_of = |file: &str| all.file(file).map_or(0, |file| file.bytes);
+    let series: u64 = all.tenants.iter().map(|of| u64::from(of.series.1)).sum();
+    let series = bytes_of(SERIES).saturating_mul(meta.series.1.into()) / series.max(1);
+    let footers = FILES.iter().map(|file| bytes_of(file).min(PAGE as u64)).sum::<u64>();
+    let texts = series.saturating_mul(1 + TEXT_RATIO * TEXT_MEMORY);
+    footers.saturating_mul(1 + FOOTER_MEMORY).saturating_add(texts) + u64::from(meta.profiles.1) * PROFILE
+}
+
+/// What a part takes once some more of it is fetched, and it is read.
 fn memory(
-    Part { block, folder, .. }: &Part,
-    tenant: &str,
-    files: &[&'static str],
-    needs: Needs,
+    part: &Part,
+    tenant: &TenantId,
+    extents: &[(&'static str, Range<u64>)],
+    names: bool,
     width: usize,
 ) -> Result<u64, BlockError> {
-    let (fetched, mut bytes, mut texts) = (folder.bytes(), 0u64, 0u64);
-    for &file in files {
-        let (stored, plain) = match block.extent(tenant, file) {
-            Ok((range, plain)) => (range.end - range.start, plain),
-            Err(_) => {
-                let stored = block.meta().file(file)?.bytes;
-                (stored, stored.saturating_mul(TEXT_RATIO))
-            }
-        };
-        bytes = bytes.saturating_add(stored);
-        if matches!(file, SERIES | FUNCTIONS | MAPPINGS) {
-            texts = texts.saturating_add(plain.saturating_mul(TEXT_MEMORY));
-        }
+    let missing = part.folder.missing(extents).iter().map(|(_, range)| range.end - range.start).sum::<u64>();
+    let mut bytes = (part.folder.bytes() + part.block.footer_bytes()) as u64 + missing;
+    let texts: &[&'static str] = if names { &[SERIES, FUNCTIONS, MAPPINGS] } else { &[SERIES] };
+    for file in texts {
+        let (_, plain) = part.block.extent(tenant.as_str(), file)?;
+        bytes = bytes.saturating_add(plain.saturating_mul(TEXT_MEMORY));
     }
-    // Footers tell of all tenants. They are kept as they are stored, and decoded.
-    let footers = (fetched as u64).saturating_sub(bytes).saturating_mul(1 + FOOTER_MEMORY);
-    bytes = bytes.saturating_add(texts).saturating_add(footers);
-    let TenantMeta { profiles, nodes, stacks, locations, functions, .. } = block.part(tenant)?.meta;
+    let TenantMeta { profiles, nodes, stacks, locations, functions, .. } = part.meta(tenant)?;
     let of = |count: u32, each: u64| u64::from(count) * each;
     let mut tables = of(profiles.1, PROFILE);
-    if needs.names {
+    if names {
         tables += of(nodes.1, NODE) + of(locations.1, LOCATION) + of(functions.1, FUNCTION);
     }
     // Each thread adds up for itself.
-    Ok(bytes.saturating_add(tables + of(*stacks, 8 * (width as u64 + 1))))
+    Ok(bytes.saturating_add(tables + of(stacks, 8 * (width as u64 + 1))))
 }
 
 impl Drop for Reading {
@@ -225,9 +332,10 @@ impl Drop for Reading {
 #[cfg(test)]
 pub(crate) mod tests {
     use athanor_block::{FILES, Folder, Held, META, MemoryFolder, write_held};
-    use athanor_chassis::{Clock, Random};
+    use athanor_chassis::{ByteSize, Clock, Random};
     use athanor_profile::source::MemorySource;
-    use athanor_profile::{Labels, Profile, ValueType, hash};
+    use athanor_profile::{Labels, Profile, Source, ValueType, hash};
+    use athanor_query::{StackFilter, What};
     use athanor_storage::path::{FileName, Key, Owner};
     use athanor_storage::{Config as Bucket, StoreDeps};
 
@@ -272,13 +380,14 @@ pub(crate) mod tests {
     async fn stored(room: ByteSize) -> (Arc<Blocks>, BlockId, u64) {
         let (store, id) = (bucket(), BlockId::from_number(7));
         let bytes = put(&store, id, &[("large", held(300)), ("small", held(2))]).await;
-        let parts = Arc::new(Parts::new(ByteSize::mib(64)));
-        (Arc::new(Blocks::new(store, parts, Compute::inline(), room)), id, bytes)
+        let config = Config { reading: room, parts: ByteSize::mib(64), ..Config::default() };
+        (Arc::new(Blocks::new(store, Compute::inline(), &config)), id, bytes)
     }
 
-    async fn open(blocks: &Arc<Blocks>, block: BlockId, tenant: &str, needs: Needs, whole: bool) -> Opened {
+    async fn open(blocks: &Arc<Blocks>, block: BlockId, tenant: &str, what: &What, whole: bool) -> Opened {
         let (blocks, tenant) = (Arc::clone(blocks), tenant.parse().unwrap());
-        Wanted { blocks, block, tenant, needs, whole }.open().await.unwrap()
+        let ask = Arc::new(Ask { what: what.clone(), ..Ask::default() });
+        Wanted { blocks, block, tenant, ask, whole }.open().await.unwrap()
     }
 
     fn held_of(blocks: &Blocks, block: BlockId, tenant: &str) -> u64 {
@@ -288,13 +397,13 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn only_what_a_question_needs_is_fetched() {
         let (blocks, block, all) = stored(ByteSize::mib(64)).await;
-        let tree = Needs { totals: true, rows: false, names: true };
+        let tree = &What::Tree(StackFilter::default());
         assert!(all > 2_000_000, "{all}");
         let total = |opened: &Opened| {
             let totals = opened.source.totals(&[0]).unwrap();
             opened.source.tree(&totals).unwrap().total()
         };
-        let lists = open(&blocks, block, "large", Needs::default(), false).await;
+        let lists = open(&blocks, block, "large", &What::ProfileTypes, false).await;
         assert_eq!(lists.source.profiles().unwrap().len(), 1);
         assert!(held_of(&blocks, block, "large") < all / 10);
         assert!(lists.source.totals(&[0]).is_err(), "that was not fetched");
@@ -315,7 +424,7 @@ pub(crate) mod tests {
         let (blocks, block, _) = stored(ByteSize::mib(64)).await;
         let free = || blocks.room.available_permits();
         let all = free();
-        let tree = Needs { totals: true, rows: false, names: true };
+        let tree = &What::Tree(StackFilter::default());
         let opened = open(&blocks, block, "large", tree, true).await;
         assert!(free() < all - 4_000, "{}", free());
         drop(opened);
@@ -331,9 +440,9 @@ pub(crate) mod tests {
         let blocks =
             Blocks { parts: Arc::new(Parts::new(ByteSize::mib(1))), ..Arc::into_inner(blocks).unwrap() };
         let blocks = Arc::new(blocks);
-        let tree = Needs { totals: true, rows: false, names: true };
+        let tree = &What::Tree(StackFilter::default());
         drop(open(&blocks, block, "small", tree, true).await);
-        drop(open(&blocks, block, "large", Needs::default(), true).await);
+        drop(open(&blocks, block, "large", &What::ProfileTypes, true).await);
         assert_eq!(blocks.parts.stats().parts, 2);
         drop(open(&blocks, block, "large", tree, true).await);
         let stats = blocks.parts.stats();

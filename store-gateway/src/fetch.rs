@@ -1,44 +1,44 @@
 //! Files of blocks, fetched as far as a question needs them.
 //!
-//! A block is many tenants': of a large file only its footer and a tenant's row groups are fetched, in whole pages, since
-//! those have checksums. What was fetched for one question stays for the next.
+//! What is fetched is whole pages, since those have checksums. Pages that lie near each other are fetched together. What
+//! was fetched for one question stays for the next.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use athanor_block::{Block, BlockError, Folder, META, Meta, PAGE};
+use athanor_block::{BlockError, Extents, FILES, Folder, META, Meta, PAGE};
 use athanor_catalog::BlockId;
-use athanor_chassis::{Activity, Code, Compute, Status};
+use athanor_chassis::{Code, Status};
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt, TryStreamExt};
 
 /// A file that is no longer is fetched whole.
-const SMALL: u64 = 256 << 10;
+const SMALL: u64 = PAGE as u64;
 /// A footer is rarely longer.
-const TAIL: u64 = PAGE as u64;
-/// What a file ends in: the footer's length and four letters.
-const END: u64 = 8;
+const TAIL: u64 = PAGE as u64 / 4;
+/// Pages that are so near to each other are fetched together: a request takes longer than what lies between.
+const NEAR: u64 = PAGE as u64;
+/// Requests for one part of a block at once.
+const AT_ONCE: usize = 8;
 
 /// The files of a block, as far as they were fetched.
 pub struct Fetched {
     meta: Bytes,
-    lengths: BTreeMap<String, u64>,
-    files: RwLock<BTreeMap<&'static str, File>>,
+    lengths: BTreeMap<&'static str, u64>,
+    files: RwLock<BTreeMap<&'static str, Pieces>>,
+    /// What was read before it was fetched.
+    missed: Mutex<Extents>,
 }
 
-/// What was fetched of a file.
+/// What was fetched of a file, by its place. No two overlap.
 #[derive(Default)]
-struct File {
-    pieces: Vec<Piece>,
-    /// All that there is of the tenant.
-    complete: bool,
-}
-
-/// Where bytes lie in their file.
-type Piece = (u64, Bytes);
+struct Pieces(BTreeMap<u64, Bytes>);
 
 /// Where the files of a block are fetched from.
 pub struct Origin<'o> {
@@ -46,76 +46,137 @@ pub struct Origin<'o> {
     pub store: &'o Store,
     /// The block.
     pub block: BlockId,
-    /// Threads for reading footers.
-    pub compute: &'o Compute,
 }
 
-/// Whose rows are fetched, of a block that is read from the same folder.
-#[derive(Clone, Copy)]
-pub struct TenantIn<'o> {
-    /// The block.
-    pub block: &'o Arc<Block>,
-    /// The tenant.
-    pub tenant: &'o str,
+impl Pieces {
+    /// What of a range is not there.
+    fn gaps(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let (mut gaps, mut at) = (Vec::new(), range.start);
+        let before = self.0.range(..range.start).next_back();
+        for (&start, bytes) in before.into_iter().chain(self.0.range(range.clone())) {
+            if start > at {
+                gaps.push(at..start);
+            }
+            at = at.max(start + bytes.len() as u64);
+        }
+        if at < range.end {
+            gaps.push(at..range.end);
+        }
+        gaps
+    }
+
+    fn add(&mut self, start: u64, bytes: &Bytes) {
+        for gap in self.gaps(&(start..start + bytes.len() as u64)) {
+            let piece = bytes.slice((gap.start - start) as usize..(gap.end - start) as usize);
+            self.0.insert(gap.start, piece);
+        }
+    }
+
+    fn read(&self, range: &Range<u64>) -> Option<Bytes> {
+        if !self.gaps(range).is_empty() {
+            return None;
+        }
+        let part = |start: u64, bytes: &Bytes| {
+            let (from, to) = (range.start.max(start), range.end.min(start + bytes.len() as u64));
+            bytes.slice((from - start) as usize..(to.max(from) - start) as usize)
+        };
+        let (&first, bytes) = self.0.range(..=range.start).next_back()?;
+        let one = part(first, bytes);
+        let length = (range.end - range.start) as usize;
+        if one.len() == length {
+            return Some(one);
+        }
+        let mut all = BytesMut::with_capacity(length);
+        all.extend_from_slice(&one);
+        self.0
+            .range(first + 1..range.end)
+            .for_each(|(&start, bytes)| all.extend_from_slice(&part(start, bytes)));
+        Some(all.freeze())
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.values().map(Bytes::len).sum()
+    }
 }
 
 impl Fetched {
     /// With nothing but what the block says of itself, which is read here.
     pub fn new(meta: Bytes) -> Result<Self, BlockError> {
         let files = Meta::decode(&meta)?.files;
-        let lengths = files.into_iter().map(|(name, file)| (name, file.bytes)).collect();
-        Ok(Self { meta, lengths, files: RwLock::default() })
+        let length = |file: &'static str| files.get(file).map(|of| (file, of.bytes));
+        let lengths = FILES.into_iter().filter_map(length).collect();
+        Ok(Self { meta, lengths, files: RwLock::default(), missed: Mutex::default() })
     }
 
     /// Bytes that were fetched.
     pub fn bytes(&self) -> usize {
-        let of_file = |file: &File| file.pieces.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
-        self.meta.len() + self.files().values().map(of_file).sum::<usize>()
+        self.meta.len() + self.files().values().map(Pieces::bytes).sum::<usize>()
     }
 
-    /// Fetches a tenant's rows of a file.
+    /// The end of a file, where its footer is.
+    pub fn tail(&self, file: &'static str) -> (&'static str, Range<u64>) {
+        let length = self.lengths.get(file).copied().unwrap_or_default();
+        (file, length.saturating_sub(TAIL)..length)
+    }
+
+    /// What was read before it was fetched, since this was asked last.
+    pub fn missed(&self) -> Extents {
+        std::mem::take(&mut *self.lock_missed())
+    }
+
+    /// What of some ranges has to be fetched, in whole pages.
+    pub fn missing(&self, extents: &[(&'static str, Range<u64>)]) -> Extents {
+        let files = self.files();
+        let none = Pieces::default();
+        let near = |(file, range)| {
+            let gaps = files.get(file).unwrap_or(&none).gaps(&range);
+            let whole = gaps.first().zip(gaps.last()).map(|(first, last)| (file, first.start..last.end));
+            whole.filter(|(_, whole)| whole.end - whole.start <= NEAR).map_or_else(
+                || gaps.into_iter().map(|gap| (file, gap)).collect::<Vec<_>>(),
+                |whole| vec![whole],
+            )
+        };
+        self.joined(extents).into_iter().flat_map(near).collect()
+    }
+
+    /// Ranges in whole pages, those near each other as one.
+    fn joined(&self, extents: &[(&'static str, Range<u64>)]) -> Extents {
+        let page = PAGE as u64;
+        let mut pages: Extents = extents
+            .iter()
+            .filter(|(_, range)| !range.is_empty())
+            .map(|(file, range)| {
+                let length = self.lengths.get(file).copied().unwrap_or_default();
+                let end = range.end.div_ceil(page).saturating_mul(page).min(length);
+                let whole = if length <= SMALL { 0..length } else { range.start / page * page..end };
+                (*file, whole)
+            })
+            .filter(|(_, range)| !range.is_empty())
+            .collect();
+        pages.sort_unstable_by_key(|(file, range)| (*file, range.start));
+        let mut joined: Extents = Vec::new();
+        for (file, range) in pages {
+            match joined.last_mut() {
+                Some((last, before)) if *last == file && range.start <= before.end.saturating_add(NEAR) => {
+                    before.end = before.end.max(range.end);
+                }
+                _ => joined.push((file, range)),
+            }
+        }
+        joined
+    }
+
+    /// Fetches what of some ranges is not there.
     pub async fn fetch(
         &self,
         origin: &Origin<'_>,
-        of: TenantIn<'_>,
-        file: &'static str,
+        extents: &[(&'static str, Range<u64>)],
     ) -> Result<(), Status> {
-        if self.files().get(file).is_some_and(|file| file.complete) {
-            return Ok(());
+        let mut each: Vec<BoxFuture<'_, Result<(), Status>>> = Vec::new();
+        for (file, range) in self.missing(extents) {
+            each.push(self.fetch_range(origin, file, range).boxed());
         }
-        self.fetch_rows(origin, of, file).await?;
-        self.files.write().unwrap_or_else(PoisonError::into_inner).entry(file).or_default().complete = true;
-        Ok(())
-    }
-
-    async fn fetch_rows(
-        &self,
-        origin: &Origin<'_>,
-        TenantIn { block, tenant }: TenantIn<'_>,
-        file: &'static str,
-    ) -> Result<(), Status> {
-        let length = self.length(file).map_err(|error| unreadable(file, &error))?;
-        if length <= SMALL || block.meta().tenants.len() == 1 {
-            return self.fetch_range(origin, file, 0..length).await;
-        }
-        let page = |at: u64| at / PAGE as u64 * PAGE as u64;
-        let tail = page(length.saturating_sub(TAIL))..length;
-        self.fetch_range(origin, file, tail.clone()).await?;
-        let end = self.read(file, length - END, 4).map_err(|error| unreadable(file, &error))?;
-        let footer = u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]]));
-        let footer = length.saturating_sub(footer + END);
-        if footer < tail.start {
-            self.fetch_range(origin, file, page(footer)..length).await?;
-        }
-        let (block, tenant) = (Arc::clone(block), tenant.to_owned());
-        let footer = origin.compute.run_as(Activity::Query, move || block.extent(&tenant, file));
-        let extent = footer.await.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))?;
-        let rows = extent.0;
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let rows = page(rows.start)..rows.end.div_ceil(PAGE as u64).saturating_mul(PAGE as u64).min(length);
-        self.fetch_range(origin, file, rows).await
+        stream::iter(each).buffer_unordered(AT_ONCE).try_collect().await
     }
 
     async fn fetch_range(
@@ -124,9 +185,6 @@ impl Fetched {
         file: &'static str,
         range: Range<u64>,
     ) -> Result<(), Status> {
-        if self.piece(file, range.start, range.end - range.start).is_some() {
-            return Ok(());
-        }
         let key = origin.key(file)?;
         let whole = range.start == 0 && range.end == self.lengths.get(file).copied().unwrap_or_default();
         let bytes = match whole {
@@ -139,23 +197,16 @@ impl Fetched {
             return Err(Status::of(&BlockError::Length { file: file.into(), seen, expected }));
         }
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
-        let pieces = &mut files.entry(file).or_default().pieces;
-        // What lies within the new piece is not kept twice.
-        pieces.retain(|(start, old)| *start < range.start || start + old.len() as u64 > range.end);
-        pieces.push((range.start, bytes));
+        files.entry(file).or_default().add(range.start, &bytes);
         Ok(())
     }
 
-    fn piece(&self, file: &str, offset: u64, length: u64) -> Option<Bytes> {
-        self.files().get(file)?.pieces.iter().find_map(|(start, bytes)| {
-            let from = offset.checked_sub(*start)?;
-            let to = from.checked_add(length).filter(|&to| to <= bytes.len() as u64)?;
-            Some(bytes.slice(from as usize..to as usize))
-        })
+    fn files(&self) -> RwLockReadGuard<'_, BTreeMap<&'static str, Pieces>> {
+        self.files.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn files(&self) -> RwLockReadGuard<'_, BTreeMap<&'static str, File>> {
-        self.files.read().unwrap_or_else(PoisonError::into_inner)
+    fn lock_missed(&self) -> MutexGuard<'_, Extents> {
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -169,10 +220,6 @@ impl Origin<'_> {
         let file = FileName::new(file).map_err(|error| Status::new(Code::Internal, error.to_string()))?;
         Ok(Key::Block { owner: Owner::Shared, block: self.block.number(), file })
     }
-}
-
-fn unreadable(file: &str, error: &io::Error) -> Status {
-    Status::new(Code::DataLoss, format!("{file}: {error}"))
 }
 
 impl Folder for Fetched {
@@ -190,7 +237,12 @@ impl Folder for Fetched {
                 Err(io::ErrorKind::UnexpectedEof.into())
             };
         }
-        self.piece(name, offset, length as u64).ok_or_else(|| {
+        let wanted = offset..offset.saturating_add(length as u64);
+        let found = self.files().get(name).and_then(|pieces| pieces.read(&wanted));
+        found.ok_or_else(|| {
+            if let Some(file) = FILES.into_iter().find(|file| *file == name) {
+                self.lock_missed().push((file, wanted));
+            }
             io::Error::other(format!("{length} bytes from byte {offset} on of {name} were not fetched"))
         })
     }
@@ -199,5 +251,31 @@ impl Folder for Fetched {
             return Ok(self.meta.len() as u64);
         }
         self.lengths.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_put_together_and_never_overlap() {
+        let all: Bytes = (0..100u8).collect::<Vec<_>>().into();
+        let mut pieces = Pieces::default();
+        let whole = |from: u64, to: u64| all.slice(from as usize..to as usize);
+        for (from, to) in [(40, 50), (20, 30), (60, 80), (45, 65), (0, 1)] {
+            pieces.add(from, &whole(from, to));
+        }
+        assert_eq!(pieces.gaps(&(0..100)), [1..20, 30..40, 80..100]);
+        assert_eq!(pieces.bytes(), 51);
+        for from in 0..100 {
+            for to in from + 1..=100 {
+                let is_there =
+                    [0..1, 20..30, 40..80].iter().any(|piece| piece.start <= from && to <= piece.end);
+                assert_eq!(pieces.read(&(from..to)), is_there.then(|| whole(from, to)), "{from}..{to}");
+            }
+        }
+        assert_eq!(pieces.gaps(&(41..79)), []);
+        assert_eq!(pieces.gaps(&(30..41)), [30..40]);
     }
 }

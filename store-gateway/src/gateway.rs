@@ -1,23 +1,25 @@
-//! One answer of many blocks: opened some at a time, run on compute threads, merged as they come.
+//! Answers of blocks: kept ones where the question came before, else found by reading; those of many blocks as one,
+//! opened some at a time, run on compute threads, merged as they come.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use athanor_catalog::BlockId;
-use athanor_chassis::{Activity, ByteSize, Code, Status, TenantId};
-use athanor_query::{Ask, Partial, Pieces, meet, run};
+use athanor_chassis::room::{Room, Taken};
+use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
+use athanor_query::{Ask, AskError, Canonical, Held, Meeting, Partial, Pieces, run};
+use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::answers::{AnswerKey, AnswerStats, Answers};
 use crate::blocks::{Blocks, Opened, Wanted};
+use crate::config::Config;
+use crate::flights::Flights;
+use crate::parts::CacheStats;
 
 /// Blocks of one question.
 pub const MOST: usize = 256;
-/// Blocks of one question that are open at once, at least: while some are fetched, others are read.
-const OPEN: usize = 16;
-/// Questions that are answered at once; others wait.
-const QUESTIONS: usize = 32;
-/// Memory that one answer may take.
-const ANSWER: ByteSize = ByteSize::mib(512);
 
 /// A block that a question is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,34 +36,80 @@ pub struct Answer {
     pub pieces: Pieces,
     /// Blocks that are not in it since the bucket has them no more: others took their place, or they are too old.
     pub gone: Vec<BlockId>,
+    /// Room that it takes until it is sent.
+    pub taken: Option<Taken>,
+}
+
+/// A tenant's question to blocks.
+pub struct Question {
+    tenant: TenantId,
+    ask: Arc<Ask>,
+    /// The question to blocks of which it wants all time: most are such. None where answers are not kept.
+    whole: Option<Arc<Canonical>>,
 }
 
 /// Answers for blocks.
 pub struct Gateway {
+    reading: Arc<Reading>,
+    questions: Arc<Semaphore>,
+    open_blocks: usize,
+    room: Arc<Room>,
+}
+
+/// What reads blocks, and what was found.
+struct Reading {
     blocks: Arc<Blocks>,
-    questions: Semaphore,
-    answer: ByteSize,
+    answers: Answers,
+    flights: Flights<AnswerKey, Result<Arc<Made>, Status>>,
 }
 
-/// What the blocks of one question have answered so far.
-struct Held {
-    partial: Partial,
-    /// At least what it takes.
-    bytes: usize,
+/// An answer that was just found.
+struct Made {
+    /// As it is: for the first of those who wait for it.
+    fresh: Mutex<Option<Partial>>,
+    /// For the others. None where it is longer than packed answers are.
+    packed: Option<Bytes>,
 }
 
-/// Where answers meet.
-type Place = Mutex<Option<Held>>;
+/// How useful it is to keep things.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GatewayStats {
+    /// Parts of blocks.
+    pub parts: CacheStats,
+    /// Answers of blocks.
+    pub answers: AnswerStats,
+}
+
+impl Question {
+    /// A question of this tenant.
+    pub fn new(tenant: TenantId, ask: Ask) -> Self {
+        // A question that is too long to be packed has answers all the same; they are not kept.
+        let lasting = ask.is_lasting().then(|| ask.canonical(i64::MAX, i64::MIN).ok()).flatten();
+        Self { tenant, ask: Arc::new(ask), whole: lasting.map(Arc::new) }
+    }
+}
 
 impl Gateway {
     /// Over the blocks of a bucket.
-    pub fn new(blocks: Arc<Blocks>) -> Self {
-        Self { blocks, questions: Semaphore::new(QUESTIONS), answer: ANSWER }
+    pub fn new(blocks: Arc<Blocks>, config: &Config) -> Self {
+        let reading = Reading { blocks, answers: Answers::new(config.answers), flights: Flights::new() };
+        Self {
+            reading: Arc::new(reading),
+            questions: Arc::new(Semaphore::new(config.questions)),
+            open_blocks: config.open_blocks,
+            room: config.room(),
+        }
     }
 
-    /// The blocks that it reads.
-    pub fn blocks(&self) -> &Arc<Blocks> {
-        &self.blocks
+    /// How useful it is to keep things.
+    pub fn stats(&self) -> GatewayStats {
+        let Reading { blocks, answers, .. } = &*self.reading;
+        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats() }
+    }
+
+    /// Waits until another node's question may be answered: only so many are at once. None when all ends.
+    pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.questions).acquire_owned().await.ok()
     }
 
     /// The answer of all of these blocks together.
@@ -70,75 +118,155 @@ impl Gateway {
             let message = format!("{} blocks are asked for at once, the limit is {MOST}", blocks.len());
             return Err(Status::new(Code::Invalid, message));
         }
-        let _turn = self.questions.acquire().await;
-        let (ask, place) = (Arc::new(ask), Arc::new(Place::default()));
-        let width = OPEN.max(self.blocks.compute.width() + 1);
-        let each = blocks.into_iter().map(|at| self.ask_one(tenant, &ask, at, &place));
+        let question = Arc::new(Question::new(tenant.clone(), ask));
+        let place = Arc::new(Meeting::new(question.ask.bounds, Arc::clone(&self.room)));
+        let compute = &self.reading.blocks.compute;
+        let width = self.open_blocks.max(compute.width() + 1);
+        let each = blocks.into_iter().map(|at| self.add_one(&question, at, &place));
         let gone = stream::iter(each)
             .buffer_unordered(width)
             .try_filter_map(|gone| async move { Ok(gone) })
             .try_collect()
             .await?;
         let pack = move || {
-            let held = place.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let partial = held.map_or_else(|| Partial::none(&ask.what), |held| held.partial);
-            partial.pack().map_err(|error| Status::of(&error))
+            let (partial, taken) = match place.take() {
+                Some(Held { partial, taken }) => (partial, Some(taken)),
+                None => (Partial::none(&question.ask.what), None),
+            };
+            let pieces = partial.pack().map_err(|error| Status::of(&error))?;
+            Ok::<_, Status>((pieces, taken))
         };
-        let packed = self.blocks.compute.run_as(Activity::Query, pack).await;
-        Ok(Answer { pieces: packed.map_err(|error| Status::of(&error))??, gone })
+        let packed = compute.run_as(Activity::Query, pack).await;
+        let (pieces, taken) = packed.map_err(|error| Status::of(&error))??;
+        Ok(Answer { pieces, gone, taken })
     }
 
     /// Adds what one block has, or says that it is gone.
-    async fn ask_one(
+    async fn add_one(
         &self,
-        tenant: &TenantId,
-        ask: &Arc<Ask>,
-        BlockAt { block, whole }: BlockAt,
-        place: &Arc<Place>,
+        question: &Arc<Question>,
+        at: BlockAt,
+        place: &Arc<Meeting>,
     ) -> Result<Option<BlockId>, Status> {
-        let (blocks, tenant, needs) = (Arc::clone(&self.blocks), tenant.clone(), ask.needs());
-        let Opened { source, held } = match (Wanted { blocks, block, tenant, needs, whole }).open().await {
-            Ok(opened) => opened,
-            Err(status) if status.code == Code::NotFound => return Ok(Some(block)),
+        let partial = match self.answer_of(question, at).await {
+            Ok(partial) => partial,
+            Err(status) if status.code == Code::NotFound => return Ok(Some(at.block)),
             Err(status) => return Err(status),
         };
-        let (ask, place, limit) = (Arc::clone(ask), Arc::clone(place), self.answer);
-        let job = move || {
-            let partial = run(&ask, source.as_ref()).map_err(|error| Status::of(&error))?;
-            drop((source, held));
-            let mine = Held { bytes: partial.bytes(), partial };
-            meet(&place, mine, |one, other| one.merge(other, &ask, limit))
-        };
-        let done = self.blocks.compute.run_as(Activity::Query, job).await;
+        let place = Arc::clone(place);
+        let job = move || place.add(partial, None);
+        let done = self.reading.blocks.compute.run_as(Activity::Query, job).await;
         done.map_err(|error| Status::of(&error))?.map(|()| None)
+    }
+
+    /// What one block has: [`Code::NotFound`] if the bucket has it no more.
+    pub async fn answer_of(&self, question: &Question, at: BlockAt) -> Result<Partial, Status> {
+        let Question { tenant, ask, whole } = question;
+        let reading = &self.reading;
+        let Some(canonical) = whole else {
+            let made = Arc::clone(reading).make(tenant.clone(), at, Arc::clone(ask)).await?;
+            return made.take().ok_or_else(|| reading.lost());
+        };
+        let canonical = match at.whole {
+            true => Arc::clone(canonical),
+            false => {
+                let (first, last) = reading.blocks.span(at.block, tenant).await?;
+                let canonical = ask.canonical(first, last).map_err(|error| Status::of(&error))?;
+                Arc::new(canonical)
+            }
+        };
+        let key = AnswerKey { block: at.block, tenant: tenant.clone(), ask: canonical.key };
+        if let Some(bytes) = reading.answers.get(&key) {
+            match reading.unpack(&canonical, bytes).await {
+                Ok(partial) => return Ok(partial),
+                // It is whole, and more than may be asked for.
+                Err(status) if status.code == Code::Invalid => return Err(status),
+                Err(_) => reading.answers.damaged(&key),
+            }
+        }
+        let asked = Arc::new(canonical.ask.clone());
+        let begin = || Arc::clone(reading).find(key.clone(), at, Arc::clone(&asked)).boxed();
+        let (made, joined) = reading.flights.join(key.clone(), begin).await;
+        if joined {
+            reading.answers.joined();
+        }
+        let made = made?;
+        match (made.take(), &made.packed) {
+            (Some(partial), _) => Ok(canonical.answer(partial)),
+            (None, Some(packed)) => reading.unpack(&canonical, packed.clone()).await,
+            (None, None) => {
+                let made = Arc::clone(reading).make(tenant.clone(), at, asked).await?;
+                made.take().map(|partial| canonical.answer(partial)).ok_or_else(|| reading.lost())
+            }
+        }
     }
 }
 
-impl Held {
-    fn merge(self, other: Held, ask: &Ask, limit: ByteSize) -> Result<Held, Status> {
-        let bytes = self.bytes + other.bytes;
-        let partial = self.partial.merge(other.partial, &ask.bounds).map_err(|error| Status::of(&error))?;
-        // What both had counts twice: it is counted anew only where that matters, as counting takes a walk.
-        let bytes = if bytes > limit.as_usize() { partial.bytes() } else { bytes };
-        if bytes > limit.as_usize() {
-            let seen = ByteSize::bytes(bytes as u64);
-            let message = format!(
-                "the answer of some blocks takes {seen} of memory, the limit is {limit}; select fewer series or a shorter time"
-            );
-            return Err(Status::new(Code::Invalid, message));
+impl Reading {
+    /// Finds an answer and keeps it.
+    async fn find(self: Arc<Self>, key: AnswerKey, at: BlockAt, ask: Arc<Ask>) -> Result<Arc<Made>, Status> {
+        let made = Arc::clone(&self).make(key.tenant.clone(), at, ask).await?;
+        if let Some(packed) = &made.packed {
+            self.answers.put(key, packed.clone());
         }
-        Ok(Held { partial, bytes })
+        Ok(Arc::new(made))
+    }
+
+    /// Reads a block. What is computed ends when whoever waits for it leaves.
+    async fn make(self: Arc<Self>, tenant: TenantId, at: BlockAt, ask: Arc<Ask>) -> Result<Made, Status> {
+        let (stop, _waiting) = Stop::when_left();
+        let BlockAt { block, whole } = at;
+        let (blocks, asked) = (Arc::clone(&self.blocks), Arc::clone(&ask));
+        let wanted = Wanted { blocks, block, tenant, ask: asked, whole };
+        let Opened { source, held } = wanted.open().await?;
+        let source = source.until(stop);
+        let job = move || {
+            let partial = run(&ask, &source).map_err(|error| named(block, &error))?;
+            drop((source, held));
+            let packed = ask.is_lasting().then(|| partial.pack().ok()).flatten();
+            Ok(Made { fresh: Mutex::new(Some(partial)), packed: packed.map(Pieces::into_bytes) })
+        };
+        let done = self.blocks.compute.run_as(Activity::Query, job).await;
+        done.map_err(|error| Status::of(&error))?
+    }
+
+    async fn unpack(&self, canonical: &Arc<Canonical>, bytes: Bytes) -> Result<Partial, Status> {
+        let canonical = Arc::clone(canonical);
+        let job = move || {
+            let partial = Partial::unpack(&bytes, &canonical.ask).map_err(|error| Status::of(&error))?;
+            Ok(canonical.answer(partial))
+        };
+        let done = self.blocks.compute.run_as(Activity::Query, job).await;
+        done.map_err(|error| Status::of(&error))?
+    }
+
+    fn lost(&self) -> Status {
+        Status::new(Code::Internal, "an answer was taken by somebody else")
+    }
+}
+
+impl Made {
+    fn take(&self) -> Option<Partial> {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// An error with the block that it is of.
+fn named(block: BlockId, error: &AskError) -> Status {
+    let status = Status::of(error);
+    match status.code {
+        Code::DataLoss => Status { message: format!("block {block}: {}", status.message), ..status },
+        _ => status,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use athanor_chassis::Compute;
+    use athanor_chassis::{ByteSize, Compute};
     use athanor_query::{Bounds, Received, Selection, StackFilter, TimeRange, What};
 
     use super::*;
     use crate::blocks::tests::{bucket, held, put};
-    use crate::parts::Parts;
 
     fn tree() -> Ask {
         let time = TimeRange { from: i64::MIN, to: i64::MAX };
@@ -152,9 +280,9 @@ mod tests {
             let tenants = [("other", held(50)), ("shop", held(block))];
             put(&store, BlockId::from_number(block.into()), &tenants).await;
         }
-        let parts = Arc::new(Parts::new(ByteSize::mib(64)));
-        let blocks = Blocks::new(store, parts, Compute::inline(), ByteSize::mib(64));
-        Gateway::new(Arc::new(blocks))
+        let config = Config { reading: ByteSize::mib(64), parts: ByteSize::mib(64), ..Config::default() };
+        let blocks = Blocks::new(store, Compute::inline(), &config);
+        Gateway::new(Arc::new(blocks), &config)
     }
 
     fn at(blocks: impl Iterator<Item = u128>) -> Vec<BlockAt> {
@@ -190,7 +318,7 @@ mod tests {
         let shop: TenantId = "shop".parse().unwrap();
         let refused = gateway.answer(&shop, tree(), at(0..MOST as u128 + 1)).await;
         assert_eq!(refused.err().unwrap().code, Code::Invalid);
-        gateway.answer = ByteSize::bytes(100);
+        gateway.room = Config { answer: ByteSize::bytes(100), ..Config::default() }.room();
         let refused = gateway.answer(&shop, tree(), at(1..=3)).await.err().unwrap();
         assert!(refused.message.contains("the limit is 100B"), "{refused}");
     }

@@ -1,23 +1,35 @@
 //! The store-gateway: answers for blocks, beside what it keeps of them.
 //!
 //! ```text
-//!  question ─► Wanted: a tenant's part of a block ─► room ─► Fetched: as much of its files as the question needs
-//!  blocks         ▲                                               │
-//!                 └── Parts: what was read stays ◄────────────────┤
-//!                                                                 ▼
-//!  pieces, sum ◄─ packed ◄─ merged ◄──────────────────────── run, on compute threads
+//!  question ─► canonical ─► Answers: has this block been asked that? ─────────────────────────────┐ yes
+//!  blocks                      │ no                                                               │
+//!                           Flights: is it asked at the moment? ── yes ─► wait for it ────────────┤
+//!                              │ no                                                               │
+//!                           Wanted: a tenant's part of a block ─► room ─► Fetched: as much as     │
+//!                              ▲                                          │      is needed of it  │
+//!                              └── Parts: what was read stays ◄───────────┤                       │
+//!                                                                         ▼                       ▼
+//!                                                     run, on compute threads ─► Answers    unpack
+//!                                                                         └──────────┬────────────┘
+//!  pieces, sum ◄─ packed ◄─ merged ◄─────────────────────────────────────────────────┘
 //! ```
 //!
-//! Blocks never change, so what was read stays true. Which gateway a block belongs to follows from its name and from who
-//! is there, so each keeps other blocks; whoever asks may ask any, and a gateway answers for whatever it is asked for.
+//! Blocks never change, so what was read stays true, and so does what a block has answered. Which gateway a block belongs
+//! to follows from its name and from who is there, so each keeps other blocks; whoever asks may ask any, and a gateway
+//! answers for whatever it is asked for. When the last of those who wait for an answer leaves, finding it ends.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod answers;
 mod blocks;
+mod config;
 mod fetch;
+mod flights;
 mod gateway;
 mod parts;
 
-pub use blocks::{Blocks, Opened, Wanted};
-pub use gateway::{Answer, BlockAt, Gateway, MOST};
-pub use parts::{CacheStats, Parts};
+pub use answers::AnswerStats;
+pub use blocks::Blocks;
+pub use config::{Config, ConfigError};
+pub use gateway::{Answer, BlockAt, Gateway, GatewayStats, MOST, Question};
+pub use parts::CacheStats;

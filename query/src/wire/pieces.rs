@@ -33,12 +33,28 @@ impl Partial {
         fits("answer", out.len(), MAX_PARTIAL)?;
         Ok(Pieces(out.into()))
     }
+
+    /// Reads what [`pack`](Self::pack) wrote, in one piece: the answer to this question.
+    pub fn unpack(bytes: &[u8], ask: &Ask) -> Result<Self, WireError> {
+        fits(WHAT, bytes.len(), MAX_PARTIAL)?;
+        match bytes.first() {
+            Some(&seen) if seen != VERSION => return Err(WireError::Version { what: WHAT, seen }),
+            _ => {}
+        }
+        let (claim, mut unpacker) = said(bytes).map_err(damaged(WHAT))?;
+        Partial::read(&mut unpacker, ask, claim)
+    }
 }
 
 impl Pieces {
     /// Bytes that are still to be sent.
     pub fn bytes(&self) -> usize {
         self.0.len()
+    }
+
+    /// All of them in one.
+    pub fn into_bytes(self) -> Bytes {
+        self.0
     }
 }
 
@@ -75,22 +91,23 @@ impl Received {
 
     /// About how much memory the answer will take, once that is known: the first piece says so.
     pub fn claim(&self) -> Option<usize> {
-        self.said().ok().map(|(claim, _)| claim)
-    }
-
-    fn said(&self) -> Result<(usize, Unpacker<'_>), PackedError> {
-        let mut unpacker = Unpacker::new(&self.bytes);
-        unpacker.take(1)?;
-        let wrong = unpacker.wrong("an answer that no machine holds");
-        let claim = usize::try_from(unpacker.number()?).map_err(|_| wrong)?;
-        Ok((claim, unpacker))
+        said(&self.bytes).ok().map(|(claim, _)| claim)
     }
 
     /// The answer to the question, when all pieces are here.
     pub fn unpack(&self, ask: &Ask) -> Result<Partial, WireError> {
-        let (claim, mut unpacker) = self.said().map_err(damaged(WHAT))?;
+        let (claim, mut unpacker) = said(&self.bytes).map_err(damaged(WHAT))?;
         Partial::read(&mut unpacker, ask, claim)
     }
+}
+
+/// What memory an answer takes, and the rest of it.
+fn said(bytes: &[u8]) -> Result<(usize, Unpacker<'_>), PackedError> {
+    let mut unpacker = Unpacker::new(bytes);
+    unpacker.take(1)?;
+    let wrong = unpacker.wrong("an answer that no machine holds");
+    let claim = usize::try_from(unpacker.number()?).map_err(|_| wrong)?;
+    Ok((claim, unpacker))
 }
 
 fn fits(what: &'static str, seen: usize, limit: usize) -> Result<(), WireError> {

@@ -13,7 +13,7 @@ use athanor_consensus::log::{Damage, Health, Hurt, Log, Usage as LogUsage};
 use athanor_distributor::{Distributor, Refusals, TenantCounts};
 use athanor_ingester::{Cuts, Ingester, ShardStats};
 use athanor_metastore::{Facts, Size};
-use athanor_store_gateway::{CacheStats, Parts};
+use athanor_store_gateway::{AnswerStats, CacheStats, Gateway, GatewayStats};
 
 use super::page::{NANOSECOND, ONE, Page, alone, labels};
 use super::routes::{Counted, Routes};
@@ -44,8 +44,8 @@ pub struct Scrape {
     pub damage: Vec<Damage>,
     /// Blocks.
     pub facts: Option<Replicated<Facts>>,
-    /// Blocks that were read.
-    pub parts: Arc<Parts>,
+    /// Blocks that were read, and what they answered.
+    pub gateway: Arc<Gateway>,
     /// Gateways that were asked.
     pub hedges: Arc<Hedges>,
     /// What was removed.
@@ -69,7 +69,7 @@ struct Numbers {
     failed: bool,
     damage: Vec<Damage>,
     catalog: Option<Size>,
-    cache: CacheStats,
+    cache: GatewayStats,
     hedges: HedgeCounts,
     janitor: DoneNow,
     compute: (usize, usize),
@@ -97,7 +97,7 @@ impl Scrape {
             failed: self.log.as_ref().is_some_and(|log| log.failed().is_some()),
             damage: self.damage.clone(),
             catalog: self.facts.as_ref().map(|facts| facts.with(Facts::size)),
-            cache: self.parts.stats(),
+            cache: self.gateway.stats(),
             hedges: self.hedges.counts(),
             janitor: self.janitor.now(),
             compute: (self.compute.width(), self.compute.busy()),
@@ -342,7 +342,8 @@ impl Numbers {
 
     fn blocks(&self, page: &mut Page) {
         let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
-        let CacheStats { hits, misses, evicted, parts, bytes, limit } = self.cache;
+        let GatewayStats { parts: CacheStats { hits, misses, evicted, parts, bytes, limit }, answers } =
+            self.cache;
         if let Some(catalog) = self.catalog {
             gauge("athanor_catalog_blocks", "Blocks that are registered", catalog.blocks);
             gauge("athanor_catalog_bytes", "Their bytes", catalog.bytes);
@@ -368,6 +369,24 @@ impl Numbers {
         counter("athanor_cache_hits_total", "Parts of blocks that were in memory", hits);
         counter("athanor_cache_misses_total", "Parts of blocks that were fetched", misses);
         counter("athanor_cache_evictions_total", "Parts of blocks that made room for others", evicted);
+        self.answers(page, answers);
+    }
+
+    /// What blocks have answered before.
+    fn answers(&self, page: &mut Page, stats: AnswerStats) {
+        let AnswerStats { hits, misses, joined, evicted, damaged, answers, bytes, limit } = stats;
+        let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
+        gauge("athanor_answers_kept", "Answers of single blocks that are in memory", answers);
+        gauge("athanor_answers_bytes", "Their memory", bytes);
+        gauge("athanor_answers_limit_bytes", "How much they may take", limit);
+        let mut counter = |name, help, value: u64| page.counter(name, help, alone(value as f64));
+        counter("athanor_answers_hits_total", "Questions to a block whose answer was kept", hits);
+        counter("athanor_answers_misses_total", "Questions to a block whose answer was not kept", misses);
+        let help = "Questions that waited for the answer to an equal one";
+        counter("athanor_answers_joined_total", help, joined);
+        counter("athanor_answers_evictions_total", "Kept answers that made room for others", evicted);
+        let help = "Kept answers whose bytes had changed: they were found anew";
+        counter("athanor_answers_damaged_total", help, damaged);
     }
 }
 

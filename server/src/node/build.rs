@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use athanor_catalog::{Catalog, Wound};
-use athanor_chassis::{ByteSize, Clock, Overrides, Tasks};
+use athanor_chassis::{Clock, Overrides, Tasks};
 use athanor_cluster::greeting::Me;
 use athanor_cluster::members::RoleName;
 use athanor_cluster::peers;
@@ -19,7 +19,7 @@ use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
 use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
 use athanor_proto::athanor::internal::v1::shards_server::ShardsServer;
 use athanor_querier::Querier;
-use athanor_store_gateway::{Blocks, Gateway, Parts};
+use athanor_store_gateway::{Blocks, Gateway};
 use tokio_util::sync::CancellationToken;
 
 use super::{StartError, System};
@@ -47,11 +47,6 @@ use crate::route::Route;
 use crate::sources::Everywhere;
 use crate::telling::Telling;
 use crate::ways::{Afar, Ways};
-
-/// Memory for blocks while they are read.
-const READING: ByteSize = ByteSize::mib(1024);
-/// Memory for parts of blocks that were read.
-const PARTS: ByteSize = ByteSize::mib(256);
 
 /// After so long shards that did not open are tried again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -313,15 +308,18 @@ impl Site<'_> {
 
     /// Who reads blocks: for others too where that is a role of this node.
     pub fn gateway(&self, Reaching { ways, .. }: &Reaching, offered: &Offered) -> Arc<Gateway> {
-        let System { compute, store, .. } = &self.system;
-        let parts = Arc::new(Parts::new(PARTS));
-        let blocks = Blocks::new(store.clone(), parts, compute.clone(), READING);
-        let gateway = Arc::new(Gateway::new(Arc::new(blocks)));
+        let System { clock, compute, store, .. } = &self.system;
+        let settings = &self.config.store_gateway;
+        let blocks = Blocks::new(store.clone(), compute.clone(), settings);
+        let gateway = Arc::new(Gateway::new(Arc::new(blocks), settings));
         if let Some(Afar { introductions, .. }) =
             ways.afar.as_ref().filter(|_| self.has(RoleName::StoreGateway))
         {
             let (gateway, introductions) = (Arc::clone(&gateway), Arc::clone(introductions));
-            offered.gateways.begin(GatewaysServer::new(Offering { gateway, introductions }));
+            let (compute, clock) = (compute.clone(), clock.clone());
+            let offering = Offering { gateway, introductions, compute, clock };
+            let server = GatewaysServer::new(offering);
+            offered.gateways.begin(server.max_decoding_message_size(peers::MESSAGE));
         }
         gateway
     }
@@ -455,7 +453,7 @@ impl Site<'_> {
     pub fn scrape(
         &self,
         (distributor, ingester): (Option<Distributor>, Option<Arc<Ingester>>),
-        (parts, hedges, janitor): (Arc<Parts>, Arc<Hedges>, Arc<Done>),
+        (gateway, hedges, janitor): (Arc<Gateway>, Arc<Hedges>, Arc<Done>),
         (ground, facts): (Option<&Ground>, Option<Replicated<Facts>>),
         readiness: &Arc<Readiness>,
     ) -> Scrape {
@@ -469,7 +467,7 @@ impl Site<'_> {
             log: ground.map(|ground| ground.log.clone()),
             damage: ground.map(|ground| ground.recovery.damage.clone()).unwrap_or_default(),
             facts,
-            parts,
+            gateway,
             hedges,
             janitor,
             compute: self.system.compute.clone(),

@@ -98,13 +98,12 @@ impl Roles {
         let distributor = site.distributor(&views, &reaching, &offered);
         let gateway = site.gateway(&reaching, &offered);
         let querier = site.querier(&catalog, ingester.as_ref(), &reaching, &gateway);
-        let parts = Arc::clone(&gateway.blocks().parts);
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
         let overview = site.overview(client.clone(), &views, &reaching);
         let facts = voter.map(|voter| voter.facts);
         let scrape = Arc::new(site.scrape(
             (distributor.clone(), ingester.clone()),
-            (parts, Arc::clone(&reaching.hedges), janitor),
+            (Arc::clone(&gateway), Arc::clone(&reaching.hedges), janitor),
             (ground.as_ref(), facts.clone()),
             &readiness,
         ));

@@ -1,0 +1,119 @@
+//! Where in a file rows lie: what a question to few rows reads, and what it passes over.
+//!
+//! Pages of samples and of the roll-up are listed beside the footer, those of the roll-up with the series that they hold.
+//! A file without such a list, as those of earlier versions are, is read by whole row groups.
+
+use std::ops::Range;
+
+use parquet::column::reader::get_typed_column_reader;
+use parquet::data_type::DataType;
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::file::page_index::offset_index::PageLocation;
+
+use crate::columns::{TableReader, guarded};
+use crate::error::BlockError;
+
+impl TableReader {
+    /// The pages of a column, if they are listed.
+    fn pages(&self, group: usize, column: usize) -> Option<&[PageLocation]> {
+        let index = self.metadata.page_index()?;
+        Some(index.offset_index(group, column)?.page_locations().as_slice())
+    }
+
+    /// The bytes of some rows of a column, whole pages, with what they need to be read.
+    pub(crate) fn bytes_of_rows(
+        &self,
+        group: usize,
+        column: usize,
+        rows: &[Range<usize>],
+    ) -> Result<Vec<Range<u64>>, BlockError> {
+        let all = self.rows(group)?;
+        let chunk = self.metadata.row_group(group).column(column);
+        let (start, length) = guarded(self.file, || Ok(chunk.byte_range()))?;
+        let whole = start..start.saturating_add(length);
+        let Some(pages) = self.pages(group, column) else { return Ok(vec![whole]) };
+        let offset = |page: &PageLocation| u64::try_from(page.offset).unwrap_or(u64::MAX);
+        let mut bytes = Vec::new();
+        // What stands before the first page is the dictionary.
+        match pages.first().map(offset) {
+            Some(first) if first > start && first <= whole.end => bytes.push(start..first),
+            _ => {}
+        }
+        for (page, of_page) in pages.iter().zip(rows_of_pages(pages, all)) {
+            if rows.iter().any(|rows| rows.start < of_page.end && of_page.start < rows.end) {
+                let (from, size) = (offset(page), u64::try_from(page.compressed_page_size).unwrap_or(0));
+                bytes.push(from..from.saturating_add(size));
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The rows of those pages that may hold one of the values that are wanted, of a column of 32-bit numbers. Where
+    /// pages do not say what they hold, all rows.
+    pub(crate) fn rows_with(
+        &self,
+        group: usize,
+        column: usize,
+        wanted: impl Fn(i32, i32) -> bool,
+    ) -> Result<Vec<Range<usize>>, BlockError> {
+        let all = self.rows(group)?;
+        let said = || {
+            let pages = self.pages(group, column)?;
+            match self.metadata.page_index()?.column_index(group, column)? {
+                ColumnIndexMetaData::INT32(values) if values.num_pages() == pages.len() as u64 => {
+                    Some((pages, values))
+                }
+                _ => None,
+            }
+        };
+        let Some((pages, values)) = said() else { return Ok(vec![0..all]) };
+        let mut rows: Vec<Range<usize>> = Vec::new();
+        for (page, of_page) in rows_of_pages(pages, all).enumerate() {
+            let (least, most) = (values.min_value(page), values.max_value(page));
+            if least.zip(most).is_some_and(|(&least, &most)| !wanted(least, most)) {
+                continue;
+            }
+            match rows.last_mut() {
+                Some(last) if last.end == of_page.start => last.end = of_page.end,
+                _ => rows.push(of_page),
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Some rows of a column without levels.
+    pub(crate) fn column_rows<T: DataType>(
+        &self,
+        group: usize,
+        column: usize,
+        rows: &[Range<usize>],
+    ) -> Result<Vec<T::T>, BlockError> {
+        let mut reader = get_typed_column_reader::<T>(self.reader(group, column)?);
+        let early = || BlockError::corrupt(self.file, format!("column {column} ends early"));
+        let (mut values, mut at) = (Vec::new(), 0);
+        for rows in rows {
+            let skip = rows.start - at;
+            if skip > 0 && guarded(self.file, || reader.skip_records(skip))? != skip {
+                return Err(early());
+            }
+            let wanted = values.len() + (rows.end - rows.start);
+            while values.len() < wanted {
+                let left = wanted - values.len();
+                let (records, _, _) =
+                    guarded(self.file, || reader.read_records(left, None, None, &mut values))?;
+                if records == 0 {
+                    return Err(early());
+                }
+            }
+            at = rows.end;
+        }
+        Ok(values)
+    }
+}
+
+/// The rows of each page: up to the first of the next one.
+fn rows_of_pages(pages: &[PageLocation], all: usize) -> impl Iterator<Item = Range<usize>> {
+    let first = move |page: &PageLocation| usize::try_from(page.first_row_index).unwrap_or(all).min(all);
+    let next = pages.iter().skip(1).map(first).chain([all]);
+    pages.iter().map(first).zip(next).map(|(from, to)| from..to.max(from))
+}

@@ -1,0 +1,91 @@
+//! Settings of whoever reads blocks.
+
+use std::sync::Arc;
+
+use athanor_chassis::ByteSize;
+use athanor_chassis::room::{Bound, Room};
+use serde::{Deserialize, Serialize};
+
+/// Settings of a store-gateway, and of a querier that reads blocks itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Memory for blocks while they are read: questions that need more wait. Example: `1GiB`.
+    pub reading: ByteSize,
+    /// Memory for what was read of blocks: footers, series, profiles, names and rows, for the next question. Example: `256MiB`.
+    pub parts: ByteSize,
+    /// Memory for what single blocks have answered, packed: they never change, so that a question that comes again is read
+    /// from here; 0B keeps none. Example: `256MiB`.
+    pub answers: ByteSize,
+    /// Questions of other nodes that are answered at once; others wait. Example: `32`.
+    pub questions: usize,
+    /// Blocks of one question that are open at once: while some are fetched, others are read. Example: `16`.
+    pub open_blocks: usize,
+    /// Memory that the answer to one question of another node may take. Example: `512MiB`.
+    pub answer: ByteSize,
+    /// Memory that all such answers that are under way may take together. Example: `2GiB`.
+    pub answers_under_way: ByteSize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            reading: ByteSize::mib(1024),
+            parts: ByteSize::mib(256),
+            answers: ByteSize::mib(256),
+            questions: 32,
+            open_blocks: 16,
+            answer: ByteSize::mib(512),
+            answers_under_way: ByteSize::mib(2048),
+        }
+    }
+}
+
+/// A setting with which nothing could be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ConfigError {
+    /// Its name, as it is written.
+    pub setting: &'static str,
+    reason: &'static str,
+}
+
+impl Config {
+    /// The room for answers to other nodes.
+    pub(crate) fn room(&self) -> Arc<Room> {
+        Room::new(
+            Bound { limit: self.answer, setting: "store_gateway.answer" },
+            Bound { limit: self.answers_under_way, setting: "store_gateway.answers_under_way" },
+        )
+    }
+
+    /// Refuses what could never answer.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let bad = |setting, reason| Err(ConfigError { setting, reason });
+        if self.questions == 0 {
+            return bad(
+                "store_gateway.questions",
+                "with 0 every question would wait for ever; write 1 or more",
+            );
+        }
+        if self.open_blocks == 0 {
+            return bad("store_gateway.open_blocks", "with 0 no block would ever be read; write 1 or more");
+        }
+        if self.reading < ByteSize::mib(1) {
+            return bad(
+                "store_gateway.reading",
+                "blocks cannot be read in so little memory; write 1MiB or more",
+            );
+        }
+        if self.answer < ByteSize::kib(64) {
+            return bad("store_gateway.answer", "no answer would fit; write 64KiB or more");
+        }
+        if self.answers_under_way < self.answer {
+            return bad(
+                "store_gateway.answers_under_way",
+                "not one answer would fit; write store_gateway.answer or more",
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! A bucket that counts what is read of it, holds reads up, and flips bits.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use athanor_block::{FILES, Folder, Held, META, MemoryFolder, Meta, write_held};
+use athanor_catalog::BlockId;
+use athanor_chassis::{Clock, Random};
+use athanor_profile::source::MemorySource;
+use athanor_storage::path::{FileName, Key, Owner};
+use athanor_storage::{Config, Store, StoreDeps};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use tokio::sync::Semaphore;
+
+/// The bucket. Cheap to clone.
+#[derive(Clone)]
+pub struct Bucket(Arc<Inner>);
+
+struct Inner {
+    objects: InMemory,
+    /// Reads take a permit while they are under way.
+    gate: Semaphore,
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    /// What was read, by object.
+    reads: Mutex<Vec<(String, std::ops::Range<u64>)>>,
+}
+
+impl Bucket {
+    pub fn new() -> Self {
+        let (objects, gate) = (InMemory::new(), Semaphore::new(1_000));
+        let (requests, bytes, reads) = <(AtomicU64, AtomicU64, Mutex<Vec<_>>)>::default();
+        Bucket(Arc::new(Inner { objects, gate, requests, bytes, reads }))
+    }
+
+    pub fn store(&self) -> Store {
+        let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
+        Store::on(Arc::new(self.clone()), &Config::default(), deps)
+    }
+
+    /// Puts a block of some tenants there.
+    pub async fn put(&self, id: BlockId, tenants: &[(&str, MemorySource)]) -> Meta {
+        let folder = MemoryFolder::default();
+        let parts = tenants.iter().map(|(tenant, held)| (*tenant, held as &dyn Held));
+        let meta = write_held(&folder, &id.number().to_string(), None, parts).unwrap();
+        for file in FILES.into_iter().chain([META]) {
+            let bytes = folder.read(file, 0, folder.length(file).unwrap() as usize).unwrap();
+            self.store().create(&key(id, file), bytes).await.unwrap();
+        }
+        meta
+    }
+
+    /// Puts the same bytes there as another block.
+    pub async fn link(&self, from: BlockId, to: BlockId) {
+        for file in FILES.into_iter().chain([META]) {
+            let (from, to) = (Path::from(key(from, file).to_string()), Path::from(key(to, file).to_string()));
+            self.0.objects.copy(&from, &to).await.unwrap();
+        }
+    }
+
+    /// Changes the bytes of an object.
+    pub async fn tamper(&self, id: BlockId, file: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let path = Path::from(key(id, file).to_string());
+        let mut bytes = self.0.objects.get(&path).await.unwrap().bytes().await.unwrap().to_vec();
+        change(&mut bytes);
+        self.0.objects.put(&path, bytes.into()).await.unwrap();
+    }
+
+    /// Reads wait from now on, until they may go on.
+    pub async fn hold(&self) {
+        self.0.gate.acquire_many(1_000).await.unwrap().forget();
+    }
+
+    pub fn go_on(&self) {
+        self.0.gate.add_permits(1_000);
+    }
+
+    /// Requests and bytes since this was asked last.
+    pub fn read(&self) -> (u64, u64) {
+        self.0.reads.lock().unwrap().clear();
+        (self.0.requests.swap(0, Ordering::Relaxed), self.0.bytes.swap(0, Ordering::Relaxed))
+    }
+
+    /// What was read since then, for messages.
+    pub fn reads(&self) -> Vec<(String, std::ops::Range<u64>)> {
+        self.0.reads.lock().unwrap().clone()
+    }
+}
+
+fn key(id: BlockId, file: &str) -> Key {
+    Key::Block { owner: Owner::Shared, block: id.number(), file: FileName::new(file).unwrap() }
+}
+
+fn unused() -> Error {
+    Error::NotImplemented { operation: "this call".to_owned(), implementer: "the test".to_owned() }
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bucket")
+    }
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a bucket that counts")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Bucket {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, _: PutOptions) -> Result<PutResult> {
+        self.0.objects.put_opts(location, payload, PutOptions::from(PutMode::Overwrite)).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.0.requests.fetch_add(1, Ordering::Relaxed);
+        let _turn = self.0.gate.acquire().await.unwrap();
+        let got = self.0.objects.get_opts(location, options).await?;
+        self.0.bytes.fetch_add(got.range.end - got.range.start, Ordering::Relaxed);
+        let name = location.filename().unwrap_or_default().to_owned();
+        self.0.reads.lock().unwrap().push((name, got.range.clone()));
+        Ok(got)
+    }
+
+    fn delete_stream(&self, _: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        futures::stream::once(async { Err(unused()) }).boxed()
+    }
+
+    fn list(&self, _: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        futures::stream::once(async { Err(unused()) }).boxed()
+    }
+
+    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        Err(unused())
+    }
+
+    async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
+        Err(unused())
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        Err(unused())
+    }
+}

@@ -1,0 +1,92 @@
+//! A block is asked once, however often and by however many the question comes.
+
+use super::*;
+
+#[tokio::test]
+async fn a_question_that_comes_again_reads_nothing() {
+    let bucket = Bucket::new();
+    let (old, new) = (profiles(0..3, &[10, 20, 30], 20), profiles(0..3, &[40, 50], 20));
+    bucket
+        .put(block(1), &[("other", profiles(0..1, &[10], 3)), ("shop", profiles(0..3, &[10, 20, 30], 20))])
+        .await;
+    bucket.put(block(2), &[("shop", profiles(0..3, &[40, 50], 20))]).await;
+    let gateway = gateway(&bucket, &Config { parts: ByteSize::bytes(0), ..config() });
+    let first = of_block(&gateway, &tree("{}", 0, 60), 1, true).await;
+    assert_eq!(said(&first), said(&expected(&tree("{}", 0, 60), &old)));
+    assert!(bucket.read().0 > 1);
+    // A dashboard goes on: the end moves, and the beginning; what comes in is read, what was there is not.
+    for (from, to) in [(0, 60), (1, 61), (10, 31), (9, 1_000)] {
+        let moved = of_block(&gateway, &tree("{}", from, to), 1, true).await;
+        assert_eq!(said(&moved), said(&first));
+        assert_eq!(bucket.read(), (0, 0));
+    }
+    let of_new = of_block(&gateway, &tree("{}", 0, 60), 2, true).await;
+    assert_eq!(said(&of_new), said(&expected(&tree("{}", 0, 60), &new)));
+    assert!(bucket.read().0 > 1, "it was not asked before");
+    // Another question, and another tenant's.
+    let other = of_block(&gateway, &tree(r#"{pod="pod-1"}"#, 0, 60), 1, true).await;
+    assert_eq!(said(&other), said(&expected(&tree(r#"{pod="pod-1"}"#, 0, 60), &old)));
+    assert!(bucket.read().0 > 1);
+    let question = Question::new("other".parse().unwrap(), tree("{}", 0, 60));
+    let of_other = gateway.answer_of(&question, BlockAt { block: block(1), whole: true }).await.unwrap();
+    let theirs = expected(&tree("{}", 0, 60), &profiles(0..1, &[10], 3));
+    assert_eq!(said(&of_other), said(&theirs));
+    let stats = gateway.stats().answers;
+    assert_eq!((stats.hits, stats.misses, stats.answers, stats.damaged), (4, 4, 4, 0));
+}
+
+#[tokio::test]
+async fn a_block_that_is_cut_by_the_beginning_is_kept_whatever_the_end_is() {
+    let bucket = Bucket::new();
+    let source = profiles(0..3, &[10, 20, 30], 20);
+    bucket.put(block(1), &[("shop", profiles(0..3, &[10, 20, 30], 20))]).await;
+    let gateway = gateway(&bucket, &config());
+    for (from, to, reads) in [(15, 60, 1), (15, 99, 0), (15, 31, 0), (15, 30, 1), (25, 60, 1)] {
+        let ask = tree("{}", from, to);
+        let misses = gateway.stats().answers.misses;
+        assert_eq!(said(&of_block(&gateway, &ask, 1, false).await), said(&expected(&ask, &source)));
+        let before = gateway.stats().answers;
+        assert_eq!(before.misses, misses + reads, "{from}..{to}");
+        of_block(&gateway, &ask, 1, false).await;
+        let after = gateway.stats().answers;
+        assert_eq!((after.hits, after.misses), (before.hits + 1, before.misses), "{from}..{to}");
+    }
+}
+
+#[tokio::test]
+async fn equal_questions_at_once_read_once() {
+    let bucket = Bucket::new();
+    bucket.put(block(1), &[("shop", profiles(0..3, &[10, 20, 30], 20))]).await;
+    let alone = gateway(&bucket, &config());
+    let once = of_block(&alone, &tree("{}", 0, 60), 1, true).await;
+    let (requests, _) = bucket.read();
+    let gateway = gateway(&bucket, &config());
+    bucket.hold().await;
+    let ask = tree("{}", 0, 60);
+    let mut asking: Vec<_> = (0..5).map(|_| Box::pin(of_block(&gateway, &ask, 1, true))).collect();
+    for one in &mut asking {
+        assert!(futures::poll!(one).is_pending());
+    }
+    // Who began it leaves.
+    drop(asking.remove(0));
+    bucket.go_on();
+    for answer in futures::future::join_all(asking).await {
+        assert_eq!(said(&answer), said(&once));
+    }
+    assert_eq!(bucket.read().0, requests);
+    assert_eq!(gateway.stats().answers.joined, 4);
+}
+
+#[tokio::test]
+async fn nothing_is_kept_where_there_is_no_room_for_it() {
+    let bucket = Bucket::new();
+    let source = profiles(0..3, &[10, 20, 30], 20);
+    bucket.put(block(1), &[("shop", profiles(0..3, &[10, 20, 30], 20))]).await;
+    let none = Config { answers: ByteSize::bytes(0), parts: ByteSize::bytes(0), ..config() };
+    let gateway = gateway(&bucket, &none);
+    for _ in 0..2 {
+        let ask = tree("{}", 0, 60);
+        assert_eq!(said(&of_block(&gateway, &ask, 1, true).await), said(&expected(&ask, &source)));
+        assert!(bucket.read().0 > 1);
+    }
+}

@@ -1,0 +1,105 @@
+//! What a question reads of a block: the pages that it needs, and no others.
+
+use std::collections::BTreeSet;
+
+use athanor_profile::RequestFilter;
+use athanor_profile::Source;
+use athanor_query::{
+    FrameFilter, FrameNames, GoPgo, Heat, Points, ProfileOrder, Profiles, Steps, Trees, Values,
+};
+
+use super::*;
+
+/// One question of each kind.
+fn questions() -> Vec<What> {
+    let steps = Steps { start: at(0), step: at(7), count: 20 };
+    let group_by = vec!["pod".to_owned()];
+    let names = FrameNames { names: vec!["work-7".to_owned()], regexes: Vec::new() };
+    let frames = FrameFilter::new(names, FrameNames::default()).unwrap();
+    let work = StackFilter { frames, ..StackFilter::default() };
+    vec![
+        What::ProfileTypes,
+        What::LabelNames,
+        What::LabelValues(Values { name: "pod".to_owned(), ..Values::default() }),
+        What::Series(Vec::new()),
+        What::Tree(StackFilter::default()),
+        What::Tree(work.clone()),
+        What::Profile(work.clone(), Some(GoPgo::default())),
+        What::Points(Points { steps, group_by: group_by.clone(), ..Points::default() }),
+        What::Points(Points { steps, mean: true, exemplars: true, ..Points::default() }),
+        What::Points(Points { steps, stacks: work.clone(), ..Points::default() }),
+        What::Heat(Heat { steps, group_by: group_by.clone(), exemplars: true, ..Heat::default() }),
+        What::Heat(Heat { steps, spans: true, ..Heat::default() }),
+        What::Trees(Trees { group_by: group_by.clone(), ..Trees::default() }),
+        What::Trees(Trees { group_by, stacks: work.clone() }),
+        What::Profiles(Profiles { order: ProfileOrder::Heaviest, keep: 3, ..Profiles::default() }),
+        What::Profiles(Profiles { order: ProfileOrder::Newest, keep: 3, stacks: work }),
+    ]
+}
+
+/// Whatever is asked, what was fetched is enough, and the answer is the one of what the block was made of.
+#[tokio::test]
+async fn every_question_has_its_answer_though_little_is_read() {
+    let bucket = Bucket::new();
+    let times = [10, 20, 30, 40];
+    let source = profiles(0..30, &times, 800);
+    let tenants = [("other", profiles(0..9, &times, 500)), ("shop", profiles(0..30, &times, 800))];
+    let meta = bucket.put(block(1), &tenants).await;
+    assert!(meta.file("samples.parquet").unwrap().bytes > 5 * 65_536);
+    for (selector, from, to) in [("{}", 0, 60), (r#"{pod="pod-17"}"#, 0, 60), (r#"{pod=~"pod-2."}"#, 15, 35)]
+    {
+        for what in questions() {
+            let ask = ask(selector, from, to, what);
+            // A gateway that knows nothing; then one that knows the parts.
+            let gateway = gateway(&bucket, &Config { answers: ByteSize::bytes(0), ..config() });
+            for whole in [from == 0, false] {
+                let seen = of_block(&gateway, &ask, 1, whole).await;
+                assert_eq!(said(&seen), said(&expected(&ask, &source)), "{selector} {:?}", ask.what);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_profile_and_one_span_are_found() {
+    let bucket = Bucket::new();
+    let source = profiles(0..30, &[10, 20, 30, 40], 800);
+    bucket.put(block(1), &[("shop", profiles(0..30, &[10, 20, 30, 40], 800))]).await;
+    let id = source.profiles().unwrap()[17].id;
+    let mut one = tree("{}", 0, 60);
+    one.selection.profiles = BTreeSet::from([id]);
+    let mut span = tree("{}", 0, 60);
+    span.selection.requests = Some(RequestFilter::Spans(vec![7]));
+    for ask in [one, span] {
+        let gateway = gateway(&bucket, &config());
+        assert_eq!(said(&of_block(&gateway, &ask, 1, true).await), said(&expected(&ask, &source)));
+    }
+}
+
+/// A month of days, each of a hundred and fifty pods.
+#[tokio::test]
+async fn one_pod_of_a_month_reads_a_hundredth_of_its_bytes() {
+    let bucket = Bucket::new();
+    let times: Vec<i64> = (1..=20).map(|time| 10 * time).collect();
+    let day = profiles(0..150, &times, 1_500);
+    let ask = tree(r#"{pod="pod-117"}"#, 0, 1_000);
+    let expected = said(&expected(&ask, &day));
+    let bytes = bucket.put(block(1), &[("shop", day)]).await.bytes();
+    for number in 2..=30 {
+        bucket.link(block(1), block(number)).await;
+    }
+    let gateway = gateway(&bucket, &config());
+    bucket.read();
+    for number in 1..=30 {
+        assert_eq!(said(&of_block(&gateway, &ask, number, true).await), expected);
+    }
+    let reads = bucket.reads();
+    let (requests, read) = bucket.read();
+    println!(
+        "{requests} requests for {read} of {} bytes; of one day: {:?}",
+        30 * bytes,
+        &reads[..reads.len() / 30]
+    );
+    assert!(read * 100 <= 30 * bytes, "{read} of {} bytes were read", 30 * bytes);
+    assert!(requests <= 30 * 13, "{requests} requests");
+}
