@@ -25,17 +25,22 @@ impl Querier {
         let query = request.query.clone();
         let of_type = self.checked(&[&request.query], move || of_type(&query)).await?;
         let selection = Selection { time, ..of_type };
-        let Sizes { heads, blocks } = self.sizes(reader, selection).await?;
-        let query_impact = Some(QueryImpact {
-            total_bytes_in_time_range: heads.bytes().saturating_add(blocks.bytes()),
-            total_queried_series: heads.series.union(&blocks.series).count() as u64,
-            // Each profile is in one source.
-            deduplication_needed: false,
-        });
-        let scopes = [(HEADS, heads, false), (BLOCKS, blocks, true)];
-        let query_scopes = scopes.into_iter().filter(|(_, size, _)| size.sources > 0).map(scope).collect();
-        Ok(AnalyzeQueryResponse { query_scopes, query_impact })
+        let sizes = self.sizes(reader, selection).await?;
+        // There may be many series.
+        self.compute(move || impact(sizes)).await
     }
+}
+
+fn impact(Sizes { heads, blocks }: Sizes) -> AnalyzeQueryResponse {
+    let query_impact = Some(QueryImpact {
+        total_bytes_in_time_range: heads.bytes().saturating_add(blocks.bytes()),
+        total_queried_series: heads.series.union(&blocks.series).count() as u64,
+        // Each profile is in one source.
+        deduplication_needed: false,
+    });
+    let scopes = [(HEADS, heads, false), (BLOCKS, blocks, true)];
+    let query_scopes = scopes.into_iter().filter(|(_, size, _)| size.sources > 0).map(scope).collect();
+    AnalyzeQueryResponse { query_scopes, query_impact }
 }
 
 /// A selector, whose name may be that of a profile type. All series if there is none.
