@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use athanor_block::{FILES, FileMeta, LogRange, META, Meta, Origin, Run, TenantMeta};
 use athanor_catalog::{BlockEntry, BlockId, Catalog, Command, Described, Listing, Phase, Rows, Settings};
 use athanor_chassis::{Code, Coded, Random, TenantId, Timestamp};
-use athanor_metastore::{RebuildFailed, Rebuilding, Rebuilt, Report, Shelf, begin_again, rebuild};
+use athanor_metastore::{
+    RebuildFailed, Rebuilding, Rebuilt, Report, Shelf, begin_again, lying_block, rebuild,
+};
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
 
