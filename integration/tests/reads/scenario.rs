@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use athanor_catalog::Catalog;
+use athanor_catalog::{BlockEntry, View};
 use athanor_integration::cluster::{Cluster, on};
 use athanor_integration::compactor::Round;
 
-use crate::profiles::{TENANTS, millis, send, sums};
+use crate::profiles::{Sums, TENANTS, millis, send, sums};
 use crate::questions::{Answers, Asker};
 
 /// How often profiles come, and how many at a time.
@@ -30,7 +30,7 @@ fn moving() -> athanor_integration::cluster::Builder {
 /// All that it has stays in its memory.
 fn still() -> athanor_integration::cluster::Builder {
     Cluster::builder().node("still", "za", "all").config(|config| {
-        config.cluster.slots = Some(1);
+        (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
         config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
     })
 }
@@ -42,6 +42,10 @@ async fn places(cluster: &Cluster) -> [bool; 3] {
     let blocks = on(runtime, async move { catalog.blocks().await }).await.unwrap();
     let has = |merged: bool| blocks.iter().any(|block| (block.level > 0) == merged);
     [in_heads, has(false), has(true)]
+}
+
+fn serving(view: &View) -> usize {
+    view.shards.iter().filter(|shard| shard.serves()).count()
 }
 
 fn asker(cluster: &Cluster, place: usize, tenants: &'static str, count: usize) -> Asker {
@@ -105,11 +109,8 @@ async fn repeat(cluster: &Cluster, count: usize, ends: &AtomicBool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_cut_and_replaced_meanwhile_answers_are_those_of_one_memory() {
     let (moving, still) = (moving().start().await, still().start().await);
-    let serving = |count| {
-        move |view: &athanor_catalog::View| view.shards.iter().filter(|shard| shard.serves()).count() == count
-    };
-    moving.until("slots are open", serving(3)).await;
-    still.until("its slot is open", serving(1)).await;
+    moving.until("slots are open", |view| serving(view) == 3).await;
+    still.until("its slot is open", |view| serving(view) == 1).await;
     let (mut rounds, mut seen): (BTreeMap<Round, usize>, BTreeSet<[bool; 3]>) = Default::default();
     let mut count = 0;
     for wave in 0..WAVES as u64 {
@@ -154,4 +155,48 @@ async fn whatever_is_cut_and_replaced_meanwhile_answers_are_those_of_one_memory(
     assert!(seen.contains(&[true, false, false]) || seen.contains(&[true, true, false]), "{seen:?}");
     assert!(seen.contains(&[true, false, true]) || seen.contains(&[true, true, true]), "{seen:?}");
     assert!(seen.contains(&[false, true, true]) || seen.contains(&[false, false, true]), "{seen:?}");
+}
+
+/// What no rule keeps from being in two shards, as after ids were lost to damage, counts twice until it is merged; then
+/// it counts once (E20).
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lies_in_two_shards_counts_once_when_it_is_merged() {
+    let two = Cluster::builder().node("two", "za", "all").config(|config| {
+        (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(2), 1, 1);
+        config.ingester.cut.max_age = Duration::from_millis(400);
+    });
+    let cluster = two.start().await;
+    cluster.until("slots are open", |view| serving(view) == 2).await;
+    for number in 0..IN_A_WAVE {
+        assert!(send(&cluster, 0, number).await.0 > 0);
+    }
+    cluster.wait("all is cut", || cluster.is_cut(2)).await;
+    let (runtime, compactor) = cluster.compactor("two", 7);
+    let planter = compactor.clone();
+    let planted = on(runtime, async move { planter.plant().await }).await.unwrap();
+    assert!(planted > 0);
+    let of = async |tenant| {
+        let asker = asker(&cluster, 0, tenant, IN_A_WAVE);
+        on(cluster.querier(0).0, async move { asker.sums().await }).await
+    };
+    let naive = TENANTS.map(|tenant| sums(IN_A_WAVE, tenant));
+    let total = |sums: &[Sums; 2]| sums.iter().flat_map(Sums::values).sum::<i64>();
+    let found = [of(TENANTS[0]).await, of(TENANTS[1]).await];
+    assert!(total(&found) > total(&naive), "it lies there twice");
+    let merging = async {
+        loop {
+            let (catalog, compactor) = (Arc::clone(&compactor.catalog), compactor.clone());
+            let left = on(runtime, async move {
+                compactor.round().await.unwrap();
+                let blocks = catalog.blocks().await.unwrap();
+                let is_apart = |block: &&BlockEntry| block.rows().all(|rows| rows.shard == block.shard);
+                blocks.iter().filter(is_apart).count()
+            });
+            if left.await == 0 {
+                return;
+            }
+        }
+    };
+    cluster.patiently("all is merged", merging).await;
+    assert_eq!([of(TENANTS[0]).await, of(TENANTS[1]).await], naive);
 }
