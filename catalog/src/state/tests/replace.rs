@@ -161,6 +161,8 @@ fn blocks_take_no_place_but_that_of_their_inputs() {
     assert_eq!(refused(&|outputs| outputs[0].tenants[0].tenant = c.clone()), Unlike::Tenant(c.clone()));
     assert_eq!(refused(&|outputs| outputs[1].tenants = spans(&["a"])), Unlike::Tenant(a.clone()));
     assert_eq!(refused(&|outputs| outputs[0].tenants.clear()), Unlike::Tenant(a.clone()));
+    let b: TenantId = "b".parse().unwrap();
+    assert_eq!(refused(&|outputs| outputs.truncate(1)), Unlike::Tenant(b));
     assert_eq!(refused(&|outputs| outputs[0].tenants[0].min_time = 4), Unlike::Time(a.clone()));
     assert_eq!(refused(&|outputs| outputs[0].tenants[0].max_time = 8), Unlike::Time(a.clone()));
     assert_eq!(refused(&|outputs| outputs[0].tenants[0].profiles = 3), Unlike::Profiles(a.clone()));
