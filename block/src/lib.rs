@@ -51,10 +51,10 @@ pub use build::{Builder, Counts, Scratch};
 pub use error::BlockError;
 pub use folder::{Folder, LocalFolder, MemoryFolder, PAGE};
 pub use held::{EachRow, Held, HeldRow, write_held};
-pub use merge::{FAN_IN, merge, merge_all, rounds};
+pub use merge::{FAN_IN, Making, make, merge, merge_all, rounds};
 pub use meta::{
-    FILES, FORMAT, FUNCTIONS, FileMeta, LOCATIONS, MAPPINGS, MAX_META, META, Meta, Origin, PROFILES, ROLLUP,
-    Run, SAMPLES, SERIES, STACKS, TenantMeta,
+    FILES, FORMAT, FUNCTIONS, FileMeta, LOCATIONS, LogRange, MAPPINGS, MAX_META, META, Meta, Origin,
+    PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS, TenantMeta,
 };
 pub use names::Names;
 pub use reach::{Extents, ProfileColumns, Rows};

@@ -12,7 +12,7 @@ use crate::build::Scratch;
 use crate::columns::TableReader;
 use crate::error::BlockError;
 use crate::folder::Folder;
-use crate::meta::{Meta, Run, SAMPLES};
+use crate::meta::{Meta, Origin, Run, SAMPLES};
 use crate::read::{Block, Part};
 use crate::request::{RequestColumns, Requests, Row};
 use crate::scan::{Batch, Columns, unknown_stack};
@@ -35,43 +35,70 @@ pub fn rounds(mut blocks: usize) -> u64 {
     rounds
 }
 
+/// What a merge makes.
+#[derive(Clone, Debug, Default)]
+pub struct Making {
+    /// The name of the block.
+    pub id: String,
+    /// What it holds of logs, and what it is made of: where it takes the places of blocks of a catalogue.
+    pub origin: Option<Origin>,
+    /// Whose rows it holds; none for all.
+    pub tenants: Option<BTreeSet<String>>,
+}
+
 /// Merges any number of blocks into an empty folder, and reports to `progress` how many samples were read.
 pub fn merge_all(
     folder: &dyn Folder,
     id: &str,
+    blocks: Vec<Block>,
+    scratch: &mut Scratch<'_>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Meta, BlockError> {
+    make(folder, &Making { id: id.to_owned(), ..Making::default() }, blocks, scratch, progress)
+}
+
+/// Merges any number of blocks, or some tenants' rows of them, into an empty folder. Profiles of equal id are kept once
+/// (E20).
+pub fn make(
+    folder: &dyn Folder,
+    making: &Making,
     mut blocks: Vec<Block>,
     scratch: &mut Scratch<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Meta, BlockError> {
+    let between = Making { origin: None, ..making.clone() };
     while blocks.len() > FAN_IN {
         let mut merged = Vec::new();
         for round in blocks.chunks(FAN_IN) {
-            let between: Arc<dyn Folder> = scratch().map_err(BlockError::io("a run"))?;
-            merge_round((between.as_ref(), id), round, progress)?;
-            merged.push(Block::open(between)?);
+            let folder: Arc<dyn Folder> = scratch().map_err(BlockError::io("a run"))?;
+            merge_round(folder.as_ref(), &between, round, progress)?;
+            merged.push(Block::open(folder)?);
         }
         blocks = merged;
     }
-    merge_round((folder, id), &blocks, progress)
+    merge_round(folder, making, &blocks, progress)
 }
 
 /// Merges blocks into an empty folder. Profiles of equal id are kept once (E20).
 pub fn merge(folder: &dyn Folder, id: &str, blocks: &[Block]) -> Result<Meta, BlockError> {
-    merge_round((folder, id), blocks, &mut |_| ())
+    merge_round(folder, &Making { id: id.to_owned(), ..Making::default() }, blocks, &mut |_| ())
 }
 
 fn merge_round(
-    (folder, id): (&dyn Folder, &str),
+    folder: &dyn Folder,
+    making: &Making,
     blocks: &[Block],
     progress: &mut dyn FnMut(u64),
 ) -> Result<Meta, BlockError> {
-    let tenants: BTreeSet<&str> =
-        blocks.iter().flat_map(|block| &block.meta().tenants).map(|part| part.tenant.as_str()).collect();
+    let all = blocks.iter().flat_map(|block| &block.meta().tenants).map(|part| part.tenant.as_str());
+    let is_wanted = |tenant: &&str| making.tenants.as_ref().is_none_or(|wanted| wanted.contains(*tenant));
+    let tenants: BTreeSet<&str> = all.filter(is_wanted).collect();
     let mut columns = RequestColumns::default();
     for block in blocks {
         columns = columns.or(block.table(SAMPLES)?.requests());
     }
-    let mut writer = Writer::create(folder, id, columns)?;
+    let mut writer = Writer::create(folder, &making.id, columns)?;
+    writer.cut_from(making.origin.clone());
     for tenant in tenants {
         let parts: Vec<Part<'_>> = blocks.iter().filter_map(|block| block.part(tenant).ok()).collect();
         merge_tenant(&mut writer, tenant, &parts, progress)?;

@@ -95,7 +95,22 @@ pub struct TenantMeta {
     pub groups: [Run; FILES.len()],
 }
 
-/// Which range of which log a block was cut from: so that a catalogue that lost it learns of it again.
+/// Entries of a shard's log after one index and up to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogRange {
+    /// The shard.
+    pub shard: u32,
+    /// Its epoch.
+    pub epoch: u32,
+    /// The index before the first.
+    pub from: u64,
+    /// The last.
+    pub to: u64,
+}
+
+/// Which range of which log a block was cut from, or which those were that it was made of: so that a catalogue that lost
+/// it learns of it again, and of what it has replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Origin {
@@ -111,6 +126,21 @@ pub struct Origin {
     pub to: u64,
     /// Entries of the range that had been lost before.
     pub lost: u64,
+    /// How often its rows were merged: never, if it was cut.
+    #[serde(default, skip_serializing_if = "is_cut")]
+    pub level: u8,
+    /// What it holds of logs beside the first range: only of one that was made of others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<LogRange>,
+    /// The blocks that it was made of, and whose place it takes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<String>,
+}
+
+/// Whether a block of this level was cut.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in references")]
+fn is_cut(level: &u8) -> bool {
+    *level == 0
 }
 
 /// What a block says of itself.
@@ -181,6 +211,16 @@ impl Meta {
         self.files.get(name).ok_or_else(|| BlockError::Meta { why: format!("it does not list {name}") })
     }
     fn check(&self) -> Result<(), String> {
+        if let Some(Origin { level, further, inputs, .. }) = &self.origin {
+            let agrees =
+                if *level == 0 { further.is_empty() && inputs.is_empty() } else { !inputs.is_empty() };
+            if !agrees {
+                let (ranges, inputs) = (1 + further.len(), inputs.len());
+                return Err(format!(
+                    "it is of level {level}, with {ranges} ranges of logs, and made of {inputs} blocks"
+                ));
+            }
+        }
         for name in FILES {
             let file = self.files.get(name).ok_or_else(|| format!("it does not list {name}"))?;
             let pages = file.bytes.div_ceil(PAGE as u64);

@@ -99,7 +99,7 @@ impl<'f> Writer<'f> {
         Ok(Writer { folder, tables, meta, columns })
     }
 
-    /// Says where the block was cut.
+    /// Says where the block was cut, or what it was made of.
     pub(crate) fn cut_from(&mut self, origin: Option<Origin>) {
         self.meta.origin = origin;
     }

@@ -19,7 +19,7 @@ pub struct BlockId(u128);
 pub struct BlockEntry {
     /// Its name.
     pub id: BlockId,
-    /// The shard that it was cut from.
+    /// The shard that it was cut from; of one that was made of others, the first of them.
     pub shard: ShardId,
     /// The shard's epoch.
     pub epoch: u32,
@@ -35,8 +35,29 @@ pub struct BlockEntry {
     /// known.
     #[serde(default)]
     pub lost: u64,
+    /// How often its rows were merged: never, if it was cut. One that was cut holds the rows of all tenants in its range;
+    /// of those that were made of others several may hold one range, each for tenants of its own.
+    #[serde(default, skip_serializing_if = "is_cut")]
+    pub level: u8,
+    /// What it holds of logs beside the first range: only of one that was made of others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<Rows>,
     /// Whose rows it holds, by tenant.
     pub tenants: Vec<TenantSpan>,
+}
+
+/// Entries of a shard's log after one index and up to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rows {
+    /// The shard.
+    pub shard: ShardId,
+    /// Its epoch.
+    pub epoch: u32,
+    /// The index before the first.
+    pub from: u64,
+    /// The last.
+    pub to: u64,
 }
 
 /// One tenant's rows in a block.
@@ -81,20 +102,92 @@ impl TenantSpan {
     }
 }
 
+/// Whether a block of this level was cut.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in references")]
+fn is_cut(level: &u8) -> bool {
+    *level == 0
+}
+
+impl Rows {
+    /// Whether both have an entry.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.shard == other.shard && self.from < other.to && other.from < self.to
+    }
+
+    /// Whether all entries of another are here.
+    pub fn has(&self, other: &Self) -> bool {
+        self.shard == other.shard && self.from <= other.from && other.to <= self.to
+    }
+
+    /// Ranges in the order of logs, those that follow each other as one.
+    pub fn joined(rows: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let mut rows: Vec<Self> = rows.into_iter().collect();
+        rows.sort_unstable();
+        let mut joined: Vec<Self> = Vec::new();
+        for next in rows {
+            match joined.last_mut().filter(|last| last.shard == next.shard && next.from <= last.to) {
+                Some(last) => last.to = last.to.max(next.to),
+                None => joined.push(next),
+            }
+        }
+        joined
+    }
+}
+
 impl BlockEntry {
     /// About how many of its bytes are a tenant's: as large a share as that of its profiles.
     pub fn bytes_of(&self, tenant: &TenantId) -> u64 {
         let all: u128 = self.tenants.iter().map(|span| u128::from(span.profiles)).sum();
-        let of_tenant = self.tenants.iter().find(|span| span.tenant == *tenant);
-        let profiles = of_tenant.map_or(0, |span| u128::from(span.profiles));
+        let profiles = self.of_tenant(tenant).map_or(0, |span| u128::from(span.profiles));
         // A share of all bytes, which fit.
         (u128::from(self.bytes) * profiles).checked_div(all).map_or(0, |bytes| bytes as u64)
     }
 
+    /// All that it holds of logs.
+    pub fn rows(&self) -> impl Iterator<Item = Rows> {
+        let &Self { shard, epoch, from, to, .. } = self;
+        std::iter::once(Rows { shard, epoch, from, to }).chain(self.further.iter().copied())
+    }
+
+    /// Whether a row may be in both.
+    pub fn conflicts(&self, other: &Self) -> bool {
+        let shares = self.level == 0 || other.level == 0 || self.shares_tenant(other);
+        shares && self.meets(other)
+    }
+
+    /// Whether both have an entry; ranges of each are in order.
+    fn meets(&self, other: &Self) -> bool {
+        let (mut one, mut two) = (self.rows().peekable(), other.rows().peekable());
+        while let (Some(rows), Some(others)) = (one.peek(), two.peek()) {
+            if rows.overlaps(others) {
+                return true;
+            }
+            if (rows.shard, rows.to) <= (others.shard, others.to) {
+                one.next();
+            } else {
+                two.next();
+            }
+        }
+        false
+    }
+
+    fn shares_tenant(&self, other: &Self) -> bool {
+        self.tenants.iter().any(|span| other.of_tenant(&span.tenant).is_some())
+    }
+
+    /// Whether all entries of another are among its own.
+    pub fn has_rows_of(&self, other: &Self) -> bool {
+        other.rows().all(|others| self.rows().any(|rows| rows.has(&others)))
+    }
+
+    /// A tenant's rows.
+    pub fn of_tenant(&self, tenant: &TenantId) -> Option<&TenantSpan> {
+        self.tenants.iter().find(|span| span.tenant == *tenant)
+    }
+
     /// The rows of a tenant, where it has some in a range of time, both ends included.
     pub fn span(&self, tenant: &TenantId, from: i64, to: i64) -> Option<&TenantSpan> {
-        let of_tenant = |span: &&TenantSpan| span.tenant == *tenant;
-        self.tenants.iter().find(of_tenant).filter(|span| span.overlaps(from, to))
+        self.of_tenant(tenant).filter(|span| span.overlaps(from, to))
     }
     /// Time of its latest profile.
     pub fn max_time(&self) -> i64 {

@@ -8,7 +8,7 @@ use athanor_chassis::{Clock, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
 
 use crate::state::{Answer, Command, Listing, Notes, Refused, State, Wound, slot_and_epoch};
-use crate::{BlockEntry, BlockId, MAX_SLOTS, ShardEntry, ShardId};
+use crate::{BlockEntry, BlockId, MAX_SLOTS, Rows, ShardEntry, ShardId};
 
 /// A catalogue.
 #[async_trait]
@@ -22,11 +22,11 @@ pub trait Catalog: Send + Sync + 'static {
     /// All blocks; no older than this call.
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError>;
 
-    /// The blocks of a slot whose names were drawn since a time; no older than this call.
+    /// The blocks with rows of a slot whose names were drawn since a time; no older than this call.
     async fn blocks_of_slot(&self, slot: u32, since: Timestamp) -> Result<Vec<BlockEntry>, CatalogError> {
         let mut blocks = self.blocks().await?;
-        let of_slot = |shard| slot_and_epoch(shard).is_some_and(|(of, _)| of == slot);
-        blocks.retain(|block| of_slot(block.shard) && block.id.named_at() >= since);
+        let of_slot = |rows: Rows| slot_and_epoch(rows.shard).is_some_and(|(of, _)| of == slot);
+        blocks.retain(|block| block.id.named_at() >= since && block.rows().any(of_slot));
         Ok(blocks)
     }
 
@@ -67,6 +67,11 @@ pub trait Catalog: Send + Sync + 'static {
             Answer::Registered(watermark) => Ok(watermark),
             other => Err(CatalogError::of(other)),
         }
+    }
+
+    /// Puts blocks in the places of those that they were made of.
+    async fn replace(&self, inputs: Vec<BlockId>, outputs: Vec<BlockEntry>) -> Result<(), CatalogError> {
+        self.change(Command::Replace { inputs, outputs }).await
     }
 
     /// Condemns blocks.

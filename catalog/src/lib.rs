@@ -19,6 +19,11 @@
 //! which then becomes `to`: so ranges neither overlap nor leave gaps, whoever led the shard (E14). Doing it again
 //! changes nothing. A block that was condemned never registers, nor one whose name is more than a day from now: so that
 //! what was condemned may be forgotten after two days (E15). A shard that is lost registers nothing (E13).
+//!
+//! # What replacing means
+//! Blocks are made of others and take their places in one command, so that no listing has both or neither (E20). What they
+//! hold of logs, whose rows and of which time must be what their inputs hold, so that each row is in one listed block for
+//! ever. Inputs are condemned by it: their objects stay for those who planned before (E18).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -27,12 +32,12 @@ mod contract;
 mod state;
 
 pub use athanor_cluster::placement::MAX_SLOTS;
-pub use block::{BlockEntry, BlockId, TenantSpan};
+pub use block::{BlockEntry, BlockId, Rows, TenantSpan};
 pub use contract::{Catalog, CatalogError, Memory};
 pub use state::{
     Answer, Bounded, CLOCKS, Choice, Command, Described, Findings, Inherits, Listing, Logged, Lying,
-    MAX_ALL_NOTES, MAX_COPIES, MAX_GROUPS, MAX_NOTE, MAX_NOTES, MAX_SCARS, MAX_SERVICES, MAX_SHARDS,
-    MAX_TENANT_NOTES, MAX_VOTERS, NEWEST, Node, Note, Notes, Pending, Phase, REGISTER_WITHIN, REMEMBER,
-    Rates, RebuildError, Refused, Remains, Scar, Settings, ShardEntry, ShardId, State, Step, Unreadable,
-    View, Voter, Wound, shard_id, slot_and_epoch,
+    MAX_ALL_NOTES, MAX_COPIES, MAX_GROUPS, MAX_NOTE, MAX_NOTES, MAX_REPLACED, MAX_SCARS, MAX_SERVICES,
+    MAX_SHARDS, MAX_TENANT_NOTES, MAX_VOTERS, NEWEST, Node, Note, Notes, Pending, Phase, REGISTER_WITHIN,
+    REMEMBER, Rates, RebuildError, Refused, Remains, Scar, Settings, ShardEntry, ShardId, State, Step,
+    Unlike, Unreadable, View, Voter, Wound, made, shard_id, slot_and_epoch,
 };

@@ -6,8 +6,10 @@ mod chains;
 mod check;
 mod command;
 mod listing;
+mod made;
 mod notes;
 mod rebuild;
+mod replace;
 mod settings;
 mod shards;
 mod succession;
@@ -20,14 +22,16 @@ use athanor_cluster::NodeId;
 use athanor_cluster::placement::Tables;
 use serde::{Deserialize, Serialize};
 
-use crate::block::{BlockEntry, BlockId};
+use crate::block::{BlockEntry, BlockId, Rows};
 
 pub use answer::{Answer, Bounded, Refused, Step};
 pub use blocks::{MAX_SCARS, REGISTER_WITHIN, REMEMBER, Scar, Wound};
 pub use command::{Command, Logged, Unreadable};
 pub use listing::{Listing, View};
+pub use made::made;
 pub use notes::{MAX_ALL_NOTES, MAX_NOTE, MAX_NOTES, MAX_TENANT_NOTES, Note, Notes};
 pub use rebuild::{Described, Findings, Lying, RebuildError, Remains};
+pub use replace::{MAX_REPLACED, Unlike};
 pub use settings::{MAX_SERVICES, MAX_VOTERS, NEWEST, Rates, Settings, Voter};
 pub use shards::{
     Choice, Inherits, MAX_COPIES, MAX_GROUPS, MAX_SHARDS, Node, Phase, ShardEntry, ShardId, shard_id,
@@ -138,6 +142,7 @@ impl State {
             Command::Close { shard, from, to } => self.close(shard, from, to),
             Command::Mark { wound } => self.mark(wound),
             Command::Heal { before } => Ok(self.heal(before)),
+            Command::Replace { inputs, outputs } => self.replace(inputs, outputs),
             Command::Condemn { blocks } => Ok(self.condemn(blocks)),
             Command::Forget => Ok(self.forget()),
         }

@@ -275,6 +275,9 @@ impl Cutter {
             from,
             to,
             lost: self.shard.lost(from..to),
+            level: 0,
+            further: Vec::new(),
+            inputs: Vec::new(),
         };
         let lost = origin.lost;
         let building = Arc::clone(head);
@@ -295,6 +298,8 @@ impl Cutter {
             bytes: meta.bytes(),
             samples: meta.samples(),
             lost,
+            level: 0,
+            further: Vec::new(),
             tenants: spans(&meta)?,
         })
     }

@@ -55,7 +55,8 @@ pub(crate) async fn blocks(
 ) -> Result<Vec<BlockEntry>, Status> {
     let blocks = deps.catalog.blocks_of_slot(slot, since).await;
     let mut blocks = blocks.map_err(|error| Status::of(&error))?;
-    blocks.retain(|block| Some(block.shard) != but);
+    // Of those that were made of several, all that are not that shard's alone.
+    blocks.retain(|block| block.rows().any(|rows| Some(rows.shard) != but));
     Ok(blocks)
 }
 

@@ -36,6 +36,8 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
+use crate::compactor::Compactor;
+
 pub use bucket::Bucket;
 use net::{FaultNet, LOOPBACK, Web};
 
@@ -360,6 +362,14 @@ impl Cluster {
     pub fn catalog(&self, name: &str) -> (&Threads, Arc<dyn Catalog>) {
         let running = self.servers[name].running.as_ref().unwrap();
         (&running.runtime, Arc::clone(&running.node.roles().catalog))
+    }
+
+    /// One who merges blocks, by the catalogue that a node asks.
+    pub fn compactor(&self, name: &str, seed: u64) -> (&Threads, Compactor) {
+        let (runtime, catalog) = self.catalog(name);
+        let System { store, clock, .. } = self.system(name);
+        let (random, cluster) = (Random::seeded(seed), ID.to_owned());
+        (runtime, Compactor { catalog, store, clock, random, cluster })
     }
 
     /// Lets a moment pass between tries.

@@ -9,6 +9,7 @@
 //!  damage       what damage of the log took is told with every answer
 //!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err
 //!  cluster      whole servers in one process, with faults: nothing is lost, and nothing counts twice
+//!  reads        every question, while profiles are cut and blocks replaced: the answer is that of one server's memory
 //!  kill         a server that is killed under load loses nothing and counts nothing twice
 //!  chaos        so does a cluster of processes in three zones, whichever are killed or cut off
 //!  rebuild      a catalogue whose voters lost all their disks comes back by command, and sums are what they were
@@ -19,6 +20,7 @@
 //! `ATHANOR_SKIPS=deny`.
 
 pub mod cluster;
+pub mod compactor;
 
 use std::path::PathBuf;
 

@@ -34,7 +34,7 @@ mod voter;
 pub use client::{Client, Others, Reach};
 pub use facts::{Facts, Size};
 pub use founding::{Deciding, FoundingError, WANTED, founding};
-pub use rebuild::{RebuildFailed, Rebuilding, Rebuilt, Report, begin_again, rebuild};
+pub use rebuild::{RebuildFailed, Rebuilding, Rebuilt, Report, begin_again, lying_block, rebuild};
 pub use service::{Service, ServiceDeps};
 pub use shelf::{Shelf, Shelved};
 pub use upkeep::Upkeep;

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use athanor_block::{FILES, MAX_META, META, Meta, Origin, TenantMeta};
+use athanor_block::{FILES, LogRange, MAX_META, META, Meta, Origin, TenantMeta};
 use athanor_catalog::{
-    BlockEntry, BlockId, Described, Findings, Lying, RebuildError, Remains, State, TenantSpan,
+    BlockEntry, BlockId, Described, Findings, Lying, RebuildError, Remains, Rows, State, TenantSpan,
 };
 use athanor_chassis::{Code, Coded, Status, Timestamp};
 use athanor_consensus::replicated::{self, OpenError};
@@ -187,10 +187,11 @@ async fn one(
     if origin.cluster != format!("{cluster:032x}") {
         return odd(&format!("is of cluster {}", origin.cluster));
     }
-    Ok(entry(id, &meta, origin).map(|block| Lying { block, inputs: Vec::new() }))
+    Ok(lying_block(id, &meta, origin))
 }
 
-fn entry(id: BlockId, meta: &Meta, origin: &Origin) -> Result<BlockEntry, String> {
+/// What a block says of itself, as the catalogue knows it, and what it was made of.
+pub fn lying_block(id: BlockId, meta: &Meta, origin: &Origin) -> Result<Lying, String> {
     let span = |part: &TenantMeta| {
         let tenant = part
             .tenant
@@ -200,7 +201,20 @@ fn entry(id: BlockId, meta: &Meta, origin: &Origin) -> Result<BlockEntry, String
         Ok(TenantSpan { tenant, min_time, max_time, profiles: u64::from(part.profiles.1) })
     };
     let tenants = meta.tenants.iter().map(span).collect::<Result<_, String>>()?;
-    let Origin { shard, epoch, from, to, lost, .. } = *origin;
+    let Origin { shard, epoch, from, to, lost, level, .. } = *origin;
     let (bytes, samples) = (meta.bytes(), meta.samples());
-    Ok(BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, tenants })
+    let further =
+        origin.further.iter().map(|&LogRange { shard, epoch, from, to }| Rows { shard, epoch, from, to });
+    let further = further.collect();
+    let block = BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, further, tenants };
+    // Where ranges are not as the catalogue has them, no block could be told from what it was made of.
+    if !Rows::joined(block.rows()).into_iter().eq(block.rows()) {
+        return Err(format!("block {id} names ranges of logs that are not in order"));
+    }
+    let input = |name: &String| {
+        name.parse()
+            .map_err(|error| format!("block {id} was made of {name:?}, which is no block's name: {error}"))
+    };
+    let inputs = origin.inputs.iter().map(input).collect::<Result<_, String>>()?;
+    Ok(Lying { block, inputs })
 }

@@ -166,7 +166,8 @@ mod tests {
         let span = TenantSpan { tenant: TenantId::anonymous(), min_time: 0, max_time: 0, profiles: 1 };
         let id = BlockId::new(named, &Random::seeded(1));
         let (shard, epoch, from, to) = (1, 1, 0, 1);
-        BlockEntry { id, shard, epoch, from, to, bytes: 1, samples: 1, lost: 0, tenants: vec![span] }
+        let (further, tenants) = (Vec::new(), vec![span]);
+        BlockEntry { id, shard, epoch, from, to, bytes: 1, samples: 1, lost: 0, level: 0, further, tenants }
     }
 
     #[tokio::test]

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, ShardId, Wound};
+use athanor_catalog::{
+    Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Lying, Rows, ShardId, Wound, made,
+};
 use athanor_chassis::{Clock, Status, TenantId};
 use athanor_storage::Store;
 use futures::{StreamExt, TryStreamExt};
@@ -71,15 +73,17 @@ impl Repair {
             return Ok(());
         }
         let found = self.find(&gaps).await?;
-        for gap in &gaps {
-            for block in tiling(*gap, &found) {
-                let (id, from, to) = (block.id, block.from, block.to);
-                match self.propose(Command::Recall { block }).await? {
-                    Answer::Registered(_) => {
-                        tracing::info!(shard = gap.shard, block = %id, from, to, "a block that the catalogue had lost is known again");
-                    }
-                    other => tracing::warn!(block = %id, ?other, "a block was not recalled"),
-                }
+        let listed = self.catalog.blocks().await.map_err(|error| Status::of(&error))?;
+        let listed = listed.into_iter().map(|block| (block.id, block)).collect();
+        // What was made of others holds what these held, whose objects go.
+        for block in made(&found, &listed, |_| true).into_iter().cloned() {
+            self.recall(block).await?;
+        }
+        let cuts: Vec<BlockEntry> =
+            found.into_iter().map(|lying| lying.block).filter(|block| block.level == 0).collect();
+        for gap in self.gaps().await? {
+            for block in tiling(gap, &cuts) {
+                self.recall(block).await?;
             }
         }
         self.excuse().await?;
@@ -110,7 +114,7 @@ impl Repair {
     }
 
     /// Blocks of ours that lie in gaps.
-    async fn find(&self, gaps: &[Gap]) -> Result<Vec<BlockEntry>, Status> {
+    async fn find(&self, gaps: &[Gap]) -> Result<Vec<Lying>, Status> {
         let known = self.known().await.map_err(|error| Status::of(&error))?;
         let mut inventory = Inventory::new(&self.store);
         let mut unknown = Vec::new();
@@ -120,27 +124,34 @@ impl Repair {
             }
         }
         let read = futures::stream::iter(unknown).map(|found| self.entry(found)).buffer_unordered(AT_ONCE);
-        let entries: Vec<Option<BlockEntry>> = read.try_collect().await?;
-        let in_gap = |block: &BlockEntry| gaps.iter().any(|gap| gap.has(block));
-        Ok(entries.into_iter().flatten().filter(in_gap).collect())
+        let entries: Vec<Option<Lying>> = read.try_collect().await?;
+        let in_gaps = |lying: &Lying| lying.block.rows().all(|rows| gaps.iter().any(|gap| gap.has(&rows)));
+        Ok(entries.into_iter().flatten().filter(in_gaps).collect())
     }
 
-    async fn entry(&self, found: Found) -> Result<Option<BlockEntry>, Status> {
+    async fn entry(&self, found: Found) -> Result<Option<Lying>, Status> {
         let Some((meta, origin)) = found.meta(&self.store).await? else { return Ok(None) };
         if origin.cluster != format!("{:032x}", self.cluster) {
             return Ok(None);
         }
-        Ok(Some(BlockEntry {
-            id: found.block,
-            shard: origin.shard,
-            epoch: origin.epoch,
-            from: origin.from,
-            to: origin.to,
-            bytes: meta.bytes(),
-            samples: meta.samples(),
-            lost: origin.lost,
-            tenants: athanor_ingester::spans(&meta)?,
-        }))
+        match athanor_metastore::lying_block(found.block, &meta, &origin) {
+            Ok(lying) => Ok(Some(lying)),
+            Err(error) => {
+                tracing::warn!(error, "a block in the bucket is left out");
+                Ok(None)
+            }
+        }
+    }
+
+    async fn recall(&self, block: BlockEntry) -> Result<(), Status> {
+        let BlockEntry { id, shard, from, to, .. } = block;
+        match self.propose(Command::Recall { block }).await? {
+            Answer::Registered(_) => {
+                tracing::info!(shard, block = %id, from, to, "a block that the catalogue had lost is known again");
+            }
+            other => tracing::warn!(block = %id, ?other, "a block was not recalled"),
+        }
+        Ok(())
     }
 
     /// What comes before the oldest block of a shard was removed at its age and is not missed, if that block has nearly
@@ -151,9 +162,12 @@ impl Repair {
         }
         let blocks = self.catalog.blocks().await.map_err(|error| Status::of(&error))?;
         for Gap { shard, from, to } in self.gaps().await?.into_iter().filter(|gap| gap.from == 0) {
-            let oldest = blocks.iter().filter(|block| block.shard == shard).min_by_key(|block| block.from);
-            let age = |block: &&BlockEntry| self.clock.wall().since(block.id.named_at());
-            if oldest.filter(|block| block.from == to && age(block) >= self.retention / 10 * 9).is_some() {
+            let oldest = blocks.iter().flat_map(|block| {
+                block.rows().filter(|rows| rows.shard == shard).map(|rows| (rows.from, block.id))
+            });
+            let age = |block: BlockId| self.clock.wall().since(block.named_at());
+            let is_before = |(from, block)| from == to && age(block) >= self.retention / 10 * 9;
+            if oldest.min().is_some_and(is_before) {
                 self.propose(Command::Close { shard, from, to }).await?;
             }
         }
@@ -162,15 +176,16 @@ impl Repair {
 }
 
 impl Gap {
-    fn has(&self, block: &BlockEntry) -> bool {
-        block.shard == self.shard && self.from <= block.from && block.from < block.to && block.to <= self.to
+    fn has(&self, rows: &Rows) -> bool {
+        rows.shard == self.shard && self.from <= rows.from && rows.from < rows.to && rows.to <= self.to
     }
 }
 
 /// Of blocks that may overlap, since some were written and never registered, those that fill the most of a gap. What
 /// two blocks say of one entry is the same.
 fn tiling(gap: Gap, found: &[BlockEntry]) -> Vec<BlockEntry> {
-    let mut blocks: Vec<&BlockEntry> = found.iter().filter(|block| gap.has(block)).collect();
+    let mut blocks: Vec<&BlockEntry> =
+        found.iter().filter(|block| block.rows().all(|rows| gap.has(&rows))).collect();
     blocks.sort_unstable_by_key(|block| (block.to, block.from, block.id));
     // Filled by the best choice among the first so many blocks, and whether the last of them is taken.
     let mut best: Vec<(u64, bool)> = vec![(0, false)];
@@ -200,7 +215,20 @@ mod tests {
 
     fn block(number: u128, from: u64, to: u64) -> BlockEntry {
         let (id, tenants) = (BlockId::from_number(number), Vec::new());
-        BlockEntry { id, shard: 1, epoch: 1, from, to, bytes: 1, samples: 1, lost: 0, tenants }
+        let further = Vec::new();
+        BlockEntry {
+            id,
+            shard: 1,
+            epoch: 1,
+            from,
+            to,
+            bytes: 1,
+            samples: 1,
+            lost: 0,
+            level: 0,
+            further,
+            tenants,
+        }
     }
 
     #[test]

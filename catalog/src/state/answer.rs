@@ -7,7 +7,7 @@ use athanor_cluster::NodeId;
 use athanor_cluster::placement::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
-use super::{Inherits, MAX_COPIES, MAX_GROUPS, MAX_NOTE, Phase, ShardEntry, ShardId};
+use super::{Inherits, MAX_COPIES, MAX_GROUPS, MAX_NOTE, MAX_REPLACED, Phase, ShardEntry, ShardId, Unlike};
 use crate::block::BlockId;
 
 /// What a command did.
@@ -132,6 +132,35 @@ pub enum Refused {
     /// A block's range is in no gap.
     #[error("block {0} lies in no gap of its shard's blocks")]
     NoGap(BlockId),
+    /// A block that was made of others was to be registered.
+    #[error("block {0} was made of others and is not registered: have it take the places of those")]
+    Made(BlockId),
+    /// A block that is to be replaced does not exist.
+    #[error(
+        "block {0} is not listed: it was replaced or removed, or was never registered; list the blocks again and choose of those"
+    )]
+    NotListed(BlockId),
+    /// A block does not hold what those hold whose place it is to take.
+    #[error("block {block} cannot take the place of its inputs: {why}")]
+    Unlike {
+        /// The block.
+        block: BlockId,
+        /// In what.
+        why: Unlike,
+    },
+    /// A replacement is too large, or names no inputs or no outputs.
+    #[error(
+        "the replacement names {inputs} inputs and {outputs} outputs, and {seen} blocks, ranges and tenants in all, of which \
+         there may be {MAX_REPLACED}; merge some, and fewer at once"
+    )]
+    Replaces {
+        /// Its inputs.
+        inputs: usize,
+        /// Its outputs.
+        outputs: usize,
+        /// All that it names.
+        seen: usize,
+    },
     /// A block's range is empty or runs backwards.
     #[error("block {block} ends at {to}, where it begins or before; write a range that holds something")]
     Empty {

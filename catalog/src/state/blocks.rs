@@ -6,7 +6,7 @@ use athanor_chassis::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, Bounded, Outcome, Phase, Refused, ShardEntry, ShardId, State, Step};
-use crate::block::{BlockEntry, BlockId};
+use crate::block::{BlockEntry, BlockId, Rows};
 
 /// How far from now the name may be under which a block registers (E15).
 pub const REGISTER_WITHIN: Duration = Duration::from_secs(24 * 3600);
@@ -70,6 +70,12 @@ impl Wound {
     }
 }
 
+/// Whether a block's name is near enough to now to tell whether it was condemned (E15).
+pub(super) fn is_named_in_time(block: BlockId, now: Timestamp) -> bool {
+    let named = block.named_at();
+    now.since(named).max(named.since(now)) <= REGISTER_WITHIN
+}
+
 impl State {
     /// The shard of a block, unless the block may not exist.
     fn shard_of(&mut self, block: &BlockEntry) -> Result<&mut ShardEntry, Refused> {
@@ -88,9 +94,11 @@ impl State {
         if known {
             return Ok(Outcome::Known(Answer::Registered(shard.watermark)));
         }
-        let named = id.named_at();
-        if now.since(named).max(named.since(now)) > REGISTER_WITHIN {
+        if !is_named_in_time(id, now) {
             return Err(Refused::NameTime { block: id, now });
+        }
+        if block.level > 0 || !block.further.is_empty() {
+            return Err(Refused::Made(id));
         }
         if block.to <= block.from {
             return Err(Refused::Empty { block: id, to: block.to });
@@ -132,17 +140,27 @@ impl State {
     }
 
     pub(super) fn recall(&mut self, block: BlockEntry) -> Result<Outcome, Refused> {
-        let (id, from, to) = (block.id, block.from, block.to);
+        let id = block.id;
         let known = self.blocks.contains_key(&id);
         let watermark = self.shard_of(&block)?.watermark;
         if known {
             return Ok(Outcome::Known(Answer::Registered(watermark)));
         }
-        if to <= from {
+        if let Some(Rows { to, .. }) = block.rows().find(|rows| rows.to <= rows.from) {
             return Err(Refused::Empty { block: id, to });
         }
-        if !self.take_from_gap(block.shard, from, to)? {
+        // Of blocks that were made of others each has its tenants' rows of a gap: it is closed by the first.
+        let is_made = |rows: &Rows| {
+            let mut made = self.blocks.values().filter(|other| other.level > 0 && block.level > 0);
+            made.any(|other| other.rows().any(|others| others.has(rows)))
+        };
+        let has_room = |rows: Rows| self.gap_of(&rows).is_some() || is_made(&rows);
+        if !block.rows().all(has_room) || self.blocks.values().any(|other| other.conflicts(&block)) {
             return Err(Refused::NoGap(id));
+        }
+        self.has_room_for_scars(1 + block.further.len())?;
+        for Rows { shard, from, to, .. } in block.rows() {
+            self.take_from_gap(shard, from, to)?;
         }
         self.blocks.insert(id, block);
         Ok(Outcome::Changed(Answer::Registered(watermark)))
@@ -152,10 +170,16 @@ impl State {
         Ok(Outcome::counted(usize::from(self.take_from_gap(shard, from, to)?)))
     }
 
+    /// The place of the gap that has all of a range.
+    fn gap_of(&self, rows: &Rows) -> Option<usize> {
+        let &Rows { shard: of, from, to, .. } = rows;
+        let has = |scar: &Scar| matches!(scar.wound, Wound::Gap { shard, from: begin, to: end } if shard == of && begin <= from && from < to && to <= end);
+        self.scars.iter().position(has)
+    }
+
     /// Takes a range out of the gap that has all of it; false if none has.
     fn take_from_gap(&mut self, of: ShardId, from: u64, to: u64) -> Result<bool, Refused> {
-        let has = |scar: &Scar| matches!(scar.wound, Wound::Gap { shard, from: begin, to: end } if shard == of && begin <= from && from < to && to <= end);
-        let Some(place) = self.scars.iter().position(has) else { return Ok(false) };
+        let Some(place) = self.gap_of(&Rows { shard: of, epoch: 0, from, to }) else { return Ok(false) };
         let Wound::Gap { shard, from: begin, to: end } = self.scars[place].wound else { return Ok(false) };
         let rests = [(begin, from), (to, end)].into_iter().filter(|(from, to)| from < to);
         let rests: Vec<Wound> = rests.map(|(from, to)| Wound::Gap { shard, from, to }).collect();

@@ -6,7 +6,7 @@ use super::tables::tables_of;
 use super::{
     Inherits, MAX_COPIES, MAX_SERVICES, MAX_SHARDS, MAX_VOTERS, Phase, ShardEntry, ShardId, State, shard_id,
 };
-use crate::block::{BlockEntry, BlockId};
+use crate::block::{BlockEntry, Rows};
 
 impl State {
     /// Whether the facts agree with each other; if not, which do not.
@@ -125,31 +125,37 @@ impl State {
         }
     }
 
-    /// Blocks of a shard are disjoint and end at its watermark or before.
+    /// No row may be in two blocks, and none ends past its shard's watermark.
     fn check_blocks(&self) -> Result<(), String> {
-        let mut ends: BTreeMap<(ShardId, u64), (u64, BlockId)> = BTreeMap::new();
-        for BlockEntry { id, shard, from, to, .. } in self.blocks.values() {
-            if self.condemned.contains_key(id) {
+        let mut all: Vec<(Rows, &BlockEntry)> = Vec::new();
+        for block in self.blocks.values() {
+            let id = block.id;
+            if self.condemned.contains_key(&id) {
                 return Err(format!("block {id} is registered and condemned"));
             }
+            if block.level == 0 && !block.further.is_empty() {
+                return Err(format!("block {id} was cut, and holds several ranges"));
+            }
+            if !Rows::joined(block.rows()).into_iter().eq(block.rows()) {
+                return Err(format!("the ranges of block {id} are not in order, or not joined"));
+            }
+            all.extend(block.rows().map(|rows| (rows, block)));
+        }
+        for (Rows { shard, from, to, .. }, BlockEntry { id, .. }) in &all {
             if from >= to || self.shards.get(shard).is_some_and(|shard| shard.watermark < *to) {
                 return Err(format!(
                     "block {id} ends at {to}, past the watermark of shard {shard}, or before {from}"
                 ));
             }
-            if let Some((_, other)) = ends.insert((*shard, *from), (*to, *id)) {
-                return Err(format!("blocks {other} and {id} of shard {shard} begin at {from}"));
-            }
         }
-        let overlap = |((one, _), (to, _)): &(_, (u64, BlockId)), (next, from): (ShardId, u64)| {
-            *one == next && *to > from
-        };
-        let mut before: Option<((ShardId, u64), (u64, BlockId))> = None;
-        for (key, value) in ends {
-            if let Some(before) = before.filter(|before| overlap(before, key)) {
-                return Err(format!("blocks {} and {} of shard {} overlap", before.1.1, value.1, key.0));
+        all.sort_unstable_by_key(|(rows, block)| (*rows, block.id));
+        let mut before: Vec<(Rows, &BlockEntry)> = Vec::new();
+        for (rows, block) in all {
+            before.retain(|(others, _)| others.overlaps(&rows));
+            if let Some((_, other)) = before.iter().find(|(_, other)| other.conflicts(block)) {
+                return Err(format!("blocks {} and {} of shard {} overlap", other.id, block.id, rows.shard));
             }
-            before = Some((key, value));
+            before.push((rows, block));
         }
         Ok(())
     }

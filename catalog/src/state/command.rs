@@ -212,6 +212,14 @@ pub enum Command {
         /// The moment.
         before: Timestamp,
     },
+    /// Puts blocks in the places of those that they were made of, which cease to exist as if condemned. Nobody sees both,
+    /// nor neither (E20).
+    Replace {
+        /// The blocks that they were made of.
+        inputs: Vec<BlockId>,
+        /// Those that hold their rows from now on: of each tenant one.
+        outputs: Vec<BlockEntry>,
+    },
     /// Makes blocks cease to exist, and their names unusable.
     Condemn {
         /// The blocks.

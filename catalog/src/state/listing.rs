@@ -60,9 +60,9 @@ impl State {
     pub fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Listing {
         let of_tenant = |block: &BlockEntry| {
             let span = block.span(tenant, from, to)?;
-            let BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, .. } = *block;
-            let tenants = vec![span.clone()];
-            Some(BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, tenants })
+            let BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, .. } = *block;
+            let (further, tenants) = (block.further.clone(), vec![span.clone()]);
+            Some(BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, further, tenants })
         };
         let hurt = self.blocks.values().filter(|block| block.lost > 0);
         let is_partial =

@@ -11,12 +11,13 @@ use athanor_cluster::NodeId;
 use athanor_cluster::placement::{Table, Tables};
 
 use super::chains::{fullest, longest};
+use super::made::{is_covered, made};
 use super::tables::tables_of;
 use super::{
     Inherits, MAX_COPIES, MAX_SCARS, MAX_SHARDS, Phase, Settings, ShardEntry, ShardId, State, Wound,
     slot_and_epoch,
 };
-use crate::block::{BlockEntry, BlockId};
+use crate::block::{BlockEntry, BlockId, Rows};
 
 /// Added to the revision: more than was done since any snapshot, so that nobody takes what is rebuilt for older than
 /// what they have seen.
@@ -128,15 +129,15 @@ impl State {
         let mut state = snapshot.unwrap_or_else(|| Self::of_members(&described));
         state.now = state.now.max(at);
         let mut findings = Findings::default();
-        let (mut told, tables) = merged(described)?;
+        let (told, tables) = merged(described)?;
         state.meet_shards(&told, &blocks, &mut findings)?;
         state.tables_again(&told, tables, &mut findings)?;
-        let blocks = state.replace(blocks, &mut told, &mut findings);
-        state.miss(&blocks, kept_from, &mut findings)?;
+        let (cuts, lies) = state.replace_again(blocks, &mut findings)?;
+        state.miss(&lies, kept_from, &mut findings)?;
         // A shard that was followed may have dropped records: what it wrote before that and never registered has them.
         let followed = state.followed();
         let mut of_shards: BTreeMap<ShardId, Vec<BlockEntry>> = BTreeMap::new();
-        for block in blocks {
+        for block in cuts {
             of_shards.entry(block.shard).or_default().push(block);
         }
         let shards: Vec<ShardId> = state.shards.keys().copied().collect();
@@ -168,7 +169,8 @@ impl State {
         blocks: &[Lying],
         findings: &mut Findings,
     ) -> Result<(), RebuildError> {
-        let named = blocks.iter().map(|lying| lying.block.shard).collect::<BTreeSet<_>>();
+        let named = blocks.iter().flat_map(|lying| lying.block.rows()).map(|rows| rows.shard);
+        let named = named.collect::<BTreeSet<_>>();
         let all: BTreeSet<ShardId> = named.into_iter().chain(told.keys().copied()).collect();
         // Epochs ascend, and only who retired is forgotten: who is older than somebody known, and is not known, is over.
         let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
@@ -212,85 +214,75 @@ impl State {
         self.shards.values().filter(|shard| newest(shard) != Some(shard.id)).map(|shard| shard.id).collect()
     }
 
-    /// Has blocks that were made of others take their places: else both would count. Of those that they were made of,
-    /// some may be gone, and what these were made of in turn may still lie there; so whatever is older and lies in the
-    /// range of such a block is replaced.
-    fn replace(&mut self, blocks: Vec<Lying>, told: &mut Told, findings: &mut Findings) -> Vec<BlockEntry> {
-        let (condemned, mut left): (Vec<_>, Vec<_>) =
-            blocks.into_iter().partition(|lying| self.condemned.contains_key(&lying.block.id));
+    /// Has blocks that were made of others take their places: else both would count. What they were made of may lie there
+    /// still, and what these were made of in turn. Gives the blocks that were cut and lie there beside them.
+    fn replace_again(
+        &mut self,
+        lying: Vec<Lying>,
+        findings: &mut Findings,
+    ) -> Result<(Vec<BlockEntry>, BTreeSet<BlockId>), RebuildError> {
+        let (condemned, left): (Vec<_>, Vec<_>) =
+            lying.into_iter().partition(|lying| self.condemned.contains_key(&lying.block.id));
         findings.passed_over.extend(condemned.into_iter().map(|lying| lying.block.id));
-        left.sort_unstable_by_key(|lying| std::cmp::Reverse(lying.block.id));
-        let mut made: Vec<BlockEntry> = Vec::new();
-        for Lying { block, inputs } in &left {
-            let replaces = |other: &BlockEntry| {
-                other.shard == block.shard
-                    && (inputs.contains(&other.id)
-                        || (other.id < block.id && block.from <= other.from && other.to <= block.to))
-            };
-            let meets = |other: &&BlockEntry| {
-                other.id != block.id
-                    && other.shard == block.shard
-                    && other.from < block.to
-                    && block.from < other.to
-            };
-            let stands = self.blocks.values().filter(meets).any(|other| !replaces(other));
-            if inputs.is_empty() || stands || made.iter().any(|other| meets(&other)) {
-                continue;
-            }
-            self.blocks.retain(|_, other| other.id == block.id || !replaces(other));
-            made.push(block.clone());
-        }
+        let lies: BTreeSet<BlockId> = left.iter().map(|lying| lying.block.id).collect();
+        let taken = made(&left, &self.blocks, |block| lies.contains(&block));
         let is_replaced = |block: &BlockEntry| {
-            made.iter().any(|made| {
-                made.shard == block.shard
-                    && made.id != block.id
-                    && (made.from <= block.from && block.to <= made.to && block.id < made.id)
-            })
+            !taken.iter().any(|taken| taken.id == block.id)
+                && taken.iter().any(|taken| taken.conflicts(block))
         };
-        let (replaced, left): (Vec<_>, Vec<_>) =
-            left.into_iter().map(|lying| lying.block).partition(is_replaced);
+        let replaced: Vec<BlockEntry> =
+            self.blocks.values().filter(|block| is_replaced(block)).cloned().collect();
         for block in replaced {
-            findings.passed_over.push(block.id);
+            self.blocks.remove(&block.id);
             self.condemned.entry(block.id).or_insert(self.now);
-        }
-        for block in made {
-            // A shard's log may be cut inside of it: rows up to there are in it, and so is what follows.
-            if let Some(told) = told.get_mut(&block.shard).filter(|told| block.from < told.cut) {
-                told.cut = told.cut.max(block.to);
+            // Its rows are in blocks of each tenant, and some of these are gone as well.
+            if !is_covered(&block, &taken) {
+                findings.missing.push(block.id);
+                self.gaps_of(&block, findings)?;
             }
-            // Behind the watermark it is one of those from which the chain is chosen.
-            // All blocks of a shard that was forgotten are registered.
-            let below = self.shards.get(&block.shard).is_none_or(|shard| block.from < shard.watermark);
-            if below && !self.blocks.contains_key(&block.id) {
-                if let Some(shard) = self.shards.get_mut(&block.shard) {
-                    shard.watermark = shard.watermark.max(block.to);
-                }
+        }
+        let mut cuts = Vec::new();
+        for Lying { block, inputs } in &left {
+            if taken.iter().any(|taken| taken.id == block.id) {
                 findings.recalled.push(block.id);
-                self.blocks.insert(block.id, block);
+            } else if is_replaced(block) {
+                findings.passed_over.push(block.id);
+                if is_covered(block, &taken) {
+                    self.condemned.entry(block.id).or_insert(self.now);
+                }
+            } else if inputs.is_empty() {
+                cuts.push(block.clone());
+            } else if !self.blocks.contains_key(&block.id) {
+                findings.passed_over.push(block.id);
             }
         }
-        left
+        let taken: Vec<BlockEntry> = taken.into_iter().cloned().collect();
+        self.blocks.extend(taken.into_iter().map(|block| (block.id, block)));
+        Ok((cuts, lies))
     }
 
     /// Strikes out blocks that are gone: those that were removed for their age are not missed.
     fn miss(
         &mut self,
-        blocks: &[BlockEntry],
+        lies: &BTreeSet<BlockId>,
         kept_from: Timestamp,
         findings: &mut Findings,
     ) -> Result<(), RebuildError> {
-        let lying: BTreeSet<BlockId> = blocks.iter().map(|block| block.id).collect();
         let gone: Vec<BlockEntry> =
-            self.blocks.values().filter(|block| !lying.contains(&block.id)).cloned().collect();
-        for BlockEntry { id, shard, from, to, .. } in gone {
-            self.blocks.remove(&id);
-            self.condemned.entry(id).or_insert(self.now);
-            if id.named_at() >= kept_from {
-                findings.missing.push(id);
-                self.gap(shard, from, to, findings)?;
+            self.blocks.values().filter(|block| !lies.contains(&block.id)).cloned().collect();
+        for block in gone {
+            self.blocks.remove(&block.id);
+            self.condemned.entry(block.id).or_insert(self.now);
+            if block.id.named_at() >= kept_from {
+                findings.missing.push(block.id);
+                self.gaps_of(&block, findings)?;
             }
         }
         Ok(())
+    }
+
+    fn gaps_of(&mut self, block: &BlockEntry, findings: &mut Findings) -> Result<(), RebuildError> {
+        block.rows().try_for_each(|rows| self.gap(rows.shard, rows.from, rows.to, findings))
     }
 
     fn gap(
@@ -326,7 +318,11 @@ impl State {
             _ => None,
         };
         let end = told.and_then(|told| told.sealed).or(known).unwrap_or(u64::MAX);
-        let cut = told.map_or(begin, |told| told.cut.min(end).max(begin));
+        // Ranges of blocks that were made of others: all that lies before their ends was registered.
+        let made = self.blocks.values().flat_map(BlockEntry::rows);
+        let made: Vec<Rows> = made.filter(|rows| rows.shard == id && rows.to > begin).collect();
+        let registered = made.iter().map(|rows| rows.to).max().unwrap_or(begin);
+        let cut = told.map_or(begin, |told| told.cut.min(end)).max(registered);
         let mut later = lying;
         later.retain(|block| !self.blocks.contains_key(&block.id));
         later.sort_unstable_by_key(|block| (block.to, block.from, block.id));
@@ -343,12 +339,14 @@ impl State {
             taken.extend(chain);
         }
         let taken: Vec<BlockEntry> = taken.into_iter().cloned().collect();
+        let mut held = made;
+        held.extend(taken.iter().flat_map(BlockEntry::rows));
         let mut position = begin;
-        for block in &taken {
-            if block.from > position {
-                self.gap(id, position, block.from, findings)?;
+        for rows in Rows::joined(held) {
+            if rows.from > position {
+                self.gap(id, position, rows.from, findings)?;
             }
-            position = block.to;
+            position = rows.to;
         }
         if position < watermark {
             self.gap(id, position, watermark, findings)?;

@@ -5,6 +5,7 @@ mod notes;
 mod old;
 mod random;
 mod rebuild;
+mod replace;
 mod successors;
 
 use std::time::Duration;
@@ -19,7 +20,19 @@ const NOW: Timestamp = Timestamp::EPOCH;
 fn block(number: u128, from: u64, to: u64) -> BlockEntry {
     let span = crate::TenantSpan { tenant: TenantId::anonymous(), min_time: 5, max_time: 9, profiles: 1 };
     let id = BlockId::from_number(number);
-    BlockEntry { id, shard: 1, epoch: 1, from, to, bytes: 1, samples: 1, lost: 0, tenants: vec![span] }
+    BlockEntry {
+        id,
+        shard: 1,
+        epoch: 1,
+        from,
+        to,
+        bytes: 1,
+        samples: 1,
+        lost: 0,
+        level: 0,
+        further: Vec::new(),
+        tenants: vec![span],
+    }
 }
 
 fn opened() -> State {

@@ -324,8 +324,19 @@ impl World {
             self.entries().iter().find(|entry| entry.id == id).map_or(0, |entry| entry.epoch),
         );
         let tenants = Vec::new();
-        let block =
-            BlockEntry { id: name, shard: id, epoch, from, to, bytes: 0, samples: 0, lost: 0, tenants };
+        let block = BlockEntry {
+            id: name,
+            shard: id,
+            epoch,
+            from,
+            to,
+            bytes: 0,
+            samples: 0,
+            lost: 0,
+            level: 0,
+            further: Vec::new(),
+            tenants,
+        };
         let ids = self.shard(id).rows(from, to);
         let registered = match self.propose(Command::Register { block }) {
             Answer::Registered(_) => true,

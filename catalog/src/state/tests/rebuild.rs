@@ -1,5 +1,7 @@
 //! A catalogue that lost its voters, rebuilt from what is left of it.
 
+use std::collections::BTreeSet;
+
 use athanor_chassis::Random;
 use athanor_cluster::placement::Table;
 use proptest::collection::vec;
@@ -18,8 +20,10 @@ struct World {
     bucket: BTreeMap<BlockId, Lying>,
     logs: BTreeMap<ShardId, ShardLog>,
     next: u128,
-    /// Ranges of blocks that were removed for their age: (shard, from, to].
-    removed: Vec<(ShardId, u64, u64)>,
+    /// Blocks that were removed for their age.
+    removed: Vec<BlockEntry>,
+    /// How often blocks took the places of others, and how often those that were to stayed unknown.
+    merged: [usize; 2],
 }
 
 #[derive(Default)]
@@ -38,7 +42,16 @@ impl World {
         facts.apply(NOW, Command::OpenSlots { count: 3, members, zones });
         let logs = SHARDS.map(|shard| (shard, ShardLog::default())).into();
         let (random, snapshots) = (Random::seeded(seed), Vec::new());
-        Self { random, facts, snapshots, bucket: BTreeMap::new(), logs, next: 1, removed: Vec::new() }
+        Self {
+            random,
+            facts,
+            snapshots,
+            bucket: BTreeMap::new(),
+            logs,
+            next: 1,
+            removed: Vec::new(),
+            merged: [0; 2],
+        }
     }
 
     fn below(&self, n: u64) -> u64 {
@@ -48,7 +61,9 @@ impl World {
     /// Writes a block, which may stay unknown.
     fn write(&mut self, shard: ShardId, from: u64, to: u64) -> BlockEntry {
         self.next += 1;
-        let block = BlockEntry { shard, ..super::block(self.next, from, to) };
+        let tenants: BTreeSet<&str> = (from + 1..=to).map(tenant).collect();
+        let tenants = replace::spans(&tenants.into_iter().collect::<Vec<_>>());
+        let block = BlockEntry { shard, tenants, ..super::block(self.next, from, to) };
         self.bucket.insert(block.id, Lying { block: block.clone(), inputs: Vec::new() });
         block
     }
@@ -74,7 +89,7 @@ impl World {
             7..=8 => self.logs.get_mut(&shard).unwrap().cut = watermark,
             9 => self.snapshots.push(self.facts.clone()),
             10 => self.remove(shard),
-            11 => self.merge(shard),
+            11 => self.merge(),
             _ => {}
         }
     }
@@ -83,27 +98,52 @@ impl World {
     fn remove(&mut self, shard: ShardId) {
         let oldest =
             self.facts.blocks.values().filter(|block| block.shard == shard).min_by_key(|block| block.from);
-        let Some(BlockEntry { id, from, to, .. }) = oldest.cloned() else { return };
-        self.facts.apply(NOW, Command::Condemn { blocks: vec![id] });
-        self.removed.push((shard, from, to));
+        let Some(oldest) = oldest.cloned() else { return };
+        self.facts.apply(NOW, Command::Condemn { blocks: vec![oldest.id] });
         if self.below(2) == 0 {
-            self.bucket.remove(&id);
+            self.bucket.remove(&oldest.id);
         }
+        self.removed.push(oldest);
     }
 
-    /// Two blocks become one; one of the old ones, or both, are still there.
-    fn merge(&mut self, shard: ShardId) {
-        let mut blocks: Vec<BlockEntry> =
-            self.facts.blocks.values().filter(|block| block.shard == shard).cloned().collect();
-        blocks.sort_unstable_by_key(|block| block.from);
-        let Some(pair) = blocks.windows(2).rev().find(|pair| pair[0].to == pair[1].from) else { return };
-        let inputs: Vec<BlockId> = pair.iter().map(|block| block.id).collect();
-        let output = self.write(shard, pair[0].from, pair[1].to);
-        self.bucket.get_mut(&output.id).unwrap().inputs = inputs.clone();
-        self.facts.apply(NOW, Command::Condemn { blocks: inputs.clone() });
-        self.facts.blocks.insert(output.id, output);
-        if self.below(2) == 0 {
-            self.bucket.remove(&inputs[0]);
+    /// Blocks of any shards become one, or one for each tenant. Not all may be written, or they do not take the places of
+    /// the old ones; of these some go, where all did.
+    fn merge(&mut self) {
+        let all: Vec<BlockEntry> = self.facts.blocks.values().cloned().collect();
+        let count = 1 + self.below(4);
+        let mut inputs: Vec<BlockEntry> = Vec::new();
+        for _ in 0..count {
+            let Some(input) = all.get(self.below(all.len() as u64) as usize) else { return };
+            if !inputs.contains(input) {
+                inputs.push(input.clone());
+            }
+        }
+        let apart = self.below(2) == 0;
+        let names = self.next + 1..self.next + 3;
+        let outputs = replace::merged(&inputs, names, apart);
+        self.next += outputs.len() as u64 as u128;
+        let ids: Vec<BlockId> = inputs.iter().map(|input| input.id).collect();
+        let stays = |other: &&BlockEntry| !ids.contains(&other.id);
+        // Nobody makes what could not take their places.
+        if all.iter().filter(stays).any(|other| outputs.iter().any(|output| output.conflicts(other))) {
+            return;
+        }
+        let written = if self.below(4) == 0 { 1 } else { outputs.len() };
+        for output in &outputs[..written] {
+            self.bucket.insert(output.id, Lying { block: output.clone(), inputs: ids.clone() });
+        }
+        if written < outputs.len() || self.below(4) == 0 {
+            self.merged[1] += 1;
+            return;
+        }
+        let count = ids.len() + outputs.len();
+        let replace = Command::Replace { inputs: ids.clone(), outputs };
+        assert_eq!(self.facts.apply(NOW, replace), Answer::Changed(count));
+        self.merged[0] += 1;
+        for input in ids {
+            if self.below(2) == 0 {
+                self.bucket.remove(&input);
+            }
         }
     }
 
@@ -124,6 +164,11 @@ impl World {
     }
 }
 
+/// Whose profiles an entry has.
+fn tenant(entry: u64) -> &'static str {
+    if entry.is_multiple_of(3) { "b" } else { "a" }
+}
+
 /// Every entry is in one block or in its shard's log, and in no two; but for what was removed, or is told as lost.
 fn holds(world: &World, state: &State, findings: &Findings, condemned: &BTreeMap<BlockId, Timestamp>) {
     for (shard, log) in &world.logs {
@@ -131,37 +176,51 @@ fn holds(world: &World, state: &State, findings: &Findings, condemned: &BTreeMap
         assert!(watermark >= log.cut, "shard {shard}: its log may lack what lies before {}", log.cut);
         for entry in 1..=log.end.max(watermark) {
             let has = |from: u64, to: u64| from < entry && entry <= to;
-            let held = |blocks: &BTreeMap<BlockId, BlockEntry>| {
-                blocks.values().filter(|block| block.shard == *shard && has(block.from, block.to)).count()
-            };
-            let count = held(&state.blocks) + usize::from(entry > watermark);
+            let holds =
+                |block: &BlockEntry| block.rows().any(|rows| rows.shard == *shard && has(rows.from, rows.to));
+            let mut held = state.blocks.values().filter(|block| holds(block));
+            let with_rows = held.clone().filter(|block| replace::has(block, tenant(entry))).count();
+            let is_cut = held.any(|block| block.level == 0);
+            let count = with_rows + usize::from(entry > watermark);
             let is_told = findings.gaps.iter().any(|(of, from, to)| of == shard && has(*from, *to));
-            let was_removed = world.removed.iter().any(|(of, from, to)| of == shard && has(*from, *to));
+            let is_whole = world.removed.iter().all(|block| block.rows().all(|rows| rows.shard != *shard));
+            let was_removed = world.removed.iter().any(holds);
             assert!(count <= 1, "entry {entry} of shard {shard} is {count} times there");
-            assert!(count == 1 || is_told || was_removed, "entry {entry} of shard {shard} is nowhere");
+            assert!(!is_cut || count == 1, "entry {entry} of shard {shard} is in a block without its tenant");
+            // Of what was made, what was removed for its age and what was never to be there look alike.
+            let is_doubtful = !is_whole && world.merged[1] > 0;
+            assert!(
+                count == 1 || is_told || was_removed || is_doubtful,
+                "entry {entry} of shard {shard} is nowhere"
+            );
             // Where blocks were removed, one that was never registered may fill more than those that were.
-            let is_whole = world.removed.iter().all(|(of, ..)| of != shard);
             assert!(!is_told || !is_whole, "entry {entry} of shard {shard} is there, and told as lost");
         }
     }
     assert!(
         state.blocks.keys().all(|block| !condemned.contains_key(block) && world.bucket.contains_key(block))
     );
-    let inputs = state.blocks.keys().flat_map(|block| &world.bucket[block].inputs);
-    assert!(inputs.into_iter().all(|input| !state.blocks.contains_key(input)));
+    for block in state.blocks.values() {
+        // One that was made may stay beside those that were made of it for other tenants.
+        let inputs = world.bucket[&block.id].inputs.iter().filter_map(|input| state.blocks.get(input));
+        assert!(inputs.into_iter().all(|input| !input.conflicts(block)));
+    }
 }
 
 #[test]
 fn every_entry_is_there_once_whatever_lies_in_the_bucket() {
+    let mut merged = [0; 2];
     for seed in 0..3000 {
         let mut world = World::new(seed);
         for _ in 0..world.below(80) {
             world.step();
         }
+        merged = [0, 1].map(|place| merged[place] + world.merged[place]);
         let remains = world.remains();
         let before = remains.snapshot.clone().unwrap_or_default();
         let (state, findings) =
             State::rebuilt(remains).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        println!("seed {seed}");
         holds(&world, &state, &findings, &before.condemned);
         assert!(state.revision > world.facts.revision);
         // Who serves goes on where the blocks end.
@@ -176,6 +235,7 @@ fn every_entry_is_there_once_whatever_lies_in_the_bucket() {
             );
         }
     }
+    assert!(merged.iter().all(|count| *count > 1000), "{merged:?}");
 }
 
 #[test]

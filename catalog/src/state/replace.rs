@@ -1,0 +1,231 @@
+//! Blocks that take the places of those that they were made of (E20).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use athanor_chassis::TenantId;
+use serde::{Deserialize, Serialize};
+
+use super::blocks::is_named_in_time;
+use super::{Outcome, Refused, Rows, State};
+use crate::block::{BlockEntry, BlockId, TenantSpan};
+
+/// The most that a replacement names: blocks, their ranges and their tenants.
+pub const MAX_REPLACED: usize = 16_384;
+
+/// In what a block differs from those whose place it is to take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unlike {
+    /// It holds other ranges of logs.
+    Rows,
+    /// It says a wrong level.
+    Level(u8),
+    /// It has a name that another one has.
+    Name,
+    /// It was named before one of its inputs: who rebuilds the catalogue could not tell which is the newer.
+    Older(BlockId),
+    /// A tenant's rows would be in no block, or in two, or there are none.
+    Tenant(TenantId),
+    /// A tenant's earliest or latest profile is another.
+    Time(TenantId),
+    /// It has more profiles of a tenant, or none.
+    Profiles(TenantId),
+    /// There are more samples than before.
+    Samples,
+    /// Of entries that were lost more or fewer would be told than before.
+    Lost,
+    /// A block that stays may hold the same rows.
+    Holds(BlockId),
+}
+
+/// What blocks hold in all.
+#[derive(Debug, Default)]
+struct Sum {
+    rows: Vec<Rows>,
+    tenants: BTreeMap<TenantId, TenantSpan>,
+    samples: u64,
+    lost: u64,
+    level: u8,
+    newest: Option<BlockId>,
+}
+
+impl Sum {
+    fn of<'b>(blocks: impl Iterator<Item = &'b BlockEntry>) -> Self {
+        let mut sum = Self::default();
+        for block in blocks {
+            sum.rows.extend(block.rows());
+            sum.samples = sum.samples.saturating_add(block.samples);
+            sum.lost = sum.lost.saturating_add(block.lost);
+            sum.level = sum.level.max(block.level);
+            sum.newest = sum.newest.max(Some(block.id));
+            for span in &block.tenants {
+                let all = sum.tenants.entry(span.tenant.clone());
+                let all = all.or_insert_with(|| TenantSpan { profiles: 0, ..span.clone() });
+                all.min_time = all.min_time.min(span.min_time);
+                all.max_time = all.max_time.max(span.max_time);
+                all.profiles = all.profiles.saturating_add(span.profiles);
+            }
+        }
+        sum.rows = Rows::joined(sum.rows);
+        sum
+    }
+
+    /// Whether a block may hold these tenants' part of it. Equal ids are dropped, so there may be less.
+    fn allows(&self, output: &BlockEntry) -> Result<(), Unlike> {
+        if let Some(newest) = self.newest.filter(|newest| *newest >= output.id) {
+            return Err(Unlike::Older(newest));
+        }
+        let level = self.level.saturating_add(1);
+        if output.level != level {
+            return Err(Unlike::Level(level));
+        }
+        if !output.rows().eq(self.rows.iter().copied()) {
+            return Err(Unlike::Rows);
+        }
+        for span in &output.tenants {
+            let tenant = || span.tenant.clone();
+            let all = self.tenants.get(&span.tenant).ok_or_else(|| Unlike::Tenant(tenant()))?;
+            if (span.min_time, span.max_time) != (all.min_time, all.max_time) {
+                return Err(Unlike::Time(tenant()));
+            }
+            if span.profiles == 0 || span.profiles > all.profiles {
+                return Err(Unlike::Profiles(tenant()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether blocks hold it all together, each tenant's part once.
+    fn is_all_in(&self, outputs: &[BlockEntry]) -> Result<(), (BlockId, Unlike)> {
+        let mut missing: BTreeSet<&TenantId> = self.tenants.keys().collect();
+        for output in outputs {
+            let twice = output.tenants.iter().find(|span| !missing.remove(&span.tenant));
+            if let Some(span) = twice {
+                return Err((output.id, Unlike::Tenant(span.tenant.clone())));
+            }
+        }
+        let first = outputs[0].id;
+        if let Some(tenant) = missing.into_iter().next() {
+            return Err((first, Unlike::Tenant(tenant.clone())));
+        }
+        let all = Self::of(outputs.iter());
+        if all.samples > self.samples {
+            return Err((first, Unlike::Samples));
+        }
+        if all.lost != self.lost {
+            return Err((first, Unlike::Lost));
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    pub(super) fn replace(
+        &mut self,
+        inputs: Vec<BlockId>,
+        outputs: Vec<BlockEntry>,
+    ) -> Result<Outcome, Refused> {
+        let inputs: BTreeSet<BlockId> = inputs.into_iter().collect();
+        let named = outputs.iter().map(|output| 2 + output.further.len() + output.tenants.len());
+        let seen = named.sum::<usize>() + inputs.len();
+        if inputs.is_empty() || outputs.is_empty() || seen > MAX_REPLACED {
+            return Err(Refused::Replaces { inputs: inputs.len(), outputs: outputs.len(), seen });
+        }
+        let is_done = inputs.iter().all(|input| !self.blocks.contains_key(input))
+            && outputs.iter().all(|output| output.level > 0 && self.blocks.get(&output.id) == Some(output));
+        if is_done {
+            return Ok(Outcome::counted(0));
+        }
+        if let Some(gone) = inputs.iter().find(|input| !self.blocks.contains_key(input)) {
+            return Err(Refused::NotListed(*gone));
+        }
+        self.may_replace(&inputs, &outputs)?;
+        for input in &inputs {
+            self.blocks.remove(input);
+            self.condemned.entry(*input).or_insert(self.now);
+        }
+        let count = inputs.len() + outputs.len();
+        self.blocks.extend(outputs.into_iter().map(|output| (output.id, output)));
+        Ok(Outcome::counted(count))
+    }
+
+    fn may_replace(&self, inputs: &BTreeSet<BlockId>, outputs: &[BlockEntry]) -> Result<(), Refused> {
+        let unlike = |(block, why)| Refused::Unlike { block, why };
+        let sum = Sum::of(inputs.iter().filter_map(|input| self.blocks.get(input)));
+        let mut names = BTreeSet::new();
+        for output in outputs {
+            let id = output.id;
+            if self.condemned.contains_key(&id) {
+                return Err(Refused::Condemned(id));
+            }
+            if self.blocks.contains_key(&id) || !names.insert(id) {
+                return Err(unlike((id, Unlike::Name)));
+            }
+            if !is_named_in_time(id, self.now) {
+                return Err(Refused::NameTime { block: id, now: self.now });
+            }
+            sum.allows(output).map_err(|why| unlike((id, why)))?;
+        }
+        sum.is_all_in(outputs).map_err(unlike)?;
+        // Of one range others may hold other tenants' rows, and these now hold them as well.
+        let meets = |other: &&BlockEntry| other.rows().any(|rows| first_overlap(&sum.rows, &rows));
+        for other in self.blocks.values().filter(|other| !inputs.contains(&other.id)).filter(meets) {
+            if let Some(output) = outputs.iter().find(|output| output.conflicts(other)) {
+                return Err(unlike((output.id, Unlike::Holds(other.id))));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether one of the ranges, which are in order and disjoint, has an entry of another.
+fn first_overlap(joined: &[Rows], rows: &Rows) -> bool {
+    let place = joined.partition_point(|one| (one.shard, one.to) <= (rows.shard, rows.from));
+    joined.get(place).is_some_and(|one| one.overlaps(rows))
+}
+
+impl fmt::Display for Unlike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rows => {
+                f.write_str("it holds other ranges of logs; name those of all inputs, joined and in order")
+            }
+            Self::Level(level) => {
+                write!(f, "it says another level than {level}, one more than the highest of its inputs")
+            }
+            Self::Name => f.write_str("another block has its name; write it under a new one"),
+            Self::Older(input) => {
+                write!(f, "it was named before {input}, one of them; write it under a new name")
+            }
+            Self::Tenant(tenant) => {
+                write!(
+                    f,
+                    "rows of tenant {tenant} would be in none of the blocks, or in two, or there are none; give each tenant's to one"
+                )
+            }
+            Self::Time(tenant) => write!(
+                f,
+                "the earliest or the latest profile of tenant {tenant} is another; merge all of the inputs' rows"
+            ),
+            Self::Profiles(tenant) => {
+                write!(
+                    f,
+                    "it has more profiles of tenant {tenant} than they have, or none; merge only the inputs' rows"
+                )
+            }
+            Self::Samples => {
+                f.write_str("there are more samples than they have; merge only the inputs' rows")
+            }
+            Self::Lost => {
+                f.write_str("it tells of more or fewer lost entries than they do; name their sum, once")
+            }
+            Self::Holds(other) => {
+                write!(
+                    f,
+                    "block {other} stays and holds rows of the same ranges and tenants; merge that one as well"
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! A compactor for tests: it merges blocks by chance, and has the catalogue replace what it has merged.
+//!
+//! ```text
+//!  blocks ─► some of them ─► merged, in one or one for each tenant ─► bucket ─► Command::Replace
+//! ```
+//! It chooses without sense, several work at once, and some write blocks whose inputs they do not replace, as one does
+//! whose process ends in between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_block::{Block, FILES, Folder, LogRange, META, Making, MemoryFolder, Origin};
+use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, Refused, Rows};
+use athanor_chassis::{Clock, Code, Random, Status, TenantId, Timestamp};
+use athanor_metastore::lying_block;
+use athanor_storage::Store;
+use athanor_storage::path::{FileName, Key, Owner};
+
+/// The most blocks that it merges at once.
+const MOST: u64 = 5;
+
+/// Merges blocks.
+#[derive(Clone)]
+pub struct Compactor {
+    /// Knows the blocks.
+    pub catalog: Arc<dyn Catalog>,
+    /// Holds them.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// Chooses, and names what is made.
+    pub random: Random,
+    /// Whose blocks they are.
+    pub cluster: String,
+}
+
+/// What became of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Round {
+    /// There was nothing to be merged, or what was chosen may not be.
+    Idle,
+    /// Blocks took the places of others.
+    Replaced,
+    /// They were written, and take no place.
+    Left,
+    /// Somebody else had replaced or removed what they were made of.
+    Late,
+}
+
+/// Blocks that are made of others.
+struct Made {
+    inputs: Vec<BlockEntry>,
+    /// Whose rows each of them holds.
+    parts: Vec<BTreeSet<String>>,
+}
+
+impl Compactor {
+    /// Merges some blocks.
+    pub async fn round(&self) -> Result<Round, Status> {
+        let listed = self.catalog.blocks().await.map_err(|error| Status::of(&error))?;
+        let Some(made) = self.choose(&listed) else { return Ok(Round::Idle) };
+        let mut blocks = Vec::new();
+        for input in &made.inputs {
+            match self.fetch(input.id).await {
+                // It was replaced long ago.
+                Err(status) if status.code == Code::NotFound => return Ok(Round::Late),
+                fetched => blocks.push(fetched?),
+            }
+        }
+        let mut outputs = Vec::new();
+        for (place, tenants) in made.parts.iter().enumerate() {
+            outputs.push(self.write(&made.inputs, tenants, place == 0, blocks.clone()).await?);
+        }
+        if self.random.below(8) == 0 {
+            return Ok(Round::Left);
+        }
+        let inputs: Vec<BlockId> = made.inputs.iter().map(|input| input.id).collect();
+        let repeats = self.random.below(2);
+        for _ in 0..=repeats {
+            match self.catalog.replace(inputs.clone(), outputs.clone()).await {
+                Ok(()) => {}
+                Err(CatalogError::Refused(Refused::NotListed(_) | Refused::Condemned(_))) => {
+                    return Ok(Round::Late);
+                }
+                Err(error) => return Err(Status::of(&error)),
+            }
+        }
+        Ok(Round::Replaced)
+    }
+
+    /// Registers what one shard has cut for another one as well, as if it had taken repeats that it does not know. Gives
+    /// how many profiles that are. Nothing may be sent after that: entries of the other one count as cut.
+    pub async fn plant(&self) -> Result<u64, Status> {
+        let asked = self.catalog.listing(&TenantId::anonymous(), 0, 0).await;
+        let shards = asked.map_err(|error| Status::of(&error))?.shards;
+        let listed = self.catalog.blocks().await.map_err(|error| Status::of(&error))?;
+        let Some(cut) = listed.iter().find(|block| block.level == 0) else { return Ok(0) };
+        let Some(other) = shards.iter().find(|shard| shard.id != cut.shard) else { return Ok(0) };
+        let id = BlockId::new(self.clock.wall(), &self.random);
+        let blocks = vec![self.fetch(cut.id).await?];
+        let (from, to) = (other.watermark, other.watermark + 1);
+        let origin = self.origin_of(Rows { shard: other.id, epoch: other.epoch, from, to });
+        let block = self.put(id, origin, None, blocks).await?;
+        let planted = block.tenants.iter().map(|span| span.profiles).sum();
+        self.catalog.register(block).await.map_err(|error| Status::of(&error))?;
+        Ok(planted)
+    }
+
+    fn choose(&self, listed: &[BlockEntry]) -> Option<Made> {
+        let count = 1 + self.random.below(MOST);
+        let mut chosen = BTreeMap::new();
+        for _ in 0..count {
+            let input = listed.get(self.random.below(listed.len().max(1) as u64) as usize)?;
+            chosen.insert(input.id, input);
+        }
+        let rows = Rows::joined(chosen.values().flat_map(|input| input.rows()));
+        let spans = chosen.values().flat_map(|input| &input.tenants);
+        let tenants: BTreeSet<&TenantId> = spans.map(|span| &span.tenant).collect();
+        // Others may hold other tenants' rows of the same ranges: these would have to be merged as well.
+        let meets = |other: &BlockEntry| {
+            other.rows().any(|others| rows.iter().any(|rows| rows.overlaps(&others)))
+                && tenants.iter().any(|tenant| other.of_tenant(tenant).is_some())
+        };
+        if listed.iter().any(|other| !chosen.contains_key(&other.id) && meets(other)) {
+            return None;
+        }
+        let tenants: BTreeSet<String> = tenants.into_iter().map(ToString::to_string).collect();
+        let parts = match self.random.below(2) {
+            0 => vec![tenants],
+            _ => tenants.into_iter().map(|tenant| [tenant].into()).collect(),
+        };
+        Some(Made { inputs: chosen.into_values().cloned().collect(), parts })
+    }
+
+    async fn fetch(&self, id: BlockId) -> Result<Block, Status> {
+        let folder = MemoryFolder::default();
+        for file in FILES.into_iter().chain([META]) {
+            let bytes = self.store.get(&key(id, file)?).await.map_err(|error| Status::of(&error))?;
+            let written = folder.create(file).and_then(|mut out| std::io::Write::write_all(&mut out, &bytes));
+            written.map_err(|error| Status::new(Code::Internal, error.to_string()))?;
+        }
+        Block::open(Arc::new(folder)).map_err(|error| Status::of(&error))
+    }
+
+    /// Writes the block that holds these tenants' rows.
+    async fn write(
+        &self,
+        inputs: &[BlockEntry],
+        tenants: &BTreeSet<String>,
+        is_first: bool,
+        blocks: Vec<Block>,
+    ) -> Result<BlockEntry, Status> {
+        // After all of them, whichever clock they were named by.
+        let newest = inputs.iter().map(|input| input.id.named_at()).max().unwrap_or(Timestamp::EPOCH);
+        let named = self.clock.wall().max(newest.plus(Duration::from_millis(1)));
+        let id = BlockId::new(named, &self.random);
+        let lost = if is_first { inputs.iter().map(|input| input.lost).sum() } else { 0 };
+        let rows = Rows::joined(inputs.iter().flat_map(BlockEntry::rows));
+        let range = |&Rows { shard, epoch, from, to }: &Rows| LogRange { shard, epoch, from, to };
+        let highest = inputs.iter().map(|input| input.level).max().unwrap_or_default();
+        let origin = Origin {
+            lost,
+            level: highest.saturating_add(1),
+            further: rows[1..].iter().map(range).collect(),
+            inputs: inputs.iter().map(|input| input.id.to_string()).collect(),
+            ..self.origin_of(rows[0])
+        };
+        self.put(id, origin, Some(tenants.clone()), blocks).await
+    }
+
+    /// What a block says that was cut.
+    fn origin_of(&self, Rows { shard, epoch, from, to }: Rows) -> Origin {
+        let (cluster, further, inputs) = (self.cluster.clone(), Vec::new(), Vec::new());
+        Origin { cluster, shard, epoch, from, to, lost: 0, level: 0, further, inputs }
+    }
+
+    /// Merges blocks into one in the bucket.
+    async fn put(
+        &self,
+        id: BlockId,
+        origin: Origin,
+        tenants: Option<BTreeSet<String>>,
+        blocks: Vec<Block>,
+    ) -> Result<BlockEntry, Status> {
+        let (folder, wrong) = (MemoryFolder::default(), |why: String| Status::new(Code::Internal, why));
+        let making = Making { id: id.to_string(), origin: Some(origin.clone()), tenants };
+        let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
+        let meta = athanor_block::make(&folder, &making, blocks, &mut scratch, &mut |_| ());
+        let meta = meta.map_err(|error| Status::of(&error))?;
+        for file in FILES.into_iter().chain([META]) {
+            let read = folder.length(file).and_then(|length| folder.read(file, 0, length as usize));
+            let bytes = read.map_err(|error| wrong(error.to_string()))?;
+            self.store.create(&key(id, file)?, bytes).await.map_err(|error| Status::of(&error))?;
+        }
+        Ok(lying_block(id, &meta, &origin).map_err(wrong)?.block)
+    }
+}
+
+fn key(block: BlockId, file: &str) -> Result<Key, Status> {
+    let file = FileName::new(file).map_err(|error| Status::of(&error))?;
+    Ok(Key::Block { owner: Owner::Shared, block: block.number(), file })
+}
