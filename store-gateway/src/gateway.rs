@@ -16,6 +16,7 @@ use crate::blocks::{Blocks, Opened, Wanted};
 use crate::config::Config;
 use crate::flights::Flights;
 use crate::parts::CacheStats;
+use crate::shelf::{Shelf, ShelfStats};
 
 /// Blocks of one question.
 pub const MOST: usize = 256;
@@ -75,6 +76,8 @@ pub struct GatewayStats {
     pub parts: CacheStats,
     /// Answers of blocks.
     pub answers: AnswerStats,
+    /// What is on disk.
+    pub shelf: ShelfStats,
 }
 
 /// What the blocks of one question have answered so far.
@@ -109,7 +112,8 @@ impl Gateway {
     /// How useful it is to keep things.
     pub fn stats(&self) -> GatewayStats {
         let Reading { blocks, answers, .. } = &*self.reading;
-        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats() }
+        let shelf = blocks.shelf.as_ref().map(|shelf| shelf.stats()).unwrap_or_default();
+        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf }
     }
 
     /// The answer of all of these blocks together.
@@ -173,12 +177,12 @@ impl Gateway {
             }
         };
         let key = AnswerKey { block: at.block, tenant: tenant.clone(), ask: canonical.key };
-        if let Some(bytes) = reading.answers.get(&key) {
+        if let Some(bytes) = reading.kept(&key).await {
             match reading.unpack(&canonical, bytes).await {
                 Ok(partial) => return Ok(partial),
                 // It is whole, and more than may be asked for.
                 Err(status) if status.code == Code::Invalid => return Err(status),
-                Err(_) => reading.answers.damaged(&key),
+                Err(_) => reading.damaged(&key).await,
             }
         }
         let asked = Arc::new(canonical.ask.clone());
@@ -204,9 +208,34 @@ impl Reading {
     async fn find(self: Arc<Self>, key: AnswerKey, at: BlockAt, ask: Arc<Ask>) -> Result<Arc<Made>, Status> {
         let made = Arc::clone(&self).make(key.tenant.clone(), at, ask).await?;
         if let Some(packed) = &made.packed {
-            self.answers.put(key, packed.clone());
+            self.answers.put(key.clone(), packed.clone());
+            let (shelf_key, packed) = (key.on_shelf(), packed.clone());
+            self.on_shelf(move |shelf| shelf.put(&shelf_key, &packed)).await;
         }
         Ok(Arc::new(made))
+    }
+
+    /// An answer that was kept, in memory or on disk.
+    async fn kept(&self, key: &AnswerKey) -> Option<Bytes> {
+        if let Some(bytes) = self.answers.get(key) {
+            return Some(bytes);
+        }
+        let on_shelf = key.on_shelf();
+        let bytes = self.on_shelf(move |shelf| shelf.get(&on_shelf)).await.flatten()?;
+        self.answers.put(key.clone(), bytes.clone());
+        Some(bytes)
+    }
+
+    /// Forgets an answer that is none.
+    async fn damaged(&self, key: &AnswerKey) {
+        self.answers.damaged(key);
+        let on_shelf = key.on_shelf();
+        self.on_shelf(move |shelf| shelf.drop_damaged(&on_shelf)).await;
+    }
+
+    async fn on_shelf<R: Send + 'static>(&self, job: impl FnOnce(&Shelf) -> R + Send + 'static) -> Option<R> {
+        let shelf = Arc::clone(self.blocks.shelf.as_ref()?);
+        self.blocks.compute.run_as(Activity::Query, move || job(&shelf)).await.ok()
     }
 
     /// Reads a block. What is computed ends when whoever waits for it leaves.
@@ -309,7 +338,7 @@ mod tests {
             put(&store, BlockId::from_number(block.into()), &tenants).await;
         }
         let config = Config { reading: ByteSize::mib(64), parts: ByteSize::mib(64), ..Config::default() };
-        let blocks = Blocks::new(store, Compute::inline(), &config);
+        let blocks = Blocks::new(store, Compute::inline(), None, &config);
         Gateway::new(Arc::new(blocks), &config)
     }
 
