@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use athanor_catalog::BlockId;
 use athanor_chassis::{Activity, ByteSize, Code, Status, Stop, TenantId};
-use athanor_query::{Ask, AskError, Canonical, Partial, Pieces, run};
+use athanor_query::{Ask, Canonical, Partial, Pieces, run};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -171,7 +171,8 @@ impl Gateway {
         let canonical = match at.whole {
             true => Arc::clone(canonical),
             false => {
-                let (first, last) = reading.blocks.span(at.block, tenant).await?;
+                let span = reading.blocks.span(at.block, tenant).await;
+                let (first, last) = span.map_err(|status| reading.damage(at.block, tenant, status))?;
                 let canonical = ask.canonical(first, last).map_err(|error| Status::of(&error))?;
                 Arc::new(canonical)
             }
@@ -243,17 +244,19 @@ impl Reading {
         let (stop, _waiting) = Stop::when_left();
         let BlockAt { block, whole } = at;
         let (blocks, asked) = (Arc::clone(&self.blocks), Arc::clone(&ask));
-        let wanted = Wanted { blocks, block, tenant, ask: asked, whole };
-        let Opened { source, held } = wanted.open().await?;
+        let wanted = Wanted { blocks, block, tenant: tenant.clone(), ask: asked, whole };
+        let Opened { source, held } =
+            wanted.open().await.map_err(|status| self.damage(block, &tenant, status))?;
         let source = source.until(stop);
         let job = move || {
-            let partial = run(&ask, &source).map_err(|error| named(block, &error))?;
+            let partial = run(&ask, &source).map_err(|error| Status::of(&error))?;
             drop((source, held));
             let packed = ask.is_lasting().then(|| partial.pack().ok()).flatten();
             Ok(Made { fresh: Mutex::new(Some(partial)), packed: packed.map(Pieces::into_bytes) })
         };
         let done = self.blocks.compute.run_as(Activity::Query, job).await;
-        done.map_err(|error| Status::of(&error))?
+        let made = done.map_err(|error| Status::of(&error))?;
+        made.map_err(|status| self.damage(block, &tenant, status))
     }
 
     async fn unpack(&self, canonical: &Arc<Canonical>, bytes: Bytes) -> Result<Partial, Status> {
@@ -266,6 +269,15 @@ impl Reading {
         done.map_err(|error| Status::of(&error))?
     }
 
+    /// An error that says which block is damaged. What was fetched of it is forgotten: it may have come to harm on its way.
+    fn damage(&self, block: BlockId, tenant: &TenantId, status: Status) -> Status {
+        if status.code != Code::DataLoss {
+            return status;
+        }
+        self.blocks.parts.forget(block, tenant);
+        Status { message: format!("block {block}: {}", status.message), ..status }
+    }
+
     fn lost(&self) -> Status {
         Status::new(Code::Internal, "an answer was taken by somebody else")
     }
@@ -274,15 +286,6 @@ impl Reading {
 impl Made {
     fn take(&self) -> Option<Partial> {
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// An error with the block that it is of.
-fn named(block: BlockId, error: &AskError) -> Status {
-    let status = Status::of(error);
-    match status.code {
-        Code::DataLoss => Status { message: format!("block {block}: {}", status.message), ..status },
-        _ => status,
     }
 }
 

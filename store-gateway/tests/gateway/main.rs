@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bucket;
+mod damage;
 mod kept;
 mod reach;
 
@@ -12,7 +13,7 @@ use athanor_catalog::BlockId;
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{ByteSize, Compute, Disk, TenantId};
 use athanor_profile::source::MemorySource;
-use athanor_profile::tree::Node;
+use athanor_profile::tree::{Node, Tree};
 use athanor_profile::{Labels, Profile, ValueType, hash};
 use athanor_query::{Ask, Bounds, Partial, Selection, StackFilter, TimeRange, What, answer};
 use athanor_store_gateway::{BlockAt, Blocks, Config, Gateway, Question};
@@ -98,6 +99,10 @@ fn said(partial: &Partial) -> String {
         Partial::Tree(tree) => {
             let node = |node: &Node| format!("{} {} {}", tree.name(node), node.parent, node.total);
             tree.nodes().iter().map(node).collect::<Vec<_>>().join("\n")
+        }
+        Partial::Profile(merged) => {
+            let tree = Tree::from_totals(&merged.dictionary, &merged.totals);
+            format!("{} profiles\n{}", merged.profiles, said(&Partial::Tree(tree)))
         }
         other => format!("{other:?}"),
     }
