@@ -221,7 +221,11 @@ impl Wanted {
     /// Fetches footers, series and what is needed of profiles: whatever says which rows are meant.
     async fn fetch_index(&self, part: &Part) -> Result<(), Status> {
         let files = self.files();
-        let tails: Extents = files.iter().map(|file| part.folder.tail(file)).collect();
+        // Most blocks say in their meta.json how their files end.
+        let all = &part.block.meta().files;
+        let is_known = |file: &&&str| all.get(**file).is_some_and(|of| !of.tail.is_empty());
+        let unknown = files.iter().filter(|file| !is_known(file));
+        let tails: Extents = unknown.map(|file| part.folder.tail(file)).collect();
         part.folder.fetch(&self.origin(), &tails).await?;
         let (tenant, needs) = (self.tenant.clone(), self.ask.needs());
         let open = move |part: &Part| {

@@ -24,7 +24,7 @@ fn key(id: BlockId, file: &str) -> Key {
 
 /// A block that lies in the bucket as a cutter leaves it; gives what is registered of it.
 async fn write(store: &Store, id: BlockId, cluster: u128, shard: u32, (from, to): (u64, u64)) -> BlockEntry {
-    let file = FileMeta { bytes: 8, checksums: vec![7] };
+    let file = FileMeta { bytes: 8, checksums: vec![7], ..FileMeta::default() };
     let tenant = TenantMeta {
         tenant: "anonymous".to_owned(),
         min_time: 5,
