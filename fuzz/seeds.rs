@@ -60,7 +60,7 @@ fn main() -> std::io::Result<()> {
     save("multipart", "seed", form.as_bytes())?;
     let mut meta = Meta { format: FORMAT, id: "seed".into(), ..Meta::default() };
     for file in FILES {
-        meta.files.insert(file.into(), FileMeta { bytes: 3, checksums: vec![7] });
+        meta.files.insert(file.into(), FileMeta { bytes: 3, checksums: vec![7], ..FileMeta::default() });
     }
     for tenants in 0..3 {
         let sealed = String::from_utf8_lossy(&meta.encode()).into_owned();

@@ -22,7 +22,7 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
 use crate::error::BlockError;
-use crate::folder::{Summed, Verified};
+use crate::folder::{Summed, Verified, WithTail};
 use crate::meta::{
     FILES, FUNCTIONS, FileMeta, INDEX, LOCATIONS, MAPPINGS, PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS,
 };
@@ -224,7 +224,9 @@ impl Table {
         Ok(())
     }
     /// Writes the footer.
-    pub(crate) fn finish(self) -> Result<FileMeta, BlockError> {
+    pub(crate) fn finish(mut self) -> Result<FileMeta, BlockError> {
+        self.writer.flush().map_err(BlockError::io(self.file))?;
+        self.writer.inner_mut().begin_tail();
         let out = self.writer.into_inner().map_err(BlockError::parquet(self.file))?;
         out.finish().map_err(BlockError::io(self.file))
     }
@@ -255,7 +257,10 @@ impl TableReader {
         let bytes = content.len();
         let metadata = guarded(file, || {
             let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional);
-            reader.parse_and_finish(&content)
+            match content.tail() {
+                Some((from, tail)) => reader.parse_and_finish(&WithTail { content: &content, from, tail }),
+                None => reader.parse_and_finish(&content),
+            }
         })?;
         let seen = metadata.file_metadata().schema();
         let has = |name| file == SAMPLES && seen.get_fields().iter().any(|field| field.name() == name);

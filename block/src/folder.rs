@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
@@ -139,11 +139,17 @@ pub(crate) struct Summed {
     page: crc32fast::Hasher,
     filled: usize,
     meta: FileMeta,
+    /// What came since the file's end began.
+    tail: Option<Vec<u8>>,
 }
 
 impl Summed {
     pub(crate) fn new(inner: Box<dyn Write + Send>) -> Self {
-        Summed { inner, page: crc32fast::Hasher::new(), filled: 0, meta: FileMeta::default() }
+        Summed { inner, page: crc32fast::Hasher::new(), filled: 0, meta: FileMeta::default(), tail: None }
+    }
+    /// What comes from now on is the file's end.
+    pub(crate) fn begin_tail(&mut self) {
+        self.tail = Some(Vec::new());
     }
     /// Ends the file and says what it holds.
     pub(crate) fn finish(mut self) -> io::Result<FileMeta> {
@@ -151,6 +157,7 @@ impl Summed {
         if self.filled > 0 {
             self.close_page();
         }
+        self.meta.set_tail(&self.tail.unwrap_or_default());
         Ok(self.meta)
     }
     fn close_page(&mut self) {
@@ -173,6 +180,7 @@ impl Write for Summed {
             }
             rest = later;
         }
+        self.tail.iter_mut().for_each(|tail| tail.extend_from_slice(bytes));
         self.meta.bytes += bytes.len() as u64;
         Ok(bytes.len())
     }
@@ -201,6 +209,11 @@ impl Verified {
             return Err(BlockError::Length { file: name.into(), seen, expected: meta.bytes });
         }
         Ok(Verified { folder: folder.clone(), name, meta: Arc::new(meta.clone()) })
+    }
+
+    /// The end of the file, where `meta.json` has it.
+    pub(crate) fn tail(&self) -> Option<(u64, Bytes)> {
+        self.meta.tail().map(|(from, tail)| (from, tail.into()))
     }
 
     /// Bytes of the file; whole pages are read and checked.
@@ -239,6 +252,35 @@ impl ChunkReader for Verified {
     }
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
         self.read(start, length).map_err(|error| ParquetError::External(Box::new(error)))
+    }
+}
+
+/// A file whose end is known: of that no byte is read. It was sealed with `meta.json`.
+pub(crate) struct WithTail<'v> {
+    pub(crate) content: &'v Verified,
+    pub(crate) from: u64,
+    pub(crate) tail: Bytes,
+}
+
+impl Length for WithTail<'_> {
+    fn len(&self) -> u64 {
+        self.content.len()
+    }
+}
+
+impl ChunkReader for WithTail<'_> {
+    type T = bytes::buf::Reader<Bytes>;
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        let length = usize::try_from(self.len().saturating_sub(start)).unwrap_or(usize::MAX);
+        Ok(self.get_bytes(start, length)?.reader())
+    }
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        let within = |start: u64| {
+            let start = usize::try_from(start.checked_sub(self.from)?).ok()?;
+            let end = start.checked_add(length).filter(|&end| end <= self.tail.len())?;
+            Some(self.tail.slice(start..end))
+        };
+        within(start).map_or_else(|| self.content.get_bytes(start, length), Ok)
     }
 }
 

@@ -9,9 +9,11 @@ use crate::error::BlockError;
 use crate::folder::PAGE;
 
 /// The format that this program writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// The file's name.
 pub const META: &str = "meta.json";
+/// Most bytes of a file's end that `meta.json` holds as well.
+const MAX_TAIL: usize = PAGE;
 /// Most bytes of `meta.json` that are read.
 pub const MAX_META: u64 = 64 << 20;
 
@@ -47,6 +49,24 @@ pub struct FileMeta {
     /// CRC-32 of every 64 KiB, as one string of eight hex digits each.
     #[serde(with = "hex_words")]
     pub checksums: Vec<u32>,
+    /// The end of the file: its footer and the lists of pages before it, compressed. Whoever opens a block reads that
+    /// first, of all files. Empty where it is long, and in blocks of format 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "base64_text")]
+    pub tail: Vec<u8>,
+}
+
+impl FileMeta {
+    /// The end of the file, if it is here, and the byte at which it begins.
+    pub(crate) fn tail(&self) -> Option<(u64, Vec<u8>)> {
+        let plain = zstd::bulk::decompress(&self.tail, MAX_TAIL).ok().filter(|plain| !plain.is_empty())?;
+        Some((self.bytes.checked_sub(plain.len() as u64)?, plain))
+    }
+
+    pub(crate) fn set_tail(&mut self, plain: &[u8]) {
+        if plain.len() <= MAX_TAIL {
+            self.tail = zstd::bulk::compress(plain, 3).unwrap_or_default();
+        }
+    }
 }
 
 /// Consecutive ids or row groups.
@@ -280,6 +300,20 @@ impl Meta {
 
 fn checksum(text: &str) -> String {
     format!("{:032x}", athanor_profile::hash::bytes(text.as_bytes()))
+}
+
+mod base64_text {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        STANDARD.decode(String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 mod hex_words {

@@ -30,7 +30,8 @@ fn tamper(folder: &MemoryFolder, file: &str, change: impl FnOnce(&mut Vec<u8>)) 
     folder.tamper(file, |content| {
         change(content);
         let checksums = content.chunks(PAGE).map(crc32fast::hash).collect();
-        meta.files.insert(file.into(), FileMeta { bytes: content.len() as u64, checksums });
+        meta.files
+            .insert(file.into(), FileMeta { bytes: content.len() as u64, checksums, ..FileMeta::default() });
     });
     folder.tamper(META, |bytes| *bytes = meta.encode());
 }

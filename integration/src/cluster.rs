@@ -225,6 +225,7 @@ impl Cluster {
             compute: Compute::threads(NonZeroUsize::MIN, 4096).unwrap(),
             log: Arc::new(server.log.clone()),
             state: Arc::new(server.state.clone()),
+            kept: Some(Arc::new(MemoryDisk::new())),
             pump: Pump::Thread,
             store: Store::on(Arc::new(self.bucket.clone()), &StoreConfig::default(), deps),
             net: Arc::new(FaultNet {
@@ -384,7 +385,7 @@ impl Cluster {
 
     /// How many parts of blocks a node was asked for.
     pub fn parts_asked(&self, name: &str) -> u64 {
-        let stats = self.node(name).roles().gateway.blocks().parts.stats();
+        let stats = self.node(name).roles().gateway.stats().parts;
         stats.hits + stats.misses
     }
 

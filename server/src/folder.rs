@@ -32,6 +32,8 @@ pub struct Parts {
     pub log: LocalDisk,
     /// Of snapshots and of the node's name.
     pub state: LocalDisk,
+    /// Of what was found in blocks, if there can be one: nothing in it is needed.
+    pub kept: Option<LocalDisk>,
 }
 
 /// Takes a data folder, making it if need be.
@@ -69,7 +71,11 @@ pub fn open(data: &Path) -> Result<Parts, FolderError> {
         refused(why, way_out, code)
     };
     let open = |part| LocalDisk::open(data.join(part)).map_err(taken);
-    Ok(Parts { log: open("log")?, state: open("state")? })
+    let (log, state) = (open("log")?, open("state")?);
+    let kept = LocalDisk::open(data.join("kept")).inspect_err(|error| {
+        tracing::warn!(%error, "what is found in blocks is kept in memory only");
+    });
+    Ok(Parts { log, state, kept: kept.ok() })
 }
 
 #[cfg(test)]

@@ -58,6 +58,8 @@ pub struct System {
     pub log: Arc<dyn Disk>,
     /// The folder of snapshots and of the node's name.
     pub state: Arc<dyn Disk>,
+    /// The folder for what was found in blocks; without one it is kept in memory only.
+    pub kept: Option<Arc<dyn Disk>>,
     /// Who commits what waits in the log.
     pub pump: Pump,
     /// The bucket.
@@ -83,13 +85,14 @@ impl System {
     pub fn local(config: &Config) -> Result<Self, StartError> {
         let (clock, random) = (Clock::system(), Random::system());
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let Folders { log, state } = folder::open(&config.data)?;
+        let Folders { log, state, kept } = folder::open(&config.data)?;
         let store =
             Store::open(&config.bucket(), StoreDeps { clock: clock.clone(), random: random.split() })?;
         Ok(Self {
             compute: Compute::threads(threads, JOBS)?,
             log: Arc::new(log),
             state: Arc::new(state),
+            kept: kept.map(|kept| Arc::new(kept) as _),
             pump: Pump::Thread,
             store,
             net: Arc::new(LocalNet::new(clock.clone())),

@@ -15,6 +15,8 @@ use bytes::Bytes;
 use moka::notification::RemovalCause;
 use moka::sync::Cache;
 
+use crate::shelf::ShelfKey;
+
 /// What an entry takes beside its bytes, about.
 const ENTRY: usize = 256;
 
@@ -27,6 +29,13 @@ pub struct AnswerKey {
     pub tenant: TenantId,
     /// To which question.
     pub ask: Hash,
+}
+
+impl AnswerKey {
+    /// By what it is known on disk.
+    pub fn on_shelf(&self) -> ShelfKey {
+        ShelfKey::answer(self.block, &self.tenant, self.ask)
+    }
 }
 
 /// An answer, packed, and the sum of its bytes.

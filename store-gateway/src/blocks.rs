@@ -8,7 +8,7 @@ use athanor_block::{
     ProfileColumns, ROLLUP, Rows, SAMPLES, SERIES, STACKS, TenantMeta,
 };
 use athanor_catalog::BlockId;
-use athanor_chassis::{Activity, Compute, Status, TenantId};
+use athanor_chassis::{Activity, Compute, Disk, Status, TenantId};
 use athanor_profile::source::SourceError;
 use athanor_query::{Ask, AskError, Needs, picks};
 use athanor_storage::Store;
@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::config::Config;
 use crate::fetch::{Fetched, Origin};
 use crate::parts::Parts;
+use crate::shelf::Shelf;
 
 /// How much longer texts are thought to be decompressed before it is known: mostly they are less.
 const TEXT_RATIO: u64 = 6;
@@ -40,6 +41,8 @@ pub struct Blocks {
     pub parts: Arc<Parts>,
     /// Threads.
     pub compute: Compute,
+    /// What is kept on disk, where there is one for that.
+    pub shelf: Option<Arc<Shelf>>,
     room: Arc<Semaphore>,
     kibibytes: u32,
 }
@@ -82,11 +85,12 @@ struct Reading {
 
 impl Blocks {
     /// Of a bucket.
-    pub fn new(store: Store, compute: Compute, config: &Config) -> Self {
+    pub fn new(store: Store, compute: Compute, disk: Option<Arc<dyn Disk>>, config: &Config) -> Self {
+        let shelf = disk.map(|disk| Arc::new(Shelf::new(disk, config.disk, config.disk_spare)));
         let (room, parts) = (config.reading, Arc::new(Parts::new(config.parts)));
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64;
         let kibibytes = (room.get() / 1024).clamp(1, most) as u32;
-        Self { store, parts, compute, room: Arc::new(Semaphore::new(kibibytes as usize)), kibibytes }
+        Self { store, parts, compute, shelf, room: Arc::new(Semaphore::new(kibibytes as usize)), kibibytes }
     }
 
     /// Of which time a tenant's part is: when its first and its last profile were taken.
@@ -103,9 +107,14 @@ impl Blocks {
         Ok((meta.min_time, meta.max_time))
     }
 
+    fn origin(&self, block: BlockId) -> Origin<'_> {
+        let Blocks { store, shelf, compute, .. } = self;
+        Origin { store, block, shelf: shelf.as_ref(), compute }
+    }
+
     /// A part with nothing but what its block says of itself.
     async fn begin(&self, block: BlockId, tenant: &TenantId) -> Result<Part, Status> {
-        let meta = Origin { store: &self.store, block }.meta().await?;
+        let meta = self.origin(block).meta().await?;
         let (compute, tenant) = (self.compute.clone(), tenant.clone());
         self.compute(move || {
             let folder = Arc::new(Fetched::new(meta)?);
@@ -158,7 +167,7 @@ impl Wanted {
     }
 
     fn origin(&self) -> Origin<'_> {
-        Origin { store: &self.blocks.store, block: self.block }
+        self.blocks.origin(self.block)
     }
 
     /// The part as far as it was read, or with nothing but what its block says of itself.
@@ -212,7 +221,11 @@ impl Wanted {
     /// Fetches footers, series and what is needed of profiles: whatever says which rows are meant.
     async fn fetch_index(&self, part: &Part) -> Result<(), Status> {
         let files = self.files();
-        let tails: Extents = files.iter().map(|file| part.folder.tail(file)).collect();
+        // Most blocks say in their meta.json how their files end.
+        let all = &part.block.meta().files;
+        let is_known = |file: &&&str| all.get(**file).is_some_and(|of| !of.tail.is_empty());
+        let unknown = files.iter().filter(|file| !is_known(file));
+        let tails: Extents = unknown.map(|file| part.folder.tail(file)).collect();
         part.folder.fetch(&self.origin(), &tails).await?;
         let (tenant, needs) = (self.tenant.clone(), self.ask.needs());
         let open = move |part: &Part| {
@@ -381,7 +394,7 @@ pub(crate) mod tests {
         let (store, id) = (bucket(), BlockId::from_number(7));
         let bytes = put(&store, id, &[("large", held(300)), ("small", held(2))]).await;
         let config = Config { reading: room, parts: ByteSize::mib(64), ..Config::default() };
-        (Arc::new(Blocks::new(store, Compute::inline(), &config)), id, bytes)
+        (Arc::new(Blocks::new(store, Compute::inline(), None, &config)), id, bytes)
     }
 
     async fn open(blocks: &Arc<Blocks>, block: BlockId, tenant: &str, what: &What, whole: bool) -> Opened {

@@ -17,6 +17,11 @@ pub struct Config {
     /// Memory for what single blocks have answered, packed: they never change, so that a question that comes again is read
     /// from here; 0B keeps none. Example: `256MiB`.
     pub answers: ByteSize,
+    /// Disk for what falls out of memory, and for the next start, in a folder of its own below `data`; 0B keeps none.
+    /// Example: `20GiB`.
+    pub disk: ByteSize,
+    /// Free space of that disk below which nothing more is kept there. Example: `2GiB`.
+    pub disk_spare: ByteSize,
     /// Questions of other nodes that are answered at once; others wait. Example: `32`.
     pub questions: usize,
     /// Blocks of one question that are open at once: while some are fetched, others are read. Example: `16`.
@@ -33,6 +38,8 @@ impl Default for Config {
             reading: ByteSize::mib(1024),
             parts: ByteSize::mib(256),
             answers: ByteSize::mib(256),
+            disk: ByteSize::mib(4096),
+            disk_spare: ByteSize::mib(2048),
             questions: 32,
             open_blocks: 16,
             answer: ByteSize::mib(512),

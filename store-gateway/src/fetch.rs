@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use athanor_block::{BlockError, Extents, FILES, Folder, META, Meta, PAGE};
 use athanor_catalog::BlockId;
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{Activity, Code, Compute, Status};
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
 use bytes::{Bytes, BytesMut};
@@ -18,12 +18,16 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
+use crate::shelf::{Shelf, ShelfKey};
+
 /// A file that is no longer is fetched whole.
 const SMALL: u64 = PAGE as u64;
 /// A footer is rarely longer.
 const TAIL: u64 = PAGE as u64 / 4;
 /// Pages that are so near to each other are fetched together: a request takes longer than what lies between.
 const NEAR: u64 = PAGE as u64;
+/// Longer ranges are rows that a question scans, and not kept on disk.
+const MOST_KEPT: usize = 4 << 20;
 /// Requests for one part of a block at once.
 const AT_ONCE: usize = 8;
 
@@ -46,6 +50,10 @@ pub struct Origin<'o> {
     pub store: &'o Store,
     /// The block.
     pub block: BlockId,
+    /// What of it may be on disk.
+    pub shelf: Option<&'o Arc<Shelf>>,
+    /// Threads for that.
+    pub compute: &'o Compute,
 }
 
 impl Pieces {
@@ -185,17 +193,8 @@ impl Fetched {
         file: &'static str,
         range: Range<u64>,
     ) -> Result<(), Status> {
-        let key = origin.key(file)?;
-        let whole = range.start == 0 && range.end == self.lengths.get(file).copied().unwrap_or_default();
-        let bytes = match whole {
-            true => origin.store.get(&key).await,
-            false => origin.store.get_range(&key, range.clone()).await,
-        };
-        let bytes = bytes.map_err(|error| Status::of(&error))?;
-        let (seen, expected) = (bytes.len() as u64, range.end - range.start);
-        if seen != expected {
-            return Err(Status::of(&BlockError::Length { file: file.into(), seen, expected }));
-        }
+        let length = self.lengths.get(file).copied().unwrap_or_default();
+        let bytes = origin.bytes(file, range.clone(), length).await?;
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         files.entry(file).or_default().add(range.start, &bytes);
         Ok(())
@@ -213,7 +212,46 @@ impl Fetched {
 impl Origin<'_> {
     /// What the block says of itself.
     pub async fn meta(&self) -> Result<Bytes, Status> {
-        self.store.get(&self.key(META)?).await.map_err(|error| Status::of(&error))
+        let kept = ShelfKey::range(self.block, META, &(0..u64::MAX));
+        if let Some(bytes) = self.kept(&kept).await {
+            return Ok(bytes);
+        }
+        let bytes = self.store.get(&self.key(META)?).await.map_err(|error| Status::of(&error))?;
+        self.keep(kept, &bytes).await;
+        Ok(bytes)
+    }
+
+    /// Bytes of a file of that length.
+    async fn bytes(&self, file: &str, range: Range<u64>, length: u64) -> Result<Bytes, Status> {
+        let kept = ShelfKey::range(self.block, file, &range);
+        let expected = range.end - range.start;
+        if let Some(bytes) = self.kept(&kept).await.filter(|bytes| bytes.len() as u64 == expected) {
+            return Ok(bytes);
+        }
+        let key = self.key(file)?;
+        let bytes = match range == (0..length) {
+            true => self.store.get(&key).await,
+            false => self.store.get_range(&key, range).await,
+        };
+        let bytes = bytes.map_err(|error| Status::of(&error))?;
+        let seen = bytes.len() as u64;
+        if seen != expected {
+            return Err(Status::of(&BlockError::Length { file: file.into(), seen, expected }));
+        }
+        self.keep(kept, &bytes).await;
+        Ok(bytes)
+    }
+
+    async fn kept(&self, key: &ShelfKey) -> Option<Bytes> {
+        let (shelf, key) = (Arc::clone(self.shelf?), key.clone());
+        self.compute.run_as(Activity::Query, move || shelf.get(&key)).await.ok().flatten()
+    }
+
+    /// Whether that succeeds or not.
+    async fn keep(&self, key: ShelfKey, bytes: &Bytes) {
+        let Some(shelf) = self.shelf.filter(|_| bytes.len() <= MOST_KEPT) else { return };
+        let (shelf, bytes) = (Arc::clone(shelf), bytes.clone());
+        let _ = self.compute.run_as(Activity::Query, move || shelf.put(&key, &bytes)).await;
     }
 
     fn key(&self, file: &str) -> Result<Key, Status> {

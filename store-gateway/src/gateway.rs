@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use athanor_catalog::BlockId;
 use athanor_chassis::room::{Room, Taken};
 use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
-use athanor_query::{Ask, AskError, Canonical, Held, Meeting, Partial, Pieces, run};
+use athanor_query::{Ask, Canonical, Held, Meeting, Partial, Pieces, run};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -17,6 +17,7 @@ use crate::blocks::{Blocks, Opened, Wanted};
 use crate::config::Config;
 use crate::flights::Flights;
 use crate::parts::CacheStats;
+use crate::shelf::{Shelf, ShelfStats};
 
 /// Blocks of one question.
 pub const MOST: usize = 256;
@@ -78,6 +79,8 @@ pub struct GatewayStats {
     pub parts: CacheStats,
     /// Answers of blocks.
     pub answers: AnswerStats,
+    /// What is on disk.
+    pub shelf: ShelfStats,
 }
 
 impl Question {
@@ -104,7 +107,8 @@ impl Gateway {
     /// How useful it is to keep things.
     pub fn stats(&self) -> GatewayStats {
         let Reading { blocks, answers, .. } = &*self.reading;
-        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats() }
+        let shelf = blocks.shelf.as_ref().map(|shelf| shelf.stats()).unwrap_or_default();
+        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf }
     }
 
     /// Waits until another node's question may be answered: only so many are at once. None when all ends.
@@ -170,18 +174,19 @@ impl Gateway {
         let canonical = match at.whole {
             true => Arc::clone(canonical),
             false => {
-                let (first, last) = reading.blocks.span(at.block, tenant).await?;
+                let span = reading.blocks.span(at.block, tenant).await;
+                let (first, last) = span.map_err(|status| reading.damage(at.block, tenant, status))?;
                 let canonical = ask.canonical(first, last).map_err(|error| Status::of(&error))?;
                 Arc::new(canonical)
             }
         };
         let key = AnswerKey { block: at.block, tenant: tenant.clone(), ask: canonical.key };
-        if let Some(bytes) = reading.answers.get(&key) {
+        if let Some(bytes) = reading.kept(&key).await {
             match reading.unpack(&canonical, bytes).await {
                 Ok(partial) => return Ok(partial),
                 // It is whole, and more than may be asked for.
                 Err(status) if status.code == Code::Invalid => return Err(status),
-                Err(_) => reading.answers.damaged(&key),
+                Err(_) => reading.damaged(&key).await,
             }
         }
         let asked = Arc::new(canonical.ask.clone());
@@ -207,9 +212,34 @@ impl Reading {
     async fn find(self: Arc<Self>, key: AnswerKey, at: BlockAt, ask: Arc<Ask>) -> Result<Arc<Made>, Status> {
         let made = Arc::clone(&self).make(key.tenant.clone(), at, ask).await?;
         if let Some(packed) = &made.packed {
-            self.answers.put(key, packed.clone());
+            self.answers.put(key.clone(), packed.clone());
+            let (shelf_key, packed) = (key.on_shelf(), packed.clone());
+            self.on_shelf(move |shelf| shelf.put(&shelf_key, &packed)).await;
         }
         Ok(Arc::new(made))
+    }
+
+    /// An answer that was kept, in memory or on disk.
+    async fn kept(&self, key: &AnswerKey) -> Option<Bytes> {
+        if let Some(bytes) = self.answers.get(key) {
+            return Some(bytes);
+        }
+        let on_shelf = key.on_shelf();
+        let bytes = self.on_shelf(move |shelf| shelf.get(&on_shelf)).await.flatten()?;
+        self.answers.put(key.clone(), bytes.clone());
+        Some(bytes)
+    }
+
+    /// Forgets an answer that is none.
+    async fn damaged(&self, key: &AnswerKey) {
+        self.answers.damaged(key);
+        let on_shelf = key.on_shelf();
+        self.on_shelf(move |shelf| shelf.drop_damaged(&on_shelf)).await;
+    }
+
+    async fn on_shelf<R: Send + 'static>(&self, job: impl FnOnce(&Shelf) -> R + Send + 'static) -> Option<R> {
+        let shelf = Arc::clone(self.blocks.shelf.as_ref()?);
+        self.blocks.compute.run_as(Activity::Query, move || job(&shelf)).await.ok()
     }
 
     /// Reads a block. What is computed ends when whoever waits for it leaves.
@@ -217,17 +247,19 @@ impl Reading {
         let (stop, _waiting) = Stop::when_left();
         let BlockAt { block, whole } = at;
         let (blocks, asked) = (Arc::clone(&self.blocks), Arc::clone(&ask));
-        let wanted = Wanted { blocks, block, tenant, ask: asked, whole };
-        let Opened { source, held } = wanted.open().await?;
+        let wanted = Wanted { blocks, block, tenant: tenant.clone(), ask: asked, whole };
+        let Opened { source, held } =
+            wanted.open().await.map_err(|status| self.damage(block, &tenant, status))?;
         let source = source.until(stop);
         let job = move || {
-            let partial = run(&ask, &source).map_err(|error| named(block, &error))?;
+            let partial = run(&ask, &source).map_err(|error| Status::of(&error))?;
             drop((source, held));
             let packed = ask.is_lasting().then(|| partial.pack().ok()).flatten();
             Ok(Made { fresh: Mutex::new(Some(partial)), packed: packed.map(Pieces::into_bytes) })
         };
         let done = self.blocks.compute.run_as(Activity::Query, job).await;
-        done.map_err(|error| Status::of(&error))?
+        let made = done.map_err(|error| Status::of(&error))?;
+        made.map_err(|status| self.damage(block, &tenant, status))
     }
 
     async fn unpack(&self, canonical: &Arc<Canonical>, bytes: Bytes) -> Result<Partial, Status> {
@@ -240,6 +272,15 @@ impl Reading {
         done.map_err(|error| Status::of(&error))?
     }
 
+    /// An error that says which block is damaged. What was fetched of it is forgotten: it may have come to harm on its way.
+    fn damage(&self, block: BlockId, tenant: &TenantId, status: Status) -> Status {
+        if status.code != Code::DataLoss {
+            return status;
+        }
+        self.blocks.parts.forget(block, tenant);
+        Status { message: format!("block {block}: {}", status.message), ..status }
+    }
+
     fn lost(&self) -> Status {
         Status::new(Code::Internal, "an answer was taken by somebody else")
     }
@@ -248,15 +289,6 @@ impl Reading {
 impl Made {
     fn take(&self) -> Option<Partial> {
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// An error with the block that it is of.
-fn named(block: BlockId, error: &AskError) -> Status {
-    let status = Status::of(error);
-    match status.code {
-        Code::DataLoss => Status { message: format!("block {block}: {}", status.message), ..status },
-        _ => status,
     }
 }
 
@@ -281,7 +313,7 @@ mod tests {
             put(&store, BlockId::from_number(block.into()), &tenants).await;
         }
         let config = Config { reading: ByteSize::mib(64), parts: ByteSize::mib(64), ..Config::default() };
-        let blocks = Blocks::new(store, Compute::inline(), &config);
+        let blocks = Blocks::new(store, Compute::inline(), None, &config);
         Gateway::new(Arc::new(blocks), &config)
     }
 

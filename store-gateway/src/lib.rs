@@ -11,6 +11,8 @@
 //!                                                                         ▼                       ▼
 //!                                                     run, on compute threads ─► Answers    unpack
 //!                                                                         └──────────┬────────────┘
+//!                              Shelf: answers and pages on disk, below Answers and Fetched
+//!
 //!  pieces, sum ◄─ packed ◄─ merged ◄─────────────────────────────────────────────────┘
 //! ```
 //!
@@ -27,9 +29,11 @@ mod fetch;
 mod flights;
 mod gateway;
 mod parts;
+mod shelf;
 
 pub use answers::AnswerStats;
 pub use blocks::Blocks;
 pub use config::{Config, ConfigError};
 pub use gateway::{Answer, BlockAt, Gateway, GatewayStats, MOST, Question};
 pub use parts::CacheStats;
+pub use shelf::ShelfStats;

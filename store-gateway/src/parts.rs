@@ -83,6 +83,11 @@ impl Parts {
         self.trim(&mut kept);
     }
 
+    /// Lets go of a part.
+    pub fn forget(&self, block: BlockId, tenant: &TenantId) {
+        self.lock().parts.remove(&(block, tenant.clone()));
+    }
+
     /// Counts parts as they are now: they grow while they are read.
     pub fn settle(&self) {
         self.trim(&mut self.lock());

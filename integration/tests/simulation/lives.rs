@@ -183,6 +183,8 @@ impl<'a> Process<'a> {
             compute: Compute::inline(),
             log: Arc::clone(&self.log) as _,
             state: Arc::clone(&self.state) as _,
+            // What is found in blocks is no promise: a machine that begins anew finds it again.
+            kept: None,
             pump: Pump::Inline,
             store: Store::on(Arc::new(bucket), &patience, deps),
             net: Arc::new(LocalNet::new(clock.clone())),

@@ -58,7 +58,7 @@ async fn write_made(store: &Store, id: BlockId, inputs: &[&BlockEntry]) -> Block
 }
 
 async fn write_of(store: &Store, id: BlockId, origin: Origin) -> BlockEntry {
-    let file = FileMeta { bytes: 8, checksums: vec![7] };
+    let file = FileMeta { bytes: 8, checksums: vec![7], ..FileMeta::default() };
     let tenant = TenantMeta {
         tenant: "anonymous".to_owned(),
         min_time: 5,

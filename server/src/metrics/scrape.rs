@@ -13,7 +13,7 @@ use athanor_consensus::log::{Damage, Health, Hurt, Log, Usage as LogUsage};
 use athanor_distributor::{Distributor, Refusals, TenantCounts};
 use athanor_ingester::{Cuts, Ingester, ShardStats};
 use athanor_metastore::{Facts, Size};
-use athanor_store_gateway::{AnswerStats, CacheStats, Gateway, GatewayStats};
+use athanor_store_gateway::{AnswerStats, CacheStats, Gateway, GatewayStats, ShelfStats};
 
 use super::page::{NANOSECOND, ONE, Page, alone, labels};
 use super::routes::{Counted, Routes};
@@ -342,7 +342,7 @@ impl Numbers {
 
     fn blocks(&self, page: &mut Page) {
         let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
-        let GatewayStats { parts: CacheStats { hits, misses, evicted, parts, bytes, limit }, answers } =
+        let GatewayStats { parts: CacheStats { hits, misses, evicted, parts, bytes, limit }, answers, shelf } =
             self.cache;
         if let Some(catalog) = self.catalog {
             gauge("athanor_catalog_blocks", "Blocks that are registered", catalog.blocks);
@@ -370,6 +370,23 @@ impl Numbers {
         counter("athanor_cache_misses_total", "Parts of blocks that were fetched", misses);
         counter("athanor_cache_evictions_total", "Parts of blocks that made room for others", evicted);
         self.answers(page, answers);
+        self.shelf(page, shelf);
+    }
+
+    /// What of blocks is on disk.
+    fn shelf(&self, page: &mut Page, stats: ShelfStats) {
+        let ShelfStats { hits, misses, evicted, damaged, failed, files, bytes, limit } = stats;
+        let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
+        gauge("athanor_kept_files", "Answers and pages of blocks that are on disk", files);
+        gauge("athanor_kept_bytes", "Their bytes", bytes);
+        gauge("athanor_kept_limit_bytes", "How many there may be", limit);
+        let mut counter = |name, help, value: u64| page.counter(name, help, alone(value as f64));
+        counter("athanor_kept_hits_total", "Answers and pages that were on disk", hits);
+        counter("athanor_kept_misses_total", "Answers and pages that were not", misses);
+        counter("athanor_kept_evictions_total", "Files that made room for others", evicted);
+        let help = "Files that were not what had been written: what they held was found anew";
+        counter("athanor_kept_damaged_total", help, damaged);
+        counter("athanor_kept_failures_total", "Files that the disk did not take or give", failed);
     }
 
     /// What blocks have answered before.

@@ -308,9 +308,9 @@ impl Site<'_> {
 
     /// Who reads blocks: for others too where that is a role of this node.
     pub fn gateway(&self, Reaching { ways, .. }: &Reaching, offered: &Offered) -> Arc<Gateway> {
-        let System { clock, compute, store, .. } = &self.system;
+        let System { clock, compute, store, kept, .. } = &self.system;
         let settings = &self.config.store_gateway;
-        let blocks = Blocks::new(store.clone(), compute.clone(), settings);
+        let blocks = Blocks::new(store.clone(), compute.clone(), kept.clone(), settings);
         let gateway = Arc::new(Gateway::new(Arc::new(blocks), settings));
         if let Some(Afar { introductions, .. }) =
             ways.afar.as_ref().filter(|_| self.has(RoleName::StoreGateway))

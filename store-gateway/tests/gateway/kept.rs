@@ -90,3 +90,50 @@ async fn nothing_is_kept_where_there_is_no_room_for_it() {
         assert!(bucket.read().0 > 1);
     }
 }
+
+#[tokio::test]
+async fn a_restart_forgets_nothing_that_is_on_disk() {
+    let (bucket, disk) = (Bucket::new(), MemoryDisk::new());
+    let source = profiles(0..30, &[10, 20, 30, 40], 300);
+    bucket.put(block(1), &[("shop", profiles(0..30, &[10, 20, 30, 40], 300))]).await;
+    let ask = tree("{}", 0, 60);
+    let first = of_block(&on_disk(&bucket, Some(&disk), &config()), &ask, 1, true).await;
+    assert_eq!(said(&first), said(&expected(&ask, &source)));
+    bucket.read();
+    let again = on_disk(&bucket, Some(&disk), &config());
+    assert_eq!(said(&of_block(&again, &ask, 1, true).await), said(&first));
+    assert_eq!((bucket.read(), again.stats().shelf.hits), ((0, 0), 1));
+    // What is in memory by now needs no disk.
+    assert_eq!(said(&of_block(&again, &ask, 1, true).await), said(&first));
+    assert_eq!((again.stats().shelf.hits, again.stats().answers.hits), (1, 1));
+    // Another question finds what was read for the first one.
+    let other = tree(r#"{pod="pod-3"}"#, 0, 60);
+    assert_eq!(said(&of_block(&again, &other, 1, true).await), said(&expected(&other, &source)));
+    let (requests, _) = bucket.read();
+    assert!(requests <= 1 && again.stats().shelf.hits > 6, "{requests} {:?}", again.stats().shelf);
+    // Whatever the disk has become, what it gives is the answer.
+    for round in 0..20 {
+        for (number, name) in disk.list().unwrap().into_iter().enumerate() {
+            let length = disk.len(&name).unwrap();
+            disk.flip_bit(&name, (round * 7_919 + number as u64 * 31) % length, (round % 8) as u8);
+        }
+        let hurt = on_disk(&bucket, Some(&disk), &config());
+        assert_eq!(said(&of_block(&hurt, &ask, 1, true).await), said(&first));
+        assert_eq!(said(&of_block(&hurt, &other, 1, true).await), said(&expected(&other, &source)));
+        assert!(hurt.stats().shelf.damaged > 0);
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_fails_no_question() {
+    let (bucket, disk) = (Bucket::new(), MemoryDisk::new());
+    let source = profiles(0..30, &[10, 20, 30, 40], 300);
+    bucket.put(block(1), &[("shop", profiles(0..30, &[10, 20, 30, 40], 300))]).await;
+    for capacity in [0, 1_000, 50_000, 200_000] {
+        disk.set_capacity(Some(capacity));
+        let gateway = on_disk(&bucket, Some(&disk), &config());
+        for ask in [tree("{}", 0, 60), tree(r#"{pod="pod-3"}"#, 15, 60)] {
+            assert_eq!(said(&of_block(&gateway, &ask, 1, false).await), said(&expected(&ask, &source)));
+        }
+    }
+}

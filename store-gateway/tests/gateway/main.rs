@@ -3,15 +3,17 @@
 #![allow(clippy::unwrap_used)]
 
 mod bucket;
+mod damage;
 mod kept;
 mod reach;
 
 use std::sync::Arc;
 
 use athanor_catalog::BlockId;
-use athanor_chassis::{ByteSize, Compute, TenantId};
+use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::{ByteSize, Compute, Disk, TenantId};
 use athanor_profile::source::MemorySource;
-use athanor_profile::tree::Node;
+use athanor_profile::tree::{Node, Tree};
 use athanor_profile::{Labels, Profile, ValueType, hash};
 use athanor_query::{Ask, Bounds, Partial, Selection, StackFilter, TimeRange, What, answer};
 use athanor_store_gateway::{BlockAt, Blocks, Config, Gateway, Question};
@@ -23,11 +25,17 @@ fn at(seconds: i64) -> i64 {
 }
 
 fn config() -> Config {
-    Config { reading: ByteSize::mib(64), parts: ByteSize::mib(64), ..Config::default() }
+    let disk_spare = ByteSize::bytes(0);
+    Config { reading: ByteSize::mib(64), parts: ByteSize::mib(64), disk_spare, ..Config::default() }
 }
 
 fn gateway(bucket: &Bucket, config: &Config) -> Gateway {
-    Gateway::new(Arc::new(Blocks::new(bucket.store(), Compute::inline(), config)), config)
+    on_disk(bucket, None, config)
+}
+
+fn on_disk(bucket: &Bucket, disk: Option<&MemoryDisk>, config: &Config) -> Gateway {
+    let disk = disk.map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>);
+    Gateway::new(Arc::new(Blocks::new(bucket.store(), Compute::inline(), disk, config)), config)
 }
 
 fn block(number: u128) -> BlockId {
@@ -91,6 +99,10 @@ fn said(partial: &Partial) -> String {
         Partial::Tree(tree) => {
             let node = |node: &Node| format!("{} {} {}", tree.name(node), node.parent, node.total);
             tree.nodes().iter().map(node).collect::<Vec<_>>().join("\n")
+        }
+        Partial::Profile(merged) => {
+            let tree = Tree::from_totals(&merged.dictionary, &merged.totals);
+            format!("{} profiles\n{}", merged.profiles, said(&Partial::Tree(tree)))
         }
         other => format!("{other:?}"),
     }

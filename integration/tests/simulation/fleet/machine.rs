@@ -328,6 +328,8 @@ impl Machine {
             compute: Compute::inline(),
             log: Arc::clone(log) as _,
             state: Arc::clone(state) as _,
+            // What is found in blocks is no promise: a machine that begins anew finds it again.
+            kept: None,
             pump: Pump::Inline,
             store: Store::on(Arc::new(bucket), &patience, deps),
             net: Arc::new(SimNet {

@@ -1,0 +1,110 @@
+//! Bits that flip in a bucket: an answer is the right one, or an error that says where the damage is.
+
+use athanor_block::{FILES, META};
+use athanor_chassis::{Code, Status};
+
+use super::*;
+
+/// What each question of a new gateway says; `Ok` if it is the right answer.
+async fn asked(bucket: &Bucket, asks: &[(Ask, String)], what: &str) -> Vec<Result<(), Status>> {
+    let gateway = gateway(bucket, &config());
+    let mut all = Vec::new();
+    for (ask, expected) in asks {
+        let question = Question::new(tenant(), ask.clone());
+        let whole = ask.selection.time.from == 0;
+        let answered = gateway.answer_of(&question, BlockAt { block: block(1), whole }).await;
+        all.push(answered.map(|partial| assert!(said(&partial) == *expected, "{what}: another answer")));
+    }
+    all
+}
+
+fn asks(source: &MemorySource) -> Vec<(Ask, String)> {
+    let points = What::Points(athanor_query::Points {
+        steps: athanor_query::Steps { start: at(0), step: at(10), count: 9 },
+        mean: true,
+        ..athanor_query::Points::default()
+    });
+    let stacks = What::Profile(StackFilter::default(), None);
+    let asks = [
+        tree("{}", 0, 60),
+        tree(r#"{pod="pod-1"}"#, 15, 60),
+        ask("{}", 0, 60, points),
+        ask("{}", 0, 60, stacks),
+    ];
+    asks.map(|ask| (ask.clone(), said(&expected(&ask, source)))).to_vec()
+}
+
+async fn flip(bucket: &Bucket, file: &str, at: usize, bit: u8) {
+    bucket.tamper(block(1), file, |bytes| bytes[at] ^= 1 << bit).await;
+}
+
+/// Every byte of every file of a small block, a bit of each.
+#[tokio::test]
+async fn no_flipped_bit_is_drawn() {
+    let bucket = Bucket::new();
+    let source = profiles(0..2, &[10, 20], 5);
+    let meta = bucket.put(block(1), &[("shop", profiles(0..2, &[10, 20], 5))]).await;
+    // One reads rows and series, the other sums, profiles and names.
+    let asks = asks(&source).split_off(1).into_iter().step_by(2).collect::<Vec<_>>();
+    let mut noticed = 0;
+    for file in FILES.into_iter().chain([META]) {
+        let length = meta.file(file).map_or_else(|_| meta.encode().len() as u64, |file| file.bytes);
+        for place in 0..length as usize {
+            let what = format!("byte {place} of {file}");
+            flip(&bucket, file, place, (place % 8) as u8).await;
+            for answered in asked(&bucket, &asks, &what).await {
+                let Err(status) = answered else { continue };
+                noticed += 1;
+                let is_named =
+                    status.message.contains(file) && status.message.contains(&block(1).to_string());
+                assert!(status.code == Code::DataLoss && is_named, "{what}: {status:?}");
+            }
+            flip(&bucket, file, place, (place % 8) as u8).await;
+        }
+    }
+    // All files but the index of functions are read.
+    assert!(noticed > 4_000, "{noticed}");
+    assert!(asked(&bucket, &asks, "nothing").await.iter().all(Result::is_ok));
+}
+
+/// A block of many pages: those that are not read may be as they like.
+#[tokio::test]
+async fn only_damage_that_is_read_is_told() {
+    let bucket = Bucket::new();
+    let source = profiles(0..30, &[10, 20, 30, 40], 800);
+    let meta = bucket.put(block(1), &[("shop", profiles(0..30, &[10, 20, 30, 40], 800))]).await;
+    let asks = asks(&source);
+    let (mut right, mut told) = (0, 0);
+    for file in ["rollup.parquet", "samples.parquet", "profiles.parquet"] {
+        let length = meta.file(file).unwrap().bytes as usize;
+        for place in (0..length).step_by(length / 23) {
+            flip(&bucket, file, place, 3).await;
+            for answered in asked(&bucket, &asks, &format!("byte {place} of {file}")).await {
+                match answered {
+                    Ok(()) => right += 1,
+                    Err(status) => {
+                        told += 1;
+                        assert!(status.message.contains(file) && status.code == Code::DataLoss, "{status:?}");
+                    }
+                }
+            }
+            flip(&bucket, file, place, 3).await;
+        }
+    }
+    assert!(right > 100 && told > 30, "{right} right, {told} told");
+}
+
+/// What came to harm on its way is fetched anew when it is asked for again.
+#[tokio::test]
+async fn a_gateway_gets_over_damage_that_passes() {
+    let bucket = Bucket::new();
+    let source = profiles(0..2, &[10, 20], 5);
+    bucket.put(block(1), &[("shop", profiles(0..2, &[10, 20], 5))]).await;
+    let (gateway, ask) = (gateway(&bucket, &config()), tree("{}", 0, 60));
+    let question = Question::new(tenant(), ask.clone());
+    let place = BlockAt { block: block(1), whole: true };
+    flip(&bucket, "rollup.parquet", 20, 1).await;
+    assert_eq!(gateway.answer_of(&question, place).await.unwrap_err().code, Code::DataLoss);
+    flip(&bucket, "rollup.parquet", 20, 1).await;
+    assert_eq!(said(&gateway.answer_of(&question, place).await.unwrap()), said(&expected(&ask, &source)));
+}
