@@ -66,7 +66,7 @@ impl TableReader {
                 _ => None,
             }
         };
-        let Some((pages, values)) = said() else { return Ok(vec![0..all]) };
+        let Some((pages, values)) = said() else { return Ok(std::iter::once(0..all).collect()) };
         let mut rows: Vec<Range<usize>> = Vec::new();
         for (page, of_page) in rows_of_pages(pages, all).enumerate() {
             let (least, most) = (values.min_value(page), values.max_value(page));

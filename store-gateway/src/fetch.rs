@@ -314,6 +314,6 @@ mod tests {
             }
         }
         assert_eq!(pieces.gaps(&(41..79)), []);
-        assert_eq!(pieces.gaps(&(30..41)), [30..40]);
+        assert_eq!(pieces.gaps(&(30..41)).pop(), Some(30..40));
     }
 }
