@@ -7,6 +7,7 @@
 //! Everything that depends on the machine comes in through [`System`], so that the same assembly runs in a simulation.
 
 mod build;
+mod doors;
 mod error;
 mod rebuild;
 mod roles;

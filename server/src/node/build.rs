@@ -18,16 +18,13 @@ use athanor_proto::athanor::internal::v1::catalogue_server::CatalogueServer;
 use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
 use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
 use athanor_proto::athanor::internal::v1::shards_server::ShardsServer;
-use athanor_querier::Querier;
-use athanor_store_gateway::{Blocks, Gateway};
+use athanor_store_gateway::Gateway;
 use tokio_util::sync::CancellationToken;
 
 use super::{StartError, System};
 use crate::config::Config;
 use crate::controller::Controller;
-use crate::far::Asking;
 use crate::gateway::Offering;
-use crate::gateways::Gateways;
 use crate::hedges::Hedges;
 use crate::identity;
 use crate::janitor::{Done, Janitor};
@@ -39,13 +36,9 @@ use crate::loads::Told;
 use crate::metrics::{Routes, Scrape};
 use crate::others::{Entry, Others};
 use crate::overview::Overview;
-use crate::places::Places;
 use crate::readiness::Readiness;
 use crate::repair::Repair;
 use crate::room::Room;
-use crate::route::Route;
-use crate::sources::Everywhere;
-use crate::telling::Telling;
 use crate::ways::{Afar, Ways};
 
 /// After so long shards that did not open are tried again.
@@ -56,8 +49,8 @@ const AGAIN: Duration = Duration::from_secs(5);
 pub struct Offered {
     shards: Late<ShardsServer<Kept>>,
     catalogue: Late<CatalogueServer<Service>>,
-    doors: Late<DoorsServer<Told>>,
-    gateways: Late<GatewaysServer<Offering>>,
+    pub(super) doors: Late<DoorsServer<Told>>,
+    pub(super) gateways: Late<GatewaysServer<Offering>>,
 }
 
 /// What all roles of a process share.
@@ -85,7 +78,7 @@ pub struct Voter {
 
 /// How shards are reached.
 pub struct Reaching {
-    leaders: Arc<Leaders>,
+    pub leaders: Arc<Leaders>,
     pub ways: Ways,
     pub hedges: Arc<Hedges>,
 }
@@ -113,7 +106,7 @@ pub async fn begin(
 }
 
 impl Site<'_> {
-    fn has(&self, role: RoleName) -> bool {
+    pub(super) fn has(&self, role: RoleName) -> bool {
         self.config.target.has(role)
     }
 
@@ -271,98 +264,6 @@ impl Site<'_> {
     pub fn overview(&self, client: Client, views: &Views, Reaching { ways, .. }: &Reaching) -> Overview {
         let company = self.others.map(|others| others.company().clone());
         Overview { client, views: views.clone(), ways: ways.clone(), company }
-    }
-
-    /// The door for profiles.
-    pub fn distributor(
-        &self,
-        views: &Views,
-        Reaching { leaders, ways, .. }: &Reaching,
-        offered: &Offered,
-    ) -> Option<Distributor> {
-        if !self.has(RoleName::Distributor) {
-            return None;
-        }
-        if let Some(Afar { introductions, .. }) = &ways.afar {
-            let told = Told { loads: Arc::clone(&ways.loads), introductions: Arc::clone(introductions) };
-            offered.doors.begin(DoorsServer::new(told));
-        }
-        let System { clock, random, compute, .. } = &self.system;
-        let route = Route {
-            views: views.clone(),
-            places: Places { overrides: self.overrides.clone(), compute: compute.clone() },
-            leaders: Arc::clone(leaders),
-            ways: ways.clone(),
-            clock: clock.clone(),
-            random: random.split(),
-        };
-        let deps = athanor_distributor::Deps {
-            overrides: self.overrides.clone(),
-            clock: clock.clone(),
-            random: random.split(),
-            compute: compute.clone(),
-            shards: Arc::new(route),
-        };
-        Some(Distributor::new(self.config.distributor.clone(), deps))
-    }
-
-    /// Who reads blocks: for others too where that is a role of this node.
-    pub fn gateway(&self, Reaching { ways, .. }: &Reaching, offered: &Offered) -> Arc<Gateway> {
-        let System { clock, compute, store, kept, .. } = &self.system;
-        let settings = &self.config.store_gateway;
-        let blocks = Blocks::new(store.clone(), compute.clone(), kept.clone(), settings);
-        let gateway = Arc::new(Gateway::new(Arc::new(blocks), settings));
-        if let Some(Afar { introductions, .. }) =
-            ways.afar.as_ref().filter(|_| self.has(RoleName::StoreGateway))
-        {
-            let (gateway, introductions) = (Arc::clone(&gateway), Arc::clone(introductions));
-            let (compute, clock) = (compute.clone(), clock.clone());
-            let offering = Offering { gateway, introductions, compute, clock };
-            let server = GatewaysServer::new(offering);
-            offered.gateways.begin(server.max_decoding_message_size(peers::MESSAGE));
-        }
-        gateway
-    }
-
-    /// Who answers queries.
-    pub fn querier(
-        &self,
-        catalog: &Arc<dyn Catalog>,
-        ingester: Option<&Arc<Ingester>>,
-        Reaching { leaders, ways, hedges }: &Reaching,
-        gateway: &Arc<Gateway>,
-    ) -> Option<Querier> {
-        if !self.has(RoleName::Querier) {
-            return None;
-        }
-        let System { clock, random, compute, .. } = &self.system;
-        let asking = Asking {
-            leaders: Arc::clone(leaders),
-            ways: ways.clone(),
-            here: ingester.map(|ingester| Telling::new(Arc::clone(ingester), compute.clone())),
-            clock: clock.clone(),
-            random: random.split(),
-        };
-        let sources = Everywhere {
-            catalog: Arc::clone(catalog),
-            ingester: ingester.cloned(),
-            asking,
-            gateways: Gateways {
-                here: Arc::clone(gateway),
-                is_one: self.has(RoleName::StoreGateway),
-                members: self.others.map(|others| others.company().members.clone()),
-                ways: ways.clone(),
-                hedges: Arc::clone(hedges),
-            },
-        };
-        let deps = athanor_querier::Deps {
-            sources: Arc::new(sources),
-            overrides: self.overrides.clone(),
-            clock: clock.clone(),
-            compute: compute.clone(),
-        };
-        let querier = Querier::new(self.config.querier.clone(), deps);
-        Some(querier.with_background(&self.tasks, &self.system.random))
     }
 
     /// What runs beside the catalogue, where it is led.

@@ -1,0 +1,120 @@
+//! How the roles that clients speak to are made: who takes profiles, who reads blocks, who answers queries.
+
+use std::sync::Arc;
+
+use athanor_catalog::Catalog;
+use athanor_cluster::members::RoleName;
+use athanor_cluster::peers;
+use athanor_distributor::Distributor;
+use athanor_ingester::Ingester;
+use athanor_metastore::Views;
+use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
+use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
+use athanor_querier::Querier;
+use athanor_store_gateway::{Blocks, Gateway};
+
+use super::System;
+use super::build::{Offered, Reaching, Site};
+use crate::far::Asking;
+use crate::gateway::Offering;
+use crate::gateways::Gateways;
+use crate::loads::Told;
+use crate::places::Places;
+use crate::route::Route;
+use crate::sources::Everywhere;
+use crate::telling::Telling;
+use crate::ways::Afar;
+
+impl Site<'_> {
+    /// The door for profiles.
+    pub fn distributor(
+        &self,
+        views: &Views,
+        Reaching { leaders, ways, .. }: &Reaching,
+        offered: &Offered,
+    ) -> Option<Distributor> {
+        if !self.has(RoleName::Distributor) {
+            return None;
+        }
+        if let Some(Afar { introductions, .. }) = &ways.afar {
+            let told = Told { loads: Arc::clone(&ways.loads), introductions: Arc::clone(introductions) };
+            offered.doors.begin(DoorsServer::new(told));
+        }
+        let System { clock, random, compute, .. } = &self.system;
+        let route = Route {
+            views: views.clone(),
+            places: Places { overrides: self.overrides.clone(), compute: compute.clone() },
+            leaders: Arc::clone(leaders),
+            ways: ways.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+        };
+        let deps = athanor_distributor::Deps {
+            overrides: self.overrides.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+            compute: compute.clone(),
+            shards: Arc::new(route),
+        };
+        Some(Distributor::new(self.config.distributor.clone(), deps))
+    }
+
+    /// Who reads blocks: for others too where that is a role of this node.
+    pub fn gateway(&self, Reaching { ways, .. }: &Reaching, offered: &Offered) -> Arc<Gateway> {
+        let System { clock, compute, store, kept, .. } = &self.system;
+        let settings = &self.config.store_gateway;
+        let blocks = Blocks::new(store.clone(), compute.clone(), kept.clone(), settings);
+        let gateway = Arc::new(Gateway::new(Arc::new(blocks), settings));
+        if let Some(Afar { introductions, .. }) =
+            ways.afar.as_ref().filter(|_| self.has(RoleName::StoreGateway))
+        {
+            let (gateway, introductions) = (Arc::clone(&gateway), Arc::clone(introductions));
+            let (compute, clock) = (compute.clone(), clock.clone());
+            let offering = Offering { gateway, introductions, compute, clock };
+            let server = GatewaysServer::new(offering);
+            offered.gateways.begin(server.max_decoding_message_size(peers::MESSAGE));
+        }
+        gateway
+    }
+
+    /// Who answers queries.
+    pub fn querier(
+        &self,
+        catalog: &Arc<dyn Catalog>,
+        ingester: Option<&Arc<Ingester>>,
+        Reaching { leaders, ways, hedges }: &Reaching,
+        gateway: &Arc<Gateway>,
+    ) -> Option<Querier> {
+        if !self.has(RoleName::Querier) {
+            return None;
+        }
+        let System { clock, random, compute, .. } = &self.system;
+        let asking = Asking {
+            leaders: Arc::clone(leaders),
+            ways: ways.clone(),
+            here: ingester.map(|ingester| Telling::new(Arc::clone(ingester), compute.clone())),
+            clock: clock.clone(),
+            random: random.split(),
+        };
+        let sources = Everywhere {
+            catalog: Arc::clone(catalog),
+            ingester: ingester.cloned(),
+            asking,
+            gateways: Gateways {
+                here: Arc::clone(gateway),
+                is_one: self.has(RoleName::StoreGateway),
+                members: self.others.map(|others| others.company().members.clone()),
+                ways: ways.clone(),
+                hedges: Arc::clone(hedges),
+            },
+        };
+        let deps = athanor_querier::Deps {
+            sources: Arc::new(sources),
+            overrides: self.overrides.clone(),
+            clock: clock.clone(),
+            compute: compute.clone(),
+        };
+        let querier = Querier::new(self.config.querier.clone(), deps);
+        Some(querier.with_background(&self.tasks, &self.system.random))
+    }
+}
