@@ -36,7 +36,7 @@ pub fn made<'l>(
         let taken = there.taken(candidates.clone());
         // One that was never to take a place may hold more than one that did, and not all that this one holds.
         let is_needed = |one: &&Lying| !preferred.contains(&one.block.id) && there.lacks(&one.block, &taken);
-        let Some(place) = candidates.iter().position(|one| is_needed(one)) else { return taken };
+        let Some(place) = candidates.iter().position(is_needed) else { return taken };
         let needed = candidates.remove(place);
         preferred.insert(needed.block.id);
         candidates.insert(0, needed);
