@@ -1,6 +1,6 @@
 //! The blocks of a shard are a chain: where one ends, the next one begins.
 
-use athanor_catalog::Catalog;
+use athanor_catalog::{BlockEntry, Catalog, Rows};
 use athanor_chassis::TenantId;
 
 use super::client::Breach;
@@ -21,14 +21,16 @@ pub async fn check(
     blocks.sort_by_key(|block| (block.shard, block.from));
     blocks.iter().for_each(|_| world.count("blocks"));
     // Also of shards that are over.
-    for (one, next) in blocks.iter().zip(blocks.iter().skip(1)) {
-        if one.shard == next.shard && one.to > next.from {
-            return Err(format!("two blocks have the same entries: {one:?}, {next:?}"));
+    for (place, one) in blocks.iter().enumerate() {
+        if let Some(other) = blocks[..place].iter().find(|other| one.conflicts(other)) {
+            return Err(format!("two blocks have the same entries: {one:?}, {other:?}"));
         }
     }
+    // Of those that were made of others several may hold one range, each for tenants of its own.
+    let rows = Rows::joined(blocks.iter().flat_map(BlockEntry::rows));
     for shard in &listing.shards {
-        let of_shard = blocks.iter().filter(|block| block.shard == shard.id);
-        let ranges: Vec<(u64, u64)> = of_shard.map(|block| (block.from, block.to)).collect();
+        let of_shard = rows.iter().filter(|rows| rows.shard == shard.id);
+        let ranges: Vec<(u64, u64)> = of_shard.map(|rows| (rows.from, rows.to)).collect();
         let mut pairs = ranges.windows(2).map(|pair| (pair[0].1, pair[1].0));
         let follow = pairs.all(|(end, next)| if some_gone { end <= next } else { end == next });
         if !follow || !fits(&ranges, shard.watermark) {

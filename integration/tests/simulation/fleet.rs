@@ -32,6 +32,8 @@ use crate::{caught, entropy, number, variable};
 
 /// How many seeds are tried where nobody says otherwise.
 const SEEDS: u64 = 500;
+/// And of those in which blocks are merged.
+const MERGING_SEEDS: u64 = 60;
 /// A seed that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(300);
 const ONE: &str = "fleet::a_cluster_lives_through_one_seed";
@@ -73,6 +75,15 @@ const MUST: [&str; 27] = [
     "repeats",
     "stopped politely",
     "voters replaced",
+];
+
+/// What must happen in some seed where blocks are merged.
+const MUST_MERGE: [&str; 5] = [
+    "blocks made in vain",
+    "blocks replaced",
+    "comparisons of everything",
+    "merges that came late",
+    "merges that failed",
 ];
 
 /// Runs a seed on a thread that nothing ran on before.
@@ -136,11 +147,9 @@ fn a_cluster_lives_through_one_seed() {
     println!("{LIVED}{}", json!({ "trace": format!("{trace:032x}"), "events": events, "counts": counts }));
 }
 
-#[test]
-fn a_cluster_counts_once_whatever_fails() {
+/// Runs seeds, each in a process of its own; how often each thing happened.
+fn all_live(first: u64, seeds: u64) -> BTreeMap<String, u64> {
     entropy::place_alike();
-    let seeds = number("ATHANOR_FLEET_SEEDS").unwrap_or(SEEDS);
-    let first = number("ATHANOR_FLEET_FIRST").unwrap_or(1);
     let compute = Compute::threads(std::thread::available_parallelism().unwrap(), 1).unwrap();
     let all = (first..first + seeds).collect();
     let (breached, done) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -171,8 +180,24 @@ fn a_cluster_counts_once_whatever_fails() {
     }
     let events: u64 = lives.iter().flatten().filter_map(|life| life["events"].as_u64()).sum();
     println!("{seeds} seeds, {events} events: {counts:#?}");
+    counts
+}
+
+#[test]
+fn a_cluster_counts_once_whatever_fails() {
+    let seeds = number("ATHANOR_FLEET_SEEDS").unwrap_or(SEEDS);
+    let counts = all_live(number("ATHANOR_FLEET_FIRST").unwrap_or(1), seeds);
     let never: Vec<&str> = MUST.into_iter().filter(|what| !counts.contains_key(*what)).collect();
     assert!(seeds < SEEDS || never.is_empty(), "it never happened in {seeds} seeds: {never:?}");
+}
+
+/// E18, E20: nothing is lost and nothing counts twice while blocks take the places of others.
+#[test]
+fn a_cluster_counts_once_whatever_is_merged() {
+    let seeds = number("ATHANOR_FLEET_SEEDS").unwrap_or(MERGING_SEEDS);
+    let counts = all_live(scenario::MERGING + number("ATHANOR_FLEET_FIRST").unwrap_or(1), seeds);
+    let never: Vec<&str> = MUST_MERGE.into_iter().filter(|what| !counts.contains_key(*what)).collect();
+    assert!(seeds < MERGING_SEEDS || never.is_empty(), "it never happened in {seeds} seeds: {never:?}");
 }
 
 #[test]

@@ -313,15 +313,20 @@ impl Machine {
         Ok(())
     }
 
-    async fn open(&self, boot: u64, [log, state]: &[Arc<Platter>; 2]) -> Result<Roles, StartError> {
-        let Ground { wires, post, objects, .. } = &*self.ground;
-        let bucket =
-            Bucket { world: self.world.clone(), boot, clock: self.clock(), objects: Arc::clone(objects) };
+    /// The bucket, as a process of this machine has it.
+    pub fn store(&self, boot: u64, random: Random) -> Store {
+        let objects = Arc::clone(&self.ground.objects);
+        let bucket = Bucket { world: self.world.clone(), boot, clock: self.clock(), objects };
         let mut patience = StoreConfig::default();
         patience.patience.attempts = 3;
         patience.patience.attempt_timeout = Duration::from_secs(5);
         patience.patience.total_timeout = Duration::from_secs(20);
-        let deps = StoreDeps { clock: self.clock(), random: self.random.split() };
+        Store::on(Arc::new(bucket), &patience, StoreDeps { clock: self.clock(), random })
+    }
+
+    async fn open(&self, boot: u64, [log, state]: &[Arc<Platter>; 2]) -> Result<Roles, StartError> {
+        let Ground { wires, post, .. } = &*self.ground;
+        let store = self.store(boot, self.random.split());
         let system = System {
             clock: self.clock(),
             random: self.random.split(),
@@ -331,7 +336,7 @@ impl Machine {
             // What is found in blocks is no promise: a machine that begins anew finds it again.
             kept: None,
             pump: Pump::Inline,
-            store: Store::on(Arc::new(bucket), &patience, deps),
+            store,
             net: Arc::new(SimNet {
                 wires: wires.clone(),
                 machine: self.address(),

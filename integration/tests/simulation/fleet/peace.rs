@@ -11,6 +11,8 @@ use crate::world::{Death, Weather};
 
 /// Before all is looked at.
 const SETTLED: Duration = Duration::from_secs(15);
+/// How often blocks are merged then, where they are.
+const MERGES: usize = 8;
 /// So long a client waits for an answer that must come.
 const PATIENT: Duration = Duration::from_secs(30);
 
@@ -38,6 +40,13 @@ impl Fleet {
         self.cut().await?;
         self.compare().await?;
         self.chain().await?;
+        if let Some(random) = &self.merges {
+            for _ in 0..MERGES {
+                tokio::join!(biased; self.merge(random), self.merge(random));
+            }
+            self.compare().await?;
+            self.chain().await?;
+        }
         // Where disks were lost, shards may lack a member until others are called dead, and another one is too many.
         if self.random.below(3) == 0 && !self.harmed.get() {
             self.restart_all().await?;

@@ -20,7 +20,9 @@ use crate::model::{Asked, Model, NEWER, OLDER, Request};
 use crate::world::{Story, World};
 
 const BEGIN: Timestamp = Timestamp::from_seconds(1_900_000_000);
-const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
+/// From this seed on somebody merges blocks.
+pub const MERGING: u64 = 1 << 40;
+pub const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 /// When all is well again, all works after so long.
 pub const CALM: Duration = Duration::from_secs(240);
 /// Between looks at a state.
@@ -57,6 +59,8 @@ pub struct Fleet {
     pub apart: Duration,
     /// What was told of the catalogue.
     pub listed: RefCell<Listed>,
+    /// Where blocks are merged: what chooses them.
+    pub merges: Option<Random>,
 }
 
 /// What one seed does.
@@ -122,6 +126,7 @@ impl Fleet {
             harmed: Cell::new(false),
             apart: 2 * skew,
             listed: RefCell::default(),
+            merges: (seed >= MERGING).then(|| Random::seeded(seed).split()),
         }
     }
 

@@ -1,19 +1,24 @@
 //! What fails in a cluster while clients go on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::Command;
-use athanor_chassis::TenantId;
+use athanor_chassis::{Random, TenantId};
+use athanor_integration::compactor::{Compactor, Round};
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 
-use super::machine::{Harm, Machine};
-use super::scenario::Fleet;
+use super::machine::{Harm, Machine, Running};
+use super::scenario::{Fleet, ID};
 use crate::client::Breach;
 use crate::world::{Death, Weather};
 
 /// One of so many times of trouble begins with an hour without a bucket.
 const LONG_OUTAGES: u64 = 100;
+/// Until blocks are merged again, at most, milliseconds; where that failed before, later.
+const SOON: u64 = 8_000;
+const LATER: u64 = 120_000;
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// What happens to one of them, or between them, is under way.
@@ -32,7 +37,44 @@ impl Fleet {
             biased;
             done = self.fail_and_go_on() => done,
             breach = looking => breach,
+            () = self.merge_all_the_while() => Ok(()),
         }
+    }
+
+    /// Two do, neither of whom knows of the other.
+    async fn merge_all_the_while(&self) {
+        let Some(random) = &self.merges else { return std::future::pending().await };
+        let merging = async || {
+            loop {
+                let longest = if self.merge(random).await { SOON } else { LATER };
+                self.sleep(Duration::from_millis(random.below(longest))).await;
+            }
+        };
+        tokio::join!(biased; merging(), merging());
+    }
+
+    /// Somebody merges some blocks, at one of the machines that list them all, which may die meanwhile. Whether it went.
+    pub async fn merge(&self, random: &Random) -> bool {
+        let votes = |running: &Running| running.roles.scrape.facts.is_some();
+        let Some((machine, Running { boot, roles, .. })) = self.door(votes) else { return false };
+        let compactor = Compactor {
+            catalog: Arc::clone(&roles.catalog),
+            store: machine.store(boot, random.split()),
+            clock: machine.clock(),
+            random: random.split(),
+            cluster: ID.to_owned(),
+        };
+        drop(roles);
+        let round = compactor.round().await;
+        machine.world.tell(format_args!("merged: {round:?}"));
+        self.ground.world.count(match round {
+            Ok(Round::Replaced) => "blocks replaced",
+            Ok(Round::Left) => "blocks made in vain",
+            Ok(Round::Late) => "merges that came late",
+            Ok(Round::Idle) => "merges of nothing",
+            Err(_) => "merges that failed",
+        });
+        round.is_ok()
     }
 
     async fn fail_and_go_on(&self) -> Result<(), Breach> {
