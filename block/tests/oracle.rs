@@ -8,8 +8,8 @@ use std::sync::Arc;
 mod naive;
 
 use athanor_block::{
-    Block, BlockError, Builder, FILES, Folder, META, MemoryFolder, PAGE, Part, PartSource, ProfileRow, merge,
-    merge_all, rounds,
+    Block, BlockError, Builder, FILES, FORMAT, Folder, META, MemoryFolder, PAGE, Part, PartSource,
+    ProfileRow, merge, merge_all, rounds,
 };
 use athanor_chassis::compute::Compute;
 use athanor_profile::flamegraph::Flamegraph;
@@ -272,14 +272,27 @@ fn cut_mixed_missing_and_newer_blocks_are_refused_by_file_and_reason() {
     let mut meta = open(&newer).meta().clone();
     meta.format += 1;
     newer.tamper(META, |bytes| *bytes = meta.encode());
-    assert!(
-        refusal(&newer).contains("the block has format 2, this program reads up to 1"),
-        "{}",
-        refusal(&newer)
-    );
+    let said = format!("the block has format {}, this program reads up to {FORMAT}", FORMAT + 1);
+    assert!(refusal(&newer).contains(&said), "{}", refusal(&newer));
 
     let missing = MemoryFolder::default();
     assert!(Block::open(Arc::new(missing)).err().unwrap().to_string().starts_with("meta.json: "));
+}
+
+/// Its `meta.json` did not say how files end.
+#[test]
+fn a_block_of_the_first_format_is_read_as_ever() {
+    let folder = build(&inputs(&[5, 6]), 1 << 30);
+    let expected = read(&open(&folder));
+    let mut meta = open(&folder).meta().clone();
+    assert!(meta.files.values().all(|file| !file.tail.is_empty()));
+    meta.format = 1;
+    meta.files.values_mut().for_each(|file| file.tail.clear());
+    folder.tamper(META, |bytes| *bytes = meta.encode());
+    assert!(!String::from_utf8_lossy(&meta.encode()).contains("tail"));
+    let block = open(&folder);
+    assert_eq!(read(&block), expected);
+    block.verify(|_| {}).unwrap();
 }
 
 #[test]
