@@ -5,6 +5,7 @@
 //!  go_pprof     tables, merges and rows are those of `go tool pprof`
 //!  regexp       regular expressions match what they match in Go
 //!  golden       answers are those that another server of the same wire gave
+//!  wire         each call in each way to write it, what is refused and how, and a canary
 //!  clients      SDKs as they are shipped: what they send is taken and found
 //!  damage       what damage of the log took is told with every answer
 //!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err
@@ -19,6 +20,7 @@
 //! `ATHANOR_SKIPS=deny`.
 
 pub mod cluster;
+pub mod server;
 
 use std::path::PathBuf;
 
