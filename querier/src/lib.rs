@@ -22,6 +22,7 @@ use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Random,
 use athanor_profile::Source;
 use athanor_query::{Ask, Partial};
 
+mod adhoc;
 mod background;
 mod check;
 mod companion;
@@ -39,6 +40,7 @@ mod render;
 mod replan;
 mod room;
 
+pub use adhoc::{AdHoc, Shelf, Upload};
 pub use companion::Companion;
 pub use inbox::{Inbox, Remote};
 pub use reader::{MAX_TENANTS, Reader, TenantsError};

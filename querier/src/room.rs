@@ -21,11 +21,22 @@ pub struct Config {
     /// Queries of a tenant that may run in the background at once, for clients that ask for that. With 0 they wait for the
     /// answer as for any other. Example: `5`.
     pub background_queries: usize,
+    /// Profiles uploaded by hand that are kept of each tenant; the oldest makes room for another one. With 0 none is taken.
+    /// Example: `100`.
+    pub adhoc_profiles: usize,
+    /// The largest of them, decompressed. Example: `16MiB`.
+    pub adhoc_profile: ByteSize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { answer: ByteSize::mib(512), answers: ByteSize::mib(2048), background_queries: 0 }
+        Config {
+            answer: ByteSize::mib(512),
+            answers: ByteSize::mib(2048),
+            background_queries: 0,
+            adhoc_profiles: 100,
+            adhoc_profile: ByteSize::mib(16),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! All calls, each with a question that is answered.
 
+use athanor_proto::adhocprofiles::v1 as adhoc;
 use athanor_proto::athanor::v1 as explore;
 use athanor_proto::capabilities::v1 as capabilities;
 use athanor_proto::debuginfo::v1alpha1 as debuginfo;
@@ -14,7 +15,7 @@ use athanor_proto::version::v1 as version;
 use prost::Message;
 use serde_json::{Value, json};
 
-use crate::data::{Aviary, SELECTOR, SPAN, TYPE, Times};
+use crate::data::{Aviary, BY_HAND, SELECTOR, SPAN, TYPE, Times};
 
 /// One call.
 pub struct Call {
@@ -84,7 +85,10 @@ fn with(good: &Value, more: Value) -> Value {
 /// All calls.
 pub fn all(aviary: &Aviary) -> Vec<Call> {
     let (queries, explores) = (queries(aviary), explores(aviary.times));
-    [queries, explores, settings(), rules(), others()].into_iter().flatten().collect()
+    [queries, explores, uploads(&aviary.upload), settings(), rules(), others()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Those of Grafana's clients.
@@ -237,6 +241,38 @@ fn explores(Times { start, end }: Times) -> Vec<Call> {
             of(json!({})),
             REFUSED,
             "/rows/0/id",
+        ),
+    ]
+}
+
+/// Profiles that people upload by hand.
+fn uploads(id: &str) -> Vec<Call> {
+    use adhoc::*;
+    vec![
+        Call::of::<AdHocProfilesUploadRequest, AdHocProfilesGetResponse>(
+            "adhocprofiles.v1.AdHocProfileService/Upload",
+            json!({ "name": "again", "profile": BY_HAND, "max_nodes": 10 }),
+            REFUSED,
+            "/flamebearerProfile",
+        )
+        .changing(),
+        Call::of::<AdHocProfilesGetRequest, AdHocProfilesGetResponse>(
+            "adhocprofiles.v1.AdHocProfileService/Get",
+            json!({ "id": id, "profile_type": "samples" }),
+            REFUSED,
+            "/profileTypes/0",
+        ),
+        Call::of::<AdHocProfilesListRequest, AdHocProfilesListResponse>(
+            "adhocprofiles.v1.AdHocProfileService/List",
+            json!({}),
+            "ok",
+            "/profiles/0/uploadedAt",
+        ),
+        Call::of::<AdHocProfilesDiffRequest, AdHocProfilesDiffResponse>(
+            "adhocprofiles.v1.AdHocProfileService/Diff",
+            json!({ "left_id": id, "right_id": id }),
+            REFUSED,
+            "/flamebearerProfile",
         ),
     ]
 }

@@ -14,6 +14,8 @@ pub const SELECTOR: &str = r#"{service_name="canary"}"#;
 /// The span of one of the samples.
 pub const SPAN: &str = "00000bac2a5ab0c7";
 pub const TENANT: &str = "birds";
+/// `func1;func2 10` in base64.
+pub const BY_HAND: &str = "ZnVuYzE7ZnVuYzIgMTA=";
 
 /// Milliseconds around the profile.
 #[derive(Clone, Copy)]
@@ -26,6 +28,8 @@ pub struct Times {
 pub struct Aviary {
     pub server: Server,
     pub times: Times,
+    /// The id of another one that was uploaded by hand.
+    pub upload: String,
 }
 
 impl Aviary {
@@ -38,8 +42,13 @@ impl Aviary {
         let pushed =
             server.post("/push.v1.PusherService/Push", &headers, &push("canary", now).encode_to_vec());
         assert_eq!((pushed.status, pushed.body.len()), (200, 0), "{}", String::from_utf8_lossy(&pushed.body));
+        let headers = [("content-type", "application/json"), headers[1]];
+        let by_hand = json!({ "name": "by hand", "profile": BY_HAND }).to_string();
+        let kept = server.post("/adhocprofiles.v1.AdHocProfileService/Upload", &headers, by_hand.as_bytes());
+        let kept: Value = serde_json::from_slice(&kept.body).unwrap();
+        let upload = kept["id"].as_str().unwrap().to_owned();
         let millis = now / 1_000_000;
-        Self { server, times: Times { start: millis - 60_000, end: millis + 60_000 } }
+        Self { upload, server, times: Times { start: millis - 60_000, end: millis + 60_000 } }
     }
 
     /// The parts that most questions have.

@@ -18,7 +18,7 @@ use athanor_proto::athanor::internal::v1::catalogue_server::CatalogueServer;
 use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
 use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
 use athanor_proto::athanor::internal::v1::shards_server::ShardsServer;
-use athanor_querier::Querier;
+use athanor_querier::{AdHoc, Querier};
 use athanor_store_gateway::{Blocks, Gateway, Parts};
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +45,7 @@ use crate::room::Room;
 use crate::route::Route;
 use crate::sources::Everywhere;
 use crate::telling::Telling;
+use crate::uploads::Uploads;
 use crate::ways::{Afar, Ways};
 
 /// Memory for blocks while they are read.
@@ -362,6 +363,12 @@ impl Site<'_> {
         };
         let querier = Querier::new(self.config.querier.clone(), deps);
         Some(querier.with_background(&self.tasks, &self.system.random))
+    }
+
+    /// Where profiles are kept that people upload by hand.
+    pub fn ad_hoc(&self, querier: Option<&Querier>) -> Option<AdHoc> {
+        let System { store, random, .. } = &self.system;
+        querier.map(|querier| querier.ad_hoc(Arc::new(Uploads { store: store.clone() }), random))
     }
 
     /// What runs beside the catalogue, where it is led.
