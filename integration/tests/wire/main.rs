@@ -5,6 +5,7 @@
 //!  calls      all calls, each with a good question            matrix    each call × (ways to write it, spellings, faults)
 //!  speech     how a call is written: Connect, gRPC, gRPC-Web   statuses  what is refused of each call, and how
 //!  data       what the questions are about                     canary    one profile, found by every way to ask
+//!                                                              means     sums and means over time
 //! ```
 
 #![allow(clippy::unwrap_used)]
@@ -13,5 +14,6 @@ mod calls;
 mod canary;
 mod data;
 mod matrix;
+mod means;
 mod speech;
 mod statuses;
