@@ -5,7 +5,8 @@ use std::error::Error;
 use prost::Message;
 
 /// Those that no other one imports.
-const ROOTS: [&str; 10] = [
+const ROOTS: [&str; 11] = [
+    "adhocprofiles/v1/adhocprofiles.proto",
     "capabilities/v1/feature_flags.proto",
     "settings/v1/recording_rules.proto",
     "settings/v1/setting.proto",
@@ -37,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .ignore_unknown_fields()
         .ignore_unknown_enum_variants()
         .build(&[
+            ".adhocprofiles",
             ".push",
             ".querier",
             ".types",

@@ -5,6 +5,8 @@
 //!  go_pprof     tables, merges and rows are those of `go tool pprof`
 //!  regexp       regular expressions match what they match in Go
 //!  golden       answers are those that another server of the same wire gave
+//!  wire         each call in each way to write it, what is refused and how, and a canary
+//!  flamegraph   the panel that Grafana shows, in a browser, shows what was answered
 //!  clients      SDKs as they are shipped: what they send is taken and found
 //!  damage       what damage of the log took is told with every answer
 //!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err
@@ -16,11 +18,12 @@
 //!  simulation   a node on a made machine, and a cluster of them, from a seed: each answer is that of a naive model
 //! ```
 //!
-//! Some need what a machine may lack: Go, Python, Node, recorded data. There a test is left out and says so, unless
-//! `ATHANOR_SKIPS=deny`.
+//! Some need what a machine may lack: Go, Python, Node, Chromium, recorded data. There a test is left out and says so,
+//! unless `ATHANOR_SKIPS=deny`.
 
 pub mod cluster;
 pub mod compactor;
+pub mod server;
 
 use std::path::PathBuf;
 

@@ -122,6 +122,16 @@ pub mod capabilities {
     }
 }
 
+/// Profiles that people upload by hand.
+pub mod adhocprofiles {
+    /// The only version.
+    #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/adhocprofiles.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/adhocprofiles.v1.serde.rs"));
+    }
+}
+
 /// Which calls a server answers.
 pub mod version {
     /// The only version.

@@ -17,6 +17,11 @@ pub struct Config {
     /// Queries of a tenant that may run in the background at once, for clients that ask for that. With 0 they wait for the
     /// answer as for any other. Example: `5`.
     pub background_queries: usize,
+    /// Profiles uploaded by hand that are kept of each tenant; the oldest makes room for another one. With 0 none is taken.
+    /// Example: `100`.
+    pub adhoc_profiles: usize,
+    /// The largest of them, decompressed. Example: `16MiB`.
+    pub adhoc_profile: ByteSize,
     /// Queries that are answered at once; others wait for their turn, those of tenants that have read less lately go
     /// first. Example: `64`.
     pub concurrent_queries: usize,
@@ -31,6 +36,8 @@ impl Default for Config {
             answer: ByteSize::mib(512),
             answers: ByteSize::mib(2048),
             background_queries: 0,
+            adhoc_profiles: 100,
+            adhoc_profile: ByteSize::mib(16),
             concurrent_queries: 64,
             hedged_percent: 10,
         }

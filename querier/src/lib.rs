@@ -23,6 +23,7 @@ use athanor_chassis::{Activity, Clock, Code, Compute, Overrides, Random, Status,
 use athanor_profile::Source;
 use athanor_query::{Ask, Partial};
 
+mod adhoc;
 mod background;
 mod check;
 mod companion;
@@ -42,6 +43,7 @@ mod render;
 mod replan;
 mod turns;
 
+pub use adhoc::{AdHoc, Shelf, Upload};
 pub use companion::Companion;
 pub use config::Config;
 pub use inbox::{Inbox, Remote};

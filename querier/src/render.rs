@@ -4,7 +4,8 @@ use athanor_chassis::Status;
 use athanor_profile::diff::DiffTree;
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::series::METRIC_NAME;
-use athanor_profile::{ProfileType, dot};
+use athanor_profile::tree::Tree;
+use athanor_profile::{ProfileType, ValueType, dot};
 use athanor_query::{Selection, StackFilter, TimeRange};
 
 use crate::check::{self, Application, MILLI, Nodes, invalid};
@@ -122,15 +123,7 @@ impl Querier {
         self.compute(move || {
             let mut diff = DiffTree::of(&before, &after);
             diff.truncate(max_nodes.asked, max_nodes.most);
-            let graph = diff.flamegraph();
-            let [left_ticks, right_ticks] = graph.ticks.map(|ticks| Some(ticks).filter(|&ticks| ticks != 0));
-            let bars = Bars {
-                names: graph.names,
-                levels: graph.levels,
-                num_ticks: graph.total,
-                max_self: graph.max_self,
-            };
-            json(&Flamebearer { left_ticks, right_ticks, ..Flamebearer::new(bars, metadata) })
+            json(&double(&diff, metadata))
         })
         .await
     }
@@ -196,6 +189,30 @@ pub fn parse_time(name: &str, text: &str, now: i64) -> Result<i64, Status> {
 fn asked_nodes(parameters: &Parameters) -> Option<i64> {
     let asked = parameters.first("max-nodes").or_else(|| parameters.first("maxNodes"));
     asked.and_then(|text| text.parse().ok())
+}
+
+/// Two graphs laid over each other.
+fn double(diff: &DiffTree, metadata: Metadata) -> Flamebearer {
+    let graph = diff.flamegraph();
+    let [left_ticks, right_ticks] = graph.ticks.map(|ticks| Some(ticks).filter(|&ticks| ticks != 0));
+    let bars =
+        Bars { names: graph.names, levels: graph.levels, num_ticks: graph.total, max_self: graph.max_self };
+    Flamebearer { left_ticks, right_ticks, ..Flamebearer::new(bars, metadata) }
+}
+
+/// A flame graph of no time, as JSON.
+pub(crate) fn show(tree: &Tree, value: &ValueType) -> Vec<u8> {
+    let metadata = Metadata::of(&measuring(value), Format::Single);
+    json(&Flamebearer::new(Bars::of(Flamegraph::of(tree)), metadata)).body
+}
+
+/// And two.
+pub(crate) fn show_diff(diff: &DiffTree, value: &ValueType) -> Vec<u8> {
+    json(&double(diff, Metadata::of(&measuring(value), Format::Double))).body
+}
+
+fn measuring(value: &ValueType) -> ProfileType {
+    ProfileType { name: String::new(), value: value.clone(), period: ValueType::default() }
 }
 
 fn json(flamebearer: &Flamebearer) -> Rendered {

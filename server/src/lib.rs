@@ -49,6 +49,7 @@ mod room;
 mod route;
 mod sources;
 mod telling;
+mod uploads;
 mod ways;
 
 pub use admin::{SOCKET, request};

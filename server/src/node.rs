@@ -148,6 +148,7 @@ impl Node {
             distributor: roles.distributor.clone(),
             querier: roles.querier.clone(),
             companion: roles.querier.as_ref().map(|_| Companion::new(Arc::clone(&roles.catalog))),
+            adhoc: roles.adhoc.clone(),
             scrape: Arc::clone(&roles.scrape),
             readiness,
             stop: stop.clone(),

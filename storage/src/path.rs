@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! blocks/<tenant>/<block>/<file>      blocks/_shared/<block>/<file>
+//! adhoc/<tenant>/<upload>.<name>
 //! catalogue/founding.json
 //! catalogue/snapshots/<index>         catalogue/snapshots/<index>.<part>
 //! debuginfo/<build id>/<file>
@@ -9,11 +10,13 @@
 //!
 //! Numbers have a fixed width, so that keys sort as numbers do. A tenant's name keeps letters, digits and `-_.`;
 //! anything else, and an underscore at its beginning, is written `=` and two hexadecimal digits. So no tenant can
-//! meet `_shared`, and every key is the same in every bucket.
+//! meet `_shared`, and every key is the same in every bucket. The name of an upload, which may be any text, is base64.
 
 use std::fmt;
 
 use athanor_chassis::{Code, Coded, TenantId};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 /// Whose rows a block holds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +35,10 @@ pub struct FileName(String);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BuildId(String);
 
+/// What people call a profile that they upload: any text of 1 to 150 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UploadName(String);
+
 /// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
@@ -43,6 +50,15 @@ pub enum Key {
         block: u128,
         /// Which of its files.
         file: FileName,
+    },
+    /// A profile that somebody uploaded by hand.
+    Upload {
+        /// Whose it is.
+        tenant: TenantId,
+        /// Which one: later ones have greater numbers.
+        upload: u128,
+        /// What they call it.
+        name: UploadName,
     },
     /// Who founded the catalogue.
     Founding,
@@ -76,6 +92,8 @@ pub enum Prefix {
     BlocksOf(Owner),
     /// The files of one block.
     Block(Owner, u128),
+    /// What a tenant's people uploaded by hand.
+    Uploads(TenantId),
     /// All snapshots.
     Snapshots,
     /// All debug information.
@@ -103,6 +121,30 @@ impl FileName {
             return Err(PathError { text, expected: "the name of a file" });
         }
         Ok(Self(text))
+    }
+}
+
+impl UploadName {
+    /// The longest, in bytes: in base64, behind the number, it is still the name of a file.
+    pub const MAX: usize = 150;
+
+    /// Takes a name.
+    pub fn new(text: impl Into<String>) -> Result<Self, PathError> {
+        let text = text.into();
+        if text.is_empty() || text.len() > Self::MAX {
+            return Err(PathError { text, expected: "a name of 1 to 150 bytes" });
+        }
+        Ok(Self(text))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
+        Self::new(String::from_utf8(bytes).ok()?).ok()
     }
 }
 
@@ -170,6 +212,12 @@ impl Key {
                 block: u128::from_str_radix(block, 16).ok()?,
                 file: FileName::new(file).ok()?,
             },
+            ["adhoc", owner, file] => {
+                let Owner::Tenant(tenant) = Owner::parse(owner)? else { return None };
+                let (upload, name) = file.split_once('.')?;
+                let upload = u128::from_str_radix(upload, 16).ok()?;
+                Self::Upload { tenant, upload, name: UploadName::parse(name)? }
+            }
             ["catalogue", "founding.json"] => Self::Founding,
             ["catalogue", "snapshots", name] => match name.split_once('.') {
                 None => Self::Snapshot { index: name.parse().ok()? },
@@ -191,6 +239,10 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Block { owner, block, file } => write!(f, "blocks/{owner}/{block:032x}/{}", file.0),
+            Self::Upload { tenant, upload, name } => {
+                let (owner, name) = (Owner::Tenant(tenant.clone()), BASE64_URL_SAFE_NO_PAD.encode(&name.0));
+                write!(f, "adhoc/{owner}/{upload:032x}.{name}")
+            }
             Self::Founding => f.write_str("catalogue/founding.json"),
             Self::Snapshot { index } => write!(f, "catalogue/snapshots/{index:020}"),
             Self::SnapshotPart { index, part } => write!(f, "catalogue/snapshots/{index:020}.{part:05}"),
@@ -205,6 +257,7 @@ impl fmt::Display for Prefix {
             Self::Blocks => f.write_str("blocks"),
             Self::BlocksOf(owner) => write!(f, "blocks/{owner}"),
             Self::Block(owner, block) => write!(f, "blocks/{owner}/{block:032x}"),
+            Self::Uploads(tenant) => write!(f, "adhoc/{}", Owner::Tenant(tenant.clone())),
             Self::Snapshots => f.write_str("catalogue/snapshots"),
             Self::Debuginfo => f.write_str("debuginfo"),
         }
@@ -237,6 +290,10 @@ mod tests {
                 block,
                 file
             }),
+            (owner(), any::<u128>(), "\\PC{1,30}").prop_filter_map("of a tenant", |(owner, upload, name)| {
+                let Owner::Tenant(tenant) = owner else { return None };
+                Some(Key::Upload { tenant, upload, name: UploadName::new(name).ok()? })
+            }),
             Just(Key::Founding),
             any::<u64>().prop_map(|index| Key::Snapshot { index }),
             any::<(u64, u16)>().prop_map(|(index, part)| Key::SnapshotPart { index, part }),
@@ -254,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn each_key_has_one_spelling(text in "(blocks|debuginfo)/[_=A-F0-9a-f.]{1,6}/[0-9a-fA-F]{1,33}/[a.]{1,3}") {
+        fn each_key_has_one_spelling(text in "(blocks|debuginfo|adhoc)/[_=A-F0-9a-f.]{1,6}/[0-9a-fA-F]{1,33}[/.][a.]{1,3}") {
             if let Ok(key) = Key::parse(&text) {
                 prop_assert_eq!(key.to_string(), text);
             }
@@ -280,9 +337,18 @@ mod tests {
             "catalogue/snapshots/00000000000000000007.3",
             "blocks/../00/f",
             "debuginfo/ABCD/f",
+            "adhoc/_shared/000000000000000000000000000000ff.YQ",
+            "adhoc/a/000000000000000000000000000000ff.",
+            "adhoc/a/000000000000000000000000000000ff.YQ==",
+            "adhoc/a/000000000000000000000000000000ff._w",
+            "adhoc/a/ff.YQ",
         ] {
             assert_eq!(Key::parse(bad).unwrap_err().code(), Code::Invalid, "{bad}");
         }
+        let (tenant, name) = ("a_b:c".parse().unwrap(), UploadName::new("cpu profile/1").unwrap());
+        let upload = Key::Upload { tenant, upload: 255, name };
+        assert_eq!(upload.to_string(), "adhoc/a_b=3Ac/000000000000000000000000000000ff.Y3B1IHByb2ZpbGUvMQ");
+        assert!(UploadName::new("").is_err() && UploadName::new("x".repeat(151)).is_err());
         assert!(FileName::new("../x").is_err() && BuildId::new("abc").is_err());
     }
 

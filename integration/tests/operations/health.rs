@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::server::{PATIENCE, Server};
+use athanor_integration::server::{PATIENCE, Server};
 
 const GRPC_WEB: (&str, &str) = ("content-type", "application/grpc-web+proto");
 

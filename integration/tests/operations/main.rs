@@ -7,5 +7,4 @@ mod health;
 mod members;
 mod metrics;
 mod refusals;
-mod server;
 mod stop;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::server::{PATIENCE, Server, send};
+use athanor_integration::server::{PATIENCE, Server, send};
 
 const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 const FOREIGN: &str = "0000000000000000000000000000000f";

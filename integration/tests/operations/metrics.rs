@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use athanor_server::request;
 
 use crate::exposition::{Family, read};
-use crate::server::Server;
+use athanor_integration::server::Server;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 

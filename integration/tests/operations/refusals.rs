@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::server::{Answer, PATIENCE, Server};
+use athanor_integration::server::{Answer, PATIENCE, Server};
 
 /// What comes back for these bytes until the connection is closed.
 fn raw(server: &Server, bytes: &str) -> Answer {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Clock, Code};
 
-use crate::server::{PATIENCE, Server, send};
+use athanor_integration::server::{PATIENCE, Server, send};
 
 #[test]
 fn it_says_that_it_stops_before_it_does() {

@@ -8,7 +8,7 @@ use athanor_distributor::Distributor;
 use athanor_proto::debuginfo::v1alpha1::{ShouldInitiateUploadRequest, ShouldInitiateUploadResponse};
 use athanor_proto::grpc::health::v1::HealthCheckRequest;
 use athanor_proto::push::v1::{PushRequest, PushResponse};
-use athanor_querier::{Companion, Querier, Reader};
+use athanor_querier::{AdHoc, Companion, Querier, Reader};
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
@@ -36,6 +36,8 @@ pub struct Services {
     pub querier: Option<Querier>,
     /// Keeps what pages set, where queries are answered.
     pub companion: Option<Companion>,
+    /// Keeps profiles that people upload by hand, likewise.
+    pub adhoc: Option<AdHoc>,
     /// What is told of the process.
     pub scrape: Arc<Scrape>,
     /// Whether requests are welcome: what a load balancer asks.
@@ -68,6 +70,13 @@ impl Services {
     /// Who keeps what pages set.
     fn companion(&self) -> Result<&Companion, Status> {
         self.companion.as_ref().ok_or_else(no_queries)
+    }
+}
+
+impl Services {
+    /// Who keeps profiles that people upload.
+    fn adhoc(&self) -> Result<&AdHoc, Status> {
+        self.adhoc.as_ref().ok_or_else(no_queries)
     }
 }
 
@@ -188,7 +197,7 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         "Changes" => changes,
         "Profiles" => profiles,
     );
-    let router = companions(router, hall);
+    let router = uploads(companions(router, hall), hall);
     let router = call(
         router,
         hall,
@@ -243,6 +252,27 @@ fn companions(router: Router, hall: &Arc<Hall>) -> Router {
     )
 }
 
+/// Profiles that people upload by hand: of one tenant.
+fn uploads(router: Router, hall: &Arc<Hall>) -> Router {
+    macro_rules! uploads {
+        ($router:expr, $($path:literal => $method:ident, $admits:expr),* $(,)?) => {{
+            let mut router = $router;
+            $(router = call(router, hall, $path, (owner, $admits),
+                |hall: Arc<Hall>, reader: Reader, request| async move { hall.services.adhoc()?.$method(&reader, request).await });)*
+            router
+        }};
+    }
+    uploads!(router,
+        "/adhocprofiles.v1.AdHocProfileService/Upload" => upload, |hall, _| match &hall.services.adhoc {
+            Some(adhoc) => Admits::upload(adhoc.body_limit()),
+            None => Admits::QUERY,
+        },
+        "/adhocprofiles.v1.AdHocProfileService/Get" => get_upload, |_, _| Admits::QUERY,
+        "/adhocprofiles.v1.AdHocProfileService/List" => list_uploads, |_, _| Admits::QUERY,
+        "/adhocprofiles.v1.AdHocProfileService/Diff" => diff_uploads, |_, _| Admits::QUERY,
+    )
+}
+
 /// Who sends profiles.
 #[derive(Clone)]
 struct Sender {
@@ -258,6 +288,11 @@ impl unary::Caller for Sender {
 
 fn writer(hall: &Hall, headers: &HeaderMap) -> Result<TenantId, Status> {
     caller::writer(headers, hall.door.multitenancy)
+}
+
+/// One tenant, who may read what it wrote.
+fn owner(hall: &Hall, headers: &HeaderMap) -> Result<Reader, Status> {
+    writer(hall, headers).map(Reader::of)
 }
 
 fn sender(hall: &Hall, headers: &HeaderMap) -> Result<Sender, Status> {

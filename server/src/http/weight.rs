@@ -42,6 +42,11 @@ impl Admits {
         (self.weigh)(bytes, json)
     }
 
+    /// One profile in base64, uploaded by hand, in a body of at most so many bytes.
+    pub fn upload(limit: ByteSize) -> Self {
+        Self { limit, set_by: "querier.adhoc_profile", weigh: |bytes, _| Ok(bytes.len()) }
+    }
+
     /// The refusal of a body.
     pub fn too_large(&self, seen: u64) -> Status {
         let (seen, limit) = (ByteSize::bytes(seen), self.limit);

@@ -10,7 +10,7 @@ use athanor_ingester::Ingester;
 use athanor_metastore::Views;
 use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
 use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
-use athanor_querier::Querier;
+use athanor_querier::{AdHoc, Querier};
 use athanor_store_gateway::{Blocks, Gateway};
 
 use super::System;
@@ -23,6 +23,7 @@ use crate::places::Places;
 use crate::route::Route;
 use crate::sources::Everywhere;
 use crate::telling::Telling;
+use crate::uploads::Uploads;
 use crate::ways::Afar;
 
 impl Site<'_> {
@@ -116,5 +117,11 @@ impl Site<'_> {
         };
         let querier = Querier::new(self.config.querier.clone(), deps);
         Some(querier.with_background(&self.tasks, &self.system.random))
+    }
+
+    /// Where profiles are kept that people upload by hand.
+    pub fn ad_hoc(&self, querier: Option<&Querier>) -> Option<AdHoc> {
+        let System { store, random, .. } = &self.system;
+        querier.map(|querier| querier.ad_hoc(Arc::new(Uploads { store: store.clone() }), random))
     }
 }

@@ -17,7 +17,7 @@ use athanor_consensus::log::Log;
 use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
 use athanor_metastore::{Client, Views};
-use athanor_querier::Querier;
+use athanor_querier::{AdHoc, Querier};
 use athanor_store_gateway::Gateway;
 use tokio::sync::Notify;
 
@@ -45,6 +45,8 @@ pub struct Roles {
     pub distributor: Option<Distributor>,
     /// Answers queries.
     pub querier: Option<Querier>,
+    /// Keeps profiles that people upload by hand, where queries are answered.
+    pub adhoc: Option<AdHoc>,
     /// Reads blocks: for the querier here, and for others where that is a role of this node.
     pub gateway: Arc<Gateway>,
     /// Keeps recent profiles.
@@ -98,6 +100,7 @@ impl Roles {
         let distributor = site.distributor(&views, &reaching, &offered);
         let gateway = site.gateway(&reaching, &offered);
         let querier = site.querier(&catalog, ingester.as_ref(), &reaching, &gateway);
+        let adhoc = site.ad_hoc(querier.as_ref());
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
         let overview = site.overview(client.clone(), &views, &reaching);
         let facts = voter.map(|voter| voter.facts);
@@ -133,6 +136,7 @@ impl Roles {
         Ok(Self {
             distributor,
             querier,
+            adhoc,
             gateway,
             ingester,
             catalog,

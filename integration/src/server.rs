@@ -1,5 +1,7 @@
 //! A server in this process, and a client that writes its own HTTP.
 
+#![expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "what does not work fails the test")]
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,17 +18,23 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server of its own folder and port.
 pub struct Server {
+    /// What runs.
     pub node: Node,
+    /// Where it runs.
     pub runtime: Runtime,
+    /// Its data.
     pub folder: TempDir,
+    /// Its port for clients.
     pub address: SocketAddr,
 }
 
 /// An answer.
 pub struct Answer {
+    /// As a number.
     pub status: u16,
     /// By name in lower case.
     pub headers: BTreeMap<String, String>,
+    /// Without the frames of chunks.
     pub body: Vec<u8>,
 }
 
@@ -47,25 +55,32 @@ impl Server {
         Self { node, runtime, folder, address }
     }
 
+    /// One request for a page.
     pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         send(self.address, &format!("GET {path}"), headers, b"")
     }
 
+    /// One request with a body.
     pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         send(self.address, &format!("POST {path}"), headers, body)
     }
 }
 
 impl Answer {
+    /// A header; empty if there is none.
+    #[must_use]
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
 
+    /// The body as text.
+    #[must_use]
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
     /// Reads what a server wrote until it closed the connection.
+    #[must_use]
     pub fn read(bytes: &[u8]) -> Self {
         let end =
             bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head ends with an empty line");
@@ -83,6 +98,7 @@ impl Answer {
 }
 
 /// One request on a connection of its own.
+#[must_use]
 pub fn send(address: SocketAddr, request: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

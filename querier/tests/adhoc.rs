@@ -1,0 +1,252 @@
+//! Profiles uploaded by hand: shown as they are, kept within bounds, and nobody else's.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use athanor_chassis::{
+    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId, Timestamp,
+};
+use athanor_profile::pprof;
+use athanor_proto::adhocprofiles::v1::{
+    AdHocProfilesDiffRequest, AdHocProfilesGetRequest, AdHocProfilesGetResponse, AdHocProfilesListRequest,
+    AdHocProfilesUploadRequest,
+};
+use athanor_querier::{AdHoc, Config, Deps, Plan, Querier, Reader, Shelf, Sources, Times, Upload};
+use athanor_query::Ask;
+use base64::Engine;
+use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+struct Nothing;
+
+#[async_trait::async_trait]
+impl Sources for Nothing {
+    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
+        Ok(Plan::default())
+    }
+    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+        Ok(Times::default())
+    }
+}
+
+/// A shelf in memory.
+#[derive(Default)]
+struct Memory(Mutex<BTreeMap<(TenantId, u128), (Upload, Bytes)>>);
+
+#[async_trait::async_trait]
+impl Shelf for Memory {
+    async fn keep(&self, tenant: &TenantId, upload: &Upload, bytes: Bytes) -> Result<(), Status> {
+        let key = (tenant.clone(), upload.number);
+        let before = self.0.lock().expect("sound").insert(key, (upload.clone(), bytes));
+        assert!(before.is_none(), "numbers are new");
+        Ok(())
+    }
+    async fn list(&self, tenant: &TenantId, from: u128, limit: usize) -> Result<Vec<Upload>, Status> {
+        let all = self.0.lock().expect("sound");
+        let of = all.range((tenant.clone(), from)..).take_while(|((of, _), _)| of == tenant);
+        Ok(of.map(|(_, (upload, _))| upload.clone()).take(limit).collect())
+    }
+    async fn read(&self, tenant: &TenantId, upload: &Upload) -> Result<Option<Bytes>, Status> {
+        let found = self.0.lock().expect("sound").get(&(tenant.clone(), upload.number)).cloned();
+        Ok(found.map(|(_, bytes)| bytes))
+    }
+    async fn remove(&self, tenant: &TenantId, upload: &Upload) -> Result<(), Status> {
+        self.0.lock().expect("sound").remove(&(tenant.clone(), upload.number));
+        Ok(())
+    }
+}
+
+/// A place for profiles in a bucket of its own, and the hand of its clock.
+fn place(change: impl FnOnce(&mut Config)) -> (AdHoc, athanor_chassis::clock::ManualClock) {
+    let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+    let mut config = Config::default();
+    change(&mut config);
+    let random = Random::seeded(1);
+    let overrides = Overrides::new(Limits::default());
+    let deps = Deps { sources: Arc::new(Nothing), overrides, clock, compute: Compute::inline() };
+    (Querier::new(config, deps).ad_hoc(Arc::<Memory>::default(), &random), hand)
+}
+
+fn reader(tenant: &str) -> Reader {
+    Reader::of(tenant.parse().expect("a tenant"))
+}
+
+async fn upload(place: &AdHoc, name: &str, bytes: &[u8]) -> Result<AdHocProfilesGetResponse, Status> {
+    let profile = BASE64_STANDARD.encode(bytes);
+    let request = AdHocProfilesUploadRequest { name: name.to_owned(), profile, max_nodes: None };
+    place.upload(&reader("a"), request).await
+}
+
+async fn get(
+    place: &AdHoc,
+    tenant: &str,
+    id: &str,
+    of: Option<&str>,
+) -> Result<AdHocProfilesGetResponse, Status> {
+    let profile_type = of.map(str::to_owned);
+    let request = AdHocProfilesGetRequest { id: id.to_owned(), profile_type, max_nodes: None };
+    place.get_upload(&reader(tenant), request).await
+}
+
+async fn names(place: &AdHoc, tenant: &str) -> Vec<String> {
+    let list = place.list_uploads(&reader(tenant), AdHocProfilesListRequest {}).await.expect("a list");
+    list.profiles.into_iter().map(|profile| profile.name).collect()
+}
+
+fn graph(json: &str) -> Value {
+    serde_json::from_str(json).expect("JSON")
+}
+
+#[tokio::test]
+async fn what_is_uploaded_is_shown_then_and_later() {
+    let (place, _) = place(|_| {});
+    let name = "größe/1 & 2.folded";
+    let told = upload(&place, name, b"main;work 30\nmain 12\n").await.expect("it is kept");
+    let flamebearer = graph(&told.flamebearer_profile);
+    assert_eq!(
+        flamebearer["flamebearer"],
+        json!({
+            "names": ["total", "main", "work"],
+            "levels": [[0, 42, 0, 0], [0, 42, 12, 1], [12, 30, 30, 2]],
+            "numTicks": 42,
+            "maxSelf": 30,
+        })
+    );
+    assert_eq!((&flamebearer["version"], &flamebearer["metadata"]["format"]), (&json!(1), &json!("single")));
+    assert_eq!((told.name.as_str(), told.uploaded_at, told.id.len()), (name, 1_700_000_000_000, 32));
+    assert_eq!((told.profile_type.as_str(), told.profile_types.len()), ("samples", 1));
+    assert_eq!(get(&place, "a", &told.id, None).await.expect("it is there"), told);
+    assert_eq!(get(&place, "a", &told.id, Some("samples")).await.expect("it is there"), told);
+    let list = place.list_uploads(&reader("a"), AdHocProfilesListRequest {}).await.expect("a list").profiles;
+    assert_eq!((list.len(), &list[0].id, list[0].uploaded_at), (1, &told.id, told.uploaded_at));
+
+    let cut = AdHocProfilesGetRequest { id: told.id.clone(), profile_type: None, max_nodes: Some(1) };
+    let cut = place.get_upload(&reader("a"), cut).await.expect("it is there");
+    assert_eq!(graph(&cut.flamebearer_profile)["flamebearer"]["names"], json!(["total", "main", "other"]));
+    let unpadded = BASE64_STANDARD_NO_PAD.encode(b"a 1\n");
+    let request = AdHocProfilesUploadRequest { name: "b".into(), profile: unpadded, max_nodes: None };
+    assert!(place.upload(&reader("a"), request).await.is_ok(), "without padding");
+}
+
+#[tokio::test]
+async fn two_are_laid_over_each_other() {
+    let (place, _) = place(|_| {});
+    let left = upload(&place, "left", b"main;work 30\n").await.expect("kept").id;
+    let right = upload(&place, "right", b"main;work 10\nmain;rest 5\n").await.expect("kept").id;
+    let request = |right_id: &str, profile_type: Option<&str>| AdHocProfilesDiffRequest {
+        left_id: left.clone(),
+        right_id: right_id.to_owned(),
+        profile_type: profile_type.map(str::to_owned),
+        max_nodes: None,
+    };
+    let told = place.diff_uploads(&reader("a"), request(&right, None)).await.expect("both are there");
+    assert_eq!(told.profile_types, ["samples"]);
+    let shown = graph(&told.flamebearer_profile);
+    assert_eq!(shown["flamebearer"]["names"], json!(["total", "main", "rest", "work"]));
+    let ticks = (&shown["leftTicks"], &shown["rightTicks"], &shown["metadata"]["format"]);
+    assert_eq!(ticks, (&json!(30), &json!(15), &json!("double")));
+    let refused = place.diff_uploads(&reader("a"), request(&right, Some("cpu"))).await.expect_err("no type");
+    assert!(refused.code == Code::Invalid && refused.message.contains("there are samples"), "{refused}");
+    let refused = place.diff_uploads(&reader("a"), request(&"0".repeat(32), None)).await.expect_err("no id");
+    assert_eq!(refused.code, Code::NotFound);
+}
+
+#[tokio::test]
+async fn the_oldest_makes_room() {
+    let (place, hand) = place(|config| config.adhoc_profiles = 3);
+    let mut ids = Vec::new();
+    for at in 0..5 {
+        ids.push(upload(&place, &at.to_string(), b"main 1\n").await.expect("kept").id);
+        hand.advance(Duration::from_millis(1));
+    }
+    assert_eq!(names(&place, "a").await, ["4", "3", "2"]);
+    let gone = get(&place, "a", &ids[1], None).await.expect_err("it made room");
+    assert!(gone.code == Code::NotFound && gone.message.contains("3 are kept"), "{gone}");
+    assert!(get(&place, "a", &ids[2], None).await.is_ok());
+}
+
+#[tokio::test]
+async fn each_tenant_has_its_own() {
+    let (place, _) = place(|config| config.adhoc_profiles = 1);
+    let id = upload(&place, "mine", b"main 1\n").await.expect("kept").id;
+    assert_eq!(get(&place, "b", &id, None).await.expect_err("another's").code, Code::NotFound);
+    assert!(names(&place, "b").await.is_empty());
+    let request =
+        AdHocProfilesUploadRequest { name: "b".into(), profile: "YSAxCg==".into(), max_nodes: None };
+    place.upload(&reader("b"), request).await.expect("kept");
+    assert_eq!((names(&place, "a").await, names(&place, "b").await), (vec!["mine".into()], vec!["b".into()]));
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_is_refused_in_words() {
+    let (place, _) = place(|config| config.adhoc_profile = ByteSize::kib(1));
+    for (name, bytes, code, words) in [
+        ("", &b"main 1\n"[..], Code::Invalid, "name of a profile has 0 bytes"),
+        (&"x".repeat(151), b"main 1\n", Code::Invalid, "write one of 1 to 150"),
+        ("a", b"", Code::Invalid, "upload pprof"),
+        ("a", b"{}", Code::Invalid, "JSON"),
+        ("a", &[b'a'; 2_000], Code::TooLarge, "querier.adhoc_profile"),
+    ] {
+        let refused = upload(&place, name, bytes).await.expect_err(words);
+        assert!(refused.code == code && refused.message.contains(words), "{refused}");
+    }
+    let mut packed = libdeflater::Compressor::new(libdeflater::CompressionLvl::best());
+    let mut bomb = vec![0; packed.gzip_compress_bound(1 << 24)];
+    let length = packed.gzip_compress(&vec![0; 1 << 24], &mut bomb).expect("room");
+    let refused = upload(&place, "bomb", &bomb[..length]).await.expect_err("it grows");
+    assert_eq!(refused.code, Code::TooLarge);
+    let request = AdHocProfilesUploadRequest { name: "a".into(), profile: "*".into(), max_nodes: None };
+    let refused = place.upload(&reader("a"), request).await.expect_err("no base64");
+    assert!(refused.message.contains("no base64"), "{refused}");
+    for id in ["", "../a", "zz", &"+".repeat(32), &"f".repeat(33)] {
+        assert_eq!(get(&place, "a", id, None).await.expect_err("no id").code, Code::Invalid, "{id}");
+    }
+    assert!(names(&place, "a").await.is_empty(), "nothing of it was kept");
+}
+
+#[tokio::test]
+async fn reading_one_takes_room_that_is_bounded() {
+    let (place, _) = place(|config| config.answers = ByteSize::mib(15));
+    let refused = upload(&place, "a", b"main 1\n").await.expect_err("no room");
+    assert!(refused.code == Code::Exhausted && refused.message.contains("querier.answers"), "{refused}");
+    let (place, _) = self::place(|config| config.adhoc_profiles = 0);
+    let refused = upload(&place, "a", b"main 1\n").await.expect_err("it is off");
+    assert!(refused.code == Code::Unimplemented && refused.message.contains("querier.adhoc_profiles"));
+}
+
+/// Of each type of each real profile what is shown is what is in it.
+#[tokio::test]
+async fn real_profiles_are_shown_whole() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/pprof");
+    let Ok(files) = std::fs::read_dir(&folder) else {
+        println!("skip: no corpus of real profiles at ../shared/data/pprof");
+        return;
+    };
+    let (place, _) = place(|_| {});
+    let mut shown = 0;
+    for file in files {
+        let path = file.expect("readable").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if name.ends_with(".json") {
+            continue;
+        }
+        let bytes = std::fs::read(&path).expect("readable");
+        let read = pprof::decode(&bytes, &pprof::Limits::default());
+        let told = upload(&place, &name, &bytes).await;
+        let (Ok((profile, _)), Ok(told)) = (&read, &told) else {
+            assert!(read.is_err() && told.is_err(), "{name}: {read:?} {told:?}");
+            continue;
+        };
+        assert_eq!(told.profile_types.len(), profile.header.types.len(), "{name}");
+        for (column, profile_type) in told.profile_types.iter().enumerate() {
+            let told = get(&place, "a", &told.id, Some(profile_type)).await.expect("it is there");
+            let graph = graph(&told.flamebearer_profile);
+            assert_eq!(graph["flamebearer"]["numTicks"], profile.total(column), "{name} {profile_type}");
+            shown += 1;
+        }
+    }
+    assert!(shown > 20, "{shown}");
+}

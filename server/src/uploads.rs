@@ -1,0 +1,108 @@
+//! The shelf of profiles that people upload by hand: objects of the bucket, whose keys say all but their bytes.
+
+use async_trait::async_trait;
+use athanor_chassis::{Code, Status, TenantId};
+use athanor_querier::{Shelf, Upload};
+use athanor_storage::path::{Key, Prefix, UploadName};
+use athanor_storage::{Entry, Store, StoreError};
+use bytes::Bytes;
+
+/// A shelf in a bucket.
+pub struct Uploads {
+    /// The bucket.
+    pub store: Store,
+}
+
+fn key(tenant: &TenantId, upload: &Upload) -> Result<Key, Status> {
+    let name =
+        UploadName::new(&*upload.name).map_err(|error| Status::new(Code::Invalid, error.to_string()))?;
+    Ok(Key::Upload { tenant: tenant.clone(), upload: upload.number, name })
+}
+
+/// What is not ours is passed over.
+fn read(entry: Entry) -> Option<Upload> {
+    match Key::parse(&entry.key) {
+        Ok(Key::Upload { upload: number, name, .. }) => {
+            Some(Upload { number, name: name.as_str().to_owned(), size: entry.size })
+        }
+        _ => None,
+    }
+}
+
+#[async_trait]
+impl Shelf for Uploads {
+    async fn keep(&self, tenant: &TenantId, upload: &Upload, bytes: Bytes) -> Result<(), Status> {
+        let kept = self.store.create(&key(tenant, upload)?, bytes).await;
+        kept.map_err(|error| Status::of(&error))
+    }
+
+    async fn list(&self, tenant: &TenantId, from: u128, limit: usize) -> Result<Vec<Upload>, Status> {
+        let below = Prefix::Uploads(tenant.clone());
+        // Keys of this number begin so, and go on.
+        let mut after = format!("{below}/{from:032x}");
+        let mut found = Vec::new();
+        loop {
+            let page = self.store.list(&below, Some(&after), limit).await;
+            let page = page.map_err(|error| Status::of(&error))?;
+            let is_last = page.len() < limit;
+            if let Some(last) = page.last() {
+                after.clone_from(&last.key);
+            }
+            found.extend(page.into_iter().filter_map(read));
+            if is_last || found.len() >= limit {
+                found.truncate(limit);
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn read(&self, tenant: &TenantId, upload: &Upload) -> Result<Option<Bytes>, Status> {
+        match self.store.get(&key(tenant, upload)?).await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(Status::of(&error)),
+        }
+    }
+
+    async fn remove(&self, tenant: &TenantId, upload: &Upload) -> Result<(), Status> {
+        self.store.delete(&key(tenant, upload)?).await.map_err(|error| Status::of(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::{Clock, Random};
+    use athanor_storage::{Config, StoreDeps};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_bucket_lists_them_by_number_and_of_each_tenant_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        for config in [
+            Config { memory: true, ..Config::default() },
+            Config { local: Some(folder.path().to_owned()), ..Config::default() },
+        ] {
+            let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
+            let shelf = Uploads { store: Store::open(&config, deps).unwrap() };
+            let [a, b]: [TenantId; 2] = ["a", "a_b"].map(|name| name.parse().unwrap());
+            let upload = |number, name: &str| Upload { number, name: name.to_owned(), size: 3 };
+            let longest = "ß".repeat(75);
+            let all = [upload(3, "x/../y"), upload(0x20, &longest), upload(u128::MAX, "\n \u{1f525}")];
+            for one in all.iter().rev() {
+                shelf.keep(&a, one, Bytes::from_static(b"abc")).await.unwrap();
+            }
+            shelf.keep(&b, &upload(7, "b"), Bytes::from_static(b"abc")).await.unwrap();
+            assert_eq!(shelf.list(&a, 0, 10).await.unwrap(), all);
+            assert_eq!(shelf.list(&a, 3, 1).await.unwrap(), all[..1]);
+            assert_eq!(shelf.list(&a, 4, 10).await.unwrap(), all[1..]);
+            assert_eq!(shelf.list(&b, 0, 10).await.unwrap(), [upload(7, "b")]);
+            assert_eq!(shelf.read(&a, &all[1]).await.unwrap().unwrap(), "abc");
+            assert_eq!(shelf.read(&b, &all[1]).await.unwrap(), None);
+            shelf.remove(&a, &all[1]).await.unwrap();
+            shelf.remove(&a, &all[1]).await.unwrap();
+            assert_eq!(shelf.list(&a, 0, 2).await.unwrap(), [all[0].clone(), all[2].clone()]);
+            assert_eq!(shelf.keep(&a, &upload(9, ""), Bytes::new()).await.unwrap_err().code, Code::Invalid);
+        }
+    }
+}
