@@ -24,7 +24,8 @@ pub struct Config {
     pub disk_spare: ByteSize,
     /// Questions of other nodes that are answered at once; others wait. Example: `32`.
     pub questions: usize,
-    /// Blocks of one question that are open at once: while some are fetched, others are read. Example: `16`.
+    /// Blocks of one such question that are open at once, and never fewer than keep all threads busy: while some are
+    /// fetched, others are read. Example: `16`.
     pub open_blocks: usize,
     /// Memory that the answer to one question of another node may take. Example: `512MiB`.
     pub answer: ByteSize,
