@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -25,6 +26,10 @@ pub trait Folder: Send + Sync {
     fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes>;
     /// Length of a file.
     fn length(&self, name: &str) -> io::Result<u64>;
+    /// How many bytes are read where these of a file are asked for, and nothing was read before.
+    fn cost(&self, _name: &str, bytes: Range<u64>) -> u64 {
+        bytes.end.saturating_sub(bytes.start)
+    }
     /// Makes the names of all files durable; a file's bytes are once it was flushed.
     fn sync(&self) -> io::Result<()> {
         Ok(())

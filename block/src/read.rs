@@ -215,15 +215,15 @@ impl Part<'_> {
         Ok(all)
     }
 
-    /// Bytes of a file that are the part's. Where other tenants have parts of the file, its footer says so; in proportion
-    /// to what they have where that is not at hand.
+    /// Bytes that are read of a file for the part. Where other tenants have parts of the file, its footer says where this
+    /// one lies; where that is not at hand it is in proportion to what each of them has.
     pub fn bytes_of(&self, file: &str) -> Result<u64, BlockError> {
         let meta = self.block.meta();
         let length = meta.file(file)?.bytes;
         let known = FILES.into_iter().find(|known| *known == file).filter(|_| meta.tenants.len() > 1);
         let Some(file) = known else { return Ok(length) };
         if let Ok((range, _)) = self.block.extent(&self.meta.tenant, file) {
-            return Ok(range.end - range.start);
+            return Ok(self.block.folder.cost(file, range));
         }
         let entries = |of: &TenantMeta| match file {
             SERIES => u64::from(of.series.1),
@@ -235,9 +235,19 @@ impl Part<'_> {
             MAPPINGS => u64::from(of.mappings.1),
             _ => u64::from(of.functions.1),
         };
-        let all: u128 = meta.tenants.iter().map(|of| u128::from(entries(of))).sum();
-        let part = u128::from(length) * u128::from(entries(self.meta)) / all.max(1);
-        Ok(u64::try_from(part).unwrap_or(length))
+        let (mut all, mut before) = (0u128, 0u128);
+        for of in &meta.tenants {
+            if of.tenant == self.meta.tenant {
+                before = all;
+            }
+            all += u128::from(entries(of));
+        }
+        let at = |entry: u128| {
+            let at = u128::from(length) * entry / all.max(1);
+            u64::try_from(at).unwrap_or(length)
+        };
+        let range = at(before)..at(before + u128::from(entries(self.meta)));
+        Ok(self.block.folder.cost(file, range))
     }
 
     /// The sum of each profile's values, modulo 2^64, in their order.

@@ -310,6 +310,28 @@ pub(crate) mod tests {
         assert!(held > all / 2 && held < all + 200_000, "{held} {all}");
     }
 
+    /// Whoever asks first what a query would read is told that within a fifth, whoever else has parts of the block.
+    #[tokio::test]
+    async fn what_is_told_is_what_is_then_fetched() {
+        let tenants = [("a", 40), ("b", 2), ("c", 150), ("d", 9), ("e", 1)];
+        let (store, block) = (bucket(), BlockId::from_number(7));
+        put(&store, block, &tenants.map(|(tenant, stacks)| (tenant, held(stacks)))).await;
+        let tree = Needs { totals: true, rows: false, names: true };
+        for (tenant, _) in tenants {
+            for whole in [true, false] {
+                let parts = Arc::new(Parts::new(ByteSize::mib(64)));
+                let blocks =
+                    Arc::new(Blocks::new(store.clone(), parts, Compute::inline(), ByteSize::mib(64)));
+                let lists = open(&blocks, block, tenant, Needs::default(), whole).await;
+                let told = lists.source.extent(&[0], whole).unwrap();
+                let told = told.index + told.rows + told.names;
+                open(&blocks, block, tenant, tree, whole).await;
+                let fetched = held_of(&blocks, block, tenant);
+                assert!(told * 10 >= fetched * 8 && told * 10 <= fetched * 12, "{tenant}: {told} {fetched}");
+            }
+        }
+    }
+
     #[tokio::test]
     async fn what_is_read_takes_room_until_it_was_read() {
         let (blocks, block, _) = stored(ByteSize::mib(64)).await;

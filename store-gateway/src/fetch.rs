@@ -98,8 +98,7 @@ impl Fetched {
         if length <= SMALL || block.meta().tenants.len() == 1 {
             return self.fetch_range(origin, file, 0..length).await;
         }
-        let page = |at: u64| at / PAGE as u64 * PAGE as u64;
-        let tail = page(length.saturating_sub(TAIL))..length;
+        let tail = tail(length);
         self.fetch_range(origin, file, tail.clone()).await?;
         let end = self.read(file, length - END, 4).map_err(|error| unreadable(file, &error))?;
         let footer = u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]]));
@@ -114,8 +113,7 @@ impl Fetched {
         if rows.is_empty() {
             return Ok(());
         }
-        let rows = page(rows.start)..rows.end.div_ceil(PAGE as u64).saturating_mul(PAGE as u64).min(length);
-        self.fetch_range(origin, file, rows).await
+        self.fetch_range(origin, file, pages(&rows, length)).await
     }
 
     async fn fetch_range(
@@ -159,6 +157,21 @@ impl Fetched {
     }
 }
 
+/// Where the page begins that holds a byte.
+fn page(at: u64) -> u64 {
+    at / PAGE as u64 * PAGE as u64
+}
+
+/// Where a footer lies, as a rule.
+fn tail(length: u64) -> Range<u64> {
+    page(length.saturating_sub(TAIL))..length
+}
+
+/// The pages that hold these bytes.
+fn pages(bytes: &Range<u64>, length: u64) -> Range<u64> {
+    page(bytes.start)..bytes.end.div_ceil(PAGE as u64).saturating_mul(PAGE as u64).min(length)
+}
+
 impl Origin<'_> {
     /// What the block says of itself.
     pub async fn meta(&self) -> Result<Bytes, Status> {
@@ -193,6 +206,17 @@ impl Folder for Fetched {
         self.piece(name, offset, length as u64).ok_or_else(|| {
             io::Error::other(format!("{length} bytes from byte {offset} on of {name} were not fetched"))
         })
+    }
+    /// As [`Fetched::fetch`] fetches them.
+    fn cost(&self, name: &str, bytes: Range<u64>) -> u64 {
+        let length = self.lengths.get(name).copied().unwrap_or_default();
+        if length <= SMALL {
+            return length;
+        }
+        let (tail, rows) = (tail(length), pages(&bytes, length));
+        let of_tail = tail.end - tail.start;
+        let is_fetched = bytes.is_empty() || rows.start >= tail.start;
+        if is_fetched { of_tail } else { of_tail + rows.end.saturating_sub(rows.start) }
     }
     fn length(&self, name: &str) -> io::Result<u64> {
         if name == META {
