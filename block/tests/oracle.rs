@@ -8,8 +8,8 @@ use std::sync::Arc;
 mod naive;
 
 use athanor_block::{
-    Block, BlockError, Builder, FILES, FORMAT, Folder, META, MemoryFolder, PAGE, Part, PartSource,
-    ProfileRow, merge, merge_all, rounds,
+    Block, BlockError, Builder, FILES, FORMAT, Folder, LogRange, META, Making, MemoryFolder, Origin, PAGE,
+    Part, PartSource, ProfileRow, make, merge, merge_all, rounds,
 };
 use athanor_chassis::compute::Compute;
 use athanor_profile::flamegraph::Flamegraph;
@@ -341,4 +341,42 @@ fn the_index_names_the_services_that_call_a_function() {
         }
         assert!(part.services_calling("no such function").unwrap().is_empty());
     }
+}
+
+/// Each tenant's rows in a block of its own are what they are in one of all, and a block says what it was made of.
+#[test]
+fn what_is_made_of_blocks_may_be_one_for_each_tenant() {
+    let inputs = inputs(&[1, 2, 3, 4, 5, 6]);
+    let blocks: Vec<Block> = inputs.chunks(2).map(|part| open(&build(part, 1 << 30))).collect();
+    let range = |shard| LogRange { shard, epoch: 1, from: 0, to: 9 };
+    let origin = Origin {
+        cluster: "c".to_owned(),
+        shard: 1,
+        epoch: 1,
+        from: 0,
+        to: 9,
+        lost: 0,
+        level: 1,
+        further: vec![range(2)],
+        inputs: vec!["one".to_owned(), "two".to_owned()],
+    };
+    let made = |tenants: Option<&[&str]>, origin: &Origin| {
+        let tenants = tenants.map(|tenants| tenants.iter().map(|&tenant| tenant.to_owned()).collect());
+        let making = Making { id: "made".to_owned(), origin: Some(origin.clone()), tenants };
+        let folder = MemoryFolder::default();
+        let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
+        make(&folder, &making, blocks.clone(), &mut scratch, &mut |_| ()).unwrap();
+        Block::open(Arc::new(folder))
+    };
+    let mut apart = Model::new();
+    for tenant in ["acme", "globex"] {
+        let block = made(Some(&[tenant]), &origin).unwrap();
+        assert_eq!(block.meta().origin.as_ref(), Some(&origin));
+        assert!(block.meta().tenants.iter().all(|part| part.tenant == tenant));
+        apart.extend(read(&block));
+    }
+    assert_eq!(apart, read(&made(None, &origin).unwrap()));
+    let nothing = Origin { inputs: Vec::new(), ..origin };
+    let Err(refused) = made(None, &nothing) else { panic!("a block of level 1 is made of others") };
+    assert!(refused.to_string().contains("made of 0 blocks"), "{refused}");
 }
