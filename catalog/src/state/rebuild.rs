@@ -171,7 +171,13 @@ impl State {
     ) -> Result<(), RebuildError> {
         let named = blocks.iter().flat_map(|lying| lying.block.rows()).map(|rows| rows.shard);
         let named = named.collect::<BTreeSet<_>>();
-        let all: BTreeSet<ShardId> = named.into_iter().chain(told.keys().copied()).collect();
+        // Of one that is silent who copies its ids tells: until then it has not retired.
+        let copied = told.values().filter(|told| told.taken == Some(false));
+        let copied = copied.filter_map(|told| match told.inherited? {
+            Inherits::Window { of, .. } | Inherits::Blocks { of, .. } => Some(of),
+            Inherits::Nothing => None,
+        });
+        let all: BTreeSet<ShardId> = named.into_iter().chain(told.keys().copied()).chain(copied).collect();
         // Epochs ascend, and only who retired is forgotten: who is older than somebody known, and is not known, is over.
         let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
         for shard in self.shards.values() {

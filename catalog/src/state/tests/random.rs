@@ -21,7 +21,7 @@ pub(super) struct Drawn {
 pub(super) fn drawn() -> impl Strategy<Value = Drawn> {
     // Most of the time little time passes, else nothing would be registered in time.
     let minutes = prop_oneof![8 => -2i64..5, 1 => Just(24 * 60), 1 => Just(49 * 60)];
-    (0u8..66, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
+    (0u8..69, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
         kind,
         which,
         number,
@@ -68,6 +68,24 @@ impl Drawn {
     fn condemned(&self, state: &State) -> Vec<BlockId> {
         let next = new_block(state, &self.shard(state), self.number).id;
         state.blocks().take(1).map(|block| block.id).chain([next]).collect()
+    }
+
+    /// Of two blocks, of which the first may be gone already.
+    fn replace(&self, state: &State) -> Command {
+        let all: Vec<BlockEntry> = state.blocks().cloned().collect();
+        let inputs: Vec<BlockEntry> =
+            all.iter().skip(self.which % (all.len() + 1)).take(2).cloned().collect();
+        let mut names: Vec<BlockId> = inputs.iter().map(|input| input.id).collect();
+        if self.number.is_multiple_of(8) {
+            names.extend(state.condemned().map(|(id, _)| id).next());
+        }
+        let name = (state.now.millis().max(0) as u128) << 80 | u128::from(100 + self.number);
+        let mut outputs =
+            if inputs.is_empty() { Vec::new() } else { replace::merged(&inputs, name..name + 1, false) };
+        if let Some(output) = outputs.first_mut().filter(|_| self.number.is_multiple_of(9)) {
+            output.samples += 1;
+        }
+        Command::Replace { inputs: names, outputs }
     }
 
     pub(super) fn command(&self, state: &State) -> Command {
@@ -134,6 +152,7 @@ impl Drawn {
                     .map(|note| note.text),
                 text: (!number.is_multiple_of(5)).then(|| number.to_string()),
             },
+            66..=68 => self.replace(state),
             _ if number.is_multiple_of(2) => Command::Heal { before: state.now.minus(HOUR) },
             _ => Command::Forget,
         }
@@ -266,7 +285,7 @@ fn random_commands_reach_every_phase() {
 
     let mut runner = TestRunner::deterministic();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    for _ in 0..300 {
+    for _ in 0..500 {
         let draws = vec(drawn(), 120).new_tree(&mut runner).unwrap().current();
         let (mut state, mut at) = (begun(), NOW.plus(HOUR));
         for drawn in draws {
@@ -276,6 +295,9 @@ fn random_commands_reach_every_phase() {
             }
             for shard in state.shards.values() {
                 *seen.entry(kind(&format!("{:?}", shard.phase))).or_default() += 1;
+            }
+            if state.blocks().any(|block| block.level > 0) {
+                *seen.entry("Replaced".to_owned()).or_default() += 1;
             }
             let tables = state.tables.as_ref().map_or(0, |tables| tables::tables_of(tables).count());
             *seen.entry(format!("{tables} tables")).or_default() += 1;
@@ -289,11 +311,15 @@ fn random_commands_reach_every_phase() {
         "Lost",
         "Retired",
         "2 tables",
+        "Replaced",
         "Watermark",
         "PastSeal",
         "Condemned",
         "NoShard",
         "NoGap",
+        "NotListed",
+        "Unlike",
+        "Replaces",
         "Empty",
         "Phase",
         "SlotTaken",

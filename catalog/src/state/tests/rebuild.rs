@@ -346,7 +346,10 @@ proptest! {
             tables: truth.tables.iter().map(|tables| tables.of(i64::MAX).clone()).collect(),
         });
         let described = described.collect();
-        let blocks = truth.blocks.values().map(|block| Lying { block: block.clone(), inputs: Vec::new() });
+        let inputs = |block: &BlockEntry| (block.level > 0).then_some(BlockId::from_number(1));
+        let blocks = truth.blocks.values();
+        let blocks =
+            blocks.map(|block| Lying { block: block.clone(), inputs: inputs(block).into_iter().collect() });
         let blocks = blocks.collect();
         let remains = Remains { snapshot: before, blocks, described, at, kept_from: NOW };
         let (mut state, _) = State::rebuilt(remains).unwrap();
@@ -424,4 +427,24 @@ fn who_was_copied_as_a_whole_must_say_where_it_ended() {
     };
     let refused = followed(Described { taken: Some(true), ..Described::default() }, by).unwrap_err();
     assert_eq!(refused, RebuildError::Unsealed { shard: 1, by: shard_id(0, 2) });
+}
+
+/// E16: neither the snapshot nor its node tells of a shard, but the one that copies its ids.
+#[test]
+fn who_is_silent_is_known_by_who_copies_its_ids() {
+    let (second, third) = (shard_id(0, 2), shard_id(0, 3));
+    let inherited = Some(Inherits::Window { of: second, upto: Some(4) });
+    let told = Described {
+        shard: third,
+        members: [9].into(),
+        fenced: 1,
+        taken: Some(false),
+        inherited,
+        ..Described::default()
+    };
+    let described = vec![told];
+    let (state, findings) =
+        State::rebuilt(Remains { snapshot: Some(opened()), described, ..Remains::default() }).unwrap();
+    assert_eq!(state.shards[&second].phase, Phase::Sealed { at: 4 });
+    assert!(findings.without_log.contains(&second));
 }
