@@ -188,7 +188,8 @@ fn a_catalogue_without_its_snapshot_is_made_anew_from_blocks() {
             std::fs::copy(file.path(), bucket.join(name).join(file.file_name())).unwrap();
         }
     };
-    let other = format!("{}0", &blocks[0][..31]);
+    let last = if blocks[0].ends_with('0') { '1' } else { '0' };
+    let other = format!("{}{last}", &blocks[0][..31]);
     copy(&other);
     flip(&only(&folder.path().join("state"), "group-0-"), 200);
     goes_on(folder.path(), &disk, ALL.into(), None);
