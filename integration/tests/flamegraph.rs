@@ -63,7 +63,16 @@ fn bundle() -> Result<PathBuf, String> {
     for (name, bytes) in SOURCES.iter().zip(&sources) {
         std::fs::write(workshop.path().join(name), bytes).map_err(|error| error.to_string())?;
     }
-    let install = ["ci", "--silent", "--ignore-scripts", "--legacy-peer-deps", "--no-audit", "--no-fund"];
+    // What the lock names is never another thing later, so what npm has need not be asked for.
+    let install = [
+        "ci",
+        "--silent",
+        "--prefer-offline",
+        "--ignore-scripts",
+        "--legacy-peer-deps",
+        "--no-audit",
+        "--no-fund",
+    ];
     run(workshop.path(), "npm", &install)?;
     run(workshop.path(), "npm", &["run", "--silent", "bundle"])?;
     // Whole or not at all, whoever else makes it.
