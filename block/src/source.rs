@@ -159,10 +159,14 @@ impl Source for PartSource {
     fn brief_profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
         self.brief().cloned()
     }
-    fn profile_totals(&self) -> Option<Arc<[i64]>> {
-        // Without them rows are read, and that tells what is wrong.
+    fn profile_totals(&self) -> Result<Option<Arc<[i64]>>, SourceError> {
         let totals = || Ok(self.part().profile_totals()?.into());
-        self.inner.profile_totals.get(totals, |all| size_of_val(&**all)).ok().cloned()
+        match self.inner.profile_totals.get(totals, |all| size_of_val(&**all)) {
+            Ok(all) => Ok(Some(Arc::clone(all))),
+            Err(SourceError::Damaged(why)) => Err(SourceError::Damaged(why)),
+            // They are not at hand: rows tell as well.
+            Err(_) => Ok(None),
+        }
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
         let profiles = self.brief()?;

@@ -206,6 +206,14 @@ pub fn lying_block(id: BlockId, meta: &Meta, origin: &Origin) -> Result<Lying, S
     let further =
         origin.further.iter().map(|&LogRange { shard, epoch, from, to }| Rows { shard, epoch, from, to });
     let further = further.collect();
+    let empty = |origin: &Origin| {
+        origin.level > 0 && (from >= to || origin.further.iter().any(|of| of.from >= of.to))
+    };
+    if empty(origin) {
+        return Err(format!(
+            "block {id} was made of others and names a range of a log that ends before it begins"
+        ));
+    }
     let block = BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, further, tenants };
     // Where ranges are not as the catalogue has them, no block could be told from what it was made of.
     if !Rows::joined(block.rows()).into_iter().eq(block.rows()) {

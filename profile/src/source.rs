@@ -27,8 +27,8 @@ pub trait Source: Send + Sync {
         self.profiles()
     }
     /// The sum of each profile's values, modulo 2^64, by place; none where only the rows tell.
-    fn profile_totals(&self) -> Option<Arc<[i64]>> {
-        None
+    fn profile_totals(&self) -> Result<Option<Arc<[i64]>>, SourceError> {
+        Ok(None)
     }
     /// Sums modulo 2^64 by stack over some profiles, given by their places, ascending.
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError>;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_profile::hash::{self, Hash};
-use athanor_query::{Ask, TimeRange};
+use athanor_query::{Ask, Heat, Points, TimeRange, What};
 
 /// Crashes after which a question is refused.
 const CRASHES: u32 = 2;
@@ -42,6 +42,9 @@ impl Question {
     pub(crate) fn of(tenants: &[TenantId], ask: &Ask) -> Result<Self, Status> {
         let mut timeless = ask.clone();
         timeless.selection.time = TimeRange { from: 0, to: 0 };
+        if let What::Points(Points { steps, .. }) | What::Heat(Heat { steps, .. }) = &mut timeless.what {
+            (steps.start, steps.count) = (0, 0);
+        }
         let packed = timeless.pack().map_err(|error| Status::of(&error))?;
         let names: Vec<Hash> = tenants.iter().map(|tenant| hash::bytes(tenant.as_str().as_bytes())).collect();
         Ok(Question(hash::list(&[hash::bytes(&packed), hash::list(&names)])))
@@ -80,13 +83,16 @@ impl Quarantine {
 
 #[cfg(test)]
 mod tests {
-    use athanor_query::{Bounds, Selection, What};
+    use athanor_query::{Bounds, Selection, Steps};
 
     use super::*;
 
     fn question(tenant: &str, to: i64) -> Question {
         let selection = Selection { time: TimeRange { from: 1, to }, ..Selection::default() };
-        let ask = Ask { selection, what: What::Sizes, bounds: Bounds::default() };
+        // A dashboard's grid moves with its time.
+        let steps = Steps { start: to, step: 10, count: to.unsigned_abs() };
+        let what = What::Points(Points { steps, ..Points::default() });
+        let ask = Ask { selection, what, bounds: Bounds::default() };
         Question::of(&[tenant.parse().unwrap()], &ask).unwrap()
     }
 

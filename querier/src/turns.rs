@@ -147,9 +147,7 @@ impl State {
 
     fn begin(&mut self, tenants: &[TenantId]) {
         if self.tenants.len() >= TENANTS {
-            // Whoever has paid no more than all others have loses nothing by being forgotten.
-            let level = self.level;
-            self.tenants.retain(|_, of| of.running > 0 || of.waiting > 0 || of.paid > level);
+            self.forget();
         }
         for tenant in tenants {
             let level = self.level;
@@ -159,6 +157,17 @@ impl State {
             }
             account.waiting += 1;
         }
+    }
+
+    /// Forgets half of those who ask nothing, who have paid least. They begin again with what others have paid, which is
+    /// no less.
+    fn forget(&mut self) {
+        let is_idle = |of: &Account| of.running == 0 && of.waiting == 0;
+        let mut paid: Vec<u64> = self.tenants.values().filter(|of| is_idle(of)).map(|of| of.paid).collect();
+        paid.sort_unstable();
+        let Some(&middle) = paid.get(paid.len() / 2) else { return };
+        self.level = self.level.max(middle);
+        self.tenants.retain(|_, of| !is_idle(of) || of.paid > middle);
     }
 
     fn end(&mut self, tenants: &[TenantId]) {
@@ -256,6 +265,16 @@ mod tests {
         assert!(third.now_or_never().is_some() && both.now_or_never().is_some());
         drop(other);
         assert_eq!(turns.state().running, 0);
+    }
+
+    #[test]
+    fn tenants_that_come_once_are_forgotten() {
+        let turns = Turns::new(1);
+        for n in 0..3 * TENANTS {
+            let name = format!("t{n}");
+            ask(&turns, &[&name], 8).now_or_never().unwrap().pay(&tenant(&name), 1);
+        }
+        assert!(turns.state().tenants.len() <= TENANTS);
     }
 
     #[test]

@@ -255,7 +255,7 @@ pub(crate) fn sums(
 ) -> Result<HashMap<u32, i64>, SourceError> {
     if filter.is_empty()
         && selection.requests.is_none()
-        && let Some(totals) = source.profile_totals()
+        && let Some(totals) = source.profile_totals()?
     {
         return Ok(picked.places.iter().map(|&place| (place, totals[place as usize])).collect());
     }

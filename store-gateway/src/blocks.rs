@@ -8,7 +8,7 @@ use athanor_block::{
     ProfileColumns, ROLLUP, Rows, SAMPLES, SERIES, STACKS, TenantMeta,
 };
 use athanor_catalog::BlockId;
-use athanor_chassis::{Activity, Compute, Disk, Status, TenantId};
+use athanor_chassis::{Activity, Code, Compute, Disk, Status, TenantId};
 use athanor_profile::source::SourceError;
 use athanor_query::{Ask, AskError, Needs, picks};
 use athanor_storage::Store;
@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::config::Config;
 use crate::fetch::{Fetched, Origin};
 use crate::parts::Parts;
-use crate::shelf::Shelf;
+use crate::shelf::{Shelf, ShelfKey};
 
 /// How much longer texts are thought to be decompressed before it is known: mostly they are less.
 const TEXT_RATIO: u64 = 6;
@@ -114,15 +114,29 @@ impl Blocks {
 
     /// A part with nothing but what its block says of itself.
     async fn begin(&self, block: BlockId, tenant: &TenantId) -> Result<Part, Status> {
-        let meta = self.origin(block).meta().await?;
+        let origin = self.origin(block);
+        let meta = origin.meta().await?;
         let (compute, tenant) = (self.compute.clone(), tenant.clone());
-        self.compute(move || {
+        let begun = self.compute(move || {
             let folder = Arc::new(Fetched::new(meta)?);
             let block = Arc::new(Block::open(Arc::<Fetched>::clone(&folder))?);
             let source = PartSource::new(Arc::clone(&block), tenant.as_str(), compute)?;
             Ok(Part { source, block, folder })
-        })
-        .await
+        });
+        let begun = begun.await;
+        if begun.as_ref().is_err_and(|status| status.code == Code::DataLoss) {
+            origin.doubt(vec![origin.meta_key()]).await;
+        }
+        begun
+    }
+
+    /// Forgets what was fetched of a part that seems damaged, on disk as well: it may have come to harm on its way.
+    pub(crate) async fn doubt(&self, block: BlockId, tenant: &TenantId) {
+        let (origin, part) = (self.origin(block), self.parts.get(block, tenant));
+        self.parts.forget(block, tenant);
+        let fetched = part.map(|part| part.folder.fetched()).unwrap_or_default();
+        let of = |(file, range): &(&'static str, Range<u64>)| ShelfKey::range(block, file, range);
+        origin.doubt(fetched.iter().map(of).chain([origin.meta_key()]).collect()).await;
     }
 
     async fn compute<R: Send + 'static>(
@@ -204,14 +218,15 @@ impl Wanted {
         let mut tries = 0;
         loop {
             let (again, of) = (job.clone(), part.clone());
-            part.folder.missed();
+            let before = part.folder.misses();
             let error = match self.compute(move || again(&of)).await {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
             let missed = part.folder.missed();
             tries += 1;
-            if missed.is_empty() || tries == TRIES {
+            // Another question about the part may have taken what this one has missed, to fetch it.
+            if tries == TRIES || missed.is_empty() && part.folder.misses() == before {
                 return Err(error);
             }
             part.folder.fetch(&self.origin(), &missed).await?;

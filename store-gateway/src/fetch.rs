@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use athanor_block::{BlockError, Extents, FILES, Folder, META, Meta, PAGE};
@@ -38,6 +39,10 @@ pub struct Fetched {
     files: RwLock<BTreeMap<&'static str, Pieces>>,
     /// What was read before it was fetched.
     missed: Mutex<Extents>,
+    /// How often that was.
+    misses: AtomicU64,
+    /// What was fetched, in one piece each.
+    fetched: Mutex<Extents>,
 }
 
 /// What was fetched of a file, by its place. No two overlap.
@@ -113,7 +118,14 @@ impl Fetched {
         let files = Meta::decode(&meta)?.files;
         let length = |file: &'static str| files.get(file).map(|of| (file, of.bytes));
         let lengths = FILES.into_iter().filter_map(length).collect();
-        Ok(Self { meta, lengths, files: RwLock::default(), missed: Mutex::default() })
+        Ok(Self {
+            meta,
+            lengths,
+            files: RwLock::default(),
+            missed: Mutex::default(),
+            misses: AtomicU64::new(0),
+            fetched: Mutex::default(),
+        })
     }
 
     /// Bytes that were fetched.
@@ -130,6 +142,16 @@ impl Fetched {
     /// What was read before it was fetched, since this was asked last.
     pub fn missed(&self) -> Extents {
         std::mem::take(&mut *self.lock_missed())
+    }
+
+    /// How often something was read before it was fetched.
+    pub fn misses(&self) -> u64 {
+        self.misses.load(Ordering::SeqCst)
+    }
+
+    /// What was fetched, in one piece each.
+    pub fn fetched(&self) -> Extents {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What of some ranges has to be fetched, in whole pages.
@@ -195,6 +217,7 @@ impl Fetched {
     ) -> Result<(), Status> {
         let length = self.lengths.get(file).copied().unwrap_or_default();
         let bytes = origin.bytes(file, range.clone(), length).await?;
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner).push((file, range.clone()));
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         files.entry(file).or_default().add(range.start, &bytes);
         Ok(())
@@ -212,13 +235,25 @@ impl Fetched {
 impl Origin<'_> {
     /// What the block says of itself.
     pub async fn meta(&self) -> Result<Bytes, Status> {
-        let kept = ShelfKey::range(self.block, META, &(0..u64::MAX));
+        let kept = self.meta_key();
         if let Some(bytes) = self.kept(&kept).await {
             return Ok(bytes);
         }
         let bytes = self.store.get(&self.key(META)?).await.map_err(|error| Status::of(&error))?;
         self.keep(kept, &bytes).await;
         Ok(bytes)
+    }
+
+    /// Where that is on disk.
+    pub fn meta_key(&self) -> ShelfKey {
+        ShelfKey::range(self.block, META, &(0..u64::MAX))
+    }
+
+    /// Removes from disk what may be damaged.
+    pub async fn doubt(&self, keys: Vec<ShelfKey>) {
+        let Some(shelf) = self.shelf.map(Arc::clone) else { return };
+        let job = move || keys.iter().for_each(|key| shelf.drop_damaged(key));
+        let _ = self.compute.run_as(Activity::Query, job).await;
     }
 
     /// Bytes of a file of that length.
@@ -280,6 +315,7 @@ impl Folder for Fetched {
         found.ok_or_else(|| {
             if let Some(file) = FILES.into_iter().find(|file| *file == name) {
                 self.lock_missed().push((file, wanted));
+                self.misses.fetch_add(1, Ordering::SeqCst);
             }
             io::Error::other(format!("{length} bytes from byte {offset} on of {name} were not fetched"))
         })

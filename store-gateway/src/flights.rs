@@ -64,7 +64,14 @@ impl<K: Ord + Clone, V: Clone> Drop for Seat<K, V> {
             all.remove(&self.key);
         }
         drop(all);
-        drop(left);
+        if left.is_some() {
+            drop(left);
+            // Others may have left meanwhile, and have taken this one for somebody who waits.
+            let mut all = lock(&self.under_way);
+            if all.get(&self.key).is_some_and(|flight| flight.upgrade().is_none()) {
+                all.remove(&self.key);
+            }
+        }
     }
 }
 

@@ -175,7 +175,7 @@ impl Gateway {
             true => Arc::clone(canonical),
             false => {
                 let span = reading.blocks.span(at.block, tenant).await;
-                let (first, last) = span.map_err(|status| reading.damage(at.block, tenant, status))?;
+                let (first, last) = reading.sound(at.block, tenant, span).await?;
                 let canonical = ask.canonical(first, last).map_err(|error| Status::of(&error))?;
                 Arc::new(canonical)
             }
@@ -248,8 +248,8 @@ impl Reading {
         let BlockAt { block, whole } = at;
         let (blocks, asked) = (Arc::clone(&self.blocks), Arc::clone(&ask));
         let wanted = Wanted { blocks, block, tenant: tenant.clone(), ask: asked, whole };
-        let Opened { source, held } =
-            wanted.open().await.map_err(|status| self.damage(block, &tenant, status))?;
+        let opened = wanted.open().await;
+        let Opened { source, held } = self.sound(block, &tenant, opened).await?;
         let source = source.until(stop);
         let job = move || {
             let partial = run(&ask, &source).map_err(|error| Status::of(&error))?;
@@ -259,7 +259,7 @@ impl Reading {
         };
         let done = self.blocks.compute.run_as(Activity::Query, job).await;
         let made = done.map_err(|error| Status::of(&error))?;
-        made.map_err(|status| self.damage(block, &tenant, status))
+        self.sound(block, &tenant, made).await
     }
 
     async fn unpack(&self, canonical: &Arc<Canonical>, bytes: Bytes) -> Result<Partial, Status> {
@@ -272,13 +272,20 @@ impl Reading {
         done.map_err(|error| Status::of(&error))?
     }
 
-    /// An error that says which block is damaged. What was fetched of it is forgotten: it may have come to harm on its way.
-    fn damage(&self, block: BlockId, tenant: &TenantId, status: Status) -> Status {
-        if status.code != Code::DataLoss {
-            return status;
+    /// The same, but an error says which block is damaged, and what was fetched of it is forgotten.
+    async fn sound<T>(
+        &self,
+        block: BlockId,
+        tenant: &TenantId,
+        said: Result<T, Status>,
+    ) -> Result<T, Status> {
+        match said {
+            Err(status) if status.code == Code::DataLoss => {
+                self.blocks.doubt(block, tenant).await;
+                Err(Status { message: format!("block {block}: {}", status.message), ..status })
+            }
+            said => said,
         }
-        self.blocks.parts.forget(block, tenant);
-        Status { message: format!("block {block}: {}", status.message), ..status }
     }
 
     fn lost(&self) -> Status {

@@ -113,7 +113,7 @@ impl Shelf {
     /// What was kept under a key. Blocks.
     pub fn get(&self, key: &ShelfKey) -> Option<Bytes> {
         let hash = key.hash();
-        let found = self.with(|index| index.by_hash.get(&hash).copied());
+        let found = self.with(|index| index.by_hash.get(&hash).copied()).flatten();
         let read = found.and_then(|age| {
             let name = name(age, hash);
             match self.disk.read(&name) {
@@ -124,7 +124,7 @@ impl Shelf {
                     if !matches!(error, DiskError::NotFound { .. }) {
                         self.counts.failed.fetch_add(1, Ordering::Relaxed);
                     }
-                    self.forget(age, hash);
+                    self.remove(age, hash);
                     None
                 }
             }
@@ -155,7 +155,7 @@ impl Shelf {
     /// Removes what was kept under a key: it is not what it should be. Blocks.
     pub fn drop_damaged(&self, key: &ShelfKey) {
         let hash = key.hash();
-        if let Some(age) = self.with(|index| index.by_hash.get(&hash).copied()) {
+        if let Some(age) = self.with(|index| index.by_hash.get(&hash).copied()).flatten() {
             self.counts.damaged.fetch_add(1, Ordering::Relaxed);
             self.remove(age, hash);
         }
@@ -177,7 +177,7 @@ impl Shelf {
             let evicted = index.make_room(limit.saturating_sub(if is_free { length } else { 0 }));
             Some((is_free.then(|| index.begin(hash, length)), evicted))
         });
-        let Some((age, evicted)) = placed else { return };
+        let Some((age, evicted)) = placed.flatten() else { return };
         self.counts.evicted.fetch_add(evicted.len() as u64, Ordering::Relaxed);
         evicted.iter().for_each(|(age, hash)| drop(self.disk.remove(&name(*age, *hash))));
         let Some(age) = age else {
@@ -229,21 +229,28 @@ impl Shelf {
         self.with(|index| index.forget(age, hash));
     }
 
-    /// The index; the folder is listed first where that was not done.
-    fn with<R>(&self, with: impl FnOnce(&mut Index) -> R) -> R {
+    /// The index; the folder is listed first where that was not done. None where it cannot be.
+    fn with<R>(&self, with: impl FnOnce(&mut Index) -> R) -> Option<R> {
         let mut index = self.lock();
         if index.is_none() {
-            let mut found = self.list();
+            let mut found = match self.list() {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::debug!(%error, "the folder of kept files cannot be listed");
+                    self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                    return None;
+                }
+            };
             let evicted = found.make_room(self.limit);
             evicted.iter().for_each(|(age, hash)| drop(self.disk.remove(&name(*age, *hash))));
             *index = Some(found);
         }
-        with(index.get_or_insert_default())
+        index.as_mut().map(with)
     }
 
-    fn list(&self) -> Index {
+    fn list(&self) -> Result<Index, DiskError> {
         let mut index = Index::default();
-        for name in self.disk.list().unwrap_or_default() {
+        for name in self.disk.list()? {
             let is_new = |(age, hash): &(u64, Hash)| {
                 !index.by_hash.contains_key(hash) && !index.by_age.contains_key(age)
             };
@@ -254,7 +261,7 @@ impl Shelf {
                 _ => drop(self.disk.remove(&name)),
             }
         }
-        index
+        Ok(index)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Index>> {

@@ -97,14 +97,22 @@ async fn only_damage_that_is_read_is_told() {
 /// What came to harm on its way is fetched anew when it is asked for again.
 #[tokio::test]
 async fn a_gateway_gets_over_damage_that_passes() {
-    let bucket = Bucket::new();
-    let source = profiles(0..2, &[10, 20], 5);
-    bucket.put(block(1), &[("shop", profiles(0..2, &[10, 20], 5))]).await;
-    let (gateway, ask) = (gateway(&bucket, &config()), tree("{}", 0, 60));
-    let question = Question::new(tenant(), ask.clone());
-    let place = BlockAt { block: block(1), whole: true };
-    flip(&bucket, "rollup.parquet", 20, 1).await;
-    assert_eq!(gateway.answer_of(&question, place).await.unwrap_err().code, Code::DataLoss);
-    flip(&bucket, "rollup.parquet", 20, 1).await;
-    assert_eq!(said(&gateway.answer_of(&question, place).await.unwrap()), said(&expected(&ask, &source)));
+    let disk = MemoryDisk::new();
+    for (disk, file) in
+        [None, Some(&disk)].into_iter().flat_map(|disk| [(disk, "rollup.parquet"), (disk, META)])
+    {
+        let bucket = Bucket::new();
+        let source = profiles(0..2, &[10, 20], 5);
+        bucket.put(block(1), &[("shop", profiles(0..2, &[10, 20], 5))]).await;
+        let (gateway, ask) = (on_disk(&bucket, disk, &config()), tree("{}", 0, 60));
+        let question = Question::new(tenant(), ask.clone());
+        let place = BlockAt { block: block(1), whole: true };
+        flip(&bucket, file, 20, 1).await;
+        assert_eq!(gateway.answer_of(&question, place).await.unwrap_err().code, Code::DataLoss, "{file}");
+        flip(&bucket, file, 20, 1).await;
+        assert_eq!(said(&gateway.answer_of(&question, place).await.unwrap()), said(&expected(&ask, &source)));
+        disk.iter().for_each(|disk| {
+            disk.list().unwrap().iter().for_each(|name| disk.remove(name).unwrap());
+        });
+    }
 }
