@@ -268,7 +268,9 @@ pub(crate) fn fits(bytes: usize) -> Result<(), Status> {
         true => Ok(()),
         false => {
             let seen = ByteSize::bytes(bytes as u64);
-            let message = format!("a command has {seen}, the limit is {MAX_COMMAND}; propose it in parts");
+            let message = format!(
+                "a command has {seen}, the limit is {MAX_COMMAND}; propose it in parts, or name fewer blocks in it"
+            );
             Err(Status::new(Code::TooLarge, message))
         }
     }

@@ -11,7 +11,7 @@ use super::{Outcome, Refused, Rows, State};
 use crate::block::{BlockEntry, BlockId, TenantSpan};
 
 /// The most that a replacement names: blocks, their ranges and their tenants.
-pub const MAX_REPLACED: usize = 16_384;
+pub const MAX_REPLACED: usize = 8_000;
 
 /// In what a block differs from those whose place it is to take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,8 +132,12 @@ impl State {
         if inputs.is_empty() || outputs.is_empty() || seen > MAX_REPLACED {
             return Err(Refused::Replaces { inputs: inputs.len(), outputs: outputs.len(), seen });
         }
-        let is_done = inputs.iter().all(|input| !self.blocks.contains_key(input))
-            && outputs.iter().all(|output| output.level > 0 && self.blocks.get(&output.id) == Some(output));
+        // Outputs may have been replaced in their turn before whoever proposed them heard of it.
+        let is_taken = |output: &BlockEntry| {
+            self.blocks.get(&output.id) == Some(output) || self.condemned.contains_key(&output.id)
+        };
+        let is_done = inputs.iter().all(|input| self.condemned.contains_key(input))
+            && outputs.iter().all(|output| output.level > 0 && is_taken(output));
         if is_done {
             return Ok(Outcome::counted(0));
         }

@@ -123,11 +123,13 @@ fn what_was_replaced_or_never_was_is_not_replaced() {
     let (one, other) = (outputs(&state, 10), outputs(&state, 20));
     let id = BlockId::from_number;
     assert_eq!(refusal(&state, &[1, 2, 9], one.clone()), Refused::NotListed(id(9)));
-    replace(&mut state, &[1, 2], one);
+    replace(&mut state, &[1, 2], one.clone());
     // Two who merge the same: the second one is told.
     assert_eq!(refusal(&state, &[1, 2], other), Refused::NotListed(id(1)));
     let merged = merged(&listed(&state, &[3, 10]), 30..39, false);
     assert_eq!(replace(&mut state, &[3, 10], merged.clone()), Answer::Changed(3));
+    // Whoever did not hear that it was done hears it, though its block has been replaced in its turn.
+    assert_eq!(replace(&mut state, &[1, 2], one), Answer::Changed(0));
     assert_eq!(refusal(&state, &[3, 10], vec![listed(&state, &[4])[0].clone()]), Refused::NotListed(id(3)));
     assert_eq!(
         register(
