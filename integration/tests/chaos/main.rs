@@ -81,6 +81,7 @@ fn within(inside: Inside) {
         isolated: Duration::from_secs(number("ATHANOR_CHAOS_ISOLATED").unwrap_or(20)),
         still: Duration::from_secs(number("ATHANOR_CHAOS_STILL").unwrap_or(6)),
         dead_after: Duration::from_secs(number("ATHANOR_CHAOS_DEAD_AFTER").unwrap_or(300)),
+        limits: number("ATHANOR_CHAOS_LIMITS").is_some(),
     };
     Scenario::new(inside, &Random::seeded(seed), numbers.dead_after).run(&numbers);
 }

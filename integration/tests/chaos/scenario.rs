@@ -9,7 +9,7 @@ use std::time::Duration;
 use athanor_chassis::{Clock, Random};
 use tempfile::TempDir;
 
-use crate::figures::{Event, tell};
+use crate::figures::{Event, LEADER_DIES, misses, tell};
 use crate::ledger::SERVICES;
 use crate::load::Load;
 use crate::oracle::ask;
@@ -37,6 +37,8 @@ pub struct Numbers {
     pub still: Duration,
     /// How long a process may be missing until others take its place.
     pub dead_after: Duration,
+    /// Whether it fails where recovery takes too long.
+    pub limits: bool,
 }
 
 pub struct Scenario {
@@ -45,6 +47,8 @@ pub struct Scenario {
     clock: Clock,
     load: Load,
     events: Mutex<Vec<Event>>,
+    /// How long those took that were asked to end.
+    ends: Mutex<Vec<Duration>>,
     // Ended before their folder goes.
     processes: Vec<Process>,
     folder: Option<TempDir>,
@@ -56,8 +60,9 @@ impl Scenario {
         let processes = Process::all(&inside, folder.path(), dead_after);
         let clock = Clock::system();
         let load = Load::new(clock.clone(), &processes);
-        let (random, events, folder) = (random.split(), Mutex::default(), Some(folder));
-        Self { inside, random, clock, load, events, processes, folder }
+        let (random, folder) = (random.split(), Some(folder));
+        let (events, ends) = (Mutex::default(), Mutex::default());
+        Self { inside, random, clock, load, events, ends, processes, folder }
     }
 
     pub fn run(&self, numbers: &Numbers) {
@@ -85,6 +90,11 @@ impl Scenario {
         self.restart();
         self.compare();
         self.tell(killed, self.clock.monotonic() - begun);
+        if numbers.limits {
+            let misses =
+                misses(&self.events.lock().unwrap(), &self.load.ledger().took, &self.ends.lock().unwrap());
+            assert!(misses.is_empty(), "nothing was lost, but it took too long: {misses:#?}");
+        }
     }
 
     fn zone(&self) -> usize {
@@ -122,7 +132,7 @@ impl Scenario {
         self.events.lock().unwrap().push(event);
     }
 
-    /// Kills some processes of a zone and starts them again; gives how many. Another zone is touched only when all
+    /// Ends some processes of a zone and starts them again; gives how many were killed. Another zone is touched only when all
     /// are whole.
     fn kill_some(&self, zone: &mut usize) -> usize {
         if self.random.below(4) > 0 {
@@ -142,14 +152,16 @@ impl Scenario {
             }
         };
         self.happens(what);
+        let mut killed = 0;
         for victim in &victims {
-            match self.random.below(4) {
-                0 => self.stop(victim),
-                _ => victim.kill(),
+            if self.random.below(4) == 0 {
+                self.stop(victim);
+            } else {
+                victim.kill();
+                killed += 1;
             }
         }
         self.rest(Duration::from_millis(1500));
-        let mut killed = victims.len();
         for victim in victims {
             victim.start();
             if self.random.below(6) == 0 {
@@ -176,7 +188,9 @@ impl Scenario {
     }
 
     fn stop(&self, process: &Process) {
+        let begun = self.clock.monotonic();
         let how = process.stop();
+        self.ends.lock().unwrap().push(self.clock.monotonic() - begun);
         // One that has only just begun ends as any process does.
         let is_early = how.signal() == Some(15) && process.is_silent();
         assert!(
@@ -191,7 +205,7 @@ impl Scenario {
     fn named(&self, process: &Process) -> &'static str {
         let leads = leaders(&self.processes).contains(&process.name);
         match (process.role, leads) {
-            ("ingester", true) => "an ingester that leads dies",
+            ("ingester", true) => LEADER_DIES,
             ("ingester", false) => "an ingester that leads nothing dies",
             ("metastore", _) => "a metastore dies",
             ("distributor", _) => "a distributor dies",
@@ -266,7 +280,7 @@ impl Scenario {
 
     fn tell(&self, killed: usize, span: Duration) {
         let ledger = self.load.ledger();
-        tell(&self.events.lock().unwrap(), &ledger.took);
+        tell(&self.events.lock().unwrap(), &ledger.took, &self.ends.lock().unwrap());
         let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         say(&format!(
             "{killed} kills in {} s: {} profiles acknowledged, {} given up, {} repeats, {} retries, {} answers under load, \
