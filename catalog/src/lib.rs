@@ -22,8 +22,8 @@
 //!
 //! # What replacing means
 //! Blocks are made of others and take their places in one command, so that no listing has both or neither (E20). What they
-//! hold of logs, whose rows and of which time must be what their inputs hold, so that each row is in one listed block for
-//! ever. Inputs are condemned by it: their objects stay for those who planned before (E18).
+//! hold of logs, whose rows and of which time must be what their inputs hold, so that each row is in one listed block until it is too
+//! old to be kept. Inputs are condemned by it: their objects stay for those who planned before (E18).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
