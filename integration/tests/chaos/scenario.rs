@@ -1,5 +1,6 @@
 //! What happens to the cluster, and what must be true afterwards.
 
+use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 use crate::figures::{Event, LEADER_DIES, misses, tell};
 use crate::ledger::SERVICES;
 use crate::load::Load;
-use crate::oracle::ask;
+use crate::oracle::{Held, ask};
 use crate::process::Process;
 use crate::say;
 use crate::seen::{lacks, leaders};
@@ -266,8 +267,7 @@ impl Scenario {
             .iter()
             .flat_map(|querier| (0..SERVICES).map(move |service| (querier, service)))
         {
-            let held = ask(*querier, service, self.load.now());
-            let held = held.unwrap_or_else(|why| panic!("service{service} at {querier}: {why}"));
+            let held = self.asked(*querier, service);
             assert_eq!(
                 held.partial, None,
                 "service{service} at {querier}: all is whole, and so must answers be"
@@ -275,6 +275,25 @@ impl Scenario {
             let wrong = self.load.ledger().differences(service, &held.values);
             let shown = &wrong[..wrong.len().min(SHOWN)];
             assert!(wrong.is_empty(), "service{service} at {querier}: {} are wrong: {shown:#?}", wrong.len());
+        }
+    }
+
+    /// Asks until there is an answer; says what came before it, since all is whole.
+    fn asked(&self, querier: SocketAddr, service: usize) -> Held {
+        let begun = self.clock.monotonic();
+        loop {
+            let why = match ask(querier, service, self.load.now()) {
+                Ok(held) => return held,
+                Err(why) => why,
+            };
+            let after = self.clock.monotonic() - begun;
+            say(&format!(
+                "service{service} at {querier}, no answer after {:.1} s: {why}",
+                after.as_secs_f64()
+            ));
+            assert!(after < PATIENCE, "service{service} at {querier}: {why}");
+            self.processes.iter().for_each(Process::check);
+            thread::sleep(LOOK);
         }
     }
 
