@@ -92,7 +92,7 @@ impl TableReader {
         let early = || BlockError::corrupt(self.file, format!("column {column} ends early"));
         let (mut values, mut at) = (Vec::new(), 0);
         for rows in rows {
-            let skip = rows.start - at;
+            let skip = rows.start.checked_sub(at).ok_or_else(early)?;
             if skip > 0 && guarded(self.file, || reader.skip_records(skip))? != skip {
                 return Err(early());
             }

@@ -173,7 +173,7 @@ impl Source for PartSource {
         let ranges = ranges(profiles, picked)?;
         let whole = self.whole_series(profiles, picked);
         let totals = match whole.iter().all(|whole| *whole != Some(false)) {
-            true => self.part().whole_totals(|series| whole[series as usize] == Some(true)),
+            true => self.part().whole_totals(|series| whole.get(series as usize) == Some(&Some(true))),
             false => self.part().totals(&ranges, &self.inner.compute),
         };
         Ok(totals?)

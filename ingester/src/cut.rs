@@ -224,11 +224,13 @@ impl Cutter {
             Err(CatalogError::Refused(Refused::Watermark { watermark, .. }))
                 if watermark > self.watermark =>
             {
+                self.condemn(id).await;
                 watermark
             }
             Err(error) => {
                 if matches!(error, CatalogError::Refused(_)) {
                     self.uploaded = None;
+                    self.condemn(id).await;
                 }
                 if let CatalogError::Refused(Refused::NameTime { now, .. }) = &error {
                     self.catalog_time = Some((*now, self.deps.clock.monotonic()));
@@ -244,6 +246,13 @@ impl Cutter {
         self.deps.counts.done(now.saturating_sub(begun), now);
         tracing::info!(shard = self.entry.id, block = %id, to = self.watermark, bytes, samples, "cut");
         Ok(())
+    }
+
+    /// Has a block that was refused never register, and its objects removed: nobody else knows of it.
+    async fn condemn(&self, id: BlockId) {
+        if let Err(error) = self.deps.catalog.condemn(vec![id]).await {
+            tracing::warn!(block = %id, %error, "a block that was not registered stays in the bucket");
+        }
     }
 
     /// Has the log say what is registered, and let go of it.

@@ -12,12 +12,15 @@ use athanor_catalog::{BlockEntry, BlockId, Catalog, Command, REMEMBER};
 use athanor_chassis::{Clock, Status, TenantId, Timestamp};
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
+use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(60);
 /// Blocks that are condemned, and blocks that are removed, at once.
 const AT_ONCE: usize = 256;
+/// Blocks whose objects are removed side by side: one takes ten calls of the bucket, one after the other.
+const SIDE_BY_SIDE: usize = 16;
 /// Objects stay so long after their block was condemned, for queries that were planned before (E18).
 const GRACE: Duration = Duration::from_secs(30 * 60);
 
@@ -100,20 +103,49 @@ impl Janitor {
         let condemned = self.catalog.condemned().await.map_err(|error| Status::of(&error))?;
         let condemned: BTreeMap<BlockId, Timestamp> = condemned.into_iter().collect();
         removed.retain(|block| condemned.contains_key(block));
-        let due = condemned.iter().filter(|(_, since)| now.since(**since) >= GRACE);
-        let due: Vec<BlockId> =
-            due.map(|(block, _)| *block).filter(|block| !removed.contains(block)).collect();
-        for block in due.iter().take(AT_ONCE) {
-            self.remove(*block).await?;
-            self.done.deleted.fetch_add(1, Ordering::Relaxed);
-            removed.insert(*block);
-        }
+        let sweeping = self.sweep(&condemned, now, removed).await;
         // Not before their objects are gone: else nobody would know of them any more.
-        let forgettable = condemned.values().any(|since| now.since(*since) >= REMEMBER);
-        if forgettable && due.len() <= AT_ONCE {
+        let expired: Vec<&BlockId> = condemned
+            .iter()
+            .filter(|(_, since)| now.since(**since) >= REMEMBER)
+            .map(|(block, _)| block)
+            .collect();
+        if !expired.is_empty() && expired.into_iter().all(|block| removed.contains(block)) {
             self.catalog.propose(Command::Forget).await.map_err(|error| Status::of(&error))?;
         }
-        self.heal(now).await
+        self.heal(now).await?;
+        sweeping
+    }
+
+    /// Removes the objects of blocks that were condemned first, and long enough ago; one that fails keeps no other
+    /// waiting.
+    async fn sweep(
+        &self,
+        condemned: &BTreeMap<BlockId, Timestamp>,
+        now: Timestamp,
+        removed: &mut BTreeSet<BlockId>,
+    ) -> Result<(), Status> {
+        let due =
+            condemned.iter().filter(|(block, since)| now.since(**since) >= GRACE && !removed.contains(block));
+        let mut due: Vec<(Timestamp, BlockId)> = due.map(|(block, since)| (*since, *block)).collect();
+        due.sort_unstable();
+        due.truncate(AT_ONCE);
+        let removing = due.into_iter().map(|(_, block)| {
+            let store = self.store.clone();
+            async move { (block, remove(&store, block).await) }
+        });
+        let mut removing = futures::stream::iter(removing).buffer_unordered(SIDE_BY_SIDE);
+        let mut failure = None;
+        while let Some((block, done)) = removing.next().await {
+            match done {
+                Ok(()) => {
+                    self.done.deleted.fetch_add(1, Ordering::Relaxed);
+                    removed.insert(block);
+                }
+                Err(status) => failure = Some(status),
+            }
+        }
+        failure.map_or(Ok(()), Err)
     }
 
     /// What damage took is not missed any more when it would be too old to be kept.
@@ -129,17 +161,17 @@ impl Janitor {
         }
         Ok(())
     }
+}
 
-    async fn remove(&self, block: BlockId) -> Result<(), Status> {
-        // What says that it is a block goes first.
-        for file in [athanor_block::META].into_iter().chain(athanor_block::FILES) {
-            let name = FileName::new(file)
-                .map_err(|error| Status::new(athanor_chassis::Code::Internal, error.to_string()))?;
-            let key = Key::Block { owner: Owner::Shared, block: block.number(), file: name };
-            self.store.delete(&key).await.map_err(|error| Status::of(&error))?;
-        }
-        Ok(())
+async fn remove(store: &Store, block: BlockId) -> Result<(), Status> {
+    // What says that it is a block goes first.
+    for file in [athanor_block::META].into_iter().chain(athanor_block::FILES) {
+        let name = FileName::new(file)
+            .map_err(|error| Status::new(athanor_chassis::Code::Internal, error.to_string()))?;
+        let key = Key::Block { owner: Owner::Shared, block: block.number(), file: name };
+        store.delete(&key).await.map_err(|error| Status::of(&error))?;
     }
+    Ok(())
 }
 
 /// Whether both a block's data and the block itself are older than what is kept: data of long ago that came yesterday
@@ -231,6 +263,34 @@ mod tests {
             let listing = catalog.listing(&TenantId::anonymous(), 0, 0).await.unwrap();
             assert_eq!((catalog.condemned().await.unwrap().len(), listing.scars.len()), (condemned, scars));
         }
+    }
+
+    #[tokio::test]
+    async fn a_block_that_cannot_be_removed_keeps_no_other() {
+        let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+        let folder = tempfile::tempdir().unwrap();
+        let bucket = Bucket { local: Some(folder.path().to_path_buf()), ..Bucket::default() };
+        let store =
+            Store::open(&bucket, StoreDeps { clock: clock.clone(), random: Random::seeded(2) }).unwrap();
+        let meta = |number| {
+            let file = FileName::new(athanor_block::META).unwrap();
+            Key::Block { owner: Owner::Shared, block: number, file }
+        };
+        store.create(&meta(2), bytes::Bytes::from_static(b"{}")).await.unwrap();
+        // No file can be removed whose place a folder has.
+        std::fs::create_dir_all(folder.path().join(meta(1).to_string()).join("in the way")).unwrap();
+        let catalog = Arc::new(Memory::new(clock.clone()));
+        catalog.condemn(vec![BlockId::from_number(1), BlockId::from_number(2)]).await.unwrap();
+        let done = Arc::new(Done::default());
+        let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
+        let janitor =
+            Janitor { catalog: known, store: store.clone(), clock, retention: DAY, done: Arc::clone(&done) };
+        hand.advance(REMEMBER + DAY);
+        let mut removed = BTreeSet::new();
+        assert!(janitor.round(&mut removed).await.is_err());
+        assert!(store.head(&meta(2)).await.is_err(), "it goes all the same");
+        assert_eq!(done.now().deleted, 1);
+        assert_eq!(catalog.condemned().await.unwrap().len(), 2, "nobody else knows of what is still there");
     }
 
     #[test]

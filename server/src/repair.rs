@@ -22,6 +22,8 @@ use crate::inventory::{Found, Inventory};
 /// Waits between tries while the bucket or the catalogue does not answer.
 const BACKOFF: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(5), Duration::from_secs(30), Duration::from_secs(120)];
+/// How often it looks whether there are new gaps: a shard tells of them when it opens.
+const EVERY: Duration = Duration::from_secs(10);
 /// What blocks say of themselves is read from so many at once.
 const AT_ONCE: usize = 16;
 
@@ -48,31 +50,43 @@ struct Gap {
 }
 
 impl Repair {
-    /// Runs until all of the bucket was looked through once while this node leads the catalogue, or the process ends.
+    /// Runs until the process ends: looks through the bucket while this node leads the catalogue and there are gaps
+    /// for which that was not done yet.
     pub async fn run(self, leads: impl Fn() -> bool + Send, ending: CancellationToken) {
-        for failures in 0.. {
-            let looked = if leads() { Some(self.round().await) } else { None };
-            match looked {
-                Some(Ok(())) => return,
-                Some(Err(status)) => {
-                    tracing::warn!(error = %status, "the blocks that the catalogue lost were not found, it will be tried again");
-                }
-                None => {}
+        let (mut failures, mut looked) = (0, Vec::new());
+        loop {
+            let mut wait = EVERY;
+            if !leads() {
+                looked.clear();
+                wait = BACKOFF[0];
+            } else if let Err(status) = self.look(&mut looked).await {
+                tracing::warn!(error = %status, "the blocks that the catalogue lost were not found, it will be tried again");
+                wait = BACKOFF[failures.min(BACKOFF.len() - 1)];
+                failures += 1;
+            } else {
+                failures = 0;
             }
             tokio::select! {
                 biased;
                 () = ending.cancelled() => return,
-                () = self.clock.sleep(BACKOFF[failures.min(BACKOFF.len() - 1)]) => {}
+                () = self.clock.sleep(wait) => {}
             }
         }
     }
 
-    async fn round(&self) -> Result<(), Status> {
+    /// Looks for blocks of gaps unless that was done for all of them; says whether it looked.
+    async fn look(&self, looked: &mut Vec<Gap>) -> Result<bool, Status> {
         let gaps = self.gaps().await?;
-        if gaps.is_empty() {
-            return Ok(());
+        if gaps.iter().all(|gap| looked.contains(gap)) {
+            return Ok(false);
         }
-        let found = self.find(&gaps).await?;
+        self.round(&gaps).await?;
+        *looked = self.gaps().await?;
+        Ok(true)
+    }
+
+    async fn round(&self, gaps: &[Gap]) -> Result<(), Status> {
+        let found = self.find(gaps).await?;
         let listed = self.catalog.blocks().await.map_err(|error| Status::of(&error))?;
         let listed = listed.into_iter().map(|block| (block.id, block)).collect();
         // What was made of others holds what these held, whose objects go.
@@ -211,6 +225,10 @@ fn tiling(gap: Gap, found: &[BlockEntry]) -> Vec<BlockEntry> {
 
 #[cfg(test)]
 mod tests {
+    use athanor_catalog::Memory;
+    use athanor_chassis::{Random, Timestamp};
+    use athanor_storage::{Config as Bucket, StoreDeps};
+
     use super::*;
 
     fn block(number: u128, from: u64, to: u64) -> BlockEntry {
@@ -229,6 +247,23 @@ mod tests {
             further,
             tenants,
         }
+    }
+
+    #[tokio::test]
+    async fn a_gap_that_is_told_later_is_looked_for_once() {
+        let (clock, _hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+        let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(2) };
+        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
+        let catalog = Arc::new(Memory::new(clock.clone()));
+        let shard = catalog.open_shard(0, 1).await.unwrap();
+        let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
+        let repair = Repair { catalog: known, store, clock, cluster: 1, retention: Duration::ZERO };
+        let (mut looked, gap) = (Vec::new(), Gap { shard: shard.id, from: 0, to: 9 });
+        assert!(!repair.look(&mut looked).await.unwrap());
+        catalog.raise(shard.id, 9).await.unwrap();
+        assert!(repair.look(&mut looked).await.unwrap());
+        assert_eq!(looked, [gap]);
+        assert!(!repair.look(&mut looked).await.unwrap(), "what is lost is not looked for again");
     }
 
     #[test]
