@@ -62,6 +62,11 @@ impl Ask {
 }
 
 impl Canonical {
+    /// Whether its answer is the one to what was asked, as it is.
+    pub fn is_as_asked(&self) -> bool {
+        self.moved.is_none()
+    }
+
     /// Its answer as the answer to what was asked.
     pub fn answer(&self, partial: Partial) -> Partial {
         let Some((moved, count)) = self.moved else { return partial };
