@@ -62,9 +62,9 @@ impl Ask {
 }
 
 impl Canonical {
-    /// Whether its answer is the one to what was asked, as it is.
-    pub fn is_as_asked(&self) -> bool {
-        self.moved.is_none()
+    /// Whether its answer differs from the one that was asked for: then [`answer`](Self::answer) takes a while.
+    pub fn is_moved(&self) -> bool {
+        self.moved.is_some()
     }
 
     /// Its answer as the answer to what was asked.

@@ -177,11 +177,10 @@ impl Gateways {
         question: &Question<'_>,
     ) -> Result<Vec<Whole>, Status> {
         let next = || self.answers(tried + 1, blocks.clone(), question);
-        if tried == 0 {
-            self.hedges.begin();
-        }
         let first = pin!(self.answer_of(node, &blocks, question));
-        let patience = pin!(self.ways.clock.sleep(self.hedges.patience()));
+        // Who is asked in another's stead is no new call, which would pay for more of its kind.
+        let patience = if tried == 0 { self.hedges.begin() } else { self.hedges.patience() };
+        let patience = pin!(self.ways.clock.sleep(patience));
         let said = match select(first, patience).await {
             Either::Left((said, _)) => said,
             Either::Right(((), first)) if !self.hedges.may_ask_again() => first.await,
@@ -318,6 +317,9 @@ pub fn wanted_of(block: &BlockEntry, tenant: &TenantId, from: i64, last: i64) ->
     let whole = span.is_some_and(|span| within(span.min_time) && within(span.max_time));
     BlockAt { block: block.id, whole }
 }
+
+#[cfg(test)]
+mod reading;
 
 #[cfg(test)]
 mod tests {

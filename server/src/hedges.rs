@@ -60,11 +60,13 @@ impl Hedges {
         }
     }
 
-    /// A call begins that is not made in place of another one: it is counted, and others may be made beside some of them.
-    pub fn begin(&self) {
+    /// A call begins that is not made in another's stead: it is counted, and pays for others. For how long it is left alone.
+    pub fn begin(&self) -> Duration {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
         state.credit = (state.credit + self.percent).min(BURST * 100);
+        drop(state);
+        self.patience()
     }
 
     /// For how long a call is left alone.

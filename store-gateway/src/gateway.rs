@@ -227,11 +227,11 @@ impl Gateway {
         }
         let made = made?;
         match (made.take(), &made.packed) {
-            (Some(partial), _) => reading.shown(&canonical, partial).await,
+            (Some(partial), _) => reading.as_asked(&canonical, partial).await,
             (None, Some(packed)) => reading.unpack(&canonical, packed.clone()).await,
             (None, None) => {
                 let made = Arc::clone(reading).make(tenant.clone(), at, asked, || false).await?;
-                reading.shown(&canonical, made.take().ok_or_else(lost)?).await
+                reading.as_asked(&canonical, made.take().ok_or_else(lost)?).await
             }
         }
     }
@@ -342,14 +342,14 @@ impl Reading {
         done.map_err(|error| Status::of(&error))?
     }
 
-    /// An answer as the answer to what was asked.
-    async fn shown(&self, canonical: &Arc<Canonical>, partial: Partial) -> Result<Partial, Status> {
-        if canonical.is_as_asked() {
+    /// An answer as the one that was asked for. There may be many points to be moved.
+    async fn as_asked(&self, canonical: &Arc<Canonical>, partial: Partial) -> Result<Partial, Status> {
+        if !canonical.is_moved() {
             return Ok(partial);
         }
         let canonical = Arc::clone(canonical);
-        let job = move || canonical.answer(partial);
-        self.blocks.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))
+        let moved = self.blocks.compute.run_as(Activity::Query, move || canonical.answer(partial)).await;
+        moved.map_err(|error| Status::of(&error))
     }
 }
 
