@@ -59,7 +59,11 @@ impl Block {
             return Err(BlockError::Meta { why: format!("it has {length} bytes, the limit is {MAX_META}") });
         }
         let bytes = folder.read(META, 0, length as usize).map_err(BlockError::io(META))?;
-        let block = Block { folder, meta: Arc::new(Meta::decode(&bytes)?), tables: Arc::default() };
+        Self::with_meta(folder, Meta::decode(&bytes)?)
+    }
+    /// Opens a block whose `meta.json` was read before.
+    pub fn with_meta(folder: Arc<dyn Folder>, meta: Meta) -> Result<Self, BlockError> {
+        let block = Block { folder, meta: Arc::new(meta), tables: Arc::default() };
         for file in FILES {
             block.verified(file)?;
         }

@@ -28,7 +28,7 @@ mod wire;
 use open::Types;
 
 /// The longest name, in bytes.
-const MAX_NAME: usize = 150;
+const MAX_NAME: usize = Upload::LONGEST_NAME;
 /// How many are listed at once.
 const PAGE: usize = 1_000;
 /// Bits of a number that are chance.
@@ -55,6 +55,11 @@ pub struct Upload {
     pub name: String,
     /// How many bytes it has.
     pub size: u64,
+}
+
+impl Upload {
+    /// The longest name, in bytes.
+    pub const LONGEST_NAME: usize = 150;
 }
 
 /// Where they are kept, of each tenant apart.

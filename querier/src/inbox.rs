@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use athanor_chassis::room::Taken;
 use athanor_chassis::{Activity, Clock, Code, Compute, Status, TenantId};
-use athanor_query::{Ask, Received};
+use athanor_query::{Ask, Held, Meeting, Partial, Received};
 
 use crate::gather::Merging;
 use crate::replan::Asked;
@@ -29,11 +29,13 @@ pub struct Inbox {
     received: Received,
     taken: Option<Taken>,
     made_room: bool,
+    /// An answer that came as it is, and not in pieces.
+    met: Option<Held>,
 }
 
 impl Inbox {
     pub(crate) fn new(merging: Arc<Merging>, compute: Compute) -> Self {
-        Inbox { merging, compute, received: Received::default(), taken: None, made_room: false }
+        Inbox { merging, compute, received: Received::default(), taken: None, made_room: false, met: None }
     }
 
     /// For another answer, of the same or another peer, that comes meanwhile.
@@ -61,6 +63,21 @@ impl Inbox {
         }
     }
 
+    /// Where answers meet that are found in this process, in the room of the answer to the whole question.
+    pub fn place(&self) -> Meeting {
+        Meeting::new(self.merging.ask.bounds, Arc::clone(self.merging.meeting.room()))
+    }
+
+    /// Takes what has met at such a place as one answer, which ends as others do.
+    pub fn met(&mut self, place: &Meeting) -> Result<(), Status> {
+        let none = || -> Result<Held, Status> {
+            let partial = Partial::none(&self.merging.ask.what);
+            Ok(Held { partial, taken: place.room().take(0)? })
+        };
+        self.met = Some(place.take().map_or_else(none, Ok)?);
+        Ok(())
+    }
+
     fn take(&mut self, bytes: usize) -> Result<(), Status> {
         let more = self.merging.meeting.room().take(bytes)?;
         self.taken = Some(match self.taken.take() {
@@ -75,7 +92,11 @@ impl Inbox {
         let (received, taken) = (std::mem::take(&mut self.received), self.taken.take());
         self.made_room = false;
         let merging = Arc::clone(&self.merging);
+        let met = self.met.take();
         let job = move || {
+            if let Some(Held { partial, taken }) = met {
+                return merging.meeting.add(partial, Some(taken));
+            }
             let partial = received.unpack(&merging.ask).map_err(|error| Status::of(&error))?;
             drop(received);
             merging.meeting.add(partial, taken)
@@ -85,7 +106,7 @@ impl Inbox {
 
     /// What has come of the answer that is under way is not used: it broke off.
     pub fn forget(&mut self) {
-        (self.received, self.taken, self.made_room) = (Received::default(), None, false);
+        (self.received, self.taken, self.made_room, self.met) = (Received::default(), None, false, None);
     }
 
     /// Says what the peer lacks, in words: the answer is partial.
@@ -95,7 +116,7 @@ impl Inbox {
 
     /// An answer that begins must end.
     pub(crate) fn check(&self) -> Result<(), Status> {
-        if self.received.is_empty() {
+        if self.received.is_empty() && self.met.is_none() {
             return Ok(());
         }
         let message = "a peer's answer broke off before its end; ask again";

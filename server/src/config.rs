@@ -152,6 +152,15 @@ impl Config {
         if let Err(error) = self.store_gateway.check() {
             return bad(error.setting, error.to_string());
         }
+        let (kept, spare, reserve) =
+            (self.store_gateway.disk, self.store_gateway.disk_spare, self.log.reserve);
+        if self.target.has_log() && kept > ByteSize::bytes(0) && spare <= reserve {
+            let reason = format!(
+                "{spare} stays free, and with less than {reserve} free (log.reserve) profiles are refused: so what is kept of \
+                 blocks would keep profiles out; write more than {reserve}, or keep nothing with store_gateway.disk: 0B"
+            );
+            return bad("store_gateway.disk_spare", reason);
+        }
         if self.cluster.joining()?.is_none() && !self.target.is_all() {
             let reason = format!(
                 "a process that is only {} needs others beside it; say where they are with cluster.seeds, or run all",
@@ -197,7 +206,12 @@ mod tests {
         };
         assert_eq!(checked(|_| {}), Ok(()));
         assert_eq!(checked(|config| config.ingester.shards = 64), Ok(()));
-        let bad: [(Change, &str); 9] = [
+        let keeps_nothing = |config: &mut Config| {
+            config.store_gateway.disk = ByteSize::bytes(0);
+            config.store_gateway.disk_spare = ByteSize::bytes(0);
+        };
+        assert_eq!(checked(keeps_nothing), Ok(()));
+        let bad: [(Change, &str); 11] = [
             (
                 |config| config.target = "querier".parse().unwrap(),
                 "target: a process that is only querier needs others beside it",
@@ -208,6 +222,14 @@ mod tests {
             (
                 |config| config.store_gateway.questions = 0,
                 "store_gateway.questions: with 0 every question would wait",
+            ),
+            (
+                |config| config.store_gateway.questions = usize::MAX / 4,
+                "store_gateway.questions: no machine answers so many at once; write 65536 or less",
+            ),
+            (
+                |config| config.store_gateway.disk_spare = config.log.reserve,
+                "store_gateway.disk_spare: 512MiB stays free, and with less than 512MiB free (log.reserve)",
             ),
             (
                 |config| config.store_gateway.reading = ByteSize::kib(1),

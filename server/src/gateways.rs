@@ -19,7 +19,7 @@ use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::blocks_response::Of;
 use athanor_querier::{Asked, Inbox, Remote, Stored};
 use athanor_query::{Ask, Partial};
-use athanor_store_gateway::{Answer, BlockAt, Gateway, MOST, Question as OfBlocks};
+use athanor_store_gateway::{BlockAt, Gateway, MOST, Question as OfBlocks};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select, try_join_all};
@@ -37,6 +37,7 @@ const TRIES: usize = 2;
 /// Blocks of one call: so many answers of a gateway are on their way at once, and little is asked for again where one
 /// does not answer.
 const CALL: usize = 32;
+const _: () = assert!(CALL <= MOST, "a gateway takes the blocks of one call");
 
 /// The gateways, and the way to each.
 #[derive(Clone)]
@@ -103,7 +104,8 @@ impl Gateways {
         let question = Arc::new(OfBlocks::new(tenant.clone(), ask.clone()));
         let (mut here, mut away) = (Vec::new(), BTreeMap::<NodeId, Vec<Owned>>::new());
         for at in blocks {
-            let owners = nodes_of_block(at.block.number(), nodes.iter().copied());
+            let mut owners = nodes_of_block(at.block.number(), nodes.iter().copied());
+            owners.truncate(TRIES);
             match owners.first() {
                 Some(&node) if node != self.ways.me => {
                     away.entry(node).or_default().push(Owned { at, owners });
@@ -111,9 +113,8 @@ impl Gateways {
                 _ => here.push(self.read(&question, at)),
             }
         }
-        let calls = away
-            .into_values()
-            .flat_map(|blocks| blocks.chunks(CALL.min(MOST)).map(<[_]>::to_vec).collect::<Vec<_>>());
+        let calls =
+            away.into_values().flat_map(|blocks| blocks.chunks(CALL).map(<[_]>::to_vec).collect::<Vec<_>>());
         let remote = |blocks| Arc::new(Away { gateways: self.clone(), blocks }) as Arc<dyn Remote>;
         Divided { here, away: calls.map(remote).collect() }
     }
@@ -150,11 +151,9 @@ impl Gateways {
     ) -> BoxFuture<'a, Result<Vec<Whole>, Status>> {
         let (mut by_node, mut here) = (BTreeMap::<NodeId, Vec<Owned>>::new(), Vec::new());
         for block in blocks {
-            match block.owners.get(tried) {
-                Some(&node) if tried < TRIES && node != self.ways.me => {
-                    by_node.entry(node).or_default().push(block);
-                }
-                _ => here.push(block.at),
+            match self.other(&block, tried) {
+                Some(node) => by_node.entry(node).or_default().push(block),
+                None => here.push(block.at),
             }
         }
         let there =
@@ -162,6 +161,11 @@ impl Gateways {
         let here = (!here.is_empty()).then(|| self.read_here(here, question).boxed());
         let all = try_join_all(there.chain(here));
         async move { Ok(all.await?.into_iter().flatten().collect()) }.boxed()
+    }
+
+    /// Which other node is asked for a block when so many had no answer: none when this one is to read it.
+    fn other(&self, block: &Owned, tried: usize) -> Option<NodeId> {
+        block.owners.get(tried).copied().filter(|node| *node != self.ways.me)
     }
 
     /// The answer of a gateway; where it gives none, or not soon, of those after it.
@@ -174,21 +178,31 @@ impl Gateways {
     ) -> Result<Vec<Whole>, Status> {
         let next = || self.answers(tried + 1, blocks.clone(), question);
         let first = pin!(self.answer_of(node, &blocks, question));
-        let patience = pin!(self.ways.clock.sleep(self.hedges.begin()));
+        // Who is asked in another's stead is no new call, which would pay for more of its kind.
+        let patience = if tried == 0 { self.hedges.begin() } else { self.hedges.patience() };
+        let patience = pin!(self.ways.clock.sleep(patience));
         let said = match select(first, patience).await {
             Either::Left((said, _)) => said,
             Either::Right(((), first)) if !self.hedges.may_ask_again() => first.await,
-            Either::Right(((), first)) => match select(first, next()).await {
-                Either::Left((Err(Unheard::There(_)), next)) => return next.await,
-                Either::Left((said, _)) => said,
-                Either::Right((Ok(wholes), _)) => {
-                    self.hedges.second_won();
-                    return Ok(wholes);
+            Either::Right(((), first)) => {
+                let is_call = blocks.iter().any(|block| self.other(block, tried + 1).is_some());
+                if is_call {
+                    self.hedges.second();
                 }
-                Either::Right((Err(_), first)) => {
-                    return first.await.map(|whole| vec![whole]).map_err(Unheard::status);
+                let won = |_: &Vec<Whole>| {
+                    if is_call {
+                        self.hedges.second_won();
+                    }
+                };
+                match select(first, next()).await {
+                    Either::Left((Err(Unheard::There(_)), next)) => return next.await.inspect(won),
+                    Either::Left((said, _)) => said,
+                    Either::Right((Ok(wholes), _)) => return Ok(wholes).inspect(won),
+                    Either::Right((Err(_), first)) => {
+                        return first.await.map(|whole| vec![whole]).map_err(Unheard::status);
+                    }
                 }
-            },
+            }
         };
         match said {
             Ok(whole) => Ok(vec![whole]),
@@ -234,13 +248,11 @@ impl Gateways {
 
     /// Reads blocks itself that no gateway answered for.
     async fn read_here(&self, blocks: Vec<BlockAt>, question: &Question<'_>) -> Result<Vec<Whole>, Status> {
-        let answer = self.here.answer(question.tenant, question.ask.clone(), blocks).await?;
-        let Answer { pieces, gone, taken: _taken } = answer;
+        let of_blocks = Arc::new(OfBlocks::new(question.tenant.clone(), question.ask.clone()));
         let mut inbox = question.inbox.another();
-        for piece in pieces {
-            inbox.piece(&piece)?;
-            tokio::task::consume_budget().await;
-        }
+        let place = Arc::new(inbox.place());
+        let gone = self.here.meet(&of_blocks, blocks, &place).await?;
+        inbox.met(&place)?;
         Ok(vec![Whole { inbox, gone }])
     }
 }
@@ -305,6 +317,9 @@ pub fn wanted_of(block: &BlockEntry, tenant: &TenantId, from: i64, last: i64) ->
     let whole = span.is_some_and(|span| within(span.min_time) && within(span.max_time));
     BlockAt { block: block.id, whole }
 }
+
+#[cfg(test)]
+mod reading;
 
 #[cfg(test)]
 mod tests {

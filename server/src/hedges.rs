@@ -60,11 +60,18 @@ impl Hedges {
         }
     }
 
-    /// A call begins: for how long it is left alone.
+    /// A call begins that is not made in another's stead: it is counted, and pays for others. For how long it is left alone.
     pub fn begin(&self) -> Duration {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
         state.credit = (state.credit + self.percent).min(BURST * 100);
+        drop(state);
+        self.patience()
+    }
+
+    /// For how long a call is left alone.
+    pub fn patience(&self) -> Duration {
+        let state = self.state();
         if state.recent.len() < FEW {
             return UNKNOWN;
         }
@@ -83,18 +90,22 @@ impl Hedges {
         state.recent.push_back(after);
     }
 
-    /// Whether a second call may be made; it counts as made.
+    /// Whether the same may be asked for again, of another one or here; it takes of what may be.
     pub fn may_ask_again(&self) -> bool {
         let mut state = self.state();
         let may = self.percent > 0 && state.credit >= 100;
         if may {
             state.credit -= 100;
-            self.second.fetch_add(1, Ordering::Relaxed);
         }
         may
     }
 
-    /// A second call was the first to be answered.
+    /// A second call is made.
+    pub fn second(&self) {
+        self.second.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A second call was answered, and the first was not before it.
     pub fn second_won(&self) {
         self.won.fetch_add(1, Ordering::Relaxed);
     }
@@ -124,9 +135,10 @@ mod tests {
                 hedges.begin();
                 hedges.may_ask_again()
             })
+            .inspect(|_| hedges.second())
             .count();
         assert_eq!(share, 100);
-        assert_eq!(hedges.counts(), HedgeCounts { calls: 1000, second: 100 + BURST, won: 0 });
+        assert_eq!(hedges.counts(), HedgeCounts { calls: 1000, second: 100, won: 0 });
         let none = Hedges::new(0);
         none.begin();
         assert!(!none.may_ask_again());
@@ -135,10 +147,10 @@ mod tests {
     #[test]
     fn what_is_long_follows_what_was() {
         let hedges = Hedges::new(10);
-        assert_eq!(hedges.begin(), UNKNOWN);
+        assert_eq!(hedges.patience(), UNKNOWN);
         (0..FEW).for_each(|_| hedges.answered(Duration::from_millis(10)));
-        assert_eq!(hedges.begin(), LEAST);
+        assert_eq!(hedges.patience(), LEAST);
         (0..RECENT).for_each(|_| hedges.answered(Duration::from_millis(400)));
-        assert_eq!(hedges.begin(), Duration::from_millis(800));
+        assert_eq!(hedges.patience(), Duration::from_millis(800));
     }
 }

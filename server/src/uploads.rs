@@ -7,6 +7,8 @@ use athanor_storage::path::{Key, Prefix, UploadName};
 use athanor_storage::{Entry, Store, StoreError};
 use bytes::Bytes;
 
+const _: () = assert!(Upload::LONGEST_NAME <= UploadName::MAX, "whatever name is taken can be kept");
+
 /// A shelf in a bucket.
 pub struct Uploads {
     /// The bucket.

@@ -69,9 +69,7 @@ impl Ways {
             let appended = ingester.append(shard.id, table, tenant, uploads.to_vec()).await;
             return appended.map_err(|moved| Moved::from(&moved));
         }
-        let Some(Afar { peers, introductions }) = &self.afar else {
-            return Err(unknown("there are no other nodes"));
-        };
+        let Afar { peers, introductions } = self.others().map_err(gone)?;
         let limit = limit.min(TRY);
         let batch = wire::Batch {
             shard: shard.id,
@@ -83,16 +81,7 @@ impl Ways {
         let request =
             wire::AppendRequest { caller: Some(introductions.caller(node, limit)), batch: Some(batch) };
         let mut client = peers.shards(node);
-        let answered = match self.clock.within(limit, client.append(request)).await {
-            Ok(Ok(answered)) => answered.into_inner(),
-            Ok(Err(error)) => return Err(gone(failure::from_grpc(&error))),
-            Err(late) => {
-                return Err(gone(Status::new(
-                    Code::Deadline,
-                    format!("node {node} did not store it {late}"),
-                )));
-            }
-        };
+        let answered = self.called(node, limit, client.append(request)).await.map_err(gone)?.into_inner();
         told(answered, uploads.len())
     }
 }

@@ -12,10 +12,13 @@ use athanor_chassis::{Activity, Code, Compute, Disk, Status, TenantId};
 use athanor_profile::source::SourceError;
 use athanor_query::{Ask, AskError, Needs, picks};
 use athanor_storage::Store;
+use futures::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::Config;
-use crate::fetch::{Fetched, Origin};
+use crate::fetch::Fetched;
+use crate::flights::Flights;
+use crate::origin::Origin;
 use crate::parts::Parts;
 use crate::shelf::{Shelf, ShelfKey};
 
@@ -43,13 +46,17 @@ pub struct Blocks {
     pub compute: Compute,
     /// What is kept on disk, where there is one for that.
     pub shelf: Option<Arc<Shelf>>,
+    /// Parts that are being begun.
+    beginning: Flights<(BlockId, TenantId), Result<Part, Status>>,
     room: Arc<Semaphore>,
     kibibytes: u32,
 }
 
-/// One tenant's part of a block, as far as it was fetched.
+/// One tenant's part of a block, as far as it was fetched. Clones are the same.
 #[derive(Clone)]
 pub struct Part {
+    id: BlockId,
+    tenant: TenantId,
     source: PartSource,
     block: Arc<Block>,
     folder: Arc<Fetched>,
@@ -72,7 +79,7 @@ pub struct Wanted {
 /// A part that is ready to be read, and whatever must be held meanwhile.
 pub struct Opened {
     /// The part.
-    pub source: PartSource,
+    pub part: Part,
     /// Room that it takes.
     pub held: Box<dyn Send>,
 }
@@ -80,7 +87,15 @@ pub struct Opened {
 /// What is held as long as a part is read.
 struct Reading {
     parts: Arc<Parts>,
+    part: Part,
     _room: OwnedSemaphorePermit,
+}
+
+/// Whether there is room for what a question needs of a part.
+enum Room {
+    Held(OwnedSemaphorePermit),
+    /// Less was asked for than so much, and there is no more at once.
+    Wants(u64),
 }
 
 impl Blocks {
@@ -90,20 +105,13 @@ impl Blocks {
         let (room, parts) = (config.reading, Arc::new(Parts::new(config.parts)));
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64;
         let kibibytes = (room.get() / 1024).clamp(1, most) as u32;
-        Self { store, parts, compute, shelf, room: Arc::new(Semaphore::new(kibibytes as usize)), kibibytes }
+        let room = Arc::new(Semaphore::new(kibibytes as usize));
+        Self { store, parts, compute, shelf, beginning: Flights::new(), room, kibibytes }
     }
 
     /// Of which time a tenant's part is: when its first and its last profile were taken.
-    pub async fn span(&self, block: BlockId, tenant: &TenantId) -> Result<(i64, i64), Status> {
-        let part = match self.parts.get(block, tenant) {
-            Some(part) => part,
-            None => {
-                let part = self.begin(block, tenant).await?;
-                self.parts.put(block, tenant.clone(), part.clone());
-                part
-            }
-        };
-        let meta = part.meta(tenant).map_err(|error| Status::of(&error))?;
+    pub async fn span(self: &Arc<Self>, block: BlockId, tenant: &TenantId) -> Result<(i64, i64), Status> {
+        let meta = self.part(block, tenant).await?.meta().map_err(|error| Status::of(&error))?;
         Ok((meta.min_time, meta.max_time))
     }
 
@@ -112,30 +120,43 @@ impl Blocks {
         Origin { store, block, shelf: shelf.as_ref(), compute }
     }
 
-    /// A part with nothing but what its block says of itself.
-    async fn begin(&self, block: BlockId, tenant: &TenantId) -> Result<Part, Status> {
-        let origin = self.origin(block);
-        let meta = origin.meta().await?;
-        let (compute, tenant) = (self.compute.clone(), tenant.clone());
+    /// The part as far as it was read, or with nothing but what its block says of itself: all who ask at once have the
+    /// same one.
+    async fn part(self: &Arc<Self>, block: BlockId, tenant: &TenantId) -> Result<Part, Status> {
+        if let Some(part) = self.parts.get(block, tenant) {
+            return Ok(part);
+        }
+        let begin = || Arc::clone(self).begin(block, tenant.clone()).boxed();
+        self.beginning.join((block, tenant.clone()), begin).await.0
+    }
+
+    async fn begin(self: Arc<Self>, id: BlockId, tenant: TenantId) -> Result<Part, Status> {
+        // Another may have done so just now.
+        if let Some(part) = self.parts.get(id, &tenant) {
+            return Ok(part);
+        }
+        let origin = self.origin(id);
+        let said = origin.meta().await?;
+        let compute = self.compute.clone();
         let begun = self.compute(move || {
-            let folder = Arc::new(Fetched::new(meta)?);
-            let block = Arc::new(Block::open(Arc::<Fetched>::clone(&folder))?);
+            let (folder, meta) = Fetched::begin(&said)?;
+            let folder = Arc::new(folder);
+            let block = Arc::new(Block::with_meta(Arc::<Fetched>::clone(&folder), meta)?);
             let source = PartSource::new(Arc::clone(&block), tenant.as_str(), compute)?;
-            Ok(Part { source, block, folder })
+            Ok(Part { id, tenant, source, block, folder })
         });
         let begun = begun.await;
         if begun.as_ref().is_err_and(|status| status.code == Code::DataLoss) {
             origin.doubt(vec![origin.meta_key()]).await;
         }
-        begun
+        begun.map(|part| self.parts.keep(part))
     }
 
     /// Forgets what was fetched of a part that seems damaged, on disk as well: it may have come to harm on its way.
-    pub(crate) async fn doubt(&self, block: BlockId, tenant: &TenantId) {
-        let (origin, part) = (self.origin(block), self.parts.get(block, tenant));
-        self.parts.forget(block, tenant);
-        let fetched = part.map(|part| part.folder.fetched()).unwrap_or_default();
-        let of = |(file, range): &(&'static str, Range<u64>)| ShelfKey::range(block, file, range);
+    pub async fn doubt(&self, part: &Part) {
+        self.parts.forget(part);
+        let (origin, fetched) = (self.origin(part.id), part.folder.fetched());
+        let of = |(file, range): &(&'static str, Range<u64>)| ShelfKey::range(part.id, file, range);
         origin.doubt(fetched.iter().map(of).chain([origin.meta_key()]).collect()).await;
     }
 
@@ -162,13 +183,33 @@ impl Blocks {
 }
 
 impl Part {
+    /// What it is a part of, and whose.
+    pub fn key(&self) -> (BlockId, TenantId) {
+        (self.id, self.tenant.clone())
+    }
+
+    /// What of it can be read.
+    pub fn source(&self) -> &PartSource {
+        &self.source
+    }
+
+    /// Whether this is the same, and not one of the same block that was begun at another time.
+    pub fn is(&self, other: &Part) -> bool {
+        Arc::ptr_eq(&self.folder, &other.folder)
+    }
+
+    /// Whether a question had come for it before the one that comes now.
+    pub fn is_asked_again(&self) -> bool {
+        self.folder.is_asked_again()
+    }
+
     /// About how much memory it takes.
     pub fn bytes(&self) -> usize {
         self.source.bytes() + self.folder.bytes() + self.block.footer_bytes()
     }
 
-    fn meta(&self, tenant: &TenantId) -> Result<TenantMeta, BlockError> {
-        Ok(self.block.part(tenant.as_str())?.meta.clone())
+    fn meta(&self) -> Result<TenantMeta, BlockError> {
+        Ok(self.block.part(self.tenant.as_str())?.meta.clone())
     }
 }
 
@@ -182,14 +223,6 @@ impl Wanted {
 
     fn origin(&self) -> Origin<'_> {
         self.blocks.origin(self.block)
-    }
-
-    /// The part as far as it was read, or with nothing but what its block says of itself.
-    async fn part(&self) -> Result<Part, Status> {
-        match self.blocks.parts.get(self.block, &self.tenant) {
-            Some(part) => Ok(part),
-            None => self.blocks.begin(self.block, &self.tenant).await,
-        }
     }
 
     /// The files that the question seems to need.
@@ -224,8 +257,8 @@ impl Wanted {
                 Err(error) => error,
             };
             let missed = part.folder.missed();
-            tries += 1;
-            // Another question about the part may have taken what this one has missed, to fetch it.
+            // Another question about the part may have taken what this one has missed, to fetch it: that is no try.
+            tries += usize::from(!missed.is_empty());
             if tries == TRIES || missed.is_empty() && part.folder.misses() == before {
                 return Err(error);
             }
@@ -242,10 +275,11 @@ impl Wanted {
         let unknown = files.iter().filter(|file| !is_known(file));
         let tails: Extents = unknown.map(|file| part.folder.tail(file)).collect();
         part.folder.fetch(&self.origin(), &tails).await?;
-        let (tenant, needs) = (self.tenant.clone(), self.ask.needs());
+        let needs = self.ask.needs();
         let open = move |part: &Part| {
             // Each is tried, so that whatever is missing is known at once.
-            let opened: Vec<_> = files.iter().map(|file| part.block.extent(tenant.as_str(), file)).collect();
+            let extent = |file: &&'static str| part.block.extent(part.tenant.as_str(), file);
+            let opened: Vec<_> = files.iter().map(extent).collect();
             opened.into_iter().collect::<Result<Vec<_>, _>>()?;
             let columns = if needs.profiles { ProfileColumns::All } else { ProfileColumns::Brief };
             let mut extents = part.source.bytes_of_series()?;
@@ -261,7 +295,7 @@ impl Wanted {
 
     /// What else is needed, and the memory of all of it.
     async fn plan(&self, part: &Part) -> Result<(Extents, u64), Status> {
-        let (ask, tenant, width) = (Arc::clone(&self.ask), self.tenant.clone(), self.blocks.compute.width());
+        let (ask, width) = (Arc::clone(&self.ask), self.blocks.compute.width());
         let plan = move |part: &Part| {
             let needs = ask.needs();
             let picked = picks(&ask, &part.source).map_err(|error| match error {
@@ -277,7 +311,7 @@ impl Wanted {
                 }
             }
             let names = needs.names && !picked.is_empty();
-            let bytes = memory(part, &tenant, &extents, names, width)?;
+            let bytes = memory(part, &extents, names, width)?;
             Ok((extents, bytes))
         };
         self.attempt(part, plan).await
@@ -285,32 +319,51 @@ impl Wanted {
 
     /// Fetches what the question needs of it.
     pub async fn open(self) -> Result<Opened, Status> {
-        let all = u64::from(self.blocks.kibibytes) * 1024;
+        let Blocks { parts, .. } = &*self.blocks;
         let mut claim = 0;
         loop {
-            let part = self.part().await?;
-            let meta = part.meta(&self.tenant).map_err(|error| Status::of(&error))?;
-            let bytes = index_memory(&part, &meta).max(claim);
-            let mut room = self.blocks.room(bytes).await;
-            self.fetch_index(&part).await?;
-            let (extents, wanted) = self.plan(&part).await?;
-            if wanted <= bytes || bytes >= all {
-                drop(room.split((bytes.min(all).saturating_sub(wanted) / 1024) as usize));
-            } else {
-                match self.blocks.more_room(wanted - bytes) {
-                    Some(more) => room.merge(more),
-                    // Whoever waits for more room must hold nothing, or all might wait.
-                    None => {
-                        claim = wanted;
-                        continue;
+            let part = self.blocks.part(self.block, &self.tenant).await?;
+            if claim == 0 {
+                parts.asked(&part);
+            }
+            let fetched = self.fetch(&part, claim).await;
+            parts.settle(&part);
+            match fetched {
+                Ok(Room::Held(room)) => {
+                    let held =
+                        Box::new(Reading { parts: Arc::clone(parts), part: part.clone(), _room: room });
+                    return Ok(Opened { part, held });
+                }
+                Ok(Room::Wants(more)) => claim = more,
+                Err(status) => {
+                    if status.code == Code::DataLoss {
+                        self.blocks.doubt(&part).await;
                     }
+                    return Err(status);
                 }
             }
-            part.folder.fetch(&self.origin(), &extents).await?;
-            self.blocks.parts.put(self.block, self.tenant.clone(), part.clone());
-            let held = Box::new(Reading { parts: Arc::clone(&self.blocks.parts), _room: room });
-            return Ok(Opened { source: part.source, held });
         }
+    }
+
+    /// The room that it takes, of which so much at least is asked for.
+    async fn fetch(&self, part: &Part, claim: u64) -> Result<Room, Status> {
+        let all = u64::from(self.blocks.kibibytes) * 1024;
+        let meta = part.meta().map_err(|error| Status::of(&error))?;
+        let bytes = index_memory(part, &meta).max(claim);
+        let mut room = self.blocks.room(bytes).await;
+        self.fetch_index(part).await?;
+        let (extents, wanted) = self.plan(part).await?;
+        if wanted <= bytes || bytes >= all {
+            drop(room.split((bytes.min(all).saturating_sub(wanted) / 1024) as usize));
+        } else {
+            match self.blocks.more_room(wanted - bytes) {
+                Some(more) => room.merge(more),
+                // Whoever waits for more room must hold nothing, or all might wait.
+                None => return Ok(Room::Wants(wanted)),
+            }
+        }
+        part.folder.fetch(&self.origin(), &extents).await?;
+        Ok(Room::Held(room))
     }
 }
 
@@ -328,7 +381,6 @@ fn index_memory(part: &Part, meta: &TenantMeta) -> u64 {
 /// What a part takes once some more of it is fetched, and it is read.
 fn memory(
     part: &Part,
-    tenant: &TenantId,
     extents: &[(&'static str, Range<u64>)],
     names: bool,
     width: usize,
@@ -337,10 +389,10 @@ fn memory(
     let mut bytes = (part.folder.bytes() + part.block.footer_bytes()) as u64 + missing;
     let texts: &[&'static str] = if names { &[SERIES, FUNCTIONS, MAPPINGS] } else { &[SERIES] };
     for file in texts {
-        let (_, plain) = part.block.extent(tenant.as_str(), file)?;
+        let (_, plain) = part.block.extent(part.tenant.as_str(), file)?;
         bytes = bytes.saturating_add(plain.saturating_mul(TEXT_MEMORY));
     }
-    let TenantMeta { profiles, nodes, stacks, locations, functions, .. } = part.meta(tenant)?;
+    let TenantMeta { profiles, nodes, stacks, locations, functions, .. } = part.meta()?;
     let of = |count: u32, each: u64| u64::from(count) * each;
     let mut tables = of(profiles.1, PROFILE);
     if names {
@@ -353,7 +405,7 @@ fn memory(
 impl Drop for Reading {
     /// Reading decodes tables, which are kept.
     fn drop(&mut self) {
-        self.parts.settle();
+        self.parts.settle(&self.part);
     }
 }
 
@@ -428,13 +480,13 @@ pub(crate) mod tests {
         let tree = &What::Tree(StackFilter::default());
         assert!(all > 2_000_000, "{all}");
         let total = |opened: &Opened| {
-            let totals = opened.source.totals(&[0]).unwrap();
-            opened.source.tree(&totals).unwrap().total()
+            let totals = opened.part.source.totals(&[0]).unwrap();
+            opened.part.source.tree(&totals).unwrap().total()
         };
         let lists = open(&blocks, block, "large", &What::ProfileTypes, false).await;
-        assert_eq!(lists.source.profiles().unwrap().len(), 1);
+        assert_eq!(lists.part.source.profiles().unwrap().len(), 1);
         assert!(held_of(&blocks, block, "large") < all / 10);
-        assert!(lists.source.totals(&[0]).is_err(), "that was not fetched");
+        assert!(lists.part.source.totals(&[0]).is_err(), "that was not fetched");
         let small = open(&blocks, block, "small", tree, true).await;
         assert_eq!(total(&small), 3);
         assert!(held_of(&blocks, block, "small") < all / 5, "the other tenant's names are not");
@@ -459,7 +511,7 @@ pub(crate) mod tests {
         assert_eq!(free(), all);
         let (small, block, _) = stored(ByteSize::kib(64)).await;
         let opened = open(&small, block, "large", tree, true).await;
-        assert_eq!((small.room.available_permits(), opened.source.series().unwrap().len()), (0, 1));
+        assert_eq!((small.room.available_permits(), opened.part.source.series().unwrap().len()), (0, 1));
     }
 
     #[tokio::test]
@@ -471,9 +523,9 @@ pub(crate) mod tests {
         let tree = &What::Tree(StackFilter::default());
         drop(open(&blocks, block, "small", tree, true).await);
         drop(open(&blocks, block, "large", &What::ProfileTypes, true).await);
-        assert_eq!(blocks.parts.stats().parts, 2);
+        assert_eq!(blocks.parts.stats().entries, 2);
         drop(open(&blocks, block, "large", tree, true).await);
         let stats = blocks.parts.stats();
-        assert!(stats.bytes <= 1 << 20 && stats.parts < 2, "{stats:?}");
+        assert!(stats.bytes <= 1 << 20 && stats.entries < 2, "{stats:?}");
     }
 }

@@ -6,6 +6,9 @@ use athanor_chassis::ByteSize;
 use athanor_chassis::room::{Bound, Room};
 use serde::{Deserialize, Serialize};
 
+/// Questions that may be answered at once, at the most: there are no machines for more.
+const MOST_QUESTIONS: usize = 65_536;
+
 /// Settings of a store-gateway, and of a querier that reads blocks itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -20,7 +23,8 @@ pub struct Config {
     /// Disk for what falls out of memory, and for the next start, in a folder of its own below `data`; 0B keeps none.
     /// Example: `20GiB`.
     pub disk: ByteSize,
-    /// Free space of that disk below which nothing more is kept there. Example: `2GiB`.
+    /// Free space of that disk below which nothing is kept there: what was kept makes room. More than `log.reserve`, so that
+    /// no profile is refused for it. Example: `2GiB`.
     pub disk_spare: ByteSize,
     /// Questions of other nodes that are answered at once; others wait. Example: `32`.
     pub questions: usize,
@@ -74,6 +78,12 @@ impl Config {
             return bad(
                 "store_gateway.questions",
                 "with 0 every question would wait for ever; write 1 or more",
+            );
+        }
+        if self.questions > MOST_QUESTIONS {
+            return bad(
+                "store_gateway.questions",
+                "no machine answers so many at once; write 65536 or less, others wait their turn",
             );
         }
         if self.open_blocks == 0 {

@@ -1,25 +1,23 @@
 //! Files of blocks, fetched as far as a question needs them.
 //!
 //! What is fetched is whole pages, since those have checksums. Pages that lie near each other are fetched together. What
-//! was fetched for one question stays for the next.
+//! was fetched for one question stays for the next, and what is on its way for one is waited for by others.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use athanor_block::{BlockError, Extents, FILES, Folder, META, Meta, PAGE};
-use athanor_catalog::BlockId;
-use athanor_chassis::{Activity, Code, Compute, Status};
-use athanor_storage::Store;
-use athanor_storage::path::{FileName, Key, Owner};
+use athanor_block::{BlockError, Extents, FILES, Folder, MAX_META, Meta, PAGE};
+use athanor_chassis::Status;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Shared};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use tokio::sync::oneshot;
 
-use crate::shelf::{Shelf, ShelfKey};
+use crate::origin::Origin;
 
 /// A file that is no longer is fetched whole.
 const SMALL: u64 = PAGE as u64;
@@ -27,14 +25,13 @@ const SMALL: u64 = PAGE as u64;
 const TAIL: u64 = PAGE as u64 / 4;
 /// Pages that are so near to each other are fetched together: a request takes longer than what lies between.
 const NEAR: u64 = PAGE as u64;
-/// Longer ranges are rows that a question scans, and not kept on disk.
-const MOST_KEPT: usize = 4 << 20;
 /// Requests for one part of a block at once.
 const AT_ONCE: usize = 8;
 
 /// The files of a block, as far as they were fetched.
 pub struct Fetched {
-    meta: Bytes,
+    /// About what `meta.json` takes.
+    meta_bytes: usize,
     lengths: BTreeMap<&'static str, u64>,
     files: RwLock<BTreeMap<&'static str, Pieces>>,
     /// What was read before it was fetched.
@@ -43,39 +40,41 @@ pub struct Fetched {
     misses: AtomicU64,
     /// What was fetched, in one piece each.
     fetched: Mutex<Extents>,
+    /// What is on its way.
+    coming: Mutex<Coming>,
+    /// Whether a question has come for it.
+    asked: AtomicBool,
+}
+
+/// Ranges that are being fetched, by number, with what ends when they are there or will not be.
+#[derive(Default)]
+struct Coming {
+    ranges: BTreeMap<u64, (&'static str, Range<u64>, Arrival)>,
+    next: u64,
+}
+
+type Arrival = Shared<oneshot::Receiver<()>>;
+
+/// A range that somebody fetches, who may leave meanwhile.
+struct Claim<'f> {
+    of: &'f Fetched,
+    number: u64,
+    file: &'static str,
+    range: Range<u64>,
+    /// Whoever waits for the range goes on when this is gone.
+    _arrives: oneshot::Sender<()>,
 }
 
 /// What was fetched of a file, by its place. No two overlap.
 #[derive(Default)]
 struct Pieces(BTreeMap<u64, Bytes>);
 
-/// Where the files of a block are fetched from.
-pub struct Origin<'o> {
-    /// The bucket.
-    pub store: &'o Store,
-    /// The block.
-    pub block: BlockId,
-    /// What of it may be on disk.
-    pub shelf: Option<&'o Arc<Shelf>>,
-    /// Threads for that.
-    pub compute: &'o Compute,
-}
-
 impl Pieces {
     /// What of a range is not there.
     fn gaps(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        let (mut gaps, mut at) = (Vec::new(), range.start);
         let before = self.0.range(..range.start).next_back();
-        for (&start, bytes) in before.into_iter().chain(self.0.range(range.clone())) {
-            if start > at {
-                gaps.push(at..start);
-            }
-            at = at.max(start + bytes.len() as u64);
-        }
-        if at < range.end {
-            gaps.push(at..range.end);
-        }
-        gaps
+        let pieces = before.into_iter().chain(self.0.range(range.clone()));
+        gaps(range, pieces.map(|(&start, bytes)| start..start + bytes.len() as u64))
     }
 
     fn add(&mut self, start: u64, bytes: &Bytes) {
@@ -114,23 +113,34 @@ impl Pieces {
 
 impl Fetched {
     /// With nothing but what the block says of itself, which is read here.
-    pub fn new(meta: Bytes) -> Result<Self, BlockError> {
-        let files = Meta::decode(&meta)?.files;
-        let length = |file: &'static str| files.get(file).map(|of| (file, of.bytes));
-        let lengths = FILES.into_iter().filter_map(length).collect();
-        Ok(Self {
-            meta,
-            lengths,
+    pub fn begin(said: &[u8]) -> Result<(Self, Meta), BlockError> {
+        let seen = said.len() as u64;
+        if seen > MAX_META {
+            return Err(BlockError::Meta { why: format!("it has {seen} bytes, the limit is {MAX_META}") });
+        }
+        let meta = Meta::decode(said)?;
+        let length = |file: &'static str| meta.files.get(file).map(|of| (file, of.bytes));
+        let begun = Self {
+            meta_bytes: said.len(),
+            lengths: FILES.into_iter().filter_map(length).collect(),
             files: RwLock::default(),
             missed: Mutex::default(),
             misses: AtomicU64::new(0),
             fetched: Mutex::default(),
-        })
+            coming: Mutex::default(),
+            asked: AtomicBool::new(false),
+        };
+        Ok((begun, meta))
+    }
+
+    /// Whether a question had come for it before the one that comes now.
+    pub fn is_asked_again(&self) -> bool {
+        self.asked.swap(true, Ordering::Relaxed)
     }
 
     /// Bytes that were fetched.
     pub fn bytes(&self) -> usize {
-        self.meta.len() + self.files().values().map(Pieces::bytes).sum::<usize>()
+        self.meta_bytes + self.files().values().map(Pieces::bytes).sum::<usize>()
     }
 
     /// The end of a file, where its footer is.
@@ -196,30 +206,56 @@ impl Fetched {
         joined
     }
 
-    /// Fetches what of some ranges is not there.
+    /// Fetches what of some ranges is not there and not on its way, and waits for the rest.
     pub async fn fetch(
         &self,
         origin: &Origin<'_>,
         extents: &[(&'static str, Range<u64>)],
     ) -> Result<(), Status> {
-        let mut each: Vec<BoxFuture<'_, Result<(), Status>>> = Vec::new();
-        for (file, range) in self.missing(extents) {
-            each.push(self.fetch_range(origin, file, range).boxed());
+        loop {
+            let (mine, others) = self.claim(extents);
+            if mine.is_empty() && others.is_empty() {
+                return Ok(());
+            }
+            let each: Vec<BoxFuture<'_, Result<(), Status>>> =
+                mine.into_iter().map(|claim| self.fetch_range(origin, claim).boxed()).collect();
+            stream::iter(each).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+            for other in others {
+                // Where another failed or left, this one fetches it then.
+                let _ = other.await;
+            }
         }
-        stream::iter(each).buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    async fn fetch_range(
-        &self,
-        origin: &Origin<'_>,
-        file: &'static str,
-        range: Range<u64>,
-    ) -> Result<(), Status> {
+    /// What of some ranges nobody fetches so far, which is whoever asks's now; and what of them is on its way.
+    fn claim(&self, extents: &[(&'static str, Range<u64>)]) -> (Vec<Claim<'_>>, Vec<Arrival>) {
+        // What arrives is added before it is no longer on its way.
+        let mut coming = self.lock_coming();
+        let (mut mine, mut others) = (Vec::new(), BTreeMap::new());
+        for (file, range) in self.missing(extents) {
+            let mut on_their_way = Vec::new();
+            for (number, (of, other, arrival)) in &coming.ranges {
+                if *of == file && other.start < range.end && range.start < other.end {
+                    on_their_way.push(other.clone());
+                    others.insert(*number, arrival.clone());
+                }
+            }
+            on_their_way.sort_unstable_by_key(|other| other.start);
+            mine.extend(gaps(&range, on_their_way.into_iter()).into_iter().map(|gap| (file, gap)));
+        }
+        let claims = mine.into_iter().map(|(file, range)| coming.add(self, file, range)).collect();
+        (claims, others.into_values().collect())
+    }
+
+    async fn fetch_range(&self, origin: &Origin<'_>, claim: Claim<'_>) -> Result<(), Status> {
+        let (file, range) = (claim.file, claim.range.clone());
         let length = self.lengths.get(file).copied().unwrap_or_default();
         let bytes = origin.bytes(file, range.clone(), length).await?;
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner).push((file, range.clone()));
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         files.entry(file).or_default().add(range.start, &bytes);
+        drop(files);
+        drop(claim);
         Ok(())
     }
 
@@ -230,69 +266,41 @@ impl Fetched {
     fn lock_missed(&self) -> MutexGuard<'_, Extents> {
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn lock_coming(&self) -> MutexGuard<'_, Coming> {
+        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl Origin<'_> {
-    /// What the block says of itself.
-    pub async fn meta(&self) -> Result<Bytes, Status> {
-        let kept = self.meta_key();
-        if let Some(bytes) = self.kept(&kept).await {
-            return Ok(bytes);
+impl Coming {
+    fn add<'f>(&mut self, of: &'f Fetched, file: &'static str, range: Range<u64>) -> Claim<'f> {
+        let (arrives, arrival) = oneshot::channel();
+        let number = self.next;
+        self.next += 1;
+        self.ranges.insert(number, (file, range.clone(), arrival.shared()));
+        Claim { of, number, file, range, _arrives: arrives }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.of.lock_coming().ranges.remove(&self.number);
+    }
+}
+
+/// What of a range is not covered by others, which are given by where they begin.
+fn gaps(range: &Range<u64>, covered: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let (mut gaps, mut at) = (Vec::new(), range.start);
+    for Range { start, end } in covered {
+        if start > at {
+            gaps.push(at..start);
         }
-        let bytes = self.store.get(&self.key(META)?).await.map_err(|error| Status::of(&error))?;
-        self.keep(kept, &bytes).await;
-        Ok(bytes)
+        at = at.max(end);
     }
-
-    /// Where that is on disk.
-    pub fn meta_key(&self) -> ShelfKey {
-        ShelfKey::range(self.block, META, &(0..u64::MAX))
+    if at < range.end {
+        gaps.push(at..range.end);
     }
-
-    /// Removes from disk what may be damaged.
-    pub async fn doubt(&self, keys: Vec<ShelfKey>) {
-        let Some(shelf) = self.shelf.map(Arc::clone) else { return };
-        let job = move || keys.iter().for_each(|key| shelf.drop_damaged(key));
-        let _ = self.compute.run_as(Activity::Query, job).await;
-    }
-
-    /// Bytes of a file of that length.
-    async fn bytes(&self, file: &str, range: Range<u64>, length: u64) -> Result<Bytes, Status> {
-        let kept = ShelfKey::range(self.block, file, &range);
-        let expected = range.end - range.start;
-        if let Some(bytes) = self.kept(&kept).await.filter(|bytes| bytes.len() as u64 == expected) {
-            return Ok(bytes);
-        }
-        let key = self.key(file)?;
-        let bytes = match range == (0..length) {
-            true => self.store.get(&key).await,
-            false => self.store.get_range(&key, range).await,
-        };
-        let bytes = bytes.map_err(|error| Status::of(&error))?;
-        let seen = bytes.len() as u64;
-        if seen != expected {
-            return Err(Status::of(&BlockError::Length { file: file.into(), seen, expected }));
-        }
-        self.keep(kept, &bytes).await;
-        Ok(bytes)
-    }
-
-    async fn kept(&self, key: &ShelfKey) -> Option<Bytes> {
-        let (shelf, key) = (Arc::clone(self.shelf?), key.clone());
-        self.compute.run_as(Activity::Query, move || shelf.get(&key)).await.ok().flatten()
-    }
-
-    /// Whether that succeeds or not.
-    async fn keep(&self, key: ShelfKey, bytes: &Bytes) {
-        let Some(shelf) = self.shelf.filter(|_| bytes.len() <= MOST_KEPT) else { return };
-        let (shelf, bytes) = (Arc::clone(shelf), bytes.clone());
-        let _ = self.compute.run_as(Activity::Query, move || shelf.put(&key, &bytes)).await;
-    }
-
-    fn key(&self, file: &str) -> Result<Key, Status> {
-        let file = FileName::new(file).map_err(|error| Status::new(Code::Internal, error.to_string()))?;
-        Ok(Key::Block { owner: Owner::Shared, block: self.block.number(), file })
-    }
+    gaps
 }
 
 impl Folder for Fetched {
@@ -300,16 +308,6 @@ impl Folder for Fetched {
         Err(io::Error::other(format!("{name}: what was fetched is only read")))
     }
     fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes> {
-        if name == META {
-            let start = usize::try_from(offset).unwrap_or(usize::MAX);
-            let end = start.saturating_add(length);
-            let within = end <= self.meta.len();
-            return if within {
-                Ok(self.meta.slice(start..end))
-            } else {
-                Err(io::ErrorKind::UnexpectedEof.into())
-            };
-        }
         let wanted = offset..offset.saturating_add(length as u64);
         let found = self.files().get(name).and_then(|pieces| pieces.read(&wanted));
         found.ok_or_else(|| {
@@ -321,9 +319,6 @@ impl Folder for Fetched {
         })
     }
     fn length(&self, name: &str) -> io::Result<u64> {
-        if name == META {
-            return Ok(self.meta.len() as u64);
-        }
         self.lengths.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }

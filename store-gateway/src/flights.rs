@@ -47,6 +47,13 @@ impl<K: Ord + Clone, V: Clone> Flights<K, V> {
         (value, joined)
     }
 
+    /// How many wait for it, about: some may come or leave this moment.
+    pub fn askers(&self, key: &K) -> usize {
+        let flight = lock(&self.0).get(key).and_then(WeakShared::upgrade);
+        // Each of them has it twice, and this one has it.
+        flight.and_then(|flight| flight.strong_count()).map_or(0, |count| (count - 1) / 2)
+    }
+
     /// How many are under way.
     #[cfg(test)]
     pub fn len(&self) -> usize {
@@ -124,6 +131,7 @@ mod tests {
         assert!(futures::poll!(&mut second).is_pending());
         assert!(futures::poll!(&mut other).is_pending());
         assert_eq!((work.begun.load(Ordering::Relaxed), flights.len()), (2, 2));
+        assert_eq!([1, 2, 3].map(|key| flights.askers(&key)), [2, 1, 0]);
         drop(first);
         drop(other);
         assert_eq!(

@@ -7,17 +7,16 @@ use athanor_catalog::BlockId;
 use athanor_chassis::room::{Room, Taken};
 use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
 use athanor_query::{Ask, Canonical, Held, Meeting, Partial, Pieces, run};
-use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::answers::{AnswerKey, AnswerStats, Answers};
+use crate::answers::{AnswerKey, AnswerStats, Answers, Packed};
 use crate::blocks::{Blocks, Opened, Wanted};
 use crate::config::Config;
 use crate::flights::Flights;
-use crate::parts::CacheStats;
-use crate::shelf::{Shelf, ShelfStats};
+use crate::shelf::ShelfStats;
+use crate::stats::CacheStats;
 
 /// Blocks of one question.
 pub const MOST: usize = 256;
@@ -68,8 +67,14 @@ struct Reading {
 struct Made {
     /// As it is: for the first of those who wait for it.
     fresh: Mutex<Option<Partial>>,
-    /// For the others. None where it is longer than packed answers are.
-    packed: Option<Bytes>,
+    /// For the others, and for later. None where there is neither, or it is longer than packed answers are.
+    packed: Option<Packed>,
+}
+
+/// Where an answer was kept.
+enum Kept {
+    InMemory(Packed),
+    OnDisk(Packed),
 }
 
 /// How useful it is to keep things.
@@ -111,6 +116,27 @@ impl Gateway {
         GatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf }
     }
 
+    /// Whether there is a disk to look after: then somebody has to [`tend_disk`](Self::tend_disk), or nothing is kept there.
+    pub fn has_disk(&self) -> bool {
+        self.reading.blocks.shelf.is_some()
+    }
+
+    /// Writes what waits to be kept on disk, and gives back what others need of it.
+    pub async fn tend_disk(&self) {
+        let Blocks { shelf, compute, .. } = &*self.reading.blocks;
+        if let Some(shelf) = shelf {
+            shelf.tend(compute).await;
+        }
+    }
+
+    /// Until something waits to be kept on disk: for ever where there is none.
+    pub async fn disk_wanted(&self) {
+        match &self.reading.blocks.shelf {
+            Some(shelf) => shelf.wanted().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Waits until another node's question may be answered: only so many are at once. None when all ends.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.questions).acquire_owned().await.ok()
@@ -124,14 +150,7 @@ impl Gateway {
         }
         let question = Arc::new(Question::new(tenant.clone(), ask));
         let place = Arc::new(Meeting::new(question.ask.bounds, Arc::clone(&self.room)));
-        let compute = &self.reading.blocks.compute;
-        let width = self.open_blocks.max(compute.width() + 1);
-        let each = blocks.into_iter().map(|at| self.add_one(&question, at, &place));
-        let gone = stream::iter(each)
-            .buffer_unordered(width)
-            .try_filter_map(|gone| async move { Ok(gone) })
-            .try_collect()
-            .await?;
+        let gone = self.meet(&question, blocks, &place).await?;
         let pack = move || {
             let (partial, taken) = match place.take() {
                 Some(Held { partial, taken }) => (partial, Some(taken)),
@@ -140,9 +159,22 @@ impl Gateway {
             let pieces = partial.pack().map_err(|error| Status::of(&error))?;
             Ok::<_, Status>((pieces, taken))
         };
-        let packed = compute.run_as(Activity::Query, pack).await;
+        let packed = self.reading.blocks.compute.run_as(Activity::Query, pack).await;
         let (pieces, taken) = packed.map_err(|error| Status::of(&error))??;
         Ok(Answer { pieces, gone, taken })
+    }
+
+    /// Has the answers of all of these blocks meet; says which of them are gone.
+    pub async fn meet(
+        &self,
+        question: &Arc<Question>,
+        blocks: Vec<BlockAt>,
+        place: &Arc<Meeting>,
+    ) -> Result<Vec<BlockId>, Status> {
+        let width = self.open_blocks.max(self.reading.blocks.compute.width() + 1);
+        let each = blocks.into_iter().map(|at| self.add_one(question, at, place));
+        let gone = stream::iter(each).buffer_unordered(width);
+        gone.try_filter_map(|gone| async move { Ok(gone) }).try_collect().await
     }
 
     /// Adds what one block has, or says that it is gone.
@@ -168,40 +200,38 @@ impl Gateway {
         let Question { tenant, ask, whole } = question;
         let reading = &self.reading;
         let Some(canonical) = whole else {
-            let made = Arc::clone(reading).make(tenant.clone(), at, Arc::clone(ask)).await?;
-            return made.take().ok_or_else(|| reading.lost());
+            let made = Arc::clone(reading).make(tenant.clone(), at, Arc::clone(ask), || false).await?;
+            return made.take().ok_or_else(lost);
         };
         let canonical = match at.whole {
             true => Arc::clone(canonical),
             false => {
                 let span = reading.blocks.span(at.block, tenant).await;
-                let (first, last) = reading.sound(at.block, tenant, span).await?;
+                let (first, last) = span.map_err(|status| named(at.block, status))?;
                 let canonical = ask.canonical(first, last).map_err(|error| Status::of(&error))?;
                 Arc::new(canonical)
             }
         };
         let key = AnswerKey { block: at.block, tenant: tenant.clone(), ask: canonical.key };
-        if let Some(bytes) = reading.kept(&key).await {
-            match reading.unpack(&canonical, bytes).await {
-                Ok(partial) => return Ok(partial),
-                // It is whole, and more than may be asked for.
-                Err(status) if status.code == Code::Invalid => return Err(status),
-                Err(_) => reading.damaged(&key).await,
-            }
+        if let Some(answered) = reading.known(&key, &canonical).await {
+            return answered;
         }
         let asked = Arc::new(canonical.ask.clone());
-        let begin = || Arc::clone(reading).find(key.clone(), at, Arc::clone(&asked)).boxed();
+        let begin = || {
+            reading.answers.missed();
+            Arc::clone(reading).find(key.clone(), at, Arc::clone(&asked)).boxed()
+        };
         let (made, joined) = reading.flights.join(key.clone(), begin).await;
         if joined {
             reading.answers.joined();
         }
         let made = made?;
         match (made.take(), &made.packed) {
-            (Some(partial), _) => Ok(canonical.answer(partial)),
+            (Some(partial), _) => reading.as_asked(&canonical, partial).await,
             (None, Some(packed)) => reading.unpack(&canonical, packed.clone()).await,
             (None, None) => {
-                let made = Arc::clone(reading).make(tenant.clone(), at, asked).await?;
-                made.take().map(|partial| canonical.answer(partial)).ok_or_else(|| reading.lost())
+                let made = Arc::clone(reading).make(tenant.clone(), at, asked, || false).await?;
+                reading.as_asked(&canonical, made.take().ok_or_else(lost)?).await
             }
         }
     }
@@ -210,87 +240,129 @@ impl Gateway {
 impl Reading {
     /// Finds an answer and keeps it.
     async fn find(self: Arc<Self>, key: AnswerKey, at: BlockAt, ask: Arc<Ask>) -> Result<Arc<Made>, Status> {
-        let made = Arc::clone(&self).make(key.tenant.clone(), at, ask).await?;
+        let (reading, of) = (Arc::clone(&self), key.clone());
+        let is_wanted = move || reading.keeps_answers() || reading.flights.askers(&of) > 1;
+        let made = Arc::clone(&self).make(key.tenant.clone(), at, ask, is_wanted).await?;
         if let Some(packed) = &made.packed {
-            self.answers.put(key.clone(), packed.clone());
-            let (shelf_key, packed) = (key.on_shelf(), packed.clone());
-            self.on_shelf(move |shelf| shelf.put(&shelf_key, &packed)).await;
+            if let Some(shelf) = &self.blocks.shelf {
+                shelf.offer(key.on_shelf(), packed.bytes().clone());
+            }
+            self.answers.put(key, packed.clone());
         }
         Ok(Arc::new(made))
     }
 
-    /// An answer that was kept, in memory or on disk.
-    async fn kept(&self, key: &AnswerKey) -> Option<Bytes> {
-        if let Some(bytes) = self.answers.get(key) {
-            return Some(bytes);
+    /// Whether there is any use in packing an answer for which nobody else waits.
+    fn keeps_answers(&self) -> bool {
+        self.answers.is_on() || self.blocks.shelf.as_ref().is_some_and(|shelf| shelf.is_on())
+    }
+
+    /// What was answered before. None where that was not kept, or is damaged.
+    async fn known(&self, key: &AnswerKey, canonical: &Arc<Canonical>) -> Option<Result<Partial, Status>> {
+        let kept = self.kept(key).await?;
+        let (Kept::InMemory(packed) | Kept::OnDisk(packed)) = &kept;
+        match self.unpack(canonical, packed.clone()).await {
+            // It is whole, and more than may be asked for.
+            Err(status) if status.code != Code::Invalid => {
+                self.damaged(key).await;
+                None
+            }
+            answered => {
+                match kept {
+                    Kept::InMemory(_) => self.answers.hit(),
+                    Kept::OnDisk(_) => self.answers.hit_on_disk(),
+                }
+                Some(answered)
+            }
         }
-        let on_shelf = key.on_shelf();
-        let bytes = self.on_shelf(move |shelf| shelf.get(&on_shelf)).await.flatten()?;
-        self.answers.put(key.clone(), bytes.clone());
-        Some(bytes)
+    }
+
+    /// An answer that was kept, in memory or on disk.
+    async fn kept(&self, key: &AnswerKey) -> Option<Kept> {
+        if let Some(packed) = self.answers.get(key) {
+            return Some(Kept::InMemory(packed));
+        }
+        let (shelf, on_shelf) = (self.blocks.shelf.as_ref()?, key.on_shelf());
+        let (place, shelf) = (shelf.find(&on_shelf)?, Arc::clone(shelf));
+        let job = move || shelf.read(&on_shelf, place).map(Packed::new);
+        let packed = self.blocks.compute.run_as(Activity::Query, job).await.ok().flatten()?;
+        self.answers.put(key.clone(), packed.clone());
+        Some(Kept::OnDisk(packed))
     }
 
     /// Forgets an answer that is none.
     async fn damaged(&self, key: &AnswerKey) {
         self.answers.damaged(key);
+        let Some(shelf) = self.blocks.shelf.as_ref().map(Arc::clone) else { return };
         let on_shelf = key.on_shelf();
-        self.on_shelf(move |shelf| shelf.drop_damaged(&on_shelf)).await;
+        let job = move || shelf.doubt(&[on_shelf]);
+        let _ = self.blocks.compute.run_as(Activity::Query, job).await;
     }
 
-    async fn on_shelf<R: Send + 'static>(&self, job: impl FnOnce(&Shelf) -> R + Send + 'static) -> Option<R> {
-        let shelf = Arc::clone(self.blocks.shelf.as_ref()?);
-        self.blocks.compute.run_as(Activity::Query, move || job(&shelf)).await.ok()
-    }
-
-    /// Reads a block. What is computed ends when whoever waits for it leaves.
-    async fn make(self: Arc<Self>, tenant: TenantId, at: BlockAt, ask: Arc<Ask>) -> Result<Made, Status> {
+    /// Reads a block. What is computed ends when whoever waits for it leaves. Whether it is to be packed as well is asked
+    /// when it is there.
+    async fn make(
+        self: Arc<Self>,
+        tenant: TenantId,
+        at: BlockAt,
+        ask: Arc<Ask>,
+        is_packed: impl FnOnce() -> bool + Send + 'static,
+    ) -> Result<Made, Status> {
         let (stop, _waiting) = Stop::when_left();
         let BlockAt { block, whole } = at;
-        let (blocks, asked) = (Arc::clone(&self.blocks), Arc::clone(&ask));
-        let wanted = Wanted { blocks, block, tenant: tenant.clone(), ask: asked, whole };
-        let opened = wanted.open().await;
-        let Opened { source, held } = self.sound(block, &tenant, opened).await?;
-        let source = source.until(stop);
+        let wanted = Wanted { blocks: Arc::clone(&self.blocks), block, tenant, ask: Arc::clone(&ask), whole };
+        let Opened { part, held } = wanted.open().await.map_err(|status| named(block, status))?;
+        let source = part.source().until(stop);
         let job = move || {
             let partial = run(&ask, &source).map_err(|error| Status::of(&error))?;
             drop((source, held));
-            let packed = ask.is_lasting().then(|| partial.pack().ok()).flatten();
-            Ok(Made { fresh: Mutex::new(Some(partial)), packed: packed.map(Pieces::into_bytes) })
+            let packed = is_packed().then(|| partial.pack().ok()).flatten();
+            let packed = packed.map(|pieces| Packed::new(pieces.into_bytes()));
+            Ok::<_, Status>(Made { fresh: Mutex::new(Some(partial)), packed })
         };
         let done = self.blocks.compute.run_as(Activity::Query, job).await;
-        let made = done.map_err(|error| Status::of(&error))?;
-        self.sound(block, &tenant, made).await
+        match done.map_err(|error| Status::of(&error))? {
+            Err(status) if status.code == Code::DataLoss => {
+                self.blocks.doubt(&part).await;
+                Err(named(block, status))
+            }
+            made => made,
+        }
     }
 
-    async fn unpack(&self, canonical: &Arc<Canonical>, bytes: Bytes) -> Result<Partial, Status> {
+    async fn unpack(&self, canonical: &Arc<Canonical>, packed: Packed) -> Result<Partial, Status> {
         let canonical = Arc::clone(canonical);
         let job = move || {
-            let partial = Partial::unpack(&bytes, &canonical.ask).map_err(|error| Status::of(&error))?;
+            let changed = || Status::new(Code::DataLoss, "a kept answer is not what was kept");
+            let bytes = packed.sound().ok_or_else(changed)?;
+            let partial = Partial::unpack(bytes, &canonical.ask).map_err(|error| Status::of(&error))?;
             Ok(canonical.answer(partial))
         };
         let done = self.blocks.compute.run_as(Activity::Query, job).await;
         done.map_err(|error| Status::of(&error))?
     }
 
-    /// The same, but an error says which block is damaged, and what was fetched of it is forgotten.
-    async fn sound<T>(
-        &self,
-        block: BlockId,
-        tenant: &TenantId,
-        said: Result<T, Status>,
-    ) -> Result<T, Status> {
-        match said {
-            Err(status) if status.code == Code::DataLoss => {
-                self.blocks.doubt(block, tenant).await;
-                Err(Status { message: format!("block {block}: {}", status.message), ..status })
-            }
-            said => said,
+    /// An answer as the one that was asked for. There may be many points to be moved.
+    async fn as_asked(&self, canonical: &Arc<Canonical>, partial: Partial) -> Result<Partial, Status> {
+        if !canonical.is_moved() {
+            return Ok(partial);
         }
+        let canonical = Arc::clone(canonical);
+        let moved = self.blocks.compute.run_as(Activity::Query, move || canonical.answer(partial)).await;
+        moved.map_err(|error| Status::of(&error))
     }
+}
 
-    fn lost(&self) -> Status {
-        Status::new(Code::Internal, "an answer was taken by somebody else")
+/// An error that says which block is damaged.
+fn named(block: BlockId, status: Status) -> Status {
+    match status.code {
+        Code::DataLoss => Status { message: format!("block {block}: {}", status.message), ..status },
+        _ => status,
     }
+}
+
+fn lost() -> Status {
+    Status::new(Code::Internal, "an answer was taken by somebody else")
 }
 
 impl Made {

@@ -7,18 +7,20 @@
 //!                              │ no                                                               │
 //!                           Wanted: a tenant's part of a block ─► room ─► Fetched: as much as     │
 //!                              ▲                                          │      is needed of it  │
-//!                              └── Parts: what was read stays ◄───────────┤                       │
+//!                              └── Parts: what was begun stays ◄──────────┤                       │
 //!                                                                         ▼                       ▼
 //!                                                     run, on compute threads ─► Answers    unpack
 //!                                                                         └──────────┬────────────┘
-//!                              Shelf: answers and pages on disk, below Answers and Fetched
+//!                              Shelf: answers and pages on disk, below Answers and Origin, the bytes of Fetched
 //!
 //!  pieces, sum ◄─ packed ◄─ merged ◄─────────────────────────────────────────────────┘
 //! ```
 //!
 //! Blocks never change, so what was read stays true, and so does what a block has answered. Which gateway a block belongs
 //! to follows from its name and from who is there, so each keeps other blocks; whoever asks may ask any, and a gateway
-//! answers for whatever it is asked for. When the last of those who wait for an answer leaves, finding it ends.
+//! answers for whatever it is asked for. When the last of those who wait for an answer leaves, finding it ends. Different
+//! questions about a block have its part in common, and what one of them fetches the others wait for. What comes to lie on
+//! disk is written behind them, by who tends it.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -28,12 +30,14 @@ mod config;
 mod fetch;
 mod flights;
 mod gateway;
+mod origin;
 mod parts;
 mod shelf;
+mod stats;
 
 pub use answers::AnswerStats;
 pub use blocks::Blocks;
 pub use config::{Config, ConfigError};
 pub use gateway::{Answer, BlockAt, Gateway, GatewayStats, MOST, Question};
-pub use parts::CacheStats;
 pub use shelf::ShelfStats;
+pub use stats::CacheStats;

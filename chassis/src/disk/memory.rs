@@ -259,8 +259,10 @@ impl Platter {
         self.name(Naming::Link(name.to_owned(), self.next_file));
     }
 
+    /// What has no name any more takes nothing, though until the folder is synced a crash may bring it back.
     fn free(&self) -> u64 {
-        let used: usize = self.files.values().map(|contents| contents.seen.len()).sum();
+        let named = self.names.values().filter_map(|file| self.files.get(file));
+        let used: usize = named.map(|contents| contents.seen.len()).sum();
         self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used as u64))
     }
 

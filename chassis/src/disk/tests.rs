@@ -219,6 +219,11 @@ fn faults_are_told_and_leave_the_file_as_it_was() {
     assert_eq!(disk.create_zeroed("other", 3).unwrap_err().code(), Code::Exhausted);
     assert_eq!(disk.len("log").unwrap(), 4);
     disk.write_at("log", 0, &[&[1; 4]]).unwrap();
+    // What was removed takes no room any more, synced or not.
+    disk.write("other", &[1; 2]).unwrap();
+    assert_eq!(disk.free().unwrap(), 0);
+    disk.remove("other").unwrap();
+    assert_eq!(disk.free().unwrap(), 2);
     disk.set_capacity(None);
     disk.write_at("log", 4, &[&[1; 3]]).unwrap();
 

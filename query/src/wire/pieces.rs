@@ -31,6 +31,8 @@ impl Partial {
         put(&mut out, self.bytes() as u64);
         self.put(&mut out);
         fits("answer", out.len(), MAX_PARTIAL)?;
+        // It grew by doubling, and may be kept for long.
+        out.shrink_to_fit();
         Ok(Pieces(out.into()))
     }
 

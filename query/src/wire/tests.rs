@@ -383,3 +383,13 @@ fn pieces_are_of_one_size_but_for_the_last() {
     let sizes: Vec<usize> = pieces.map(|piece| piece.len()).collect();
     assert_eq!(sizes, [MAX_PIECE, MAX_PIECE, whole - 2 * MAX_PIECE]);
 }
+
+#[test]
+fn a_packed_answer_takes_no_more_than_its_bytes() {
+    for count in [0, 1, 100, 3_000, 33_333] {
+        let texts = (0..count).map(|number| format!("label-{number}"));
+        let bytes = Partial::Texts(texts.collect()).pack().unwrap().into_bytes();
+        let length = bytes.len();
+        assert_eq!(Vec::from(bytes).capacity(), length);
+    }
+}

@@ -157,6 +157,17 @@ fn counted(hall: &Hall, path: &'static str, route: MethodRouter) -> MethodRouter
     ))
 }
 
+/// Adds methods of a service that this node may have: who calls them, and how they come in.
+macro_rules! methods {
+    ($router:expr, $hall:expr, $caller:ty, $entrance:expr, $service:ident, $($path:literal => $method:ident),* $(,)?) => {{
+        let mut router = $router;
+        $(router = call(router, $hall, $path, $entrance, |hall: Arc<Hall>, caller: $caller, request| async move {
+            hall.services.$service()?.$method(&caller, request).await
+        });)*
+        router
+    }};
+}
+
 fn calls(router: Router, hall: &Arc<Hall>) -> Router {
     let router = call(
         router,
@@ -167,35 +178,25 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
             sender.distributor.push(&sender.tenant, request).await.map(|_| PushResponse {})
         },
     );
-    macro_rules! queries {
-        ($router:expr, $service:literal, $($name:literal => $method:ident),* $(,)?) => {{
-            let mut router = $router;
-            $(router = call(router, hall, concat!("/", $service, "/", $name), (reader, |_, _| Admits::QUERY),
-                |hall: Arc<Hall>, reader: Reader, request| async move { hall.services.querier()?.$method(&reader, request).await });)*
-            router
-        }};
-    }
-    let router = queries!(router, "querier.v1.QuerierService",
-        "ProfileTypes" => profile_types,
-        "LabelNames" => label_names,
-        "LabelValues" => label_values,
-        "Series" => series,
-        "SelectMergeStacktraces" => select_merge_stacktraces,
-        "SelectMergeSpanProfile" => select_merge_span_profile,
-        "SelectMergeProfile" => select_merge_profile,
-        "SelectSeries" => select_series,
-        "SelectHeatmap" => select_heatmap,
-        "Diff" => diff,
-        "GetProfileStats" => get_profile_stats,
-        "AnalyzeQuery" => analyze_query,
-    );
-    let router = queries!(router, "athanor.v1.ExploreService",
-        "Functions" => functions,
-        "Sandwich" => sandwich,
-        "Lines" => lines,
-        "Subtree" => subtree,
-        "Changes" => changes,
-        "Profiles" => profiles,
+    let router = methods!(router, hall, Reader, (reader, |_, _| Admits::QUERY), querier,
+        "/querier.v1.QuerierService/ProfileTypes" => profile_types,
+        "/querier.v1.QuerierService/LabelNames" => label_names,
+        "/querier.v1.QuerierService/LabelValues" => label_values,
+        "/querier.v1.QuerierService/Series" => series,
+        "/querier.v1.QuerierService/SelectMergeStacktraces" => select_merge_stacktraces,
+        "/querier.v1.QuerierService/SelectMergeSpanProfile" => select_merge_span_profile,
+        "/querier.v1.QuerierService/SelectMergeProfile" => select_merge_profile,
+        "/querier.v1.QuerierService/SelectSeries" => select_series,
+        "/querier.v1.QuerierService/SelectHeatmap" => select_heatmap,
+        "/querier.v1.QuerierService/Diff" => diff,
+        "/querier.v1.QuerierService/GetProfileStats" => get_profile_stats,
+        "/querier.v1.QuerierService/AnalyzeQuery" => analyze_query,
+        "/athanor.v1.ExploreService/Functions" => functions,
+        "/athanor.v1.ExploreService/Sandwich" => sandwich,
+        "/athanor.v1.ExploreService/Lines" => lines,
+        "/athanor.v1.ExploreService/Subtree" => subtree,
+        "/athanor.v1.ExploreService/Changes" => changes,
+        "/athanor.v1.ExploreService/Profiles" => profiles,
     );
     let router = uploads(companions(router, hall), hall);
     let router = call(
@@ -225,15 +226,7 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
 
 /// What stands beside queries: of one tenant, as it may change something.
 fn companions(router: Router, hall: &Arc<Hall>) -> Router {
-    macro_rules! companions {
-        ($router:expr, $($path:literal => $method:ident),* $(,)?) => {{
-            let mut router = $router;
-            $(router = call(router, hall, $path, (writer, |_, _| Admits::QUERY),
-                |hall: Arc<Hall>, tenant: TenantId, request| async move { hall.services.companion()?.$method(&tenant, request).await });)*
-            router
-        }};
-    }
-    companions!(router,
+    methods!(router, hall, TenantId, (writer, |_, _| Admits::QUERY), companion,
         "/settings.v1.SettingsService/Get" => get_settings,
         "/settings.v1.SettingsService/Set" => set_setting,
         "/settings.v1.SettingsService/Delete" => delete_setting,
@@ -254,22 +247,17 @@ fn companions(router: Router, hall: &Arc<Hall>) -> Router {
 
 /// Profiles that people upload by hand: of one tenant.
 fn uploads(router: Router, hall: &Arc<Hall>) -> Router {
-    macro_rules! uploads {
-        ($router:expr, $($path:literal => $method:ident, $admits:expr),* $(,)?) => {{
-            let mut router = $router;
-            $(router = call(router, hall, $path, (owner, $admits),
-                |hall: Arc<Hall>, reader: Reader, request| async move { hall.services.adhoc()?.$method(&reader, request).await });)*
-            router
-        }};
-    }
-    uploads!(router,
-        "/adhocprofiles.v1.AdHocProfileService/Upload" => upload, |hall, _| match &hall.services.adhoc {
-            Some(adhoc) => Admits::upload(adhoc.body_limit()),
-            None => Admits::QUERY,
-        },
-        "/adhocprofiles.v1.AdHocProfileService/Get" => get_upload, |_, _| Admits::QUERY,
-        "/adhocprofiles.v1.AdHocProfileService/List" => list_uploads, |_, _| Admits::QUERY,
-        "/adhocprofiles.v1.AdHocProfileService/Diff" => diff_uploads, |_, _| Admits::QUERY,
+    let upload = |hall: &Hall, _: &Reader| match &hall.services.adhoc {
+        Some(adhoc) => Admits::upload(adhoc.body_limit()),
+        None => Admits::QUERY,
+    };
+    let router = methods!(router, hall, Reader, (owner, upload), adhoc,
+        "/adhocprofiles.v1.AdHocProfileService/Upload" => upload,
+    );
+    methods!(router, hall, Reader, (owner, |_, _| Admits::QUERY), adhoc,
+        "/adhocprofiles.v1.AdHocProfileService/Get" => get_upload,
+        "/adhocprofiles.v1.AdHocProfileService/List" => list_uploads,
+        "/adhocprofiles.v1.AdHocProfileService/Diff" => diff_uploads,
     )
 }
 

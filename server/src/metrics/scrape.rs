@@ -342,17 +342,12 @@ impl Numbers {
 
     fn blocks(&self, page: &mut Page) {
         let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
-        let GatewayStats { parts: CacheStats { hits, misses, evicted, parts, bytes, limit }, answers, shelf } =
-            self.cache;
         if let Some(catalog) = self.catalog {
             gauge("athanor_catalog_blocks", "Blocks that are registered", catalog.blocks);
             gauge("athanor_catalog_bytes", "Their bytes", catalog.bytes);
             let help = "Blocks that were removed lately, or are about to be";
             gauge("athanor_catalog_condemned_blocks", help, catalog.condemned);
         }
-        gauge("athanor_cache_parts", "Parts of blocks in memory", parts);
-        gauge("athanor_cache_bytes", "Their memory", bytes);
-        gauge("athanor_cache_limit_bytes", "How much they may take", limit);
         let mut counter = |name, help, value: u64| page.counter(name, help, alone(value as f64));
         let HedgeCounts { calls, second, won } = self.hedges;
         counter("athanor_gateway_calls_total", "Calls of gateways, second ones not counted", calls);
@@ -366,44 +361,100 @@ impl Numbers {
             "Rounds of removing that failed and are tried again",
             failed,
         );
-        counter("athanor_cache_hits_total", "Parts of blocks that were in memory", hits);
-        counter("athanor_cache_misses_total", "Parts of blocks that were fetched", misses);
-        counter("athanor_cache_evictions_total", "Parts of blocks that made room for others", evicted);
-        self.answers(page, answers);
-        self.shelf(page, shelf);
+        self.parts(page);
+        self.answers(page);
+        self.shelf(page);
+    }
+
+    /// What was read of blocks.
+    fn parts(&self, page: &mut Page) {
+        let told = Told {
+            entries: ("athanor_cache_parts", "Parts of blocks in memory"),
+            bytes: "athanor_cache_bytes",
+            limit: "athanor_cache_limit_bytes",
+            hits: ("athanor_cache_hits_total", "Parts of blocks that were in memory when a question came"),
+            misses: ("athanor_cache_misses_total", "Parts of blocks that were fetched for the first to ask"),
+            evictions: ("athanor_cache_evictions_total", "Parts of blocks that made room for others"),
+            damaged: None,
+        };
+        told.write(page, &self.cache.parts);
     }
 
     /// What of blocks is on disk.
-    fn shelf(&self, page: &mut Page, stats: ShelfStats) {
-        let ShelfStats { hits, misses, evicted, damaged, failed, files, bytes, limit } = stats;
-        let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
-        gauge("athanor_kept_files", "Answers and pages of blocks that are on disk", files);
-        gauge("athanor_kept_bytes", "Their bytes", bytes);
-        gauge("athanor_kept_limit_bytes", "How many there may be", limit);
-        let mut counter = |name, help, value: u64| page.counter(name, help, alone(value as f64));
-        counter("athanor_kept_hits_total", "Answers and pages that were on disk", hits);
-        counter("athanor_kept_misses_total", "Answers and pages that were not", misses);
-        counter("athanor_kept_evictions_total", "Files that made room for others", evicted);
-        let help = "Files that were not what had been written: what they held was found anew";
-        counter("athanor_kept_damaged_total", help, damaged);
+    fn shelf(&self, page: &mut Page) {
+        let ShelfStats { cache, failed, doubted, passed } = &self.cache.shelf;
+        let told = Told {
+            entries: ("athanor_kept_files", "Answers and pages of blocks that are on disk"),
+            bytes: "athanor_kept_bytes",
+            limit: "athanor_kept_limit_bytes",
+            hits: ("athanor_kept_hits_total", "Answers and pages that were on disk"),
+            misses: ("athanor_kept_misses_total", "Answers and pages that were not"),
+            evictions: ("athanor_kept_evictions_total", "Files that made room for others"),
+            damaged: Some((
+                "athanor_kept_damaged_total",
+                "Files that were not what had been written: what they held was found anew",
+            )),
+        };
+        told.write(page, cache);
+        let mut counter = |name, help, value: &u64| page.counter(name, help, alone(*value as f64));
         counter("athanor_kept_failures_total", "Files that the disk did not take or give", failed);
+        let help =
+            "Times that files were removed since a block read damaged with them: they may have been sound";
+        counter("athanor_kept_doubts_total", help, doubted);
+        let help = "Answers and pages that were not kept since too much waited to be written";
+        counter("athanor_kept_passed_total", help, passed);
     }
 
     /// What blocks have answered before.
-    fn answers(&self, page: &mut Page, stats: AnswerStats) {
-        let AnswerStats { hits, misses, joined, evicted, damaged, answers, bytes, limit } = stats;
-        let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
-        gauge("athanor_answers_kept", "Answers of single blocks that are in memory", answers);
-        gauge("athanor_answers_bytes", "Their memory", bytes);
-        gauge("athanor_answers_limit_bytes", "How much they may take", limit);
-        let mut counter = |name, help, value: u64| page.counter(name, help, alone(value as f64));
-        counter("athanor_answers_hits_total", "Questions to a block whose answer was kept", hits);
-        counter("athanor_answers_misses_total", "Questions to a block whose answer was not kept", misses);
+    fn answers(&self, page: &mut Page) {
+        let AnswerStats { cache, on_disk, joined } = &self.cache.answers;
+        let told = Told {
+            entries: ("athanor_answers_kept", "Answers of single blocks that are in memory"),
+            bytes: "athanor_answers_bytes",
+            limit: "athanor_answers_limit_bytes",
+            hits: ("athanor_answers_hits_total", "Questions to a block whose answer was in memory"),
+            misses: ("athanor_answers_misses_total", "Questions to a block whose answer was found anew"),
+            evictions: ("athanor_answers_evictions_total", "Kept answers that made room for others"),
+            damaged: Some((
+                "athanor_answers_damaged_total",
+                "Kept answers whose bytes had changed: they were found anew",
+            )),
+        };
+        told.write(page, cache);
+        let mut counter = |name, help, value: &u64| page.counter(name, help, alone(*value as f64));
+        let help = "Questions to a block whose answer was not in memory, but on disk";
+        counter("athanor_answers_on_disk_total", help, on_disk);
         let help = "Questions that waited for the answer to an equal one";
         counter("athanor_answers_joined_total", help, joined);
-        counter("athanor_answers_evictions_total", "Kept answers that made room for others", evicted);
-        let help = "Kept answers whose bytes had changed: they were found anew";
-        counter("athanor_answers_damaged_total", help, damaged);
+    }
+}
+
+/// How a cache is told: what its entries are, by the names of its families.
+struct Told {
+    entries: (&'static str, &'static str),
+    bytes: &'static str,
+    limit: &'static str,
+    hits: (&'static str, &'static str),
+    misses: (&'static str, &'static str),
+    evictions: (&'static str, &'static str),
+    /// Where entries have sums.
+    damaged: Option<(&'static str, &'static str)>,
+}
+
+impl Told {
+    fn write(&self, page: &mut Page, stats: &CacheStats) {
+        let CacheStats { hits, misses, evicted, damaged, entries, bytes, limit } = *stats;
+        let mut gauge = |(name, help), value: u64| page.gauge(name, help, alone(value as f64));
+        gauge(self.entries, entries);
+        gauge((self.bytes, "Their bytes"), bytes);
+        gauge((self.limit, "How many there may be"), limit);
+        let mut counter = |(name, help), value: u64| page.counter(name, help, alone(value as f64));
+        counter(self.hits, hits);
+        counter(self.misses, misses);
+        counter(self.evictions, evicted);
+        if let Some(of) = self.damaged {
+            counter(of, damaged);
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! How the roles that clients speak to are made: who takes profiles, who reads blocks, who answers queries.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use athanor_catalog::Catalog;
+use athanor_chassis::Clock;
 use athanor_cluster::members::RoleName;
 use athanor_cluster::peers;
 use athanor_distributor::Distributor;
@@ -12,9 +14,10 @@ use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
 use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
 use athanor_querier::{AdHoc, Querier};
 use athanor_store_gateway::{Blocks, Gateway};
+use tokio_util::sync::CancellationToken;
 
-use super::System;
 use super::build::{Offered, Reaching, Site};
+use super::{StartError, System};
 use crate::far::Asking;
 use crate::gateway::Offering;
 use crate::gateways::Gateways;
@@ -25,6 +28,9 @@ use crate::sources::Everywhere;
 use crate::telling::Telling;
 use crate::uploads::Uploads;
 use crate::ways::Afar;
+
+/// How often it is looked whether others need the disk on which blocks are kept.
+const TEND: Duration = Duration::from_secs(1);
 
 impl Site<'_> {
     /// The door for profiles.
@@ -61,7 +67,11 @@ impl Site<'_> {
     }
 
     /// Who reads blocks: for others too where that is a role of this node.
-    pub fn gateway(&self, Reaching { ways, .. }: &Reaching, offered: &Offered) -> Arc<Gateway> {
+    pub fn gateway(
+        &self,
+        Reaching { ways, .. }: &Reaching,
+        offered: &Offered,
+    ) -> Result<Arc<Gateway>, StartError> {
         let System { clock, compute, store, kept, .. } = &self.system;
         let settings = &self.config.store_gateway;
         let blocks = Blocks::new(store.clone(), compute.clone(), kept.clone(), settings);
@@ -75,7 +85,11 @@ impl Site<'_> {
             let server = GatewaysServer::new(offering);
             offered.gateways.begin(server.max_decoding_message_size(peers::MESSAGE));
         }
-        gateway
+        if gateway.has_disk() {
+            let tending = tend(Arc::clone(&gateway), self.system.clock.clone(), self.tasks.token());
+            self.tasks.spawn("blocks on the disk", tending)?;
+        }
+        Ok(gateway)
     }
 
     /// Who answers queries.
@@ -123,5 +137,21 @@ impl Site<'_> {
     pub fn ad_hoc(&self, querier: Option<&Querier>) -> Option<AdHoc> {
         let System { store, random, .. } = &self.system;
         querier.map(|querier| querier.ad_hoc(Arc::new(Uploads { store: store.clone() }), random))
+    }
+}
+
+/// Looks after what is kept of blocks on the disk until the process ends: also where nobody asks, since the log may need
+/// the disk.
+async fn tend(gateway: Arc<Gateway>, clock: Clock, ending: CancellationToken) {
+    let tending = async {
+        loop {
+            gateway.tend_disk().await;
+            let _ = clock.within(TEND, gateway.disk_wanted()).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = ending.cancelled() => {}
+        () = tending => {}
     }
 }

@@ -98,7 +98,7 @@ impl Roles {
         let ingester = site.ingester(ground.as_ref(), &catalog, &views, &offered).await?;
         let reaching = site.reaching(ingester.as_ref());
         let distributor = site.distributor(&views, &reaching, &offered);
-        let gateway = site.gateway(&reaching, &offered);
+        let gateway = site.gateway(&reaching, &offered)?;
         let querier = site.querier(&catalog, ingester.as_ref(), &reaching, &gateway);
         let adhoc = site.ad_hoc(querier.as_ref());
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;

@@ -30,12 +30,19 @@ fn config() -> Config {
 }
 
 fn gateway(bucket: &Bucket, config: &Config) -> Gateway {
-    on_disk(bucket, None, config)
+    with(bucket, None, config)
 }
 
-fn on_disk(bucket: &Bucket, disk: Option<&MemoryDisk>, config: &Config) -> Gateway {
+fn with(bucket: &Bucket, disk: Option<&MemoryDisk>, config: &Config) -> Gateway {
     let disk = disk.map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>);
     Gateway::new(Arc::new(Blocks::new(bucket.store(), Compute::inline(), disk, config)), config)
+}
+
+/// One that knows what is on its disk.
+async fn on_disk(bucket: &Bucket, disk: &MemoryDisk, config: &Config) -> Gateway {
+    let gateway = with(bucket, Some(disk), config);
+    gateway.tend_disk().await;
+    gateway
 }
 
 fn block(number: u128) -> BlockId {
