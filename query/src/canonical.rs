@@ -62,6 +62,11 @@ impl Ask {
 }
 
 impl Canonical {
+    /// Whether its answer differs from the one that was asked for: then [`answer`](Self::answer) takes a while.
+    pub fn is_moved(&self) -> bool {
+        self.moved.is_some()
+    }
+
     /// Its answer as the answer to what was asked.
     pub fn answer(&self, partial: Partial) -> Partial {
         let Some((moved, count)) = self.moved else { return partial };

@@ -10,7 +10,7 @@ use athanor_block::{
 use athanor_catalog::BlockId;
 use athanor_chassis::{Activity, Code, Compute, Disk, Status, TenantId};
 use athanor_profile::source::SourceError;
-use athanor_query::{Ask, AskError, Needs, picks};
+use athanor_query::{Ask, AskError, Needs, Picked};
 use athanor_storage::Store;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -73,6 +73,8 @@ pub struct Wanted {
 pub struct Opened {
     /// The part.
     pub source: PartSource,
+    /// The profiles in it that are meant.
+    pub picked: Picked,
     /// Room that it takes.
     pub held: Box<dyn Send>,
 }
@@ -259,26 +261,27 @@ impl Wanted {
         part.folder.fetch(&self.origin(), &extents).await
     }
 
-    /// What else is needed, and the memory of all of it.
-    async fn plan(&self, part: &Part) -> Result<(Extents, u64), Status> {
+    /// What else is needed of the profiles that are meant, and the memory of all of it.
+    async fn plan(&self, part: &Part) -> Result<(Extents, u64, Picked), Status> {
         let (ask, tenant, width) = (Arc::clone(&self.ask), self.tenant.clone(), self.blocks.compute.width());
         let plan = move |part: &Part| {
             let needs = ask.needs();
-            let picked = picks(&ask, &part.source).map_err(|error| match error {
+            let picked = Picked::of(&ask, &part.source).map_err(|error| match error {
                 AskError::Source(error) => BlockError::Held(error),
                 other => BlockError::Held(SourceError::Damaged(other.to_string())),
             })?;
             let mut extents = Extents::new();
-            if !picked.is_empty() {
+            if !picked.places().is_empty() {
                 let Needs { totals, rows: each, groups, requests, .. } = needs;
-                extents = part.source.bytes_of_rows(&picked, Rows { totals, groups, each, requests })?;
+                extents =
+                    part.source.bytes_of_rows(picked.places(), Rows { totals, groups, each, requests })?;
                 if needs.names {
                     extents.extend(part.source.bytes_of_names()?);
                 }
             }
-            let names = needs.names && !picked.is_empty();
+            let names = needs.names && !picked.places().is_empty();
             let bytes = memory(part, &tenant, &extents, names, width)?;
-            Ok((extents, bytes))
+            Ok((extents, bytes, picked))
         };
         self.attempt(part, plan).await
     }
@@ -293,7 +296,7 @@ impl Wanted {
             let bytes = index_memory(&part, &meta).max(claim);
             let mut room = self.blocks.room(bytes).await;
             self.fetch_index(&part).await?;
-            let (extents, wanted) = self.plan(&part).await?;
+            let (extents, wanted, picked) = self.plan(&part).await?;
             if wanted <= bytes || bytes >= all {
                 drop(room.split((bytes.min(all).saturating_sub(wanted) / 1024) as usize));
             } else {
@@ -309,7 +312,7 @@ impl Wanted {
             part.folder.fetch(&self.origin(), &extents).await?;
             self.blocks.parts.put(self.block, self.tenant.clone(), part.clone());
             let held = Box::new(Reading { parts: Arc::clone(&self.blocks.parts), _room: room });
-            return Ok(Opened { source: part.source, held });
+            return Ok(Opened { source: part.source, picked, held });
         }
     }
 }

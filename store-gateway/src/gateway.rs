@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use athanor_catalog::BlockId;
-use athanor_chassis::room::{Room, Taken};
+use athanor_chassis::room::{Room, RoomStats, Taken};
 use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
-use athanor_query::{Ask, Canonical, Held, Meeting, Partial, Pieces, run};
+use athanor_query::{Ask, Canonical, Held, Meeting, Partial, Pieces, run_picked};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -81,6 +81,8 @@ pub struct GatewayStats {
     pub answers: AnswerStats,
     /// What is on disk.
     pub shelf: ShelfStats,
+    /// The room for answers to other nodes.
+    pub room: RoomStats,
 }
 
 impl Question {
@@ -108,7 +110,7 @@ impl Gateway {
     pub fn stats(&self) -> GatewayStats {
         let Reading { blocks, answers, .. } = &*self.reading;
         let shelf = blocks.shelf.as_ref().map(|shelf| shelf.stats()).unwrap_or_default();
-        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf }
+        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf, room: self.room.stats() }
     }
 
     /// Waits until another node's question may be answered: only so many are at once. None when all ends.
@@ -197,11 +199,12 @@ impl Gateway {
         }
         let made = made?;
         match (made.take(), &made.packed) {
-            (Some(partial), _) => Ok(canonical.answer(partial)),
+            (Some(partial), _) => reading.as_asked(&canonical, partial).await,
             (None, Some(packed)) => reading.unpack(&canonical, packed.clone()).await,
             (None, None) => {
                 let made = Arc::clone(reading).make(tenant.clone(), at, asked).await?;
-                made.take().map(|partial| canonical.answer(partial)).ok_or_else(|| reading.lost())
+                let partial = made.take().ok_or_else(|| reading.lost())?;
+                reading.as_asked(&canonical, partial).await
             }
         }
     }
@@ -249,17 +252,27 @@ impl Reading {
         let (blocks, asked) = (Arc::clone(&self.blocks), Arc::clone(&ask));
         let wanted = Wanted { blocks, block, tenant: tenant.clone(), ask: asked, whole };
         let opened = wanted.open().await;
-        let Opened { source, held } = self.sound(block, &tenant, opened).await?;
+        let Opened { source, picked, held } = self.sound(block, &tenant, opened).await?;
         let source = source.until(stop);
         let job = move || {
-            let partial = run(&ask, &source).map_err(|error| Status::of(&error))?;
-            drop((source, held));
+            let partial = run_picked(&ask, &source, &picked).map_err(|error| Status::of(&error))?;
+            drop((source, picked, held));
             let packed = ask.is_lasting().then(|| partial.pack().ok()).flatten();
             Ok(Made { fresh: Mutex::new(Some(partial)), packed: packed.map(Pieces::into_bytes) })
         };
         let done = self.blocks.compute.run_as(Activity::Query, job).await;
         let made = done.map_err(|error| Status::of(&error))?;
         self.sound(block, &tenant, made).await
+    }
+
+    /// An answer as the one that was asked for. There may be many points to be moved.
+    async fn as_asked(&self, canonical: &Arc<Canonical>, partial: Partial) -> Result<Partial, Status> {
+        if !canonical.is_moved() {
+            return Ok(partial);
+        }
+        let canonical = Arc::clone(canonical);
+        let moved = self.blocks.compute.run_as(Activity::Query, move || canonical.answer(partial)).await;
+        moved.map_err(|error| Status::of(&error))
     }
 
     async fn unpack(&self, canonical: &Arc<Canonical>, bytes: Bytes) -> Result<Partial, Status> {
