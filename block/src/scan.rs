@@ -82,7 +82,7 @@ impl Part<'_> {
             }
             Ok(totals)
         });
-        let mut sums = sums.map_err(worker_failed)?.into_iter();
+        let mut sums = sums.map_err(|error| worker_failed(error.or_panic()))?.into_iter();
         let mut totals = sums.next().unwrap_or_else(|| Ok(vec![0; stacks]))?;
         for sum in sums {
             totals.iter_mut().zip(sum?).for_each(|(total, value)| *total = total.wrapping_add(value));

@@ -62,6 +62,11 @@ struct Row {
 pub trait Coded {
     /// The kind of this error.
     fn code(&self) -> Code;
+
+    /// Whether it is that of a computation that panicked: the same again may panic again, whoever does it.
+    fn is_panic(&self) -> bool {
+        false
+    }
 }
 
 /// An error as it crosses an edge: a code, a sentence, and perhaps when to come back.
@@ -76,6 +81,8 @@ pub struct Status {
     pub retry_after: Option<Duration>,
     /// Which limit or rule it was, in a word by which refusals are counted.
     pub reason: Option<&'static str>,
+    /// Whether a computation panicked, here or at another node.
+    pub panicked: bool,
 }
 
 // === impl Code ===
@@ -202,7 +209,7 @@ impl fmt::Display for Code {
 impl Status {
     /// A status of that code, with its sentence.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retry_after: None, reason: None }
+        Self { code, message: message.into(), retry_after: None, reason: None, panicked: false }
     }
 
     /// Reduces an error, with everything that caused it, to a status.
@@ -217,7 +224,7 @@ impl Status {
             }
             cause = inner.source();
         }
-        Self::new(error.code(), message)
+        Self { panicked: error.is_panic(), ..Self::new(error.code(), message) }
     }
 
     /// Tells the caller how long to wait.
@@ -246,6 +253,10 @@ impl Status {
 impl Coded for Status {
     fn code(&self) -> Code {
         self.code
+    }
+
+    fn is_panic(&self) -> bool {
+        self.panicked
     }
 }
 

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
@@ -30,6 +30,17 @@ pub enum ComputeError {
     /// The threads could not be started.
     #[error("compute threads not started: {0}")]
     NoThreads(String),
+}
+
+impl ComputeError {
+    /// Goes on panicking where a job did: for a job that had others do parts of it.
+    #[must_use]
+    pub fn or_panic(self) -> Self {
+        match self {
+            Self::Panicked(why) => resume_unwind(Box::new(why)),
+            Self::NoThreads(_) => self,
+        }
+    }
 }
 
 struct Pool {
@@ -186,11 +197,16 @@ impl Coded for ComputeError {
             Self::Panicked(_) | Self::NoThreads(_) => Code::Internal,
         }
     }
+
+    fn is_panic(&self) -> bool {
+        matches!(self, Self::Panicked(_))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Status;
 
     fn pool(workers: usize, queue: usize) -> Compute {
         Compute::threads(NonZeroUsize::new(workers).unwrap(), queue).unwrap()
@@ -212,6 +228,8 @@ mod tests {
                 (error.clone(), error.code()),
                 (ComputeError::Panicked("bad row".into()), Code::Internal)
             );
+            assert!(Status::of(&error).panicked && Status::of(&Status::of(&error)).panicked);
+            assert!(!Status::of(&ComputeError::NoThreads("none left".into())).panicked);
             assert_eq!(compute.run(|| 5).await, Ok(5));
         }
     }
@@ -233,6 +251,14 @@ mod tests {
         release.send(()).unwrap();
         assert_eq!(first.await, Ok(true));
         assert_eq!(third.await, Ok(3));
+    }
+
+    #[tokio::test]
+    async fn a_part_that_panics_is_a_panic_of_the_whole() {
+        let (compute, parts) = (pool(2, 1), pool(2, 1));
+        let all =
+            move || parts.map(vec![1, 2, 3], |n| assert!(n != 2, "two")).map_err(ComputeError::or_panic);
+        assert_eq!(compute.run(all).await, Err(ComputeError::Panicked("two".into())));
     }
 
     #[test]

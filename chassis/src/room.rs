@@ -25,6 +25,18 @@ pub struct Room {
     each: Bound,
     all: Bound,
     taken: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// How full a room is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoomStats {
+    /// Bytes that are taken.
+    pub taken: u64,
+    /// How many there are.
+    pub limit: u64,
+    /// Answers, or parts of them, that were refused since others had taken the room, so far.
+    pub refused: u64,
 }
 
 /// A part of the room, until it is dropped.
@@ -37,7 +49,13 @@ pub struct Taken {
 impl Room {
     /// Room for each answer, and for all together.
     pub fn new(each: Bound, all: Bound) -> Arc<Self> {
-        Arc::new(Room { each, all, taken: AtomicU64::new(0) })
+        Arc::new(Room { each, all, taken: AtomicU64::new(0), refused: AtomicU64::new(0) })
+    }
+
+    /// How full it is.
+    pub fn stats(&self) -> RoomStats {
+        let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        RoomStats { taken: now(&self.taken), limit: self.all.limit.get(), refused: now(&self.refused) }
     }
 
     /// Takes room for a part of an answer.
@@ -48,6 +66,7 @@ impl Room {
         let taken = Taken { room: Arc::clone(self), bytes };
         let Bound { limit, setting } = self.all;
         if before.saturating_add(bytes) > limit.get() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
             let (before, bytes) = (ByteSize::bytes(before), ByteSize::bytes(bytes));
             let message = format!(
                 "answers under way take {before}, this one {bytes} more, the limit is {limit} ({setting}); ask again later"
@@ -114,6 +133,6 @@ mod tests {
         both.shrink(50);
         assert_eq!(code(50), Ok(()));
         drop(both);
-        assert_eq!(room.taken.load(Ordering::Relaxed), 0);
+        assert_eq!(room.stats(), RoomStats { taken: 0, limit: 100, refused: 2 });
     }
 }

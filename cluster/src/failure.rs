@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use athanor_chassis::{Code, Status};
 use athanor_proto::athanor::internal::v1::Failure;
+use tonic::metadata::MetadataValue;
 
 /// Bytes of a failure's sentence that travel.
 const SENTENCE: usize = 2048;
+/// By what the end of a call says that a computation panicked.
+const PANICKED: &str = "athanor-panicked";
 
 /// For a message. `leader` is whom to ask instead, where that is known.
 pub fn pack(status: &Status, leader: Option<u64>) -> Failure {
@@ -16,13 +19,14 @@ pub fn pack(status: &Status, leader: Option<u64>) -> Failure {
         message: shortened(&status.message),
         retry_after_ms: u64::try_from(retry_after).unwrap_or(u64::MAX),
         leader: leader.unwrap_or_default(),
+        panicked: status.panicked,
     }
 }
 
 /// From a message. A code of a younger version is [`Code::Internal`].
 pub fn unpack(failure: &Failure) -> Status {
     let code = Code::from_name(&failure.code).unwrap_or(Code::Internal);
-    let status = Status::new(code, failure.message.clone());
+    let status = Status { panicked: failure.panicked, ..Status::new(code, failure.message.clone()) };
     match failure.retry_after_ms {
         0 => status,
         wait => status.after(Duration::from_millis(wait)),
@@ -31,7 +35,11 @@ pub fn unpack(failure: &Failure) -> Status {
 
 /// As the end of a call.
 pub fn to_grpc(status: &Status) -> tonic::Status {
-    tonic::Status::new(tonic::Code::from_i32(status.code.grpc()), shortened(&status.message))
+    let mut end = tonic::Status::new(tonic::Code::from_i32(status.code.grpc()), shortened(&status.message));
+    if status.panicked {
+        end.metadata_mut().insert(PANICKED, MetadataValue::from_static("1"));
+    }
+    end
 }
 
 /// The end of a call. What no node of ours says is what befell the connection.
@@ -40,7 +48,7 @@ pub fn from_grpc(status: &tonic::Status) -> Status {
         tonic::Code::Unknown => Code::Unavailable,
         code => Code::from_grpc(code.into()),
     };
-    Status::new(code, status.message())
+    Status { panicked: status.metadata().contains_key(PANICKED), ..Status::new(code, status.message()) }
 }
 
 fn shortened(message: &str) -> String {
@@ -64,6 +72,8 @@ mod tests {
         let broken = tonic::Status::unknown("h2 protocol error");
         assert_eq!(from_grpc(&broken).code, Code::Unavailable);
         assert!(Code::ALL.iter().all(|code| code.grpc() != tonic::Code::Unknown as i32));
+        let crash = Status { panicked: true, ..Status::new(Code::Internal, "index out of bounds") };
+        assert_eq!((unpack(&pack(&crash, None)), from_grpc(&to_grpc(&crash))), (crash.clone(), crash));
         let conflict = from_grpc(&to_grpc(&Status::new(Code::Conflict, "é".repeat(SENTENCE))));
         assert_eq!((conflict.code, conflict.message.len()), (Code::Conflict, SENTENCE));
     }

@@ -302,6 +302,12 @@ impl View {
     pub(crate) fn on(self, compute: &Compute) -> Self {
         Self { compute: compute.clone(), ..self }
     }
+    /// About how much memory all rows of the tenant take, names included.
+    pub fn bytes(&self) -> usize {
+        let rows = read(&self.rows);
+        let packed: usize = rows.pieces.iter().map(Vec::len).sum();
+        rows.memory() + packed + rows.profiles.len() * OVERHEAD
+    }
     /// The first and the last time of a profile.
     pub fn times(&self) -> Option<(i64, i64)> {
         read(&self.rows).times

@@ -64,7 +64,8 @@ impl Sums {
         let added = compute.map(changes.chunks(share).collect(), |share| {
             let mut sum = vec![0; stacks];
             share.iter().try_for_each(|&(place, factor)| add(place, factor, &mut sum)).map(|()| sum)
-        })?;
+        });
+        let added = added.map_err(ComputeError::or_panic)?;
         for sum in added {
             totals.iter_mut().zip(sum?).for_each(|(total, value)| *total = total.wrapping_add(value));
         }

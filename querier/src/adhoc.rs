@@ -1,13 +1,15 @@
 //! Profiles that people upload by hand, to look at them: kept in the bucket, of no series and in no query.
 //!
 //! ```text
-//!  Upload ─► open (is it a profile?) ─► the oldest ones go ─► Shelf, in the bucket: number, name, bytes
+//!  Upload ─► open (is it a profile?) ─► Shelf, in the bucket: number, name, bytes ─► the oldest ones go
 //!  Get    ─► Shelf ─► open ─► tree ─► cut ─► flame graph
 //!  List   ─► one listing of the shelf: a number says the moment
 //! ```
-//! A number is the moment in milliseconds and 80 bits of chance, so that they are listed by age.
+//! A number is the moment in milliseconds and 80 bits of chance, so that they are listed by age. Whoever shows one waits for
+//! a turn as queries do.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -20,6 +22,7 @@ use bytes::Bytes;
 use crate::check::{self, Nodes, invalid};
 use crate::merge::BAR;
 use crate::render::{show, show_diff};
+use crate::turns::Turn;
 use crate::{Querier, Reader};
 
 mod open;
@@ -34,7 +37,7 @@ const PAGE: usize = 1_000;
 /// Bits of a number that are chance.
 const CHANCE: u32 = 80;
 /// What a profile takes in memory for each of its bytes, about; what it really takes is known once it is read.
-const GROWTH: usize = 8;
+pub(crate) const GROWTH: usize = 8;
 /// What a bar takes in JSON that is a text in a message.
 const SHOWN: usize = 2 * BAR;
 
@@ -115,16 +118,32 @@ impl AdHoc {
         }
         let size = bytes.len() as u64;
         let kept = Bytes::from(bytes);
-        // What cannot be shown is not kept.
-        let profile = self.open(reader, kept.clone()).await?;
-        let shown = self.show(reader, profile, None, nodes).await?;
-        let now = self.querier.deps.clock.wall().millis();
-        let moment = u128::try_from(now).unwrap_or_default() << CHANCE;
-        let number = moment | (self.random.id128() >> (u128::BITS - CHANCE));
-        let upload = Upload { number, name, size };
-        self.make_room(tenant(reader)).await?;
-        self.shelf.keep(tenant(reader), &upload, kept).await?;
-        Ok((upload, shown))
+        self.in_turn(reader, |turn| async move {
+            // What cannot be shown is not kept.
+            let profile = self.open(reader, kept.clone(), &turn).await?;
+            let shown = self.show(reader, profile, None, nodes).await?;
+            let now = self.querier.deps.clock.wall().millis();
+            let moment = u128::try_from(now).unwrap_or_default() << CHANCE;
+            let number = moment | (self.random.id128() >> (u128::BITS - CHANCE));
+            let upload = Upload { number, name, size };
+            // What an earlier one could not remove: where that fails still, nothing is added.
+            self.remove_older(tenant(reader)).await?;
+            self.shelf.keep(tenant(reader), &upload, kept).await?;
+            // The new one is safe by now. Where an older one stays, the next one tries again.
+            let _ = self.remove_older(tenant(reader)).await;
+            Ok((upload, shown))
+        })
+        .await
+    }
+
+    /// Does something when it is the reader's turn, as long as the reader waits.
+    async fn in_turn<R, F: Future<Output = Result<R, Status>>>(
+        &self,
+        reader: &Reader,
+        work: impl FnOnce(Turn) -> F,
+    ) -> Result<R, Status> {
+        let limits = self.querier.limits(reader);
+        self.querier.in_turn(reader, &limits, work).await
     }
 
     /// Shows one that is kept.
@@ -135,9 +154,12 @@ impl AdHoc {
         profile_type: Option<&str>,
         nodes: Nodes,
     ) -> Result<(Upload, Shown), Status> {
-        let (upload, profile) = self.fetch(reader, id).await?;
-        let shown = self.show(reader, profile, profile_type.map(str::to_owned), nodes).await?;
-        Ok((upload, shown))
+        self.in_turn(reader, |turn| async move {
+            let (upload, profile) = self.fetch(reader, id, &turn).await?;
+            let shown = self.show(reader, profile, profile_type.map(str::to_owned), nodes).await?;
+            Ok((upload, shown))
+        })
+        .await
     }
 
     /// Shows two.
@@ -148,21 +170,24 @@ impl AdHoc {
         profile_type: Option<&str>,
         nodes: Nodes,
     ) -> Result<Shown, Status> {
-        let (_, left) = self.fetch(reader, ids[0]).await?;
-        let (_, right) = self.fetch(reader, ids[1]).await?;
-        let of = Types::both(&Types::of(&left), &Types::of(&right));
-        let (columns, profile_type) = of.pick(profile_type)?;
-        let value = left.header.types[columns[0]].clone();
-        let trees = self.querier.compute(move || (Tree::of(&left, columns[0]), Tree::of(&right, columns[1])));
-        let (before, after) = trees.await?;
-        self.querier.make_room(reader, (before.nodes().len() + after.nodes().len()) * SHOWN)?;
-        let json = self.querier.compute(move || {
-            let mut diff = DiffTree::of(&before, &after);
-            diff.truncate(nodes.asked, nodes.most);
-            show_diff(&diff, &value)
-        });
-        let json = text(json.await?);
-        Ok(Shown { profile_type, profile_types: of.names(), json })
+        self.in_turn(reader, |turn| async move {
+            let (_, left) = self.fetch(reader, ids[0], &turn).await?;
+            let (_, right) = self.fetch(reader, ids[1], &turn).await?;
+            let of = Types::both(&Types::of(&left), &Types::of(&right));
+            let (columns, profile_type) = of.pick(profile_type)?;
+            let value = left.header.types[columns[0]].clone();
+            let trees = move || (Tree::of(&left, columns[0]), Tree::of(&right, columns[1]));
+            let (before, after) = self.querier.compute(trees).await?;
+            self.querier.make_room(reader, (before.nodes().len() + after.nodes().len()) * SHOWN)?;
+            let json = self.querier.compute(move || {
+                let mut diff = DiffTree::of(&before, &after);
+                diff.truncate(nodes.asked, nodes.most);
+                show_diff(&diff, &value)
+            });
+            let json = text(json.await?);
+            Ok(Shown { profile_type, profile_types: of.names(), json })
+        })
+        .await
     }
 
     /// All that a tenant has, the oldest first.
@@ -195,9 +220,9 @@ impl AdHoc {
         }
     }
 
-    /// Removes the oldest ones, so that there is room for another one. Where that fails nothing is added.
-    async fn make_room(&self, tenant: &TenantId) -> Result<(), Status> {
-        let most = self.most()? - 1;
+    /// Removes the oldest ones, so that there are not too many.
+    async fn remove_older(&self, tenant: &TenantId) -> Result<(), Status> {
+        let most = self.most()?;
         let (_, too_many) = self.newest(tenant, most).await?;
         for upload in too_many {
             self.shelf.remove(tenant, &upload).await?;
@@ -206,7 +231,7 @@ impl AdHoc {
     }
 
     /// One that is kept, read.
-    async fn fetch(&self, reader: &Reader, id: &str) -> Result<(Upload, Profile), Status> {
+    async fn fetch(&self, reader: &Reader, id: &str, turn: &Turn) -> Result<(Upload, Profile), Status> {
         let upload = self.find(tenant(reader), id).await?;
         let limit = self.querier.config.adhoc_profile;
         if upload.size > limit.get() {
@@ -216,18 +241,14 @@ impl AdHoc {
             return Err(invalid(message));
         }
         let bytes = self.shelf.read(tenant(reader), &upload).await?.ok_or_else(|| self.gone(id))?;
-        let profile = self.open(reader, bytes).await?;
+        let profile = self.open(reader, bytes, turn).await?;
         Ok((upload, profile))
     }
 
     /// One that is kept, by its id.
     async fn find(&self, tenant: &TenantId, id: &str) -> Result<Upload, Status> {
         self.most()?;
-        let number = u128::from_str_radix(id, 16).ok();
-        let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let Some(number) = number.filter(|_| is_id) else {
-            return Err(invalid(format!("id of a profile is {id:?}; List says which there are")));
-        };
+        let number = check::hex_ids("ids of uploaded profiles", &[id.to_owned()], 32)?[0];
         let found = self.shelf.list(tenant, number, 1).await?.pop();
         found.filter(|upload| upload.number == number).ok_or_else(|| self.gone(id))
     }
@@ -252,8 +273,9 @@ impl AdHoc {
     }
 
     /// Reads a profile in whichever format it is.
-    async fn open(&self, reader: &Reader, bytes: Bytes) -> Result<Profile, Status> {
+    async fn open(&self, reader: &Reader, bytes: Bytes, turn: &Turn) -> Result<Profile, Status> {
         self.most()?;
+        turn.pay(tenant(reader), bytes.len() as u64);
         let limit = self.querier.config.adhoc_profile;
         // Room for what it may be once it is decompressed, then for what it is.
         let mut taken = self.querier.room.take(limit.as_usize())?;

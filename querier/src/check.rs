@@ -15,6 +15,9 @@ use crate::Querier;
 const MAX_SELECTORS: usize = 64;
 /// Most labels to tell series apart by, or to answer with.
 const MAX_LABELS: usize = 64;
+/// Bytes of selectors that are read at once, expressions aside: those that older clients' names of applications stand for
+/// are short then, too.
+const SHORT: usize = 256;
 /// The longest call site.
 const MAX_CALL_SITE: usize = 1_000;
 /// Most ids of spans, traces or profiles.
@@ -57,38 +60,45 @@ pub(crate) fn selector(text: &str) -> Result<Selector, Status> {
     }
     let selector: Selector =
         if rest.is_empty() { Ok(Selector::default()) } else { rest.parse() }.map_err(refused)?;
-    let Some(Application { services, profile_type: ProfileType { name, value, .. } }) = Application::of(name)
-    else {
+    let Some(application) = Application::of(name) else {
         return selector.with(METRIC_NAME, name).map_err(refused);
     };
+    let services = application.services()?;
+    let ProfileType { name, value, .. } = application.profile_type;
     let of_type = selector.and(services).and_then(|all| all.with(METRIC_NAME, &name));
     let of_value = of_type.and_then(|all| all.with("__type__", &value.kind));
     of_value.and_then(|all| all.with("__unit__", &value.unit)).map_err(refused)
 }
 
 /// An application and what is measured of it, as older clients write both: `shop.cpu`.
-pub(crate) struct Application {
-    /// Text that was sent under the name is of the service `shop`, pprof of `shop.cpu`.
-    services: Selector,
+pub(crate) struct Application<'t> {
+    app: &'t str,
+    /// With what is measured.
+    name: &'t str,
     /// Without a period, which may be any.
     pub(crate) profile_type: ProfileType,
 }
 
-impl Application {
+impl<'t> Application<'t> {
     /// Of the name before the braces of a selector.
-    pub(crate) fn of(text: &str) -> Option<Self> {
+    pub(crate) fn of(text: &'t str) -> Option<Self> {
         let name = text.split('{').next().unwrap_or_default().trim();
         let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
         let suffix =
             Suffix::of(name).filter(|suffix| is_plain && !suffix.app.is_empty() && suffix.app != name)?;
-        let plain = |name: &str| name.replace('.', "\\\\.");
-        let services = format!("{{service_name=~\"{}|{}\"}}", plain(suffix.app), plain(name));
         let profile_type = ProfileType {
             name: suffix.metric.to_owned(),
             value: suffix.stored_type(),
             period: ValueType::default(),
         };
-        Some(Application { services: services.parse().ok()?, profile_type })
+        Some(Application { app: suffix.app, name, profile_type })
+    }
+
+    /// Text that was sent under the name is of the service `shop`, pprof of `shop.cpu`.
+    fn services(&self) -> Result<Selector, Status> {
+        let plain = |name: &str| name.replace('.', "\\\\.");
+        let services = format!("{{service_name=~\"{}|{}\"}}", plain(self.app), plain(self.name));
+        services.parse().map_err(|error| Status::of(&error))
     }
 }
 
@@ -100,8 +110,7 @@ impl Querier {
         R: Send + 'static,
         F: FnOnce() -> Result<R, Status> + Send + 'static,
     {
-        let is_short = texts.iter().all(|text| !text.contains("=~") && !text.contains("!~"));
-        if is_short { check() } else { self.compute(check).await? }
+        if is_short(texts) { check() } else { self.compute(check).await? }
     }
 
     /// The profiles of one type.
@@ -115,6 +124,12 @@ impl Querier {
         let (of_type, owned) = (type_id.to_owned(), text.to_owned());
         self.checked(&[text], move || selection(&of_type, &owned, start, end)).await
     }
+}
+
+/// Whether it takes no while to read these selectors.
+fn is_short(texts: &[&str]) -> bool {
+    let bytes: usize = texts.iter().map(|text| text.len()).sum();
+    bytes <= SHORT && texts.iter().all(|text| !text.contains("=~") && !text.contains("!~"))
 }
 
 /// Selectors that must all hold.
@@ -183,7 +198,7 @@ pub(crate) fn requests(spans: &[String], traces: &[String]) -> Result<Option<Req
 }
 
 /// Ids of so many hexadecimal digits.
-fn hex_ids(what: &str, ids: &[String], digits: usize) -> Result<Vec<u128>, Status> {
+pub(crate) fn hex_ids(what: &str, ids: &[String], digits: usize) -> Result<Vec<u128>, Status> {
     at_most(what, ids.len(), MAX_IDS)?;
     let is_id = |id: &str| id.len() == digits && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     let bad = |id: &String| invalid(format!("{what} have {digits} hexadecimal digits, not {id:?}"));
@@ -263,6 +278,15 @@ mod tests {
         for refused in ["", " ", r#"a="b""#, "{", "x{", "a b{}", r#"{a=="b"}"#, "{a=b}"] {
             assert_eq!(selector(refused).unwrap_err().code, Code::Invalid, "{refused:?}");
         }
+    }
+
+    #[test]
+    fn what_takes_a_while_to_read_is_not_read_at_once() {
+        assert!(is_short(&[]) && is_short(&["{a=\"b\"}", "shop.cpu{}"]));
+        assert!(!is_short(&["{a=~\"b\"}"]) && !is_short(&["{}", "{a!~\"b\"}"]));
+        // Its name is an expression.
+        assert!(!is_short(&[&format!("{}.cpu{{}}", "a".repeat(SHORT))]));
+        assert!(!is_short(&["a".repeat(SHORT).as_str(), "b"]));
     }
 
     #[test]

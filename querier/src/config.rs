@@ -6,6 +6,8 @@ use athanor_chassis::ByteSize;
 use athanor_chassis::room::{Bound, Room};
 use serde::{Deserialize, Serialize};
 
+use crate::adhoc::GROWTH;
+
 /// Settings of a querier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -20,7 +22,7 @@ pub struct Config {
     /// Profiles uploaded by hand that are kept of each tenant; the oldest makes room for another one. With 0 none is taken.
     /// Example: `100`.
     pub adhoc_profiles: usize,
-    /// The largest of them, decompressed. Example: `16MiB`.
+    /// The largest of them, decompressed: at most an eighth of `answer`. Example: `16MiB`.
     pub adhoc_profile: ByteSize,
     /// Queries that are answered at once; others wait for their turn, those of tenants that have read less lately go
     /// first. Example: `64`.
@@ -44,12 +46,60 @@ impl Default for Config {
     }
 }
 
+/// Settings that contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ConfigError {
+    /// The name of one, as it is written.
+    pub setting: &'static str,
+    reason: String,
+}
+
 impl Config {
+    /// Refuses settings with which what they allow could never be answered.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let memory = self.adhoc_profile.get().saturating_mul(GROWTH as u64);
+        if self.adhoc_profiles > 0 && memory > self.answer.get() {
+            let (most, memory) = (self.answer.get() / GROWTH as u64, ByteSize::bytes(memory));
+            let reason = format!(
+                "profiles of {} take up to {memory} when they are read, and querier.answer is {}; write {} or less, or raise \
+                 querier.answer",
+                self.adhoc_profile,
+                self.answer,
+                ByteSize::bytes(most)
+            );
+            return Err(ConfigError { setting: "querier.adhoc_profile", reason });
+        }
+        Ok(())
+    }
+
     /// The room for answers: what is put together, and what is made of it to be shown, takes memory until it is sent.
     pub(crate) fn room(&self) -> Arc<Room> {
         Room::new(
             Bound { limit: self.answer, setting: "querier.answer" },
             Bound { limit: self.answers, setting: "querier.answers" },
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_that_are_taken_can_be_read() {
+        let checked = |answer, adhoc_profile, adhoc_profiles| {
+            let config = Config { answer, adhoc_profile, adhoc_profiles, ..Config::default() };
+            config.check().map_err(|error| (error.setting, error.to_string()))
+        };
+        assert_eq!(Config::default().check(), Ok(()));
+        assert_eq!(checked(ByteSize::mib(512), ByteSize::mib(64), 1), Ok(()));
+        let (setting, refused) = checked(ByteSize::mib(512), ByteSize::mib(100), 1).unwrap_err();
+        assert_eq!(setting, "querier.adhoc_profile");
+        assert!(
+            refused.contains("take up to 800MiB") && refused.contains("write 64MiB or less"),
+            "{refused}"
+        );
+        assert_eq!(checked(ByteSize::mib(512), ByteSize::mib(100), 0), Ok(()));
     }
 }

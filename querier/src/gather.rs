@@ -42,8 +42,13 @@ struct Parts {
 impl Querier {
     /// Asks all sources of all tenants, by new plans as long as those are overtaken. The reader holds the room that
     /// the answer takes.
-    pub(crate) async fn gather(&self, reader: &Reader, ask: Ask, turn: &Turn) -> Result<Partial, Status> {
-        let (ask, mut attempt) = (Arc::new(ask), Attempt::default());
+    pub(crate) async fn gather(
+        &self,
+        reader: &Reader,
+        ask: Arc<Ask>,
+        turn: &Turn,
+    ) -> Result<Partial, Status> {
+        let mut attempt = Attempt::default();
         let merging = loop {
             match self.by_one_plan(reader, &ask, turn, &attempt).await {
                 Ok(merging) => break merging,
@@ -70,10 +75,12 @@ impl Querier {
         let until = reader.until(&self.deps.clock);
         let meeting = Meeting::new(ask.bounds, Arc::clone(&self.room));
         let merging = Arc::new(Merging { ask: Arc::clone(ask), until, meeting, missing: Mutex::default() });
-        let mut parts = Parts::default();
+        let (mut parts, is_cheap) = (Parts::default(), ask.needs().is_index_only());
         for tenant in reader.tenants() {
             let Plan { sources, stored, remote, missing, bytes, moved } =
                 self.deps.sources.plan(tenant, ask).await?;
+            // What reads no rows tells what there is to ask about, and what it would cost.
+            let bytes = if is_cheap { 0 } else { bytes };
             self.check_bytes(tenant, bytes)?;
             turn.pay(tenant, bytes);
             parts.sources.extend(sources);
@@ -110,11 +117,7 @@ impl Querier {
     }
 
     async fn open(&self, merging: &Arc<Merging>, stored: Box<dyn Stored>) -> Result<(), Asked> {
-        let partial = stored.answer().await.map_err(|status| match status.code {
-            // Another took its place, or it is too old (E18).
-            Code::NotFound => Asked::Gone(vec![status.message]),
-            _ => Asked::Failed(status),
-        })?;
+        let partial = stored.answer().await?;
         let merging = Arc::clone(merging);
         let job = move || Ok(merging.meeting.add(partial, None)?);
         self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?

@@ -1,7 +1,7 @@
 //! Heatmaps: how many profiles or spans have values of about the same size, over time.
 //!
-//! Rows lie at equal distances between the least and the largest value of all series; that is known only when all answers
-//! are merged. So cells are counted once, here, from the values themselves.
+//! Rows lie at equal distances between the least and the largest value of all series, or so that about as many values lie in
+//! each; that is known only when all answers are merged. So cells are counted once, here, from the values themselves.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::{Querier, Reader, mixed_up};
 
 mod wire;
 
-/// How many rows there are.
+/// How many rows there are, at most.
 const ROWS: usize = 20;
 
 /// What is counted.
@@ -34,6 +34,16 @@ struct HeatmapAsked {
     exemplars: bool,
     /// How many series to show; all if none is given.
     limit: Option<usize>,
+    spacing: Spacing,
+}
+
+/// How far rows lie from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spacing {
+    /// Equally far.
+    Linear,
+    /// As far as about as many values lie between them.
+    Quantile,
 }
 
 /// Columns that have the same values of the labels asked for.
@@ -48,16 +58,19 @@ struct HeatmapOf {
 struct Column {
     /// Where it ends, in milliseconds.
     time: i64,
+    /// By row; where there are fewer, the last of these are none.
     counts: [u64; ROWS],
     /// The largest of each cell, by time.
     exemplars: Vec<(SpotKey, Spot)>,
 }
 
 /// Between which values the rows lie.
-#[derive(Clone, Copy, Debug)]
-struct Rows {
-    least: i64,
-    largest: i64,
+#[derive(Clone, Debug)]
+enum Rows {
+    /// From the least to the largest.
+    Linear { least: i64, largest: i64 },
+    /// From each of these to the next, ascending.
+    From(Vec<i64>),
 }
 
 impl Querier {
@@ -66,56 +79,81 @@ impl Querier {
         &self,
         reader: &Reader,
         asked: HeatmapAsked,
-    ) -> Result<([f64; ROWS], Vec<HeatmapOf>), Status> {
-        let HeatmapAsked { mut selection, start, end, step, group_by, spans, exemplars, limit } = asked;
+    ) -> Result<(Vec<f64>, Vec<HeatmapOf>), Status> {
+        let HeatmapAsked { mut selection, start, end, step, group_by, spans, exemplars, limit, spacing } =
+            asked;
         let steps = steps(start, end, step);
         selection.time = steps.time();
         let what = What::Heat(Heat { steps, group_by, spans, exemplars });
         let ask = Ask { selection, what, bounds: check::bounds() };
         let Partial::Heat(values) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        // There are no more columns than values.
+        // There are no more columns than values, and all values may be put in order.
         let columns: usize = values.values().map(BTreeMap::len).sum();
-        self.make_room(reader, columns * ROWS * size_of::<u64>())?;
-        self.compute(move || counted(values, steps, exemplars, limit)).await
+        self.make_room(reader, columns * (ROWS * size_of::<u64>() + size_of::<i64>()))?;
+        self.shape(reader, move || counted(values, steps, (exemplars, limit), spacing)).await
     }
 }
 
 impl Rows {
-    /// From the least value to the largest of all series, also of those that are not shown. Where all are equal, rows lie
-    /// at a distance of 1.
-    fn of(values: &HeatSeries) -> Rows {
+    /// Of the values of all series, also of those that are not shown.
+    fn of(values: &HeatSeries, spacing: Spacing) -> Rows {
         let all = || values.values().flat_map(BTreeMap::values).map(|spot| spot.value);
-        let (least, largest) = (all().min().unwrap_or_default(), all().max().unwrap_or_default());
-        Rows { least, largest }
+        match spacing {
+            Spacing::Linear => Rows::Linear {
+                least: all().min().unwrap_or_default(),
+                largest: all().max().unwrap_or_default(),
+            },
+            Spacing::Quantile => Rows::quantile(all().collect()),
+        }
     }
 
-    fn height(self) -> i128 {
-        i128::from(self.largest) - i128::from(self.least)
+    /// Each row begins with the value below which its share of all lies. Where many values are equal there are fewer
+    /// rows: equal values lie in one.
+    fn quantile(mut values: Vec<i64>) -> Rows {
+        values.sort_unstable();
+        let first = |row: usize| values.get(values.len() * row / ROWS).copied();
+        let mut edges: Vec<i64> = (0..ROWS).filter_map(first).collect();
+        edges.dedup();
+        Rows::From(edges)
     }
 
-    /// Where each row begins.
-    fn edges(self) -> [f64; ROWS] {
-        let height = if self.height() == 0 { ROWS as f64 } else { self.height() as f64 };
-        std::array::from_fn(|row| self.least as f64 + height * row as f64 / ROWS as f64)
+    /// Where each row begins. Where all values are equal, rows at equal distances lie 1 apart.
+    fn edges(&self) -> Vec<f64> {
+        match self {
+            Rows::Linear { least, largest } => {
+                let height = if least == largest { ROWS as f64 } else { height(*least, *largest) as f64 };
+                (0..ROWS).map(|row| *least as f64 + height * row as f64 / ROWS as f64).collect()
+            }
+            Rows::From(edges) => edges.iter().map(|&edge| edge as f64).collect(),
+        }
     }
 
-    /// The row of a value. The largest value is in the last row, though that ends there.
-    fn row(self, value: i64) -> usize {
-        let above = (i128::from(value) - i128::from(self.least)) * ROWS as i128;
-        (above / self.height().max(1)).clamp(0, ROWS as i128 - 1) as usize
+    /// The row of a value. The largest value is in the last row, though at equal distances that ends there.
+    fn row(&self, value: i64) -> usize {
+        match self {
+            Rows::Linear { least, largest } => {
+                let above = height(*least, value) * ROWS as i128;
+                (above / height(*least, *largest).max(1)).clamp(0, ROWS as i128 - 1) as usize
+            }
+            Rows::From(edges) => edges.partition_point(|edge| *edge <= value).saturating_sub(1),
+        }
     }
+}
+
+fn height(from: i64, to: i64) -> i128 {
+    i128::from(to) - i128::from(from)
 }
 
 fn counted(
     mut values: HeatSeries,
     steps: Steps,
-    exemplars: bool,
-    limit: Option<usize>,
-) -> ([f64; ROWS], Vec<HeatmapOf>) {
+    (exemplars, limit): (bool, Option<usize>),
+    spacing: Spacing,
+) -> (Vec<f64>, Vec<HeatmapOf>) {
     // What adds up to nothing is not told from what is not there.
     values.values_mut().for_each(|spots| spots.retain(|_, spot| spot.value != 0));
     values.retain(|_, spots| !spots.is_empty());
-    let rows = Rows::of(&values);
+    let rows = Rows::of(&values, spacing);
     let mut values: Vec<(Labels, BTreeMap<SpotKey, Spot>)> = values.into_iter().collect();
     if let Some(limit) = limit {
         let sum = |(_, spots): &(Labels, BTreeMap<SpotKey, Spot>)| {
@@ -130,7 +168,7 @@ fn counted(
         let mut spots = spots.into_iter().peekable();
         while let Some(place) = spots.peek().map(|(key, _)| key.column) {
             let here = std::iter::from_fn(|| spots.next_if(|(key, _)| key.column == place));
-            columns.push(Column::of(time_of(steps, place), here, rows, exemplars));
+            columns.push(Column::of(time_of(steps, place), here, &rows, exemplars));
         }
         HeatmapOf { labels, columns }
     });
@@ -138,7 +176,7 @@ fn counted(
 }
 
 impl Column {
-    fn of(time: i64, spots: impl Iterator<Item = (SpotKey, Spot)>, rows: Rows, exemplars: bool) -> Column {
+    fn of(time: i64, spots: impl Iterator<Item = (SpotKey, Spot)>, rows: &Rows, exemplars: bool) -> Column {
         let mut counts = [0; ROWS];
         let mut of_cells: [Option<(SpotKey, Spot)>; ROWS] = std::array::from_fn(|_| None);
         for (key, spot) in spots {
@@ -161,6 +199,8 @@ impl Column {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn spots(values: &[(u64, i64)]) -> BTreeMap<SpotKey, Spot> {
@@ -182,7 +222,7 @@ mod tests {
             (named("a"), spots(&[(0, 160), (0, 166), (2, 279), (2, 280), (1, 0)])),
             (named("b"), spots(&[(0, 200)])),
         ]);
-        let (edges, series) = counted(values.clone(), steps, true, Some(1));
+        let (edges, series) = counted(values.clone(), steps, (true, Some(1)), Spacing::Linear);
         assert_eq!((edges[0], edges[1], edges[19]), (160.0, 166.0, 274.0));
         let [a] = &series[..] else { panic!("{series:?}") };
         let cells = |column: &Column| {
@@ -194,7 +234,7 @@ mod tests {
         // What is nothing has no column.
         let first = (0, vec![(0, 1), (1, 1)], vec![160, 166]);
         assert_eq!(shown, [first, (10, vec![(19, 2)], vec![280])]);
-        let (_, all) = counted(values, steps, false, None);
+        let (_, all) = counted(values, steps, (false, None), Spacing::Linear);
         assert!(
             all.len() == 2 && all.iter().flat_map(|of| &of.columns).all(|column| column.exemplars.is_empty())
         );
@@ -203,11 +243,73 @@ mod tests {
     #[test]
     fn rows_hold_any_values() {
         let all = HeatSeries::from([(named("a"), spots(&[(0, i64::MIN), (0, i64::MAX), (0, -1)]))]);
-        let rows = Rows::of(&all);
+        let rows = Rows::of(&all, Spacing::Linear);
         assert_eq!([i64::MIN, -1, 1, i64::MAX].map(|value| rows.row(value)), [0, 9, 10, 19]);
         assert!(rows.edges().is_sorted());
-        let equal = Rows::of(&HeatSeries::from([(named("a"), spots(&[(0, 7), (3, 7)]))]));
+        let equal = HeatSeries::from([(named("a"), spots(&[(0, 7), (3, 7)]))]);
+        let equal = Rows::of(&equal, Spacing::Linear);
         assert_eq!((equal.row(7), equal.edges()[0], equal.edges()[1]), (0, 7.0, 8.0));
-        assert_eq!(Rows::of(&HeatSeries::new()).row(0), 0);
+        for spacing in [Spacing::Linear, Spacing::Quantile] {
+            assert_eq!(Rows::of(&HeatSeries::new(), spacing).row(0), 0);
+        }
+        let quantile = Rows::of(&all, Spacing::Quantile);
+        assert_eq!([i64::MIN, -2, -1, i64::MAX].map(|value| quantile.row(value)), [0, 0, 1, 2]);
+    }
+    /// How many values of all lie in each row, whatever their column.
+    fn heights(values: &[i64], spacing: Spacing) -> (Vec<f64>, Vec<u64>) {
+        let placed: Vec<(u64, i64)> = (0..).map(|at| at % 7).zip(values.iter().copied()).collect();
+        // Two series share their rows.
+        let (one, other) = placed.split_at(placed.len() / 2);
+        let all = HeatSeries::from([(named("a"), spots(one)), (named("b"), spots(other))]);
+        let steps = Steps { start: 0, step: 1_000_000, count: 7 };
+        let (edges, series) = counted(all, steps, (false, None), spacing);
+        let mut heights = vec![0; ROWS];
+        for column in series.iter().flat_map(|of| &of.columns) {
+            heights.iter_mut().zip(column.counts).for_each(|(sum, count)| *sum += count);
+        }
+        (edges, heights)
+    }
+
+    #[test]
+    fn one_large_value_leaves_the_others_apart() {
+        let mut values: Vec<i64> = (1..=100).collect();
+        values[99] = 1_000_000;
+        let (_, linear) = heights(&values, Spacing::Linear);
+        assert_eq!((linear[0], linear[ROWS - 1]), (99, 1), "all but one lie in one row");
+        let (edges, quantile) = heights(&values, Spacing::Quantile);
+        assert_eq!(quantile, [5; ROWS]);
+        assert_eq!((edges[0], edges[1], edges[19]), (1.0, 6.0, 96.0));
+    }
+
+    proptest! {
+        /// By the definition, value by value.
+        #[test]
+        fn rows_of_quantiles_are_as_a_model_has_them(
+            values in prop::collection::vec(prop_oneof![1i64..30, -5i64..-1, Just(7), Just(i64::MAX)], 1..200),
+        ) {
+            let mut sorted = values.clone();
+            sorted.sort_unstable();
+            let mut begins: Vec<i64> = (0..ROWS).map(|row| sorted[row * sorted.len() / ROWS]).collect();
+            begins.dedup();
+            let (edges, heights) = heights(&values, Spacing::Quantile);
+            prop_assert_eq!(&edges, &begins.iter().map(|&edge| edge as f64).collect::<Vec<_>>());
+            for (row, &begin) in begins.iter().enumerate() {
+                let end = begins.get(row + 1).copied();
+                let lies = |value: &&i64| begin <= **value && end.is_none_or(|end| **value < end);
+                prop_assert_eq!(heights[row], values.iter().filter(lies).count() as u64, "row {}", row);
+            }
+            prop_assert_eq!(heights[begins.len()..].iter().sum::<u64>(), 0);
+        }
+
+        #[test]
+        fn different_values_lie_equally_many_in_each_row(
+            values in prop::collection::btree_set(1i64..1_000_000, 20..300),
+        ) {
+            let values: Vec<i64> = values.into_iter().collect();
+            let (edges, heights) = heights(&values, Spacing::Quantile);
+            prop_assert_eq!(edges.len(), ROWS);
+            let (least, most) = (values.len() / ROWS, values.len().div_ceil(ROWS));
+            prop_assert!(heights.iter().all(|height| (least..=most).contains(&(*height as usize))));
+        }
     }
 }

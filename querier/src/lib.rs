@@ -15,11 +15,13 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_chassis::room::Room;
-use athanor_chassis::{Activity, Clock, Code, Compute, Overrides, Random, Status, Tasks, TenantId};
+use athanor_chassis::clock::Elapsed;
+use athanor_chassis::room::{Room, RoomStats};
+use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId};
 use athanor_profile::Source;
 use athanor_query::{Ask, Partial};
 
@@ -45,16 +47,18 @@ mod turns;
 
 pub use adhoc::{AdHoc, Shelf, Upload};
 pub use companion::Companion;
-pub use config::Config;
+pub use config::{Config, ConfigError};
 pub use inbox::{Inbox, Remote};
+pub use quarantine::QuarantineStats;
 pub use reader::{MAX_TENANTS, Reader, TenantsError};
 pub use render::{Rendered, parse_parameters, parse_time};
 pub use replan::Asked;
+pub use turns::TurnStats;
 
 use background::{Background, Kept};
 use gather::mixed_up;
-use quarantine::{Quarantine, Question, is_crash};
-use turns::Turns;
+use quarantine::{Quarantine, Question};
+use turns::{Turn, Turns};
 
 /// What there is to read. Each profile is in exactly one of the sources.
 #[derive(Default)]
@@ -67,7 +71,7 @@ pub struct Plan {
     pub remote: Vec<Arc<dyn Remote>>,
     /// What should be there and is not, in words: the answer is partial.
     pub missing: Vec<String>,
-    /// About how many bytes of the tenant the blocks of that time hold.
+    /// About how many bytes of the tenant blocks of that time hold, and heads that are here.
     pub bytes: u64,
     /// What has moved since the listing that this plan is of, in words: which shard, and where its rows went. Another
     /// plan is made, unless there were too many.
@@ -77,8 +81,8 @@ pub struct Plan {
 /// A source that is read when it is its turn, or has answered before.
 #[async_trait]
 pub trait Stored: Send {
-    /// What it has of what the plan was made for.
-    async fn answer(self: Box<Self>) -> Result<Partial, Status>;
+    /// What it has of what the plan was made for. A block that the bucket has no more is [`Asked::Gone`] (E18).
+    async fn answer(self: Box<Self>) -> Result<Partial, Asked>;
 }
 
 /// Of which time profiles there are.
@@ -127,6 +131,17 @@ pub struct Querier {
     background: Option<Arc<Background<Kept>>>,
 }
 
+/// How a querier fares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuerierStats {
+    /// Whose turn it is.
+    pub turns: TurnStats,
+    /// What crashed.
+    pub quarantine: QuarantineStats,
+    /// The room for answers.
+    pub room: RoomStats,
+}
+
 impl Querier {
     /// A querier over these sources.
     pub fn new(config: Config, deps: Deps) -> Self {
@@ -146,29 +161,83 @@ impl Querier {
         self
     }
 
+    /// How it fares.
+    pub fn stats(&self) -> QuerierStats {
+        let quarantine = self.quarantine.stats(self.deps.clock.monotonic());
+        QuerierStats { turns: self.turns.stats(), quarantine, room: self.room.stats() }
+    }
+
+    /// Forgets which queries crashed, so that they are answered again. How many were refused by then.
+    pub fn lift_quarantine(&self) -> usize {
+        self.quarantine.lift(self.deps.clock.monotonic())
+    }
+
     /// Asks all sources of all tenants, and merges their answers as they come.
-    async fn ask(&self, reader: &Reader, ask: Ask) -> Result<Partial, Status> {
-        let (clock, limits) = (&self.deps.clock, self.limits(reader));
-        let mut ask = ask;
-        let (time, left_out) = limits::within(&limits, clock.wall(), ask.selection.time)?;
+    async fn ask(&self, reader: &Reader, mut ask: Ask) -> Result<Partial, Status> {
+        let limits = self.limits(reader);
+        let (time, lead) = (ask.selection.time, limits::lead(&ask));
+        let (time, left_out) = limits::within(&limits, self.deps.clock.wall(), time, lead)?;
         ask.selection.time = time;
         reader.miss(left_out.into_iter().collect());
-        let question = Question::of(reader.tenants(), &ask)?;
-        self.quarantine.admit(question, clock.monotonic())?;
-        let answer = async {
-            let turn = self.turns.take(reader.tenants(), limits.max_concurrent_queries as usize).await?;
-            self.gather(reader, ask, &turn).await
-        };
-        let left = reader.until(clock).saturating_sub(clock.monotonic());
-        let answer = clock.within(left, answer).await.unwrap_or_else(|elapsed| {
-            let message = format!("query {elapsed}; select fewer series or a shorter time");
-            Err(Status::new(Code::Deadline, message))
-        });
-        answer.inspect_err(|status| {
-            if is_crash(status) {
-                self.quarantine.crashed(question, clock.monotonic());
-            }
-        })
+        let asked = [Arc::new(ask)];
+        self.admit(reader, &asked)?;
+        let [ask] = &asked;
+        reader.note(Arc::clone(ask));
+        let answer = |turn| async move { self.gather(reader, Arc::clone(ask), &turn).await };
+        let answer = self.in_turn(reader, &limits, answer).await;
+        answer.inspect_err(|status| self.mind(reader, &asked, status))
+    }
+
+    /// Does something when it is the reader's turn, as long as the reader waits.
+    async fn in_turn<R, F: Future<Output = Result<R, Status>>>(
+        &self,
+        reader: &Reader,
+        limits: &Limits,
+        work: impl FnOnce(Turn) -> F,
+    ) -> Result<R, Status> {
+        let clock = &self.deps.clock;
+        let left = || reader.until(clock).saturating_sub(clock.monotonic());
+        let all = left();
+        let late = |way_out: &str| Status::new(Code::Deadline, format!("query {}{way_out}", Elapsed(all)));
+        let most = limits.max_concurrent_queries as usize;
+        let turn = clock.within(all, self.turns.take(reader.tenants(), most)).await;
+        let turn = turn.map_err(|_| {
+            late(
+                ": it waited for its turn (querier.concurrent_queries, limits.max_concurrent_queries); ask again later",
+            )
+        })??;
+        let done = clock.within(left(), work(turn)).await;
+        done.map_err(|_| late("; select fewer series or a shorter time"))?
+    }
+
+    /// Refuses what crashed too often.
+    fn admit(&self, reader: &Reader, asked: &[Arc<Ask>]) -> Result<(), Status> {
+        let now = self.deps.clock.monotonic();
+        self.quarantine.admit(now, || Question::of(reader.tenants(), asked))
+    }
+
+    /// Remembers what was asked, where a computation panicked over it.
+    fn mind(&self, reader: &Reader, asked: &[Arc<Ask>], status: &Status) {
+        if status.panicked
+            && let Ok(question) = Question::of(reader.tenants(), asked)
+        {
+            self.quarantine.crashed(question, self.deps.clock.monotonic());
+        }
+    }
+
+    /// Makes something of what the reader was answered, on a thread for that. Where it panics, all that was asked
+    /// crashed, together.
+    async fn shape<R, F>(&self, reader: &Reader, job: F) -> Result<R, Status>
+    where
+        R: Send + 'static,
+        F: FnOnce() -> R + Send + 'static,
+    {
+        let asked = reader.asked();
+        // A single question was admitted when it was asked.
+        if asked.len() > 1 {
+            self.admit(reader, &asked)?;
+        }
+        self.compute(job).await.inspect_err(|status| self.mind(reader, &asked, status))
     }
 
     /// Takes room for what is made of an answer to be shown, until the reader has it.
@@ -184,5 +253,77 @@ impl Querier {
         F: FnOnce() -> R + Send + 'static,
     {
         self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::Timestamp;
+    use athanor_query::What;
+
+    use super::*;
+
+    struct Nothing;
+
+    #[async_trait]
+    impl Sources for Nothing {
+        async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
+            Ok(Plan::default())
+        }
+        async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+            Ok(Times::default())
+        }
+    }
+
+    fn querier() -> Querier {
+        let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
+        let overrides = Overrides::new(Limits::default());
+        let deps = Deps { sources: Arc::new(Nothing), overrides, clock, compute: Compute::inline() };
+        Querier::new(Config::default(), deps)
+    }
+
+    /// Asks all of these, then makes something of the answers that panics, or not.
+    async fn shaped(querier: &Querier, all: &[What], panics: bool) -> Result<(), String> {
+        let reader = Reader::of(TenantId::anonymous());
+        for what in all {
+            let asked = querier.ask(&reader, Ask { what: what.clone(), ..Ask::default() }).await;
+            asked.map_err(|status| status.message)?;
+        }
+        querier
+            .shape(&reader, move || assert!(!panics, "no such node"))
+            .await
+            .map_err(|status| status.message)
+    }
+
+    #[tokio::test]
+    async fn what_crashes_when_it_is_shown_crashed() {
+        let querier = querier();
+        let (names, types) = (What::LabelNames, What::ProfileTypes);
+        for _ in 0..2 {
+            let crashed = shaped(&querier, std::slice::from_ref(&names), true).await.unwrap_err();
+            assert!(crashed.contains("no such node"), "{crashed}");
+        }
+        let refused = shaped(&querier, std::slice::from_ref(&names), false).await.unwrap_err();
+        assert!(refused.contains("crashed 2 times"), "{refused}");
+        assert_eq!(shaped(&querier, std::slice::from_ref(&types), false).await, Ok(()));
+        let stats = querier.stats().quarantine;
+        assert_eq!(stats, QuarantineStats { quarantined: 1, crashes: 2, refused: 1 });
+        assert_eq!(querier.lift_quarantine(), 1);
+        assert_eq!(shaped(&querier, &[names], false).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn questions_that_crash_together_are_good_alone() {
+        let querier = querier();
+        let both = [What::LabelNames, What::ProfileTypes];
+        for _ in 0..2 {
+            shaped(&querier, &both, true).await.unwrap_err();
+        }
+        // In whichever order.
+        let other_way = [What::ProfileTypes, What::LabelNames];
+        assert!(shaped(&querier, &other_way, false).await.unwrap_err().contains("crashed 2 times"));
+        for alone in both {
+            assert_eq!(shaped(&querier, &[alone], false).await, Ok(()));
+        }
     }
 }

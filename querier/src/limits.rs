@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use athanor_chassis::units::format_duration;
 use athanor_chassis::{ByteSize, Limits, Status, TenantId, Timestamp};
-use athanor_query::TimeRange;
+use athanor_query::{Ask, Heat, Points, TimeRange, What};
 
 use crate::check::invalid;
 use crate::{Querier, Reader};
@@ -26,14 +26,14 @@ impl Querier {
         strictest.unwrap_or_default()
     }
 
-    /// Refuses a question whose blocks hold too much of a tenant.
+    /// Refuses a question whose blocks and heads hold too much of a tenant.
     pub(crate) fn check_bytes(&self, tenant: &TenantId, bytes: u64) -> Result<(), Status> {
         match self.deps.overrides.of(tenant).max_query_bytes {
             Some(limit) if bytes > limit.get() => {
                 let bytes = ByteSize::bytes(bytes);
                 Err(invalid(format!(
-                    "blocks of the time that is asked about hold {bytes} of tenant {tenant}, the limit is {limit} \
-                     (limits.max_query_bytes); ask about a shorter time"
+                    "blocks and heads of the time that is asked about hold {bytes} of tenant {tenant}, the limit is \
+                     {limit} (limits.max_query_bytes); ask about a shorter time"
                 )))
             }
             _ => Ok(()),
@@ -41,32 +41,52 @@ impl Querier {
     }
 }
 
+/// How long before the time that was named a question begins: the first point of a grid stands for what lies before it.
+pub(crate) fn lead(ask: &Ask) -> Duration {
+    match &ask.what {
+        What::Points(Points { steps, .. }) | What::Heat(Heat { steps, .. }) => {
+            let lead = i128::from(steps.start) - i128::from(ask.selection.time.from);
+            Duration::from_nanos(u64::try_from(lead).unwrap_or_default())
+        }
+        _ => Duration::ZERO,
+    }
+}
+
 /// The time that is asked about, within the limits; and what is left out of it, in words.
+///
+/// What lies before the first point of a grid (`lead`) is not held against who asks: charts of a permitted time show all of
+/// it. So a chart reads up to a step more; a step that is longer than a limit counts.
 pub(crate) fn within(
     limits: &Limits,
     now: Timestamp,
     mut time: TimeRange,
+    lead: Duration,
 ) -> Result<(TimeRange, Option<String>), Status> {
-    let mut left_out = None;
+    let spare = |limit: Duration| if lead <= limit { nanos(lead) } else { 0 };
+    let (mut left_out, mut named) = (None, time.from);
     if let Some(lookback) = limits.max_query_lookback {
         let first = now.minus(lookback).nanos();
-        if time.from < first {
+        if time.from.saturating_add(spare(lookback)) < first {
             let lookback = format_duration(lookback);
             left_out = Some(format!("what is older than {lookback} is left out (limits.max_query_lookback)"));
             time = TimeRange { from: first, to: time.to.max(first) };
+            named = first;
         }
     }
     let Some(length) = limits.max_query_length else { return Ok((time, left_out)) };
-    let span = i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
-    let text = format_duration(length);
+    let (span, text) = (nanos(length), format_duration(length));
+    if left_out.is_none() {
+        named = named.saturating_add(spare(length));
+    }
     if time.from == i64::MIN || time.to == i64::MAX {
         // Nobody has said how much is wanted.
         let to = if time.to == i64::MAX { now.nanos().saturating_add(1) } else { time.to };
         time = TimeRange { from: time.from.max(to.saturating_sub(span)), to };
+        named = named.max(time.from);
         left_out = Some(format!("what is not of the last {text} is left out (limits.max_query_length)"));
     }
     // Both ends are in the range as it was asked for, so that it is a moment longer than their distance.
-    let asked = time.to.saturating_sub(time.from).saturating_sub(1);
+    let asked = time.to.saturating_sub(named).saturating_sub(1);
     if asked > span {
         let asked = format_duration(Duration::from_nanos(asked.unsigned_abs()));
         return Err(invalid(format!(
@@ -74,6 +94,10 @@ pub(crate) fn within(
         )));
     }
     Ok((time, left_out))
+}
+
+fn nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
@@ -95,12 +119,21 @@ mod tests {
         lookback: Option<u64>,
         time: TimeRange,
     ) -> Result<(i64, i64, bool), String> {
+        led(length, lookback, time, 0)
+    }
+
+    fn led(
+        length: Option<u64>,
+        lookback: Option<u64>,
+        time: TimeRange,
+        lead: u64,
+    ) -> Result<(i64, i64, bool), String> {
         let limits = Limits {
             max_query_length: length.map(Duration::from_nanos),
             max_query_lookback: lookback.map(Duration::from_nanos),
             ..Limits::default()
         };
-        let within = within(&limits, Timestamp::from_nanos(NOW), time);
+        let within = within(&limits, Timestamp::from_nanos(NOW), time, Duration::from_nanos(lead));
         let (time, left_out) = within.map_err(|status| status.message)?;
         Ok((time.from, time.to, left_out.is_some()))
     }
@@ -124,5 +157,30 @@ mod tests {
         assert_eq!(limited(Some(100), None, range(i64::MIN, i64::MAX)), Ok((901, 1001, true)));
         assert_eq!(limited(Some(100), None, range(i64::MIN, 500)), Ok((400, 500, true)));
         assert!(limited(Some(100), None, range(5, i64::MAX)).is_ok_and(|(from, ..)| from == 901));
+    }
+    #[test]
+    fn what_the_first_point_stands_for_does_not_count() {
+        // From 500 on, by steps of 10.
+        let chart = |to| range(491, to);
+        assert_eq!(led(Some(100), Some(500), chart(601), 9), Ok((491, 601, false)));
+        assert!(led(Some(100), None, chart(602), 9).unwrap_err().contains("101ns long"));
+        assert_eq!(led(None, Some(499), chart(601), 9), Ok((501, 601, true)));
+        // But that is no way to read more: here a point stands for more than may be read.
+        let wide = range(100, 501);
+        assert!(led(Some(100), None, wide, 400).unwrap_err().contains("400ns long"));
+        assert_eq!(led(None, Some(399), range(100, 1001), 900), Ok((601, 1001, true)));
+        assert_eq!(led(Some(400), Some(399), range(100, 1001), 900), Ok((601, 1001, true)));
+    }
+
+    #[test]
+    fn only_grids_begin_before_the_time_that_was_named() {
+        use athanor_query::{Bounds, Selection, Steps};
+        let steps = Steps { start: 100, step: 10, count: 3 };
+        let selection = Selection { time: steps.time(), ..Selection::default() };
+        let lead = |what| lead(&Ask { selection: selection.clone(), what, bounds: Bounds::default() });
+        let nine = Duration::from_nanos(9);
+        assert_eq!(lead(What::Points(Points { steps, ..Points::default() })), nine);
+        assert_eq!(lead(What::Heat(Heat { steps, ..Heat::default() })), nine);
+        assert_eq!(lead(What::LabelNames), Duration::ZERO);
     }
 }

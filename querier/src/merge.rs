@@ -30,7 +30,7 @@ impl Querier {
     ) -> Result<Tree, Status> {
         if stacks.pgo.is_some() {
             let merged = self.merged(reader, selection, stacks).await?;
-            return self.compute(move || Tree::from_totals(&merged.dictionary, &merged.totals)).await;
+            return self.shape(reader, move || Tree::from_totals(&merged.dictionary, &merged.totals)).await;
         }
         let ask = Ask { selection, what: What::Tree(stacks.filter), bounds: check::bounds() };
         match self.ask(reader, ask).await? {

@@ -67,6 +67,6 @@ impl Querier {
             let exemplars = cells.into_values().filter(|_| exemplars).map(|cell| cell.exemplar).collect();
             PointsOf { labels, points, exemplars }
         };
-        self.compute(move || series.into_iter().map(shown).collect()).await
+        self.shape(reader, move || series.into_iter().map(shown).collect()).await
     }
 }

@@ -1,7 +1,7 @@
 //! Questions that crashed whoever computed them are not asked a third time.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::{Code, Status, TenantId};
@@ -18,8 +18,26 @@ const MOST: usize = 256;
 /// Which questions crash.
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
+    known: Mutex<Known>,
+}
+
+/// Crashes so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuarantineStats {
+    /// Questions that are refused at the moment.
+    pub quarantined: usize,
+    /// Crashes, so far.
+    pub crashes: u64,
+    /// Questions that were refused, so far.
+    pub refused: u64,
+}
+
+#[derive(Debug, Default)]
+struct Known {
     /// The latest at the end.
-    crashed: Mutex<VecDeque<Crashed>>,
+    crashed: VecDeque<Crashed>,
+    crashes: u64,
+    refused: u64,
 }
 
 #[derive(Debug)]
@@ -29,35 +47,46 @@ struct Crashed {
     last: Duration,
 }
 
-/// A question, whatever its time: a dashboard asks again and again with a later one.
+/// A question, or several that are answered together, whatever their time: a dashboard asks again and again with a later
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Question(Hash);
 
-/// Whether a failure is that of a computation that panicked, here or at another node.
-pub(crate) fn is_crash(status: &Status) -> bool {
-    status.code == Code::Internal && status.message.starts_with("computation panicked")
-}
-
 impl Question {
-    pub(crate) fn of(tenants: &[TenantId], ask: &Ask) -> Result<Self, Status> {
-        let mut timeless = ask.clone();
-        timeless.selection.time = TimeRange { from: 0, to: 0 };
-        if let What::Points(Points { steps, .. }) | What::Heat(Heat { steps, .. }) = &mut timeless.what {
-            (steps.start, steps.count) = (0, 0);
-        }
-        let packed = timeless.pack().map_err(|error| Status::of(&error))?;
+    pub(crate) fn of(tenants: &[TenantId], asked: &[Arc<Ask>]) -> Result<Self, Status> {
+        let mut all = asked.iter().map(|ask| timeless(ask)).collect::<Result<Vec<Hash>, Status>>()?;
+        all.sort_unstable();
+        all.dedup();
         let names: Vec<Hash> = tenants.iter().map(|tenant| hash::bytes(tenant.as_str().as_bytes())).collect();
-        Ok(Question(hash::list(&[hash::bytes(&packed), hash::list(&names)])))
+        Ok(Question(hash::list(&[hash::list(&all), hash::list(&names)])))
     }
 }
 
+fn timeless(ask: &Ask) -> Result<Hash, Status> {
+    let mut timeless = ask.clone();
+    timeless.selection.time = TimeRange { from: 0, to: 0 };
+    if let What::Points(Points { steps, .. }) | What::Heat(Heat { steps, .. }) = &mut timeless.what {
+        (steps.start, steps.count) = (0, 0);
+    }
+    Ok(hash::bytes(&timeless.pack().map_err(|error| Status::of(&error))?))
+}
+
 impl Quarantine {
-    /// Refuses a question that has crashed too often.
-    pub(crate) fn admit(&self, question: Question, now: Duration) -> Result<(), Status> {
-        let mut crashed = self.crashed.lock().unwrap_or_else(PoisonError::into_inner);
-        crashed.retain(|one| now.saturating_sub(one.last) < KEEP);
+    /// Refuses a question that has crashed too often. It is put together only where there are such.
+    pub(crate) fn admit(
+        &self,
+        now: Duration,
+        question: impl FnOnce() -> Result<Question, Status>,
+    ) -> Result<(), Status> {
+        if self.known(now).crashed.is_empty() {
+            return Ok(());
+        }
+        let question = question()?;
+        let mut known = self.known(now);
+        let Known { crashed, refused, .. } = &mut *known;
         match crashed.iter().find(|one| one.question == question) {
             Some(Crashed { times, last, .. }) if *times >= CRASHES => {
+                *refused += 1;
                 let left = (KEEP - now.saturating_sub(*last)).as_secs().div_ceil(60);
                 let message = format!(
                     "this query crashed {times} times, the limit is {CRASHES}: it is refused for {left} more minutes; \
@@ -71,13 +100,43 @@ impl Quarantine {
 
     /// Remembers that a question crashed.
     pub(crate) fn crashed(&self, question: Question, now: Duration) {
-        let mut crashed = self.crashed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known(now);
+        let Known { crashed, crashes, .. } = &mut *known;
+        *crashes += 1;
         let at = crashed.iter().position(|one| one.question == question);
         let times = at.and_then(|at| crashed.remove(at)).map_or(0, |one| one.times);
         if crashed.len() >= MOST {
             crashed.pop_front();
         }
         crashed.push_back(Crashed { question, times: times + 1, last: now });
+    }
+
+    /// Forgets all. How many were refused by then.
+    pub(crate) fn lift(&self, now: Duration) -> usize {
+        let mut known = self.known(now);
+        let quarantined = known.quarantined();
+        known.crashed.clear();
+        quarantined
+    }
+
+    /// How many there are.
+    pub(crate) fn stats(&self, now: Duration) -> QuarantineStats {
+        let known = self.known(now);
+        let Known { crashes, refused, .. } = *known;
+        QuarantineStats { quarantined: known.quarantined(), crashes, refused }
+    }
+
+    /// What is remembered still.
+    fn known(&self, now: Duration) -> MutexGuard<'_, Known> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.crashed.retain(|one| now.saturating_sub(one.last) < KEEP);
+        known
+    }
+}
+
+impl Known {
+    fn quarantined(&self) -> usize {
+        self.crashed.iter().filter(|one| one.times >= CRASHES).count()
     }
 }
 
@@ -93,14 +152,18 @@ mod tests {
         let steps = Steps { start: to, step: 10, count: to.unsigned_abs() };
         let what = What::Points(Points { steps, ..Points::default() });
         let ask = Ask { selection, what, bounds: Bounds::default() };
-        Question::of(&[tenant.parse().unwrap()], &ask).unwrap()
+        Question::of(&[tenant.parse().unwrap()], &[Arc::new(ask)]).unwrap()
+    }
+
+    fn is_admitted(quarantine: &Quarantine, question: Question, now: Duration) -> bool {
+        quarantine.admit(now, || Ok(question)).is_ok()
     }
 
     #[test]
     fn what_crashed_twice_is_refused_for_a_while() {
         let quarantine = Quarantine::default();
         let admit =
-            |tenant, to, now| quarantine.admit(question(tenant, to), Duration::from_secs(now)).is_ok();
+            |tenant, to, now| is_admitted(&quarantine, question(tenant, to), Duration::from_secs(now));
         quarantine.crashed(question("a", 5), Duration::from_secs(10));
         assert!(admit("a", 5, 11));
         quarantine.crashed(question("a", 6), Duration::from_secs(20));
@@ -111,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_a_crash() {
-        let panicked = athanor_chassis::compute::ComputeError::Panicked("index out of bounds".to_owned());
-        assert!(is_crash(&Status::of(&panicked)));
-        assert!(!is_crash(&Status::new(Code::Internal, "a row has no series")));
+    fn questions_cost_nothing_as_long_as_none_crashed() {
+        let quarantine = Quarantine::default();
+        let now = Duration::from_secs(1);
+        assert_eq!(quarantine.admit(now, || unreachable!("nobody compares it")), Ok(()));
     }
 
     #[test]
@@ -125,7 +188,7 @@ mod tests {
         for n in 0..MOST {
             quarantine.crashed(question(&format!("t{n}"), 1), now);
         }
-        assert!(quarantine.admit(first, now).is_ok());
-        assert_eq!(quarantine.crashed.lock().unwrap().len(), MOST);
+        assert!(is_admitted(&quarantine, first, now));
+        assert_eq!(quarantine.known(now).crashed.len(), MOST);
     }
 }

@@ -8,6 +8,7 @@ use athanor_chassis::code::{Code, Coded};
 use athanor_chassis::room::Taken;
 use athanor_chassis::tenant::TenantError;
 use athanor_chassis::{Clock, TenantId};
+use athanor_query::Ask;
 
 /// Most tenants that one request reads.
 pub const MAX_TENANTS: usize = 64;
@@ -26,6 +27,8 @@ pub struct Reader {
     held: Arc<Mutex<Vec<Taken>>>,
     /// When it stops to wait, on the clock that goes on. Clones share it: it counts from the first question.
     until: Arc<OnceLock<Duration>>,
+    /// What was asked so far, for one answer. Clones share it.
+    asked: Arc<Mutex<Vec<Arc<Ask>>>>,
 }
 
 /// Why a text names no tenants.
@@ -73,6 +76,7 @@ impl Reader {
             missing: Arc::default(),
             held: Arc::default(),
             until: Arc::default(),
+            asked: Arc::default(),
         }
     }
 
@@ -86,9 +90,19 @@ impl Reader {
         *self.until.get_or_init(|| clock.monotonic() + MAX_TIME)
     }
 
-    /// The same reader, whose answers lack and hold nothing yet.
+    /// The same reader, who has asked nothing yet.
     pub(crate) fn afresh(&self) -> Self {
-        Reader { missing: Arc::default(), held: Arc::default(), until: Arc::default(), ..self.clone() }
+        Reader { utf8_labels: self.utf8_labels, ..Reader::of_all(self.tenants.clone()) }
+    }
+
+    /// Notes a question.
+    pub(crate) fn note(&self, ask: Arc<Ask>) {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
+    }
+
+    /// What was asked so far.
+    pub(crate) fn asked(&self) -> Vec<Arc<Ask>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// With what an `Accept` header says: `*/*; allow-utf8-labelnames=true`.

@@ -57,7 +57,7 @@ impl Querier {
         let unit = side.profile_type.value.unit.clone();
         if parameters.first("format") == Some("dot") {
             let tree = self.tree(reader, side.selection, StacksAsked::default()).await?;
-            let text = self.compute(move || dot::write(&tree, &unit, functions)).await?;
+            let text = self.shape(reader, move || dot::write(&tree, &unit, functions)).await?;
             return Ok(Rendered { content_type: DOT, body: text.into_bytes() });
         }
         let mut group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
@@ -79,15 +79,15 @@ impl Querier {
             self.tree(reader, side.selection.clone(), StacksAsked::default()),
             self.points(reader, asked)
         )?;
-        let tree = self.cut(tree, max_nodes).await?;
-        let (querier, reader) = (self.clone(), reader.clone());
-        self.compute(move || {
+        let tree = self.cut(reader, tree, max_nodes).await?;
+        let (querier, held) = (self.clone(), reader.clone());
+        self.shape(reader, move || {
             let Side { profile_type, start, end, .. } = side;
             // With several series there is no one timeline.
             let points = if let [one] = series.as_slice() { one.points.as_slice() } else { &[] };
             let timeline = Timeline::new(start, end, step, points);
             let of_groups = if group_by.is_empty() { 0 } else { timeline.bytes() * series.len() };
-            querier.make_room(&reader, tree.nodes().len() * BAR + of_groups)?;
+            querier.make_room(&held, tree.nodes().len() * BAR + of_groups)?;
             let group = group_by.first();
             let groups = group.map(|label| {
                 timeline::groups(&series, label, |points| Timeline::new(start, end, step, points))
@@ -115,12 +115,12 @@ impl Querier {
         )?;
         if parameters.first("format") == Some("dot") {
             let unit = left.profile_type.value.unit;
-            let text = self.compute(move || dot::write_diff(&before, &after, &unit, functions)).await?;
+            let text = self.shape(reader, move || dot::write_diff(&before, &after, &unit, functions)).await?;
             return Ok(Rendered { content_type: DOT, body: text.into_bytes() });
         }
         let metadata = Metadata::of(&left.profile_type, Format::Double);
         self.make_room(reader, (before.nodes().len() + after.nodes().len()) * BAR)?;
-        self.compute(move || {
+        self.shape(reader, move || {
             let mut diff = DiffTree::of(&before, &after);
             diff.truncate(max_nodes.asked, max_nodes.most);
             json(&double(&diff, metadata))
@@ -143,8 +143,12 @@ impl Querier {
             return Err(invalid(format!("request has no {query}; write type{{selector}}")));
         }
         let owned = text.to_owned();
-        let mut selector = self.checked(&[text], move || check::selector(&owned)).await?;
-        if let Some(Application { profile_type, .. }) = Application::of(text) {
+        let read = move || {
+            let of_application = Application::of(&owned).map(|application| application.profile_type);
+            Ok((check::selector(&owned)?, of_application))
+        };
+        let (mut selector, of_application) = self.checked(&[text], read).await?;
+        if let Some(profile_type) = of_application {
             let (start, end, time) = self.times_of(parameters, [from, until])?;
             return Ok(Side {
                 selection: Selection { selector, time, ..Selection::default() },

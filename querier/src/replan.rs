@@ -20,7 +20,8 @@ pub enum Asked {
     /// What it should have has moved since the plan was made. In words: which shard, and where its rows went.
     #[error("{0}")]
     Replan(String),
-    /// The bucket has these blocks no more. A newer listing names others instead, or else they are lost.
+    /// The bucket has these blocks no more, each called by what whoever plans again calls it. A newer listing names others
+    /// instead, or else they are lost.
     #[error("gone since the plan was made: {}", .0.join(", "))]
     Gone(Vec<String>),
     /// Planning again does not help.

@@ -13,6 +13,8 @@ use futures::channel::oneshot;
 
 /// Questions that wait for their turn, of one tenant.
 const QUEUE: usize = 512;
+/// Questions that wait, of all tenants: whoever hands out turns looks at each.
+const ALL: usize = 2048;
 /// Tenants whose payments are remembered.
 const TENANTS: usize = 4096;
 /// What each question pays, however little it reads.
@@ -28,6 +30,19 @@ pub(crate) struct Turns {
     state: Mutex<State>,
 }
 
+/// Questions at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TurnStats {
+    /// Those that are answered.
+    pub running: usize,
+    /// How many may be answered at once.
+    pub most: usize,
+    /// Those that wait for their turn.
+    pub waiting: usize,
+    /// Those that were refused since too many waited, so far.
+    pub refused: u64,
+}
+
 #[derive(Debug, Default)]
 struct State {
     running: usize,
@@ -36,6 +51,7 @@ struct State {
     /// What whoever had the last turn had paid.
     level: u64,
     arrivals: u64,
+    refused: u64,
 }
 
 #[derive(Debug, Default)]
@@ -58,9 +74,12 @@ struct Waiter {
 #[derive(Debug)]
 pub(crate) struct Turn {
     turns: Arc<Turns>,
-    /// None when nobody came for it.
-    tenants: Option<Arc<[TenantId]>>,
+    tenants: Arc<[TenantId]>,
 }
+
+/// Turns, and who waits for them. They are given when nobody holds the lock: who has left drops its turn, which takes it.
+#[must_use]
+struct Given(Vec<(oneshot::Sender<Turn>, Turn)>);
 
 impl Turns {
     /// So many questions at once.
@@ -71,58 +90,41 @@ impl Turns {
     /// Waits for a turn. Each of the tenants may have so many at once.
     pub(crate) async fn take(self: &Arc<Self>, tenants: &[TenantId], most: usize) -> Result<Turn, Status> {
         let (turn, came) = oneshot::channel();
-        {
+        let given = {
             let mut state = self.state();
-            if let Some((tenant, account)) = state.crowded(tenants) {
-                let message = format!(
-                    "{} queries of tenant {tenant} wait for their turn, the limit is {QUEUE}, while {} are answered, of \
-                     {most} that may be (limits.max_concurrent_queries); ask again later",
-                    account.waiting, account.running
-                );
-                return Err(Status::new(Code::Exhausted, message).after(BUSY));
+            state.sweep();
+            if let Some(why) = state.crowded(tenants, most) {
+                state.refused += 1;
+                return Err(Status::new(Code::Exhausted, why).after(BUSY));
             }
             state.arrivals += 1;
             let arrival = state.arrivals;
             state.begin(tenants);
             state.waiting.push(Waiter { tenants: tenants.into(), most: most.max(1), arrival, turn });
-            self.hand_out(&mut state);
-        }
+            self.next(&mut state)
+        };
+        given.send();
         came.await.map_err(|_| Status::new(Code::Internal, "a query's turn was lost"))
     }
 
-    /// Gives turns to whoever may have one, those who have paid least first.
-    fn hand_out(self: &Arc<Self>, state: &mut State) {
-        while state.running < self.most {
-            let State { tenants, waiting, .. } = &*state;
-            let may = |waiter: &Waiter| {
-                waiter
-                    .tenants
-                    .iter()
-                    .all(|tenant| tenants.get(tenant).is_none_or(|account| account.running < waiter.most))
-            };
-            let paid = |waiter: &Waiter| {
-                let of = |tenant| tenants.get(tenant).map_or(0, |account| account.paid);
-                waiter.tenants.iter().map(of).max().unwrap_or_default()
-            };
-            let next = waiting.iter().enumerate().filter(|(_, waiter)| may(waiter));
-            let next = next.min_by_key(|(_, waiter)| (paid(waiter), waiter.arrival));
-            let Some((at, level)) = next.map(|(at, waiter)| (at, paid(waiter))) else { return };
-            let Waiter { tenants, turn, .. } = state.waiting.remove(at);
-            state.level = state.level.max(level);
-            state.running += 1;
-            for tenant in &*tenants {
-                let account = state.tenants.entry(tenant.clone()).or_default();
-                account.waiting = account.waiting.saturating_sub(1);
-                account.running += 1;
-            }
-            let given = Turn { turns: Arc::clone(self), tenants: Some(tenants) };
-            if let Err(mut given) = turn.send(given) {
-                // Who waited has left.
-                if let Some(tenants) = given.tenants.take() {
-                    state.end(&tenants);
-                }
-            }
+    /// How many questions there are.
+    pub(crate) fn stats(&self) -> TurnStats {
+        let mut state = self.state();
+        state.sweep();
+        let State { running, ref waiting, refused, .. } = *state;
+        TurnStats { running, most: self.most, waiting: waiting.len(), refused }
+    }
+
+    /// The turns of those who may have one, those who have paid least first.
+    fn next(self: &Arc<Self>, state: &mut State) -> Given {
+        state.sweep();
+        let mut given = Vec::new();
+        while state.running < self.most
+            && let Some(Waiter { tenants, turn, .. }) = state.next()
+        {
+            given.push((turn, Turn { turns: Arc::clone(self), tenants }));
         }
+        Given(given)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -130,19 +132,71 @@ impl Turns {
     }
 }
 
+impl Given {
+    fn send(self) {
+        for (waiter, turn) in self.0 {
+            // Who has left does not take it: then it ends here, and goes to the next.
+            drop(waiter.send(turn));
+        }
+    }
+}
+
 impl State {
-    /// The tenant for whom too many wait.
-    fn crowded(&mut self, tenants: &[TenantId]) -> Option<(TenantId, &Account)> {
-        // Those who have left do not count.
-        let left: Vec<Waiter> = self.waiting.extract_if(.., |waiter| waiter.turn.is_canceled()).collect();
-        for tenant in left.iter().flat_map(|waiter| waiter.tenants.iter()) {
-            if let Some(account) = self.tenants.get_mut(tenant) {
+    /// Forgets those who have left.
+    fn sweep(&mut self) {
+        let left = self.waiting.extract_if(.., |waiter| waiter.turn.is_canceled());
+        for tenant in left.flat_map(|waiter| waiter.tenants.to_vec()) {
+            if let Some(account) = self.tenants.get_mut(&tenant) {
                 account.waiting = account.waiting.saturating_sub(1);
             }
         }
-        let full = |tenant: &&TenantId| self.tenants.get(*tenant).is_some_and(|of| of.waiting >= QUEUE);
-        let tenant = tenants.iter().find(full)?;
-        Some((tenant.clone(), self.tenants.get(tenant)?))
+    }
+
+    /// Why one more cannot wait, in words.
+    fn crowded(&self, tenants: &[TenantId], most: usize) -> Option<String> {
+        if self.waiting.len() >= ALL {
+            return Some(format!(
+                "{} queries of all tenants wait for their turn, the limit is {ALL}, while {} are answered \
+                 (querier.concurrent_queries); ask again later",
+                self.waiting.len(),
+                self.running
+            ));
+        }
+        let of = |tenant| self.tenants.get(tenant).map(|account| (tenant, account));
+        let (tenant, account) =
+            tenants.iter().filter_map(of).find(|(_, account)| account.waiting >= QUEUE)?;
+        Some(format!(
+            "{} queries of tenant {tenant} wait for their turn, the limit is {QUEUE}, while {} are answered, of {most} \
+             that may be (limits.max_concurrent_queries); ask again later",
+            account.waiting, account.running
+        ))
+    }
+
+    /// Begins the question that is next, if there is one.
+    fn next(&mut self) -> Option<Waiter> {
+        let State { tenants, waiting, .. } = &*self;
+        let may = |waiter: &Waiter| {
+            waiter
+                .tenants
+                .iter()
+                .all(|tenant| tenants.get(tenant).is_none_or(|account| account.running < waiter.most))
+        };
+        let paid = |waiter: &Waiter| {
+            let of = |tenant| tenants.get(tenant).map_or(0, |account| account.paid);
+            waiter.tenants.iter().map(of).max().unwrap_or_default()
+        };
+        let next = waiting.iter().enumerate().filter(|(_, waiter)| may(waiter));
+        let next = next.min_by_key(|(_, waiter)| (paid(waiter), waiter.arrival));
+        let (at, level) = next.map(|(at, waiter)| (at, paid(waiter)))?;
+        let waiter = self.waiting.remove(at);
+        self.level = self.level.max(level);
+        self.running += 1;
+        for tenant in &*waiter.tenants {
+            let account = self.tenants.entry(tenant.clone()).or_default();
+            account.waiting = account.waiting.saturating_sub(1);
+            account.running += 1;
+        }
+        Some(waiter)
     }
 
     fn begin(&mut self, tenants: &[TenantId]) {
@@ -191,17 +245,22 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(tenants) = self.tenants.take() {
+        let given = {
             let mut state = self.turns.state();
-            state.end(&tenants);
-            self.turns.hand_out(&mut state);
-        }
+            state.end(&self.tenants);
+            self.turns.next(&mut state)
+        };
+        given.send();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::task::{Context, Wake, Waker};
+
     use futures::FutureExt;
+    use futures::future::BoxFuture;
 
     use super::*;
 
@@ -210,7 +269,7 @@ mod tests {
     }
 
     /// Who is waiting, polled once.
-    fn ask(turns: &Arc<Turns>, tenants: &[&str], most: usize) -> futures::future::BoxFuture<'static, Turn> {
+    fn ask(turns: &Arc<Turns>, tenants: &[&str], most: usize) -> BoxFuture<'static, Turn> {
         let (turns, tenants) =
             (Arc::clone(turns), tenants.iter().map(|name| tenant(name)).collect::<Vec<_>>());
         let mut asked = async move { turns.take(&tenants, most).await.unwrap() }.boxed();
@@ -285,8 +344,53 @@ mod tests {
         let refused = turns.take(&[tenant("a")], 8).now_or_never().expect("at once").unwrap_err();
         assert_eq!((refused.code, refused.retry_after), (Code::Exhausted, Some(BUSY)));
         assert!(refused.message.contains("512 queries of tenant a wait"), "{refused}");
+        assert_eq!((turns.stats().waiting, turns.stats().refused), (QUEUE, 1));
         drop(waiting);
         assert!(turns.take(&[tenant("a")], 8).now_or_never().is_none(), "it waits: the others have left");
         drop(held);
+        assert_eq!(turns.stats(), TurnStats { most: 1, refused: 1, ..TurnStats::default() });
+    }
+
+    #[test]
+    fn all_tenants_share_a_queue_that_has_an_end() {
+        let turns = Turns::new(1);
+        let held = ask(&turns, &["a"], 8).now_or_never().unwrap();
+        let waiting: Vec<_> = (0..ALL).map(|n| ask(&turns, &[&format!("t{n}")], 8)).collect();
+        let refused = turns.take(&[tenant("b")], 8).now_or_never().expect("at once").unwrap_err();
+        assert_eq!((refused.code, refused.retry_after), (Code::Exhausted, Some(BUSY)));
+        assert!(refused.message.contains("2048 queries of all tenants wait"), "{refused}");
+        drop((waiting, held));
+        assert!(turns.take(&[tenant("b")], 8).now_or_never().is_some());
+    }
+
+    /// Leaves the moment that its turn has come.
+    #[derive(Default)]
+    struct Leaves(Mutex<Option<BoxFuture<'static, Turn>>>);
+
+    impl Wake for Leaves {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().unwrap().take());
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test of a thread that may never end")]
+    fn who_leaves_as_its_turn_comes_holds_up_nobody() {
+        let (done, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            let turns = Turns::new(1);
+            let held = ask(&turns, &["a"], 8).now_or_never().unwrap();
+            let leaves = Arc::new(Leaves::default());
+            let mut waits = ask(&turns, &["a"], 8);
+            let waker = Waker::from(Arc::clone(&leaves));
+            assert!(waits.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+            *leaves.0.lock().unwrap() = Some(waits);
+            let mut after = ask(&turns, &["b"], 8);
+            drop(held);
+            let next = after.as_mut().now_or_never().is_some();
+            let _ = done.send((next, turns.stats().running));
+        });
+        let outcome = ended.recv_timeout(Duration::from_secs(60)).expect("nobody waits for a lock it holds");
+        assert_eq!(outcome, (true, 0));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::sync::Barrier;
 
 struct Nothing;
 
@@ -35,6 +37,33 @@ impl Sources for Nothing {
 /// A shelf in memory.
 #[derive(Default)]
 struct Memory(Mutex<BTreeMap<(TenantId, u128), (Upload, Bytes)>>);
+
+/// A shelf that takes nothing while it is full, and of which so many put something down at once.
+struct Odd {
+    memory: Memory,
+    full: AtomicBool,
+    together: Barrier,
+}
+
+#[async_trait::async_trait]
+impl Shelf for Odd {
+    async fn keep(&self, tenant: &TenantId, upload: &Upload, bytes: Bytes) -> Result<(), Status> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(Status::new(Code::Unavailable, "the bucket is full"));
+        }
+        self.together.wait().await;
+        self.memory.keep(tenant, upload, bytes).await
+    }
+    async fn list(&self, tenant: &TenantId, from: u128, limit: usize) -> Result<Vec<Upload>, Status> {
+        self.memory.list(tenant, from, limit).await
+    }
+    async fn read(&self, tenant: &TenantId, upload: &Upload) -> Result<Option<Bytes>, Status> {
+        self.memory.read(tenant, upload).await
+    }
+    async fn remove(&self, tenant: &TenantId, upload: &Upload) -> Result<(), Status> {
+        self.memory.remove(tenant, upload).await
+    }
+}
 
 #[async_trait::async_trait]
 impl Shelf for Memory {
@@ -61,13 +90,20 @@ impl Shelf for Memory {
 
 /// A place for profiles in a bucket of its own, and the hand of its clock.
 fn place(change: impl FnOnce(&mut Config)) -> (AdHoc, athanor_chassis::clock::ManualClock) {
+    place_on(Arc::<Memory>::default(), change)
+}
+
+fn place_on(
+    shelf: Arc<dyn Shelf>,
+    change: impl FnOnce(&mut Config),
+) -> (AdHoc, athanor_chassis::clock::ManualClock) {
     let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
     let mut config = Config::default();
     change(&mut config);
     let random = Random::seeded(1);
     let overrides = Overrides::new(Limits::default());
     let deps = Deps { sources: Arc::new(Nothing), overrides, clock, compute: Compute::inline() };
-    (Querier::new(config, deps).ad_hoc(Arc::<Memory>::default(), &random), hand)
+    (Querier::new(config, deps).ad_hoc(shelf, &random), hand)
 }
 
 fn reader(tenant: &str) -> Reader {
@@ -166,6 +202,49 @@ async fn the_oldest_makes_room() {
     let gone = get(&place, "a", &ids[1], None).await.expect_err("it made room");
     assert!(gone.code == Code::NotFound && gone.message.contains("3 are kept"), "{gone}");
     assert!(get(&place, "a", &ids[2], None).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_oldest_goes_when_the_new_one_is_safe() {
+    let odd = |together| {
+        let memory = Memory::default();
+        Arc::new(Odd { memory, full: AtomicBool::new(false), together: Barrier::new(together) })
+    };
+    let shelf = odd(1);
+    let (place, hand) = place_on(Arc::<Odd>::clone(&shelf), |config| config.adhoc_profiles = 1);
+    upload(&place, "old", b"main 1\n").await.expect("kept");
+    hand.advance(Duration::from_millis(1));
+    shelf.full.store(true, Ordering::Relaxed);
+    upload(&place, "new", b"main 1\n").await.expect_err("the bucket is full");
+    assert_eq!(names(&place, "a").await, ["old"]);
+    shelf.full.store(false, Ordering::Relaxed);
+    upload(&place, "new", b"main 1\n").await.expect("kept");
+    assert_eq!(names(&place, "a").await, ["new"]);
+    // Those that come at once.
+    let shelf = odd(3);
+    let (place, _) = place_on(Arc::<Odd>::clone(&shelf), |config| config.adhoc_profiles = 2);
+    let kept = tokio::join!(
+        upload(&place, "1", b"main 1\n"),
+        upload(&place, "2", b"main 1\n"),
+        upload(&place, "3", b"main 1\n")
+    );
+    assert!(kept.0.is_ok() && kept.1.is_ok() && kept.2.is_ok(), "{kept:?}");
+    assert_eq!(shelf.memory.0.lock().expect("sound").len(), 2);
+}
+
+#[tokio::test]
+async fn whoever_shows_one_waits_for_a_turn() {
+    let shelf =
+        Arc::new(Odd { memory: Memory::default(), full: AtomicBool::new(false), together: Barrier::new(2) });
+    let (place, hand) = place_on(Arc::<Odd>::clone(&shelf), |config| config.concurrent_queries = 1);
+    let (first, second, ()) =
+        tokio::join!(upload(&place, "1", b"main 1\n"), upload(&place, "2", b"main 1\n"), async {
+            // One waits for another one at the shelf, who waits for a turn.
+            hand.until_sleeping(2).await;
+            hand.advance(Duration::from_secs(5 * 60));
+        });
+    let refused = [first, second].map(|refused| refused.expect_err("nobody else came").message);
+    assert!(refused.iter().any(|why| why.contains("waited for its turn")), "{refused:?}");
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId,
 use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, SampleLabel, Source, ValueType};
 use athanor_proto::querier::v1::{
-    AnalyzeQueryRequest, DiffRequest, HeatmapQueryType, SelectHeatmapRequest, SelectMergeProfileRequest,
-    SelectMergeStacktracesRequest, SelectSeriesRequest,
+    AnalyzeQueryRequest, DiffRequest, HeatmapQueryType, HeatmapRows, SelectHeatmapRequest,
+    SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectSeriesRequest,
 };
 use athanor_proto::types::v1::{
     ExemplarType, GoPgo, LabelValuesRequest, Location, StackFrameFilter, StackTraceSelector,
@@ -159,6 +159,17 @@ async fn an_upload_is_one_value_of_a_heatmap_and_found_by_its_id() {
         exemplar_type: ExemplarType::Individual as i32,
         ..SelectHeatmapRequest::default()
     };
+    let spread = async |rows: HeatmapRows| {
+        let request = SelectHeatmapRequest { rows: rows as i32, ..request.clone() };
+        let slot =
+            querier.select_heatmap(&reader, request).await.expect("a heatmap").series[0].slots[0].clone();
+        (slot.y_min.len(), slot.counts)
+    };
+    let mut linear = vec![0; 20];
+    linear[0] = 1;
+    assert_eq!(spread(HeatmapRows::Linear).await, (20, linear));
+    // Of equal values there is one row.
+    assert_eq!(spread(HeatmapRows::Quantile).await, (1, vec![1]));
     let series = querier.select_heatmap(&reader, request).await.expect("a heatmap").series;
     let [exemplar] = &series[0].slots[0].exemplars[..] else { panic!("{series:?}") };
     assert_eq!((exemplar.value, series[0].slots[0].counts.iter().sum::<i32>()), (33, 1));

@@ -7,8 +7,11 @@ use std::time::Duration;
 use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
 use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames};
 use athanor_profile::{Labels, Profile, ProfileRow, Series, Source, SourceError, ValueType};
-use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectMergeStacktracesResponse};
-use athanor_proto::types::v1::GetProfileStatsRequest;
+use athanor_proto::querier::v1::{
+    AnalyzeQueryRequest, HeatmapQueryType, ProfileTypesRequest, SelectHeatmapRequest,
+    SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, SelectSeriesRequest, SeriesRequest,
+};
+use athanor_proto::types::v1::{GetProfileStatsRequest, LabelNamesRequest, LabelValuesRequest};
 use athanor_querier::{Asked, Config, Deps, Inbox, Plan, Querier, Reader, Remote, Sources, Times};
 use athanor_query::{Ask, answer};
 use tokio::sync::Barrier;
@@ -332,6 +335,125 @@ async fn queries_are_within_the_limits_of_their_tenants() {
     // By now plans name more.
     let refused = asked(3, 18).await.0.expect_err("it reads more");
     assert!(refused.message.contains("limits.max_query_bytes"), "{refused}");
+}
+
+/// A querier at 20 ms, of one source at 5 ms in blocks of so many bytes.
+fn limited(limits: Limits, bytes: u64) -> Querier {
+    let (clock, _hand) = Clock::manual(Timestamp::from_nanos(20_000_000));
+    let make = move |_| Plan { sources: vec![source("here", 1)], bytes, ..Plan::default() };
+    let sources = Arc::new(Plans { made: AtomicUsize::new(0), make });
+    let (overrides, compute) = (Overrides::new(limits), Compute::inline());
+    Querier::new(Config::default(), Deps { sources, overrides, clock, compute })
+}
+
+#[tokio::test]
+async fn charts_of_a_permitted_time_are_whole() {
+    let limits = Limits {
+        max_query_length: Some(Duration::from_millis(15)),
+        max_query_lookback: Some(Duration::from_millis(18)),
+        ..Limits::default()
+    };
+    let querier = limited(limits, 0);
+    let asked = async |start, end, step| {
+        let reader = Reader::parse("acme").expect("a tenant");
+        let points = SelectSeriesRequest {
+            profile_type_id: TYPE.to_owned(),
+            label_selector: "{}".to_owned(),
+            start,
+            end,
+            step,
+            ..SelectSeriesRequest::default()
+        };
+        let heat = SelectHeatmapRequest {
+            profile_type_id: TYPE.to_owned(),
+            label_selector: "{}".to_owned(),
+            start,
+            end,
+            step,
+            query_type: HeatmapQueryType::Individual as i32,
+            ..SelectHeatmapRequest::default()
+        };
+        let series = querier.select_series(&reader, points).await?.series;
+        let slots: usize =
+            querier.select_heatmap(&reader, heat).await?.series.iter().map(|of| of.slots.len()).sum();
+        let points: usize = series.iter().map(|of| of.points.len()).sum();
+        Ok::<_, Status>((points, slots, reader.missing()))
+    };
+    assert_eq!(asked(3, 18, 0.005).await, Ok((1, 1, None)));
+    // It begins just where queries may.
+    assert_eq!(asked(2, 17, 0.005).await, Ok((1, 1, None)));
+    let refused = asked(3, 19, 0.004).await.expect_err("it is longer");
+    assert!(refused.message.contains("16ms long, the limit is 15ms"), "{refused}");
+    let refused = asked(18, 18, 0.016).await.expect_err("a point stands for more than may be read");
+    assert!(refused.message.contains("limits.max_query_length"), "{refused}");
+    let (.., missing) = asked(1, 10, 0.005).await.expect("an answer");
+    assert!(missing.expect("what is older").contains("older than 18ms is left out"));
+}
+
+#[tokio::test]
+async fn a_rendered_query_may_be_as_long_as_the_limit() {
+    let limits = Limits { max_query_length: Some(Duration::from_secs(60)), ..Limits::default() };
+    let (querier, reader) = (limited(limits, 0), Reader::parse("acme").expect("a tenant"));
+    let render = async |until: i64| {
+        let query = format!("query={TYPE}%7B%7D&from=1700000000&until={until}");
+        querier.render(&reader, &query).await.map(drop).map_err(|status| status.message)
+    };
+    assert_eq!(render(1_700_000_060).await, Ok(()));
+    assert!(render(1_700_000_061).await.expect_err("it is longer").contains("1m1s long"));
+}
+
+#[tokio::test]
+async fn what_reads_no_samples_costs_none() {
+    let limits = Limits { max_query_bytes: Some(ByteSize::kib(1)), ..Limits::default() };
+    let (querier, reader) = (limited(limits, 1 << 40), Reader::parse("acme").expect("a tenant"));
+    let refused = querier.select_merge_stacktraces(&reader, request()).await.expect_err("it reads more");
+    assert!(refused.message.contains("limits.max_query_bytes"), "{refused}");
+    let names = LabelNamesRequest { start: 1, end: 10, ..LabelNamesRequest::default() };
+    assert!(!querier.label_names(&reader, names).await.expect("names").names.is_empty());
+    let name = "__name__".to_owned();
+    let values = LabelValuesRequest { name, start: 1, end: 10, ..LabelValuesRequest::default() };
+    assert_eq!(querier.label_values(&reader, values).await.expect("values").names, ["process_cpu"]);
+    let types = ProfileTypesRequest { start: 1, end: 10 };
+    assert_eq!(querier.profile_types(&reader, types).await.expect("types").profile_types.len(), 1);
+    let series = SeriesRequest { start: 1, end: 10, ..SeriesRequest::default() };
+    assert_eq!(querier.series(&reader, series).await.expect("series").labels_set.len(), 1);
+    let cost = AnalyzeQueryRequest { start: 1, end: 10, query: "{}".to_owned() };
+    assert_eq!(querier.analyze_query(&reader, cost).await.expect("sizes").query_scopes.len(), 1);
+}
+
+/// A peer that never answers.
+struct Silent;
+
+#[async_trait::async_trait]
+impl Remote for Silent {
+    async fn ask(&self, _: &TenantId, _: &Ask, _: &mut Inbox) -> Result<(), Asked> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn who_only_waited_for_a_turn_is_told_so() {
+    let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+    let make = |_| Plan { remote: vec![Arc::new(Silent)], ..Plan::default() };
+    let plans = Arc::new(Plans { made: AtomicUsize::new(0), make });
+    let config = Config { concurrent_queries: 1, ..Config::default() };
+    let querier = querier_by(clock.clone(), config, plans);
+    let ask = async |seconds| {
+        let reader = Reader::parse("acme").expect("a tenant");
+        reader.waits(&clock, Duration::from_secs(seconds));
+        querier.select_merge_stacktraces(&reader, request()).await.expect_err("nobody answers")
+    };
+    let ((answered, waited), ()) = tokio::join!(async { tokio::join!(ask(9), ask(5)) }, async {
+        hand.until_sleeping(2).await;
+        let turns = querier.stats().turns;
+        assert_eq!((turns.running, turns.most, turns.waiting), (1, 1, 1));
+        hand.advance(Duration::from_secs(5));
+        hand.until_sleeping(1).await;
+        hand.advance(Duration::from_secs(4));
+    });
+    assert_eq!([answered.code, waited.code], [Code::Deadline; 2]);
+    assert!(waited.message.contains("not done within 5s: it waited for its turn"), "{waited}");
+    assert!(answered.message.contains("not done within 9s; select fewer series"), "{answered}");
 }
 
 #[tokio::test]

@@ -104,6 +104,14 @@ pub struct Needs {
     pub requests: bool,
 }
 
+impl Needs {
+    /// Whether what says which series and profiles there are is enough: that is little.
+    pub fn is_index_only(self) -> bool {
+        let Needs { totals, rows, groups, profiles, profile_totals, names: _, requests: _ } = self;
+        !(totals || rows || groups || profiles || profile_totals)
+    }
+}
+
 impl Ask {
     /// What it needs.
     pub fn needs(&self) -> Needs {
@@ -255,6 +263,25 @@ impl Coded for AskError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_and_estimates_read_no_rows() {
+        let is_index_only = |what| Ask { what, ..Ask::default() }.needs().is_index_only();
+        let values = What::LabelValues(Values::default());
+        let lists = [What::ProfileTypes, What::LabelNames, values, What::Series(Vec::new()), What::Sizes];
+        assert!(lists.into_iter().all(is_index_only));
+        let (stacks, spans) = (StackFilter::default, Heat { spans: true, ..Heat::default() });
+        let rows = [
+            What::Tree(stacks()),
+            What::Profile(stacks(), None),
+            What::Trees(Trees::default()),
+            What::Points(Points::default()),
+            What::Heat(Heat::default()),
+            What::Heat(spans),
+            What::Profiles(Profiles::default()),
+        ];
+        assert!(!rows.into_iter().any(is_index_only));
+    }
 
     #[test]
     fn a_point_stands_for_what_lies_before_it() {

@@ -44,7 +44,7 @@ pub use meet::{Held, Meeting};
 pub use partial::{Cell, Exemplar, LabelCounts, Merged, Partial, PointSeries};
 pub use profiles::{ListedProfile, ProfileList, ProfileOrder, Profiles};
 pub use query::{NoKind, Query, TimeRange, TypeFilter};
-pub use run::{answer, picks, run, series_labels};
+pub use run::{Picked, answer, run, run_picked, series_labels};
 pub use selector::{Matcher, Selector};
 pub use size::{Size, Sizes};
 pub use stacks::{CallSite, GoPgo, StackFilter};

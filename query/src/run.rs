@@ -32,8 +32,9 @@ pub fn series_labels(series: &Series) -> Labels {
     labels
 }
 
-/// The profiles that are meant.
-pub(crate) struct Picked {
+/// The profiles of a source that a question is about. Finding them is part of answering it, so whoever has them answers by
+/// [`run_picked`].
+pub struct Picked {
     series: Arc<[Series]>,
     pub(crate) profiles: Arc<[ProfileRow]>,
     /// Full labels of the series that are meant.
@@ -43,7 +44,8 @@ pub(crate) struct Picked {
 }
 
 impl Picked {
-    fn of(ask: &Ask, source: &dyn Source) -> Result<Picked, AskError> {
+    /// Finds them.
+    pub fn of(ask: &Ask, source: &dyn Source) -> Result<Picked, AskError> {
         let (selection, series) = (&ask.selection, source.series()?);
         let profiles = if ask.needs().profiles { source.profiles()? } else { source.brief_profiles()? };
         let labels: Vec<Option<Labels>> = series
@@ -64,6 +66,11 @@ impl Picked {
         Ok(Picked { series, profiles, labels, places })
     }
 
+    /// Their places, ascending.
+    pub fn places(&self) -> &[u32] {
+        &self.places
+    }
+
     pub(crate) fn rows(&self) -> impl Iterator<Item = &ProfileRow> {
         self.places.iter().map(|&place| &self.profiles[place as usize])
     }
@@ -77,14 +84,13 @@ impl Picked {
     }
 }
 
-/// The places of the profiles that a question to a source is about, ascending.
-pub fn picks(ask: &Ask, source: &dyn Source) -> Result<Vec<u32>, AskError> {
-    Ok(Picked::of(ask, source)?.places)
-}
-
 /// The answer of one source.
 pub fn run(ask: &Ask, source: &dyn Source) -> Result<Partial, AskError> {
-    let picked = Picked::of(ask, source)?;
+    run_picked(ask, source, &Picked::of(ask, source)?)
+}
+
+/// The answer of one source in which the profiles that are meant were found already, by the same question.
+pub fn run_picked(ask: &Ask, source: &dyn Source, picked: &Picked) -> Result<Partial, AskError> {
     // A source is opened before it is known that nothing in it is meant.
     if picked.places.is_empty() && ask.what != What::Sizes {
         return Ok(Partial::none(&ask.what));
@@ -104,20 +110,20 @@ pub fn run(ask: &Ask, source: &dyn Source) -> Result<Partial, AskError> {
             }
             Partial::Texts(names)
         }
-        What::LabelValues(asked) => Partial::Values(values(&picked, asked)),
+        What::LabelValues(asked) => Partial::Values(values(picked, asked)),
         What::Series(names) => {
             let all = picked.seen();
             Partial::Series(all.map(|(_, labels)| only(labels, names)).collect())
         }
-        What::Tree(stacks) => Partial::Tree(tree(&picked, &ask.selection, stacks, source)?),
+        What::Tree(stacks) => Partial::Tree(tree(picked, &ask.selection, stacks, source)?),
         What::Profile(stacks, pgo) => {
-            Partial::Profile(Box::new(profile(&picked, &ask.selection, (stacks, *pgo), source)?))
+            Partial::Profile(Box::new(profile(picked, &ask.selection, (stacks, *pgo), source)?))
         }
-        What::Points(points) => Partial::Points(self::points(&picked, &ask.selection, points, source)?),
-        What::Sizes => Partial::Sizes(Box::new(sizes(&picked, &ask.selection, source)?)),
-        What::Heat(asked) => Partial::Heat(heat(&picked, &ask.selection, asked, &ask.bounds, source)?),
-        What::Trees(asked) => Partial::Trees(groups::trees(&picked, &ask.selection, asked, source)?),
-        What::Profiles(asked) => Partial::Profiles(listed::profiles(&picked, &ask.selection, asked, source)?),
+        What::Points(points) => Partial::Points(self::points(picked, &ask.selection, points, source)?),
+        What::Sizes => Partial::Sizes(Box::new(sizes(picked, &ask.selection, source)?)),
+        What::Heat(asked) => Partial::Heat(heat(picked, &ask.selection, asked, &ask.bounds, source)?),
+        What::Trees(asked) => Partial::Trees(groups::trees(picked, &ask.selection, asked, source)?),
+        What::Profiles(asked) => Partial::Profiles(listed::profiles(picked, &ask.selection, asked, source)?),
     };
     answer.within(&ask.bounds)?;
     Ok(answer)

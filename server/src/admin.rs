@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Clock, Code, Status, Tasks};
 use athanor_ingester::{Ingester, Written};
+use athanor_querier::Querier;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Response;
@@ -38,6 +39,8 @@ pub struct Desk {
     pub ingester: Option<Arc<Ingester>>,
     /// The cluster.
     pub overview: Overview,
+    /// What answers queries.
+    pub querier: Option<Querier>,
 }
 
 /// Opens the socket and answers on it until the tasks end. A socket of an earlier process is replaced.
@@ -51,7 +54,10 @@ pub fn serve(data: &Path, desk: Desk, clock: Clock, tasks: &Tasks) -> io::Result
     let router = {
         let (clock, ingester) = (clock.clone(), desk.ingester.clone());
         let cut = post(move || cut(ingester.clone(), clock.clone()));
-        cluster::routes(Router::new().route("/cut", cut), &Arc::new(desk))
+        let querier = desk.querier.clone();
+        let lift = post(move || async move { lift(querier.as_ref()) });
+        let own = Router::new().route("/cut", cut).route("/queries/lift", lift);
+        cluster::routes(own, &Arc::new(desk))
     };
     let (token, inner) = (tasks.token(), tasks.clone());
     let listening = async move {
@@ -87,6 +93,16 @@ async fn cut(ingester: Option<Arc<Ingester>>, clock: Clock) -> Response<Body> {
             Response::new(Body::from(told.to_string()))
         }
         Err(status) => json_error(&status),
+    }
+}
+
+/// Has queries answered again that were refused since they crashed.
+fn lift(querier: Option<&Querier>) -> Response<Body> {
+    match querier {
+        Some(querier) => {
+            Response::new(Body::from(json!({ "lifted": querier.lift_quarantine() }).to_string()))
+        }
+        None => json_error(&Status::new(Code::Unimplemented, "this node answers no queries; ask a querier")),
     }
 }
 

@@ -161,6 +161,9 @@ impl Config {
             );
             return bad("store_gateway.disk_spare", reason);
         }
+        if let Err(error) = self.querier.check() {
+            return bad(error.setting, error.to_string());
+        }
         if self.cluster.joining()?.is_none() && !self.target.is_all() {
             let reason = format!(
                 "a process that is only {} needs others beside it; say where they are with cluster.seeds, or run all",
@@ -211,7 +214,7 @@ mod tests {
             config.store_gateway.disk_spare = ByteSize::bytes(0);
         };
         assert_eq!(checked(keeps_nothing), Ok(()));
-        let bad: [(Change, &str); 11] = [
+        let bad: [(Change, &str); 12] = [
             (
                 |config| config.target = "querier".parse().unwrap(),
                 "target: a process that is only querier needs others beside it",
@@ -234,6 +237,10 @@ mod tests {
             (
                 |config| config.store_gateway.reading = ByteSize::kib(1),
                 "store_gateway.reading: blocks cannot be read in so little memory",
+            ),
+            (
+                |config| config.querier.answer = ByteSize::mib(100),
+                "querier.adhoc_profile: profiles of 16MiB take up to 128MiB when they are read",
             ),
             (|config| config.max_connections = Some(0), "max_connections: 0"),
             (|config| config.log.segment = ByteSize::kib(63), "log.segment: segments of 63KiB are too small"),

@@ -63,6 +63,8 @@ pub struct Beside {
     pub times: Option<(i64, i64)>,
     /// Shards that nobody answers for, in words.
     pub silent: Vec<String>,
+    /// Shards whose rows have moved since the plan was made, in words: they are not in the answer.
+    pub moved: Vec<String>,
 }
 
 impl Asking {
@@ -78,7 +80,7 @@ impl Asking {
 
 impl Far {
     /// Of which time there are profiles.
-    pub async fn times(&self, tenant: &TenantId) -> Result<Beside, Asked> {
+    pub async fn times(&self, tenant: &TenantId) -> Result<Beside, Status> {
         self.gather(tenant, &Bytes::new(), None).await
     }
 
@@ -88,7 +90,7 @@ impl Far {
         tenant: &TenantId,
         ask: &Bytes,
         mut inbox: Option<&mut Inbox>,
-    ) -> Result<Beside, Asked> {
+    ) -> Result<Beside, Status> {
         let Asking { leaders, clock, .. } = &self.asking;
         let until = clock.monotonic() + PATIENCE;
         let (mut beside, mut left) = (Beside::default(), self.shards.clone());
@@ -101,7 +103,7 @@ impl Far {
             for (node, shards) in by_leader {
                 match self.ask_one(node, &shards, tenant, ask, inbox.as_deref_mut()).await {
                     Ok(done) => {
-                        whys.extend(beside.note(done, leaders)?);
+                        whys.extend(beside.note(done, leaders));
                         left.extend(shards.into_iter().filter(|shard| whys.contains_key(&shard.id)));
                     }
                     Err(status) if may_pass(&status) => {
@@ -111,7 +113,7 @@ impl Far {
                         });
                         left.extend(shards);
                     }
-                    Err(status) => return Err(status.into()),
+                    Err(status) => return Err(status),
                 }
             }
             if left.is_empty() {
@@ -197,7 +199,11 @@ impl Remote for Far {
         let packed = ask.pack().map_err(|error| Status::of(&error))?;
         let beside = self.gather(tenant, &packed.into(), Some(&mut *inbox)).await?;
         beside.missing().into_iter().for_each(|missing| inbox.miss(missing));
-        Ok(())
+        // The others are in the inbox by now: the last plan goes on with them.
+        match beside.moved.is_empty() {
+            true => Ok(()),
+            false => Err(Asked::Replan(beside.moved.join("; "))),
+        }
     }
 }
 
@@ -236,11 +242,7 @@ fn may_pass(status: &Status) -> bool {
 
 impl Beside {
     /// Notes what a node said, and gives the shards that are to be asked for again, with reasons.
-    fn note(
-        &mut self,
-        done: Vec<wire::ShardDone>,
-        leaders: &Leaders,
-    ) -> Result<Vec<(ShardId, String)>, Asked> {
+    fn note(&mut self, done: Vec<wire::ShardDone>, leaders: &Leaders) -> Vec<(ShardId, String)> {
         let mut again = Vec::new();
         for of in done {
             match of.of {
@@ -255,10 +257,40 @@ impl Beside {
                 }
                 Some(Outcome::Replan(_)) => {
                     let why = format!("the latest profiles of shard {} have moved to blocks", of.shard);
-                    return Err(Asked::Replan(why));
+                    self.moved.push(why);
                 }
             }
         }
-        Ok(again)
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_moved_hides_nothing_of_the_others() {
+        let of = |shard, of| wire::ShardDone { shard, of, ..wire::ShardDone::default() };
+        let failure = wire::Failure { message: "it leads no more".to_owned(), ..wire::Failure::default() };
+        let done = vec![
+            of(1, Some(Outcome::Replan(true))),
+            wire::ShardDone {
+                lost: 3,
+                forgets: true,
+                first_nanos: Some(5),
+                last_nanos: Some(7),
+                ..of(2, None)
+            },
+            of(3, Some(Outcome::Replan(true))),
+            of(4, Some(Outcome::Failure(failure))),
+        ];
+        let (leaders, mut beside) = (Leaders::new(1, None, None), Beside::default());
+        assert_eq!(beside.note(done, &leaders), [(4, "it leads no more".to_owned())]);
+        assert_eq!((beside.lost, beside.forgets, beside.times), (3, true, Some((5, 7))));
+        assert_eq!(
+            beside.moved,
+            [1, 3].map(|shard| format!("the latest profiles of shard {shard} have moved to blocks"))
+        );
     }
 }

@@ -195,7 +195,9 @@ impl Gateways {
                     }
                 };
                 match select(first, next()).await {
-                    Either::Left((Err(Unheard::There(_)), next)) => return next.await.inspect(won),
+                    Either::Left((Err(Unheard::There(why)), next)) if may_pass(&why) => {
+                        return next.await.inspect(won);
+                    }
                     Either::Left((said, _)) => said,
                     Either::Right((Ok(wholes), _)) => return Ok(wholes).inspect(won),
                     Either::Right((Err(_), first)) => {
@@ -267,18 +269,25 @@ impl Remote for Away {
             whole.inbox.end().await?;
             gone.extend(whole.gone);
         }
-        if gone.is_empty() {
-            return Ok(());
-        }
-        Err(Asked::Gone(gone.iter().map(|block| format!("block {block}")).collect()))
+        if gone.is_empty() { Ok(()) } else { Err(self::gone(&gone)) }
     }
 }
 
 #[async_trait]
 impl Stored for Here {
-    async fn answer(self: Box<Self>) -> Result<Partial, Status> {
-        self.gateway.answer_of(&self.question, self.at).await
+    async fn answer(self: Box<Self>) -> Result<Partial, Asked> {
+        let said = self.gateway.answer_of(&self.question, self.at).await;
+        said.map_err(|status| match status.code {
+            // Another took its place, or it is too old (E18).
+            Code::NotFound => gone(&[self.at.block]),
+            _ => status.into(),
+        })
     }
+}
+
+/// Blocks that the bucket has no more, called the same whoever finds that out.
+fn gone(blocks: &[BlockId]) -> Asked {
+    Asked::Gone(blocks.iter().map(|block| format!("block {block}")).collect())
 }
 
 fn piece_of(response: wire::BlocksResponse) -> Piece<wire::BlocksDone> {
@@ -305,9 +314,10 @@ fn complete(done: Option<wire::BlocksDone>, blocks: &[Owned], sum: Sum) -> Resul
     Ok(gone)
 }
 
-/// Whether another one may answer: whatever it is that this gateway lacks, unless the question is at fault.
+/// Whether another one may answer: whatever it is that this gateway lacks, unless the question is at fault. What panicked
+/// here would panic there.
 fn may_pass(status: &Status) -> bool {
-    !matches!(status.code, Code::Invalid | Code::TooLarge)
+    !status.panicked && !matches!(status.code, Code::Invalid | Code::TooLarge)
 }
 
 /// What a question is about of a block.
@@ -323,7 +333,35 @@ mod reading;
 
 #[cfg(test)]
 mod tests {
+    use athanor_chassis::{Clock, Compute, Random};
+    use athanor_storage::{Config as Bucket, Store, StoreDeps};
+    use athanor_store_gateway::{Blocks, Config};
+
     use super::*;
+
+    #[test]
+    fn what_panics_is_not_passed_on() {
+        let of = |code, panicked| may_pass(&Status { panicked, ..Status::new(code, "why") });
+        assert_eq!([of(Code::Internal, false), of(Code::Unavailable, false)], [true; 2]);
+        assert_eq!([of(Code::Internal, true), of(Code::Invalid, false)], [false; 2]);
+    }
+
+    #[tokio::test]
+    async fn a_block_that_is_gone_has_one_name() {
+        let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
+        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).expect("a bucket");
+        let config = Config::default();
+        let blocks = Blocks::new(store, Compute::inline(), None, &config);
+        let question = OfBlocks::new(TenantId::anonymous(), Ask::default());
+        let block = BlockId::from_number(7);
+        let here = Here {
+            gateway: Arc::new(Gateway::new(Arc::new(blocks), &config)),
+            question: Arc::new(question),
+            at: BlockAt { block, whole: true },
+        };
+        let said = Box::new(here).answer().await.expect_err("the bucket is empty");
+        assert_eq!(said, gone(&[block]));
+    }
 
     #[test]
     fn an_answer_is_whole_or_not_used() {

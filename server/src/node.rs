@@ -156,7 +156,11 @@ impl Node {
             guard: Guard::new(address, config.admin_token_file.clone()),
             overview: roles.overview.clone(),
         };
-        let desk = Desk { ingester: roles.ingester.clone(), overview: roles.overview.clone() };
+        let desk = Desk {
+            ingester: roles.ingester.clone(),
+            overview: roles.overview.clone(),
+            querier: roles.querier.clone(),
+        };
         let opened = crate::admin::serve(&config.data, desk, clock.clone(), &roles.tasks);
         if let Err(error) = opened {
             tracing::warn!(%error, "there is no administration socket");

@@ -11,7 +11,7 @@ use athanor_catalog::{BlockEntry, Catalog, Phase, Scar, ShardEntry, ShardId, Wou
 use athanor_chassis::{Status, TenantId};
 use athanor_ingester::{Ingester, Moved, View};
 use athanor_profile::Source;
-use athanor_querier::{Asked, Plan, Remote, Sources, Times};
+use athanor_querier::{Plan, Remote, Sources, Times};
 use athanor_query::Ask;
 use futures::future::join_all;
 
@@ -46,13 +46,16 @@ impl Sources for Everywhere {
         let range = ask.selection.time;
         let last = if range.to == i64::MAX { i64::MAX } else { range.to.saturating_sub(1) };
         let Found { views, far, blocks, missing, moved } = self.find(tenant, range.from, last).await?;
+        let meets = |(first, end): (i64, i64)| first <= last && range.from <= end;
+        let heads = views.iter().filter(|view| view.times().is_some_and(meets));
+        let of_heads: u64 = heads.map(|view| view.bytes() as u64).sum();
         let sources = views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>).collect();
         let wanted = blocks.iter().map(|block| wanted_of(block, tenant, range.from, last));
         let Divided { here: stored, away } = self.gateways.divide(tenant, ask, wanted);
         // Leaders first: they keep what was cut since the listing for a while only.
         let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>);
         let remote = far.chain(away).collect();
-        let bytes = blocks.iter().map(|block| block.bytes_of(tenant)).sum();
+        let bytes = blocks.iter().map(|block| block.bytes_of(tenant)).sum::<u64>() + of_heads;
         Ok(Plan { sources, stored, remote, missing, bytes, moved })
     }
 
@@ -65,9 +68,9 @@ impl Sources for Everywhere {
                 Ok(beside) => {
                     afar.extend(beside.times);
                     missing.extend(beside.missing());
+                    moved.extend(beside.moved);
                 }
-                Err(Asked::Failed(status)) => return Err(status),
-                Err(overtaken) => moved.push(overtaken.to_string()),
+                Err(status) => return Err(status),
             }
         }
         let of_blocks = blocks.iter().filter_map(|block| block.span(tenant, i64::MIN, i64::MAX));

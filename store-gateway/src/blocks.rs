@@ -10,7 +10,7 @@ use athanor_block::{
 use athanor_catalog::BlockId;
 use athanor_chassis::{Activity, Code, Compute, Disk, Status, TenantId};
 use athanor_profile::source::SourceError;
-use athanor_query::{Ask, AskError, Needs, picks};
+use athanor_query::{Ask, AskError, Needs, Picked};
 use athanor_storage::Store;
 use futures::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -80,6 +80,8 @@ pub struct Wanted {
 pub struct Opened {
     /// The part.
     pub part: Part,
+    /// The profiles in it that are meant.
+    pub picked: Picked,
     /// Room that it takes.
     pub held: Box<dyn Send>,
 }
@@ -91,9 +93,9 @@ struct Reading {
     _room: OwnedSemaphorePermit,
 }
 
-/// Whether there is room for what a question needs of a part.
+/// Whether there is room for what a question needs of a part, of the profiles that are meant.
 enum Room {
-    Held(OwnedSemaphorePermit),
+    Held(OwnedSemaphorePermit, Picked),
     /// Less was asked for than so much, and there is no more at once.
     Wants(u64),
 }
@@ -293,26 +295,27 @@ impl Wanted {
         part.folder.fetch(&self.origin(), &extents).await
     }
 
-    /// What else is needed, and the memory of all of it.
-    async fn plan(&self, part: &Part) -> Result<(Extents, u64), Status> {
+    /// What else is needed of the profiles that are meant, and the memory of all of it.
+    async fn plan(&self, part: &Part) -> Result<(Extents, u64, Picked), Status> {
         let (ask, width) = (Arc::clone(&self.ask), self.blocks.compute.width());
         let plan = move |part: &Part| {
             let needs = ask.needs();
-            let picked = picks(&ask, &part.source).map_err(|error| match error {
+            let picked = Picked::of(&ask, &part.source).map_err(|error| match error {
                 AskError::Source(error) => BlockError::Held(error),
                 other => BlockError::Held(SourceError::Damaged(other.to_string())),
             })?;
             let mut extents = Extents::new();
-            if !picked.is_empty() {
+            if !picked.places().is_empty() {
                 let Needs { totals, rows: each, groups, requests, .. } = needs;
-                extents = part.source.bytes_of_rows(&picked, Rows { totals, groups, each, requests })?;
+                extents =
+                    part.source.bytes_of_rows(picked.places(), Rows { totals, groups, each, requests })?;
                 if needs.names {
                     extents.extend(part.source.bytes_of_names()?);
                 }
             }
-            let names = needs.names && !picked.is_empty();
+            let names = needs.names && !picked.places().is_empty();
             let bytes = memory(part, &extents, names, width)?;
-            Ok((extents, bytes))
+            Ok((extents, bytes, picked))
         };
         self.attempt(part, plan).await
     }
@@ -329,10 +332,10 @@ impl Wanted {
             let fetched = self.fetch(&part, claim).await;
             parts.settle(&part);
             match fetched {
-                Ok(Room::Held(room)) => {
+                Ok(Room::Held(room, picked)) => {
                     let held =
                         Box::new(Reading { parts: Arc::clone(parts), part: part.clone(), _room: room });
-                    return Ok(Opened { part, held });
+                    return Ok(Opened { part, picked, held });
                 }
                 Ok(Room::Wants(more)) => claim = more,
                 Err(status) => {
@@ -352,7 +355,7 @@ impl Wanted {
         let bytes = index_memory(part, &meta).max(claim);
         let mut room = self.blocks.room(bytes).await;
         self.fetch_index(part).await?;
-        let (extents, wanted) = self.plan(part).await?;
+        let (extents, wanted, picked) = self.plan(part).await?;
         if wanted <= bytes || bytes >= all {
             drop(room.split((bytes.min(all).saturating_sub(wanted) / 1024) as usize));
         } else {
@@ -363,7 +366,7 @@ impl Wanted {
             }
         }
         part.folder.fetch(&self.origin(), &extents).await?;
-        Ok(Room::Held(room))
+        Ok(Room::Held(room, picked))
     }
 }
 

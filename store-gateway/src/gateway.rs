@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use athanor_catalog::BlockId;
-use athanor_chassis::room::{Room, Taken};
+use athanor_chassis::room::{Room, RoomStats, Taken};
 use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
-use athanor_query::{Ask, Canonical, Held, Meeting, Partial, Pieces, run};
+use athanor_query::{Ask, Canonical, Held, Meeting, Partial, Pieces, run_picked};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -86,6 +86,8 @@ pub struct GatewayStats {
     pub answers: AnswerStats,
     /// What is on disk.
     pub shelf: ShelfStats,
+    /// The room for answers to other nodes.
+    pub room: RoomStats,
 }
 
 impl Question {
@@ -113,7 +115,7 @@ impl Gateway {
     pub fn stats(&self) -> GatewayStats {
         let Reading { blocks, answers, .. } = &*self.reading;
         let shelf = blocks.shelf.as_ref().map(|shelf| shelf.stats()).unwrap_or_default();
-        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf }
+        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf, room: self.room.stats() }
     }
 
     /// Whether there is a disk to look after: then somebody has to [`tend_disk`](Self::tend_disk), or nothing is kept there.
@@ -311,11 +313,11 @@ impl Reading {
         let (stop, _waiting) = Stop::when_left();
         let BlockAt { block, whole } = at;
         let wanted = Wanted { blocks: Arc::clone(&self.blocks), block, tenant, ask: Arc::clone(&ask), whole };
-        let Opened { part, held } = wanted.open().await.map_err(|status| named(block, status))?;
+        let Opened { part, picked, held } = wanted.open().await.map_err(|status| named(block, status))?;
         let source = part.source().until(stop);
         let job = move || {
-            let partial = run(&ask, &source).map_err(|error| Status::of(&error))?;
-            drop((source, held));
+            let partial = run_picked(&ask, &source, &picked).map_err(|error| Status::of(&error))?;
+            drop((source, picked, held));
             let packed = is_packed().then(|| partial.pack().ok()).flatten();
             let packed = packed.map(|pieces| Packed::new(pieces.into_bytes()));
             Ok::<_, Status>(Made { fresh: Mutex::new(Some(partial)), packed })

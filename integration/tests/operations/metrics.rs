@@ -101,6 +101,18 @@ fn what_happened_is_counted() {
     is("athanor_catalog_blocks", &[], 1.0);
     is("athanor_log_failed", &[], 0.0);
     is("athanor_ready", &[], 1.0);
+    is("athanor_queries_running", &[], 0.0);
+    is("athanor_queries_running_limit", &[], 64.0);
+    is("athanor_queries_waiting", &[], 0.0);
+    is("athanor_queries_quarantined", &[], 0.0);
+    is("athanor_queries_crashes_total", &[], 0.0);
+    is("athanor_queries_refused_total", &[("reason", "crowded")], 0.0);
+    is("athanor_queries_refused_total", &[("reason", "crashed")], 0.0);
+    for of in ["query", "blocks"] {
+        assert!(value(&page, "athanor_room_taken_bytes", &[("of", of)]).is_some(), "{of}");
+        is("athanor_room_limit_bytes", &[("of", of)], 2_147_483_648.0);
+        is("athanor_room_refused_total", &[("of", of)], 0.0);
+    }
     let some = [
         "athanor_log_fsync_seconds_count",
         "athanor_log_commit_bytes_count",
@@ -122,6 +134,14 @@ fn what_happened_is_counted() {
         let spent = value(&page, "athanor_cpu_seconds_total", &[("activity", activity)]);
         assert!(spent.is_some_and(|spent| spent > 0.0), "{activity}");
     }
+    server.runtime.block_on(server.node.stop()).unwrap();
+}
+
+#[test]
+fn crashed_queries_may_be_lifted() {
+    let server = Server::start(|_| {});
+    let lifted = server.runtime.block_on(request(server.folder.path(), "/queries/lift")).unwrap();
+    assert_eq!(lifted, r#"{"lifted":0}"#);
     server.runtime.block_on(server.node.stop()).unwrap();
 }
 

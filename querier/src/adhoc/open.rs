@@ -51,57 +51,63 @@ pub(super) fn read(raw: &[u8], limit: ByteSize) -> Result<Profile, Status> {
     Ok(profile)
 }
 
-/// What profiles measure, by the names that people choose from: of one profile, or what two have in common.
+/// What profiles measure: one profile, or what two have in common.
 pub(super) struct Types {
-    /// Names and the columns of either profile, which are equal where there is one.
-    all: Vec<(String, [usize; 2])>,
-    /// The name that is shown unless another one is asked for.
+    /// Each with its columns of either profile, which are equal where there is one.
+    all: Vec<(ValueType, [usize; 2])>,
+    /// The one that is shown unless another one is asked for.
     first: usize,
+    /// What to say where there is none.
+    none: &'static str,
 }
 
 impl Types {
     pub(super) fn of(profile: &Profile) -> Self {
         let types = &profile.header.types;
-        let name = |value: &ValueType| {
-            let is_alone = types.iter().filter(|other| other.kind == value.kind).count() == 1;
-            if is_alone { value.kind.clone() } else { format!("{}:{}", value.kind, value.unit) }
-        };
-        let all = (0..).zip(types).map(|(column, value)| (name(value), [column; 2])).collect();
-        Types { all, first: profile.header.shown_type() }
+        let all = (0..).zip(types).map(|(column, value)| (value.clone(), [column; 2])).collect();
+        let none = "profile measures nothing: it names no type of its values; upload one that does";
+        Types { all, first: profile.header.shown_type(), none }
     }
 
-    /// What both have.
+    /// What both have, in one unit.
     pub(super) fn both(left: &Types, right: &Types) -> Self {
         let column =
-            |name: &str| right.all.iter().find(|(other, _)| other == name).map(|(_, columns)| columns[0]);
-        let common = left.all.iter().filter_map(|(name, of)| Some((name.clone(), [of[0], column(name)?])));
-        let all: Vec<(String, [usize; 2])> = common.collect();
-        let shown = left.all.get(left.first).map(|(name, _)| name);
-        let first = all.iter().position(|(name, _)| Some(name) == shown).unwrap_or_default();
-        Types { all, first }
+            |value: &ValueType| right.all.iter().find(|(other, _)| other == value).map(|(_, of)| of[0]);
+        let common = left.all.iter().filter_map(|(value, of)| Some((value.clone(), [of[0], column(value)?])));
+        let all: Vec<(ValueType, [usize; 2])> = common.collect();
+        let shown = left.all.get(left.first).map(|(value, _)| value);
+        let first = all.iter().position(|(value, _)| Some(value) == shown).unwrap_or_default();
+        Types {
+            all,
+            first,
+            none: "profiles measure nothing that both have, in one unit; compare such of one kind",
+        }
     }
 
+    /// By which people choose from them: by kind, and by unit where that does not say which.
     pub(super) fn names(&self) -> Vec<String> {
-        self.all.iter().map(|(name, _)| name.clone()).collect()
+        let name = |value: &ValueType| {
+            let is_alone = self.all.iter().filter(|(other, _)| other.kind == value.kind).count() == 1;
+            if is_alone { value.kind.clone() } else { format!("{}:{}", value.kind, value.unit) }
+        };
+        self.all.iter().map(|(value, _)| name(value)).collect()
     }
 
     /// The columns of the type that is asked for, and its name.
     pub(super) fn pick(&self, asked: Option<&str>) -> Result<([usize; 2], String), Status> {
+        let mut names = self.names();
+        if names.is_empty() {
+            return Err(invalid(self.none));
+        }
         let found = match asked.filter(|asked| !asked.is_empty()) {
-            None => self.all.get(self.first),
-            Some(asked) => self.all.iter().find(|(name, _)| name == asked),
+            None => Some(self.first),
+            Some(asked) => names.iter().position(|name| name == asked),
         };
-        let Some((name, columns)) = found else {
-            let message = match (asked, self.all.is_empty()) {
-                (_, true) => "profiles measure nothing that both have; compare such of one kind".to_owned(),
-                (asked, _) => {
-                    let asked = asked.unwrap_or_default();
-                    format!("profile has no type {asked:?}; there are {}", self.names().join(", "))
-                }
-            };
-            return Err(invalid(message));
+        let Some((place, (_, columns))) = found.and_then(|place| Some((place, self.all.get(place)?))) else {
+            let asked = asked.unwrap_or_default();
+            return Err(invalid(format!("profile has no type {asked:?}; there are {}", names.join(", "))));
         };
-        Ok((*columns, name.clone()))
+        Ok((*columns, names.swap_remove(place)))
     }
 }
 
@@ -151,5 +157,21 @@ mod tests {
         assert_eq!((both.names(), both.pick(None).unwrap().0), (vec!["cpu".to_owned()], [0, 1]));
         let none = Types::both(&left, &of(&[("wall", "ns")], ""));
         assert!(none.pick(None).is_err() && none.pick(Some("cpu")).is_err());
+        assert!(of(&[], "").pick(None).unwrap_err().message.starts_with("profile measures nothing:"));
+    }
+
+    #[test]
+    fn types_are_compared_with_their_units() {
+        let of = |types: &[(&str, &str)]| {
+            let mut profile = Profile::default();
+            profile.header.types = types.iter().map(|(kind, unit)| ValueType::new(kind, unit)).collect();
+            Types::of(&profile)
+        };
+        let nanoseconds = of(&[("cpu", "nanoseconds")]);
+        let others = Types::both(&nanoseconds, &of(&[("cpu", "milliseconds")]));
+        assert!(others.pick(None).unwrap_err().message.contains("in one unit"));
+        // What both have has a name of its own, whatever it is called in either.
+        let common = Types::both(&nanoseconds, &of(&[("cpu", "count"), ("cpu", "nanoseconds")]));
+        assert_eq!((common.names(), common.pick(None).unwrap().0), (vec!["cpu".to_owned()], [0, 1]));
     }
 }

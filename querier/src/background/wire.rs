@@ -35,14 +35,14 @@ impl Querier {
         if !asked.request_id.is_empty() {
             return self.look(reader, asked.request_id).await;
         }
-        let background = self.background.as_ref().filter(|_| asked.r#type == AsyncQueryType::Force as i32);
-        let Some(background) = background else { return self.stacktraces(reader, request).await };
         // What is wrong is told at once.
-        self.stacks(reader, request.clone()).await?;
+        let stacks = self.stacks(reader, request).await?;
+        let background = self.background.as_ref().filter(|_| asked.r#type == AsyncQueryType::Force as i32);
+        let Some(background) = background else { return self.stacktraces(reader, stacks).await };
         let querier = self.clone();
         let query = |reader: Reader| async move {
-            let answer = querier.stacktraces(&reader, request).await?;
-            let kept = querier.compute(move || Kept::of(&answer)).await?;
+            let answer = querier.stacktraces(&reader, stacks).await?;
+            let kept = querier.shape(&reader, move || Kept::of(&answer)).await?;
             let held = reader.keep(kept.bytes.len());
             querier.make_room(&reader, kept.bytes.len() - held)?;
             Ok(kept)

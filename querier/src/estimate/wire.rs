@@ -27,7 +27,7 @@ impl Querier {
         let selection = Selection { time, ..of_type };
         let sizes = self.sizes(reader, selection).await?;
         // There may be many series.
-        self.compute(move || impact(sizes)).await
+        self.shape(reader, move || impact(sizes)).await
     }
 }
 

@@ -1,11 +1,13 @@
 //! Heatmaps on the wire.
 
 use athanor_chassis::Status;
-use athanor_proto::querier::v1::{HeatmapQueryType, SelectHeatmapRequest, SelectHeatmapResponse};
+use athanor_proto::querier::v1::{
+    HeatmapQueryType, HeatmapRows, SelectHeatmapRequest, SelectHeatmapResponse,
+};
 use athanor_proto::types::v1::{Exemplar, ExemplarType, HeatmapSeries, HeatmapSlot};
 use athanor_query::{Spot, SpotKey};
 
-use super::{Column, HeatmapAsked, HeatmapOf, ROWS};
+use super::{Column, HeatmapAsked, HeatmapOf, ROWS, Spacing};
 use crate::check::{self, MILLI, invalid};
 use crate::points::{group_labels, other_labels};
 use crate::{Querier, Reader};
@@ -38,21 +40,30 @@ impl Querier {
             (of, _) => of == HeatmapQueryType::Span,
         };
         let exemplars = matches!(exemplars, ExemplarType::Individual | ExemplarType::Span);
+        let spacing = match HeatmapRows::try_from(request.rows).unwrap_or_default() {
+            HeatmapRows::Linear => Spacing::Linear,
+            HeatmapRows::Quantile => Spacing::Quantile,
+        };
         let (group, limit) = (group_by.clone(), check::most(limit));
-        let asked = HeatmapAsked { selection, start, end, step, group_by, spans, exemplars, limit };
+        let asked = HeatmapAsked { selection, start, end, step, group_by, spans, exemplars, limit, spacing };
         let (edges, series) = self.heatmap(reader, asked).await?;
         let slots: usize = series.iter().map(|of| of.columns.len()).sum();
         self.make_room(reader, slots * ROWS * size_of::<(f64, i32)>() * 2)?;
-        let series = self.compute(move || series.into_iter().map(|of| wire(of, &edges, &group)).collect());
+        let series =
+            self.shape(reader, move || series.into_iter().map(|of| wire(of, &edges, &group)).collect());
         Ok(SelectHeatmapResponse { series: series.await? })
     }
 }
 
-fn wire(of: HeatmapOf, edges: &[f64; ROWS], group_by: &[String]) -> HeatmapSeries {
+fn wire(of: HeatmapOf, edges: &[f64], group_by: &[String]) -> HeatmapSeries {
     let slot = |Column { time, counts, exemplars }: Column| HeatmapSlot {
         timestamp: time,
         y_min: edges.to_vec(),
-        counts: counts.iter().map(|&count| i32::try_from(count).unwrap_or(i32::MAX)).collect(),
+        counts: counts
+            .iter()
+            .take(edges.len())
+            .map(|&count| i32::try_from(count).unwrap_or(i32::MAX))
+            .collect(),
         exemplars: exemplars.into_iter().map(|exemplar| wire_exemplar(exemplar, group_by)).collect(),
     };
     HeatmapSeries {

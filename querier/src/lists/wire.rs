@@ -62,9 +62,9 @@ impl Querier {
         let selection = self.matching(&request.matchers, request.start, request.end).await?;
         let ask = Ask { selection, what: What::LabelNames, bounds: check::bounds() };
         let Partial::Texts(names) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        let reader = reader.clone();
-        let names =
-            self.compute(move || names.into_iter().filter(|name| reader.shows(name)).collect()).await?;
+        let shown = reader.clone();
+        let names = move || names.into_iter().filter(|name| shown.shows(name)).collect();
+        let names = self.shape(reader, names).await?;
         Ok(LabelNamesResponse { names })
     }
 
@@ -84,7 +84,7 @@ impl Querier {
         let what = What::LabelValues(Values { name: request.name, prefix: request.prefix, most });
         let ask = Ask { selection, what, bounds: check::bounds() };
         let Partial::Values(values) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        self.compute(move || {
+        self.shape(reader, move || {
             let values = values.into_counts();
             let more = values.len() > limit;
             let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -101,12 +101,12 @@ impl Querier {
         let selection = self.matching(&request.matchers, request.start, request.end).await?;
         let ask = Ask { selection, what: What::Series(request.label_names), bounds: check::bounds() };
         let Partial::Series(series) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        let reader = reader.clone();
-        self.compute(move || {
+        let whose = reader.clone();
+        self.shape(reader, move || {
             let shown = |labels: &Labels| WireLabels {
                 labels: labels
                     .iter()
-                    .filter(|(name, _)| reader.shows(name))
+                    .filter(|(name, _)| whose.shows(name))
                     .map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() })
                     .collect(),
             };

@@ -89,10 +89,9 @@ impl Querier {
     pub(crate) async fn stacktraces(
         &self,
         reader: &Reader,
-        request: SelectMergeStacktracesRequest,
+        stacks: Stacks,
     ) -> Result<SelectMergeStacktracesResponse, Status> {
-        let Stacks { selection, stacks, max_nodes, is_cut, end, format } =
-            self.stacks(reader, request).await?;
+        let Stacks { selection, stacks, max_nodes, is_cut, end, format } = stacks;
         let mut response = SelectMergeStacktracesResponse::default();
         if format == ProfileFormat::Pprof {
             let cut = is_cut.then_some(max_nodes);
@@ -104,27 +103,32 @@ impl Querier {
         let tree = self.tree(reader, selection, stacks).await?;
         if format == ProfileFormat::Dot {
             let functions = check::graph_nodes(Some(max_nodes));
-            response.dot = self.compute(move || dot::write(&tree, &unit, functions)).await?;
+            response.dot = self.shape(reader, move || dot::write(&tree, &unit, functions)).await?;
             return Ok(response);
         }
-        let tree = self.cut(tree, max_nodes).await?;
+        let tree = self.cut(reader, tree, max_nodes).await?;
         match format {
             ProfileFormat::Tree => {
                 // Each node says its name.
                 self.make_room(reader, tree_bytes::length(&tree))?;
-                response.tree = self.compute(move || tree_bytes::encode(&tree)).await?.into();
+                response.tree = self.shape(reader, move || tree_bytes::encode(&tree)).await?.into();
             }
             _ => {
                 self.make_room(reader, tree.nodes().len() * BAR)?;
-                response.flamegraph = Some(self.compute(move || flame_graph(&tree)).await?);
+                response.flamegraph = Some(self.shape(reader, move || flame_graph(&tree)).await?);
             }
         }
         Ok(response)
     }
 
     /// Cuts a tree down to what is shown.
-    pub(crate) async fn cut(&self, mut tree: Tree, max_nodes: Nodes) -> Result<Tree, Status> {
-        self.compute(move || {
+    pub(crate) async fn cut(
+        &self,
+        reader: &Reader,
+        mut tree: Tree,
+        max_nodes: Nodes,
+    ) -> Result<Tree, Status> {
+        self.shape(reader, move || {
             tree.truncate_with_ties(max_nodes.asked, max_nodes.most);
             tree
         })
@@ -139,7 +143,7 @@ impl Querier {
     ) -> Result<Tree, Status> {
         let Stacks { selection, stacks, max_nodes, .. } = self.stacks(reader, request).await?;
         let tree = self.tree(reader, selection, stacks).await?;
-        self.cut(tree, max_nodes).await
+        self.cut(reader, tree, max_nodes).await
     }
 
     /// Merged stacks of spans; of everything if none is named.
@@ -162,7 +166,7 @@ impl Querier {
             span_selector: request.span_selector,
             ..SelectMergeStacktracesRequest::default()
         };
-        let merged = self.stacktraces(reader, stacks).await?;
+        let merged = self.stacktraces(reader, self.stacks(reader, stacks).await?).await?;
         Ok(SelectMergeSpanProfileResponse { flamegraph: merged.flamegraph, tree: merged.tree })
     }
 
@@ -202,10 +206,10 @@ impl Querier {
             let frames = merged.frames();
             (merged, frames)
         };
-        let (merged, frames) = self.compute(cut).await?;
+        let (merged, frames) = self.shape(reader, cut).await?;
         // A stack names all its frames, though most share theirs.
         self.make_room(reader, frames * FRAME)?;
-        self.compute(move || to_wire(merged, header)).await?
+        self.shape(reader, move || to_wire(merged, header)).await?
     }
 
     /// Two selections side by side, cut alike.
@@ -222,7 +226,7 @@ impl Querier {
             self.tree(reader, right.selection, right.stacks),
         )?;
         self.make_room(reader, (left.nodes().len() + right.nodes().len()) * BAR)?;
-        let flamegraph = self.compute(move || flame_graph_diff(&left, &right, max_nodes)).await?;
+        let flamegraph = self.shape(reader, move || flame_graph_diff(&left, &right, max_nodes)).await?;
         Ok(DiffResponse { flamegraph: Some(flamegraph) })
     }
 }

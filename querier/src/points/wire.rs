@@ -36,7 +36,7 @@ impl Querier {
         let group = group_by.clone();
         let asked = PointsAsked { selection, start, end, step, group_by, stacks, mean, exemplars };
         let series = self.points(reader, asked).await?;
-        let series = self.compute(move || wire(largest(series, limit), &group)).await?;
+        let series = self.shape(reader, move || wire(largest(series, limit), &group)).await?;
         Ok(SelectSeriesResponse { series })
     }
 }

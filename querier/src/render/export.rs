@@ -77,15 +77,15 @@ impl Querier {
     ) -> Result<Vec<u8>, Status> {
         let unit = side.profile_type.value.unit;
         let mut tree = self.tree(reader, side.selection, Default::default()).await?;
-        let (querier, reader) = (self.clone(), reader.clone());
-        self.compute(move || {
+        let (querier, held) = (self.clone(), reader.clone());
+        self.shape(reader, move || {
             if format == Format::Dot {
                 return Ok(dot::write(&tree, &unit, check::graph_nodes(cut)).into_bytes());
             }
             if let Some(Nodes { asked, most }) = cut {
                 tree.truncate_with_ties(asked, most);
             }
-            querier.make_room(&reader, folded_bytes(&tree))?;
+            querier.make_room(&held, folded_bytes(&tree))?;
             Ok(folded::write(&tree).into_bytes())
         })
         .await?
@@ -104,13 +104,13 @@ impl Querier {
             self.merged(reader, side.selection, Default::default()),
         )?;
         let header = file_header(&side.profile_type, side.start, side.end, period);
-        let (querier, reader) = (self.clone(), reader.clone());
-        self.compute(move || {
+        let (querier, held) = (self.clone(), reader.clone());
+        self.shape(reader, move || {
             if let Some(Nodes { asked, most }) = cut {
                 merged.truncate(asked, most);
             }
             let of_frame = if format == Format::Speedscope { JSON_FRAME } else { FRAME };
-            querier.make_room(&reader, merged.frames() * of_frame)?;
+            querier.make_room(&held, merged.frames() * of_frame)?;
             Ok(write(merged, header, format, service.as_deref()))
         })
         .await?

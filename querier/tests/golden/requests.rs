@@ -168,6 +168,7 @@ impl Fields<'_> {
                 .unwrap_or_default(),
             exemplar_type: self.exemplars(),
             limit: self.number(&["limit"])?,
+            ..SelectHeatmapRequest::default()
         })
     }
     pub fn query(&self) -> Field<AnalyzeQueryRequest> {

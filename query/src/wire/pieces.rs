@@ -30,7 +30,7 @@ impl Partial {
         let mut out = vec![VERSION];
         put(&mut out, self.bytes() as u64);
         self.put(&mut out);
-        fits("answer", out.len(), MAX_PARTIAL)?;
+        fits(WHAT, out.len(), MAX_PARTIAL)?;
         // It grew by doubling, and may be kept for long.
         out.shrink_to_fit();
         Ok(Pieces(out.into()))
@@ -38,11 +38,7 @@ impl Partial {
 
     /// Reads what [`pack`](Self::pack) wrote, in one piece: the answer to this question.
     pub fn unpack(bytes: &[u8], ask: &Ask) -> Result<Self, WireError> {
-        fits(WHAT, bytes.len(), MAX_PARTIAL)?;
-        match bytes.first() {
-            Some(&seen) if seen != VERSION => return Err(WireError::Version { what: WHAT, seen }),
-            _ => {}
-        }
+        checked(bytes, bytes.len())?;
         let (claim, mut unpacker) = said(bytes).map_err(damaged(WHAT))?;
         Partial::read(&mut unpacker, ask, claim)
     }
@@ -73,12 +69,10 @@ impl Received {
     /// Adds the next piece.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), WireError> {
         fits("piece of an answer", piece.len(), MAX_PIECE)?;
-        fits("answer", self.bytes.len() + piece.len(), MAX_PARTIAL)?;
+        let beginning = if self.bytes.is_empty() { piece } else { &self.bytes };
+        checked(beginning, self.bytes.len() + piece.len())?;
         self.bytes.extend_from_slice(piece);
-        match self.bytes.first() {
-            Some(&seen) if seen != VERSION => Err(WireError::Version { what: WHAT, seen }),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Whether nothing has come.
@@ -110,6 +104,15 @@ fn said(bytes: &[u8]) -> Result<(usize, Unpacker<'_>), PackedError> {
     let wrong = unpacker.wrong("an answer that no machine holds");
     let claim = usize::try_from(unpacker.number()?).map_err(|_| wrong)?;
     Ok((claim, unpacker))
+}
+
+/// Whether an answer that begins so, of that length, can be read.
+fn checked(beginning: &[u8], length: usize) -> Result<(), WireError> {
+    fits(WHAT, length, MAX_PARTIAL)?;
+    match beginning.first() {
+        Some(&seen) if seen != VERSION => Err(WireError::Version { what: WHAT, seen }),
+        _ => Ok(()),
+    }
 }
 
 fn fits(what: &'static str, seen: usize, limit: usize) -> Result<(), WireError> {

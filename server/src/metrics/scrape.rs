@@ -7,12 +7,14 @@ use std::time::Duration;
 use athanor_chassis::activity::{Activity, process_time};
 use athanor_chassis::histogram::Spread;
 use athanor_chassis::process::Usage;
+use athanor_chassis::room::RoomStats;
 use athanor_chassis::{Clock, Compute, Tasks, TenantId, Timestamp};
 use athanor_consensus::Replicated;
 use athanor_consensus::log::{Damage, Health, Hurt, Log, Usage as LogUsage};
 use athanor_distributor::{Distributor, Refusals, TenantCounts};
 use athanor_ingester::{Cuts, Ingester, ShardStats};
 use athanor_metastore::{Facts, Size};
+use athanor_querier::{Querier, QuerierStats};
 use athanor_store_gateway::{AnswerStats, CacheStats, Gateway, GatewayStats, ShelfStats};
 
 use super::page::{NANOSECOND, ONE, Page, alone, labels};
@@ -48,6 +50,8 @@ pub struct Scrape {
     pub gateway: Arc<Gateway>,
     /// Gateways that were asked.
     pub hedges: Arc<Hedges>,
+    /// Queries.
+    pub querier: Option<Querier>,
     /// What was removed.
     pub janitor: Arc<Done>,
     /// Threads.
@@ -71,6 +75,7 @@ struct Numbers {
     catalog: Option<Size>,
     cache: GatewayStats,
     hedges: HedgeCounts,
+    querier: Option<QuerierStats>,
     janitor: DoneNow,
     compute: (usize, usize),
     tasks: usize,
@@ -99,6 +104,7 @@ impl Scrape {
             catalog: self.facts.as_ref().map(|facts| facts.with(Facts::size)),
             cache: self.gateway.stats(),
             hedges: self.hedges.counts(),
+            querier: self.querier.as_ref().map(Querier::stats),
             janitor: self.janitor.now(),
             compute: (self.compute.width(), self.compute.busy()),
             tasks: self.tasks.running(),
@@ -117,6 +123,7 @@ impl Numbers {
         self.shards(page);
         self.cuts(page);
         self.blocks(page);
+        self.queries(page);
     }
 
     fn process(&self, page: &mut Page) {
@@ -378,6 +385,40 @@ impl Numbers {
             damaged: None,
         };
         told.write(page, &self.cache.parts);
+    }
+
+    /// Whose turn it is, what crashed, and the room for answers: to who asks, and to other nodes that ask about blocks.
+    fn queries(&self, page: &mut Page) {
+        let rooms = [("query", self.querier.map(|of| of.room)), ("blocks", Some(self.cache.room))];
+        let of_rooms = |value: fn(&RoomStats) -> u64| {
+            let known = rooms.iter().filter_map(|(of, room)| Some((*of, room.as_ref()?)));
+            let all = known.map(|(of, room)| (labels(&[("of", of)]), value(room) as f64));
+            all.collect::<Vec<_>>()
+        };
+        let help = "Memory of answers that are under way, to queries or to other nodes that ask about blocks";
+        page.gauge("athanor_room_taken_bytes", help, of_rooms(|room| room.taken));
+        page.gauge("athanor_room_limit_bytes", "How much they may take", of_rooms(|room| room.limit));
+        let help = "Answers that were refused since others took that memory";
+        page.counter("athanor_room_refused_total", help, of_rooms(|room| room.refused));
+        let Some(QuerierStats { turns, quarantine, room: _ }) = self.querier else { return };
+        let mut gauge = |name, help, value: usize| page.gauge(name, help, alone(value as f64));
+        gauge("athanor_queries_running", "Queries that are answered", turns.running);
+        gauge("athanor_queries_running_limit", "How many may be answered at once", turns.most);
+        gauge("athanor_queries_waiting", "Queries that wait for their turn", turns.waiting);
+        let help = "Queries that crashed too often, and are refused";
+        gauge("athanor_queries_quarantined", help, quarantine.quarantined);
+        let mut counter = |name, help, value: u64| page.counter(name, help, alone(value as f64));
+        counter(
+            "athanor_queries_crashes_total",
+            "Computations for queries that panicked",
+            quarantine.crashes,
+        );
+        let refused = [("crowded", turns.refused), ("crashed", quarantine.refused)];
+        page.counter(
+            "athanor_queries_refused_total",
+            "Queries that were refused since too many waited, or since they had crashed too often",
+            refused.map(|(reason, count)| (labels(&[("reason", reason)]), count as f64)),
+        );
     }
 
     /// What of blocks is on disk.

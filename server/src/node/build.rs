@@ -18,6 +18,7 @@ use athanor_proto::athanor::internal::v1::catalogue_server::CatalogueServer;
 use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
 use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
 use athanor_proto::athanor::internal::v1::shards_server::ShardsServer;
+use athanor_querier::Querier;
 use athanor_store_gateway::Gateway;
 use tokio_util::sync::CancellationToken;
 
@@ -353,7 +354,7 @@ impl Site<'_> {
     /// What is told of all of it.
     pub fn scrape(
         &self,
-        (distributor, ingester): (Option<Distributor>, Option<Arc<Ingester>>),
+        (distributor, ingester, querier): (Option<Distributor>, Option<Arc<Ingester>>, Option<Querier>),
         (gateway, hedges, janitor): (Arc<Gateway>, Arc<Hedges>, Arc<Done>),
         (ground, facts): (Option<&Ground>, Option<Replicated<Facts>>),
         readiness: &Arc<Readiness>,
@@ -370,6 +371,7 @@ impl Site<'_> {
             facts,
             gateway,
             hedges,
+            querier,
             janitor,
             compute: self.system.compute.clone(),
             tasks: self.tasks.clone(),

@@ -105,7 +105,7 @@ impl Roles {
         let overview = site.overview(client.clone(), &views, &reaching);
         let facts = voter.map(|voter| voter.facts);
         let scrape = Arc::new(site.scrape(
-            (distributor.clone(), ingester.clone()),
+            (distributor.clone(), ingester.clone(), querier.clone()),
             (Arc::clone(&gateway), Arc::clone(&reaching.hedges), janitor),
             (ground.as_ref(), facts.clone()),
             &readiness,

@@ -53,7 +53,7 @@ impl Querier {
         let known = samples.clone().map(Result::ok);
         let (querier, held) = (self.clone(), reader.clone());
         let compare = move || answer(&querier, &held, [left.side(known[0]), right.side(known[1])], shown);
-        let mut answer = self.compute(compare).await??;
+        let mut answer = self.shape(reader, compare).await??;
         let side = |side: &mut Option<ChangesSide>, profiles: &ProfileList, at: usize| {
             let side = side.get_or_insert_default();
             side.profiles = profiles.profiles;

@@ -31,21 +31,21 @@ impl Querier {
         };
         let (unit, is_grouped) = (asked.unit(), !request.group_by.is_empty());
         let trees = self.trees(reader, asked, request.group_by).await?;
-        let (querier, reader) = (self.clone(), reader.clone());
-        self.compute(move || {
+        let (querier, held) = (self.clone(), reader.clone());
+        self.shape(reader, move || {
             let functions = functions(trees.values(), order);
             let count = functions.len() as u64;
             let shown: Vec<Function<'_>> = page.of(functions).collect();
             let of_row = |row: &Function<'_>| ROW + row.name.len() + row.of_groups.len() * PART;
             let of_groups: usize = trees.keys().map(|labels| ROW + 2 * labels.text_bytes()).sum();
-            querier.make_room(&reader, of_groups + shown.iter().map(of_row).sum::<usize>())?;
+            querier.make_room(&held, of_groups + shown.iter().map(of_row).sum::<usize>())?;
             let total = trees.values().fold(0i64, |sum, tree| sum.wrapping_add(tree.total()));
             let groups = trees.iter().filter(|_| is_grouped);
             let groups = groups
-                .map(|(values, tree)| FunctionGroup { labels: labels(values, &reader), total: tree.total() });
+                .map(|(values, tree)| FunctionGroup { labels: labels(values, &held), total: tree.total() });
             let rows = shown.iter().map(|function| row(function, is_grouped));
             let (groups, rows) = (groups.collect(), rows.collect());
-            Ok(FunctionsResponse { total, unit, count, groups, rows, missing: missing(&reader) })
+            Ok(FunctionsResponse { total, unit, count, groups, rows, missing: missing(&held) })
         })
         .await?
     }

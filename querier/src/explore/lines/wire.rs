@@ -18,12 +18,12 @@ impl Querier {
         let function = named(request.function)?;
         let unit = asked.unit();
         let merged = self.merged(reader, asked.selection, asked.stacks).await?;
-        let (querier, reader) = (self.clone(), reader.clone());
-        self.compute(move || {
+        let (querier, held) = (self.clone(), reader.clone());
+        self.shape(reader, move || {
             let all = lines::of_function(&merged.dictionary, &merged.totals, &function);
             let count = all.lines.len() as u64;
             let shown = || page.of(&all.lines);
-            querier.make_room(&reader, shown().map(|(place, _)| ROW + place.file.len()).sum())?;
+            querier.make_room(&held, shown().map(|(place, _)| ROW + place.file.len()).sum())?;
             let rows = shown().map(|(place, weights)| LineRow {
                 file: place.file.to_owned(),
                 line: place.line,
@@ -31,7 +31,7 @@ impl Querier {
                 total: weights.cum,
             });
             let (own, total) = (all.function.flat, all.function.cum);
-            Ok(LinesResponse { own, total, unit, count, rows: rows.collect(), missing: missing(&reader) })
+            Ok(LinesResponse { own, total, unit, count, rows: rows.collect(), missing: missing(&held) })
         })
         .await?
     }

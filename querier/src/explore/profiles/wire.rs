@@ -34,21 +34,21 @@ impl Querier {
         let what = What::Profiles(Profiles { order, keep, stacks: asked.stacks.filter });
         let ask = Ask { selection: asked.selection, what, bounds: check::bounds() };
         let Partial::Profiles(list) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        let (querier, reader) = (self.clone(), reader.clone());
-        self.compute(move || {
+        let (querier, held) = (self.clone(), reader.clone());
+        self.shape(reader, move || {
             let shown = || page.of(list.rows());
             let bytes = |row: &ListedProfile| ROW + 2 * row.labels.text_bytes() + 64 * row.labels.len();
-            querier.make_room(&reader, shown().map(bytes).sum())?;
+            querier.make_room(&held, shown().map(bytes).sum())?;
             let rows = shown().map(|one| ProfileRow {
                 id: check::uuid(one.id),
-                labels: labels(&one.labels, &reader),
+                labels: labels(&one.labels, &held),
                 time_nanos: one.time,
                 duration_nanos: one.duration,
                 period: one.period,
                 total: one.total,
             });
             let rows = rows.collect();
-            Ok(ProfilesResponse { unit, count: list.profiles, rows, missing: missing(&reader) })
+            Ok(ProfilesResponse { unit, count: list.profiles, rows, missing: missing(&held) })
         })
         .await?
     }

@@ -25,15 +25,15 @@ impl Querier {
         let depth = if depth == 0 { usize::MAX - 1 } else { depth as usize };
         let unit = asked.unit();
         let whole = self.tree(reader, asked.selection, asked.stacks).await?;
-        let (querier, reader) = (self.clone(), reader.clone());
-        self.compute(move || {
+        let (querier, held) = (self.clone(), reader.clone());
+        self.shape(reader, move || {
             let frames = Sandwich::frames(&whole, &function, depth);
             if frames > MAX_FRAMES {
                 return Err(invalid(format!(
                     "callers of this function are {frames} frames, the limit is {MAX_FRAMES}; ask for a smaller depth or a shorter time"
                 )));
             }
-            querier.make_room(&reader, frames * FRAME)?;
+            querier.make_room(&held, frames * FRAME)?;
             let Sandwich { mut callers, mut callees } = Sandwich::of(&whole, &function, depth);
             let weights = weigh(&whole).into_iter().find(|(name, _)| *name == function);
             let weights = weights.map(|(_, weights)| weights).unwrap_or_default();
@@ -43,9 +43,9 @@ impl Querier {
                 own: weights.flat,
                 total: weights.cum,
                 unit,
-                callers: Some(tree(&querier, &reader, &callers)?),
-                callees: Some(tree(&querier, &reader, &callees)?),
-                missing: missing(&reader),
+                callers: Some(tree(&querier, &held, &callers)?),
+                callees: Some(tree(&querier, &held, &callees)?),
+                missing: missing(&held),
             })
         })
         .await?
@@ -63,10 +63,10 @@ impl Querier {
             stacks.filter.call_site.clone_from(&path);
         }
         let whole = self.tree(reader, asked.selection, stacks).await?;
-        let (querier, reader) = (self.clone(), reader.clone());
-        self.compute(move || {
+        let (querier, held) = (self.clone(), reader.clone());
+        self.shape(reader, move || {
             let Some(node) = whole.find(&path) else {
-                return Ok(SubtreeResponse { unit, missing: missing(&reader), ..SubtreeResponse::default() });
+                return Ok(SubtreeResponse { unit, missing: missing(&held), ..SubtreeResponse::default() });
             };
             let mut branch = whole.branch(node, skip as usize);
             branch.truncate_with_ties(max_nodes.asked, max_nodes.most);
@@ -76,8 +76,8 @@ impl Querier {
                 total: node.total,
                 unit,
                 callees: u64::from(node.child_count),
-                tree: Some(tree(&querier, &reader, &branch)?),
-                missing: missing(&reader),
+                tree: Some(tree(&querier, &held, &branch)?),
+                missing: missing(&held),
             })
         })
         .await?
