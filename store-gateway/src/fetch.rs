@@ -347,4 +347,33 @@ mod tests {
         assert_eq!(pieces.gaps(&(41..79)), []);
         assert_eq!(pieces.gaps(&(30..41)), vec![Range { start: 30, end: 40 }]);
     }
+
+    #[test]
+    fn what_is_on_its_way_is_waited_for_until_whoever_fetches_it_leaves() {
+        const FILE: &str = FILES[0];
+        let pages = |from: u64, to: u64| from * PAGE as u64..to * PAGE as u64;
+        let fetched = Fetched {
+            meta_bytes: 0,
+            lengths: BTreeMap::from([(FILE, 10 * PAGE as u64)]),
+            files: RwLock::default(),
+            missed: Mutex::default(),
+            misses: AtomicU64::new(0),
+            fetched: Mutex::default(),
+            coming: Mutex::default(),
+            asked: AtomicBool::new(false),
+        };
+        let ranges =
+            |claims: &[Claim<'_>]| claims.iter().map(|claim| claim.range.clone()).collect::<Vec<_>>();
+        let (first, nobody) = fetched.claim(&[(FILE, pages(2, 5))]);
+        assert_eq!((ranges(&first), nobody.len()), (vec![pages(2, 5)], 0));
+        let (second, mut waits) = fetched.claim(&[(FILE, pages(0, 10))]);
+        assert_eq!((ranges(&second), waits.len()), (vec![pages(0, 2), pages(5, 10)], 1));
+        assert!((&mut waits[0]).now_or_never().is_none());
+        drop(first);
+        assert!((&mut waits[0]).now_or_never().is_some());
+        let (third, waits) = fetched.claim(&[(FILE, pages(0, 10))]);
+        assert_eq!((ranges(&third), waits.len()), (vec![pages(2, 5)], 2));
+        drop((second, third));
+        assert!(fetched.lock_coming().ranges.is_empty());
+    }
 }
