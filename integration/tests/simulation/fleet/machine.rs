@@ -30,6 +30,8 @@ pub struct Ground {
     pub random: Random,
     /// The true time.
     pub clock: Clock,
+    /// Nanoseconds that have passed at once, for nobody to live through.
+    pub skipped: Cell<i64>,
     pub wires: Wires,
     pub post: Post,
     pub objects: Arc<Objects>,
@@ -187,7 +189,13 @@ impl Machine {
     pub fn jump(&self) {
         let nanos = self.wrong_by();
         self.world.tell(format_args!("its clock is wrong by {nanos} ns from now on"));
-        self.clock().jump(nanos);
+        self.clock().jump(self.ground.skipped.get() + nanos);
+    }
+
+    /// The true time goes on at once, and its clock is as wrong as it was.
+    pub fn skip(&self, nanos: i64) {
+        let wrong = self.clock().wall().nanos() - self.ground.clock.wall().nanos();
+        self.clock().jump(self.ground.skipped.get() + nanos + wrong);
     }
 
     /// Its process stands still for a while, and so does all that it says and hears.
