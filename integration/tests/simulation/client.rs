@@ -238,7 +238,8 @@ impl Clients<'_> {
             Ok(found) => found,
             Err(status) => {
                 self.world.count("failed queries");
-                return self.may_fail("a query", &status, !fair || storms != self.storms.get());
+                let stormy = !self.strict && (!fair || storms != self.storms.get());
+                return self.may_fail("a query", &status, stormy);
             }
         };
         self.world.count("queries");

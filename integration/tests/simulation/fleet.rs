@@ -49,10 +49,11 @@ const TOLD: u64 = 100;
 const LIVED: &str = "lived: ";
 
 /// What must happen in some seed, or the simulation shows nothing.
-const MUST: [&str; 36] = [
+const MUST: [&str; 37] = [
     "acknowledged",
     "acknowledged beside a lost shard",
     "answers that lack something",
+    "answers without a bucket",
     "blocks",
     "clients that left",
     "clocks that jumped",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::machine::{Ground, Harm, Machine, Running};
 use super::scenario::{CALM, Fleet, LOOK};
+use super::trouble::PATIENT;
 use crate::chain;
 use crate::client::{Breach, Clients, QUESTIONS};
 use crate::model::{Asked, KINDS, TENANTS};
@@ -13,8 +14,6 @@ use crate::world::{Death, Weather};
 const SETTLED: Duration = Duration::from_secs(15);
 /// How often blocks are merged then, where they are.
 const MERGES: usize = 8;
-/// So long a client waits for an answer that must come.
-const PATIENT: Duration = Duration::from_secs(30);
 
 impl Fleet {
     /// Nothing fails any more; all that was sent is sent until it is stored, and compared: before a cut, and after it.
