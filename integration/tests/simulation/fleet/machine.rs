@@ -63,6 +63,8 @@ pub struct Machine {
     pub is_new: Cell<bool>,
     /// It stopped politely, so that its log attests what it holds.
     rests: Cell<bool>,
+    /// How long it took to end politely, the last time.
+    pub stopped_within: Cell<Duration>,
     /// It is to end politely.
     pub polite: Notify,
     /// A disk of it failed, or was full.
@@ -105,6 +107,7 @@ impl Machine {
             is_rotten: Cell::new(false),
             is_new: Cell::new(false),
             rests: Cell::new(false),
+            stopped_within: Cell::default(),
             polite: Notify::new(),
             disk_faults: Cell::new(0),
         }
@@ -313,7 +316,8 @@ impl Machine {
             () = self.world.ended(boot) => {}
             closed = clock.within(FOREVER, roles.close()) => {
                 let closed = closed.map_err(|_| "it does not stop".to_owned())?;
-                self.world.tell(format_args!("stopped: {closed:?}, within {:?}", clock.monotonic() - begun));
+                self.stopped_within.set(clock.monotonic() - begun);
+                self.world.tell(format_args!("stopped: {closed:?}, within {:?}", self.stopped_within.get()));
                 self.world.count("stopped politely");
                 self.rests.set(closed.is_ok());
             }

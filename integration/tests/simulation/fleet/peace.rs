@@ -10,6 +10,8 @@ use crate::client::{Breach, Clients, QUESTIONS};
 use crate::model::{Asked, KINDS, TENANTS};
 use crate::world::{Death, Weather};
 
+/// Where nothing fails no stop takes longer.
+const LONGEST_STOP: Duration = Duration::from_secs(10);
 /// Before all is looked at.
 const SETTLED: Duration = Duration::from_secs(15);
 /// How often blocks are merged then, where they are.
@@ -139,6 +141,11 @@ impl Fleet {
                 let is_back = || machine.running().is_some_and(|running| Some(running.boot) != before);
                 while !is_back() {
                     self.sleep(LOOK).await;
+                }
+                let took = machine.stopped_within.take();
+                if took > LONGEST_STOP {
+                    let name = machine.world.name();
+                    return Err(format!("{name} stopped within {took:?}, and had {LONGEST_STOP:?}"));
                 }
                 self.until("a machine that was restarted serves", |view| self.is_open(view)).await?;
                 self.ground.world.count("restarts under load");
