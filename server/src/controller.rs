@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::{Answer, Catalog, Choice, Command, Inherits, Phase, Settings, ShardEntry, View};
-use athanor_chassis::{Clock, Limits, Status};
+use athanor_chassis::{Clock, Limits, Status, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::{Member, MemberState, Members, RoleName};
 use athanor_cluster::placement::{Candidate, TooFew, choose_members};
@@ -79,12 +79,10 @@ impl Controller {
                 (memory, growth) = (Memory::default(), Growth::default());
                 continue;
             }
-            let looked = async {
-                self.look(&mut memory).await?;
-                leading.spread(&self).await?;
-                growth.look(&self).await
-            };
-            if let Err(status) = looked.await
+            // Each goes on where another cannot: who has no node for a successor still spreads leads.
+            let looked =
+                [self.look(&mut memory).await, leading.spread(&self).await, growth.look(&self).await];
+            if let Some(status) = looked.into_iter().find_map(Result::err)
                 && let Some(times) = memory.told.again(self.clock.monotonic())
             {
                 tracing::warn!(error = %status, times, "the cluster was not looked after, it will be tried again");
@@ -99,8 +97,9 @@ impl Controller {
             return self.begin(&members, memory).await;
         }
         let gone = self.gone(&view, &members, memory);
-        self.succeed(&view, &members, &gone).await?;
-        self.publish(&view).await
+        // A table is decided upon also while there is no node for a successor.
+        let decided = self.decide_the_table(&view).await;
+        self.succeed(&view, &members, &gone).await.and(decided)
     }
 
     /// Tells the catalogue what is configured here, where that is something else.
@@ -218,13 +217,10 @@ impl Controller {
         Ok(())
     }
 
-    /// Puts the proposed table into force when all fences are logged.
-    async fn publish(&self, view: &View) -> Result<(), Status> {
-        match &view.pending {
-            Some(pending) if pending.needs.is_empty() => {
-                self.propose(Command::PublishTable { version: pending.table.version() }).await
-            }
-            _ => Ok(()),
+    async fn decide_the_table(&self, view: &View) -> Result<(), Status> {
+        match decided(view, self.clock.wall()) {
+            Some(command) => self.propose(command).await,
+            None => Ok(()),
         }
     }
 
@@ -239,6 +235,26 @@ impl Controller {
             Err(error) => Err(Status::of(&error)),
         }
     }
+}
+
+/// What becomes of the proposed table: it comes into force when all fences are logged. Where one is still missing when
+/// profiles of its time may come it is given up, since shards that have the fence would refuse all of these.
+fn decided(view: &View, now: Timestamp) -> Option<Command> {
+    let pending = view.pending.as_ref()?;
+    let version = pending.table.version();
+    if pending.needs.is_empty() {
+        return Some(Command::PublishTable { version });
+    }
+    let latest = now.plus(view.settings.newest_possible()).nanos();
+    if latest < pending.table.from() {
+        return None;
+    }
+    tracing::warn!(
+        version,
+        missing = pending.needs.len(),
+        "fences are missing for too long: the table is given up"
+    );
+    Some(Command::WithdrawTable { version })
 }
 
 /// Ingesters that could keep one more shard.
@@ -270,7 +286,33 @@ fn is_copied(view: &View, shard: &ShardEntry) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use athanor_catalog::Pending;
+    use athanor_cluster::placement::Table;
+
     use super::*;
+
+    /// A shard that is away for long may keep no others from taking profiles.
+    #[test]
+    fn a_table_comes_into_force_or_is_given_up_in_time() {
+        let (from, newest) = (Timestamp::from_seconds(10_000), Duration::from_secs(60));
+        let table = Table::even(2, from.nanos(), vec![0, 1]).unwrap();
+        let view = |needs: &[u32]| View {
+            pending: Some(Pending {
+                table: table.clone(),
+                needs: needs.iter().copied().collect(),
+                proposed: Timestamp::EPOCH,
+            }),
+            settings: Settings { newest_accepted: newest, ..Settings::default() },
+            ..View::default()
+        };
+        let just_before = from.minus(newest).minus(Duration::from_nanos(1));
+        let publish = Some(Command::PublishTable { version: 2 });
+        let withdraw = Some(Command::WithdrawTable { version: 2 });
+        assert_eq!(decided(&View::default(), from), None);
+        assert_eq!((decided(&view(&[]), just_before), decided(&view(&[]), from)), (publish.clone(), publish));
+        assert_eq!(decided(&view(&[7]), just_before), None);
+        assert_eq!(decided(&view(&[7]), from.minus(newest)), withdraw);
+    }
 
     /// Who has no room, is about to end, is missing or keeps no shards gets none.
     #[test]

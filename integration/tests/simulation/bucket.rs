@@ -1,8 +1,9 @@
 //! A bucket that outlives machines, and that fails, lies, dawdles and is silent as the weather has it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::Clock;
@@ -23,10 +24,16 @@ use super::world::{Turn, World};
 #[derive(Debug, Default)]
 pub struct Objects {
     held: InMemory,
+    /// How often objects of each block were put, and whether a call failed meanwhile or was slow, so that it was made again.
+    puts: Mutex<BTreeMap<Path, (usize, bool)>>,
     /// The names that were written last: a listing may not have them yet.
     latest: Mutex<VecDeque<Path>>,
 }
 
+/// A call that takes longer is slow.
+const SLOW: Duration = Duration::from_millis(100);
+/// What a block costs: each of its files once.
+const PUTS: usize = 10;
 /// So many of the names written last a listing may lack.
 pub const UNLISTED: usize = 8;
 
@@ -35,6 +42,15 @@ impl Objects {
         let mut latest = self.latest.lock().unwrap();
         latest.push_front(name.clone());
         latest.truncate(UNLISTED);
+    }
+
+    /// A call to put an object, and whether the caller may make it again.
+    fn put(&self, name: &Path, again: bool) {
+        let Some(block) = block(name) else { return };
+        let mut puts = self.puts.lock().unwrap();
+        let (count, repeats) = puts.entry(block).or_default();
+        (*count, *repeats) = (*count + 1, *repeats || again);
+        assert!(*count <= PUTS || *repeats, "{name} is put {count} of the block; there may be {PUTS}");
     }
 
     /// Those below a prefix, but for the youngest of all.
@@ -68,6 +84,10 @@ impl Bucket {
     ) -> Result<R> {
         self.step("died before a bucket call").await;
         let (turn, [there, back]) = self.world.turn();
+        if op == "put" {
+            let is_slow = there + back + self.world.paused() > SLOW;
+            self.objects.put(key, turn != Turn::Done || is_slow);
+        }
         self.clock.sleep(there + self.world.paused()).await;
         if self.world.enter(self.boot, false).is_err() {
             return std::future::pending().await;
@@ -79,7 +99,7 @@ impl Bucket {
         };
         let said = done.as_ref().err().map(ToString::to_string);
         self.world.tell(format_args!("bucket {op} {key} {sum:032x} {turn:?} {said:?}"));
-        self.count(op, turn, there.as_millis() > 100);
+        self.count(op, turn, there > SLOW);
         self.step("died after a bucket call").await;
         self.clock.sleep(back + self.world.paused()).await;
         match turn {
@@ -126,6 +146,12 @@ impl Much {
     fn whole<R>(self, done: R) -> Result<R> {
         if self == Self::All { Ok(done) } else { Err(failed("told to fail half-way")) }
     }
+}
+
+/// The block that an object is of.
+fn block(name: &Path) -> Option<Path> {
+    let parts: Vec<_> = name.parts().collect();
+    (parts.first()?.as_ref() == "blocks").then(|| parts[..parts.len() - 1].iter().cloned().collect())
 }
 
 fn failed(why: &'static str) -> Error {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use athanor_catalog::{Phase, ShardEntry};
 use athanor_chassis::{Clock, Code, Random, Status, TenantId};
+use athanor_cluster::placement::slot_of;
 use athanor_distributor::{SentProfile, SentSeries};
-use athanor_profile::hash;
+use athanor_profile::{Labels, hash};
 use athanor_proto::google::v1::Profile;
 use athanor_proto::querier::v1::{
     ProfileTypesRequest, SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectSeriesRequest,
@@ -17,7 +18,7 @@ use athanor_proto::querier::v1::{
 use athanor_querier::Reader;
 use athanor_server::Roles;
 
-use super::model::{Asked, Doubt, Floors, KINDS, METRIC, Model, Request, SERVICES, Said, TENANTS};
+use super::model::{Asked, Doubt, Floors, KINDS, METRIC, Model, Placed, Request, SERVICES, Said, TENANTS};
 use super::world::{Weather, World};
 
 /// What went wrong, in words.
@@ -72,15 +73,13 @@ impl Clients<'_> {
             let mut model = self.model.borrow_mut();
             let series = request.parts.iter().map(|part| {
                 let (service, pprof) = model.upload(*part, self.random.below(2) as usize);
-                let labels = [("__name__", METRIC), ("service_name", SERVICES[service])];
-                let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
                 let id = (part.client > 0).then(|| format!("{:x}", part.client));
-                SentSeries { labels, profiles: vec![SentProfile { pprof, id }] }
+                SentSeries { labels: labels(service), profiles: vec![SentProfile { pprof, id }] }
             });
             let series: Vec<SentSeries> = series.collect();
             (model.send(&request), series, self.clock.wall())
         };
-        let tenant = tenant(request.tenant);
+        let (tenant, table) = (tenant(request.tenant), self.newest_table());
         let pushed = self.roles.distributor.as_ref().unwrap().push_series(&tenant, series);
         let answer = self.clock.within(patience, pushed).await;
         if self.world.is_over(self.boot) {
@@ -97,6 +96,7 @@ impl Clients<'_> {
                 }
                 // A try whose answer was lost with who gave it may have stored what another one repeated.
                 let doubt = Doubt { tried_again: self.company, forgot: self.looks_for_loss() };
+                self.look_at_tables(&tenant, table, &model.place(&sent, table));
                 model.acknowledge(&sent, receipt, now, doubt)
             }
             Ok(Err(status)) if status.code == Code::Invalid => {
@@ -123,6 +123,26 @@ impl Clients<'_> {
                 self.world.count("clients that left");
                 model.pending.push(request);
                 Ok(())
+            }
+        }
+    }
+
+    fn newest_table(&self) -> u64 {
+        self.roles.views.now().tables.as_ref().map_or(0, |tables| tables.of(i64::MAX).version())
+    }
+
+    /// Counts what shows that tables changed under profiles, of those alone that not all tables place alike.
+    fn look_at_tables(&self, tenant: &TenantId, known: u64, placed: &[Placed]) {
+        let view = self.roles.views.now();
+        let Some(tables) = &view.tables else { return };
+        for Placed { service, time, before } in placed {
+            let sent = Labels::new(labels(*service));
+            let slot = |time| slot_of(tables.of(time), tenant, SERVICES[*service], &sent);
+            let moved = tables.route(tenant, i64::MIN, i64::MAX).slot(SERVICES[*service], &sent).is_none();
+            match before {
+                None if slot(*time) != slot(i64::MIN) => self.world.count("profiles placed by a later table"),
+                Some(before) if *before != known && moved => self.world.count("repeats across tables"),
+                _ => {}
             }
         }
     }
@@ -218,7 +238,8 @@ impl Clients<'_> {
             Ok(found) => found,
             Err(status) => {
                 self.world.count("failed queries");
-                return self.may_fail("a query", &status, !fair || storms != self.storms.get());
+                let stormy = !self.strict && (!fair || storms != self.storms.get());
+                return self.may_fail("a query", &status, stormy);
             }
         };
         self.world.count("queries");
@@ -387,6 +408,12 @@ fn leaves(profile: &Profile) -> BTreeMap<String, i64> {
         let name = functions[&lines[&sample.location_id[0]]];
         (profile.string_table[name as usize].clone(), sample.value[0])
     }))
+}
+
+/// As a client sends them.
+fn labels(service: usize) -> Vec<(String, String)> {
+    let labels = [("__name__", METRIC), ("service_name", SERVICES[service])];
+    labels.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
 }
 
 pub fn tenant(place: usize) -> TenantId {

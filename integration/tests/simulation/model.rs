@@ -23,6 +23,8 @@ pub const OLDER: Duration = Duration::from_secs(10 * 60);
 pub const NEWER: Duration = Duration::from_secs(60);
 /// How wrong the clock of a machine may be, either way.
 pub const SKEW: Duration = Duration::from_secs(120);
+/// How far profiles about a time are from it.
+pub const ABOUT: Duration = Duration::from_secs(30);
 /// An upload without a time is not sent again after this long: its id may be forgotten.
 const TIMELESS: Duration = Duration::from_secs(15 * 60);
 /// Rows that many uploads share, and what each of them adds.
@@ -52,6 +54,8 @@ pub struct Leaf {
     old: BTreeSet<Identity>,
     /// Since the disks were damaged last.
     acknowledged: BTreeSet<Identity>,
+    /// The newest table that was known to whoever stored it first.
+    placed: Option<u64>,
     /// How many were seen at once since then.
     seen: u64,
     /// How many were acknowledged or seen before: they are there, or answers say that they may be lost.
@@ -83,6 +87,22 @@ pub struct Sent {
     known: usize,
     /// How many were never sent before: they must be new.
     unheard: usize,
+}
+
+/// A profile that was stored, or was stored before.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed {
+    pub service: usize,
+    pub time: i64,
+    /// A repeat says the newest table that was known to whoever stored it first.
+    pub before: Option<u64>,
+}
+
+/// Times that profiles are of.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    latest: Timestamp,
+    span: Duration,
 }
 
 /// Why an acknowledgement may name other numbers.
@@ -161,10 +181,20 @@ impl Model {
                 return again;
             }
         }
+        let times = Times { latest: now, span: OLDER - Duration::from_nanos(1) };
+        self.draw_new(random, now, times)
+    }
+
+    /// A new request, of profiles of which some are older than that and some are not.
+    pub fn draw_about(&mut self, random: &Random, now: Timestamp, about: Timestamp) -> Request {
+        self.draw_new(random, now, Times { latest: about.plus(ABOUT), span: 2 * ABOUT })
+    }
+
+    fn draw_new(&mut self, random: &Random, now: Timestamp, times: Times) -> Request {
         let tenant = random.below(TENANTS.len() as u64) as usize;
         let mut parts = Vec::new();
         for _ in 0..=random.below(3) {
-            let leaf = self.content(random, now, tenant);
+            let leaf = self.content(random, now, times, tenant);
             let ids = random.below(6) == 0;
             let client = if ids { 1 + random.below(1 << 40) } else { 0 };
             parts.push(Part { leaf, client });
@@ -189,15 +219,18 @@ impl Model {
         })
     }
 
-    fn content(&mut self, random: &Random, now: Timestamp, tenant: usize) -> usize {
+    fn content(&mut self, random: &Random, now: Timestamp, times: Times, tenant: usize) -> usize {
         let number = self.leaves.len();
         let mut service = random.below(SERVICES.len() as u64) as usize;
-        let age = Duration::from_nanos(random.below(OLDER.as_nanos() as u64 - 1));
-        let mut time = (random.below(12) > 0).then(|| now.minus(age).nanos());
+        let age = Duration::from_nanos(random.below(times.span.as_nanos() as u64));
+        let mut time = (random.below(12) > 0).then(|| times.latest.minus(age).nanos());
         if number > 0 && random.below(4) == 0 {
             // Another profile with equal labels and time.
             let twin = &self.leaves[random.below(number as u64) as usize];
-            (service, time) = (twin.service, twin.time);
+            let earliest = times.latest.minus(times.span).nanos();
+            if twin.time.is_none_or(|time| time > earliest) {
+                (service, time) = (twin.service, twin.time);
+            }
         }
         let kinds = 1 + random.below(KINDS.len() as u64) as usize;
         let weights: Vec<i64> = (0..kinds).map(|_| 1 + random.below(1000) as i64).collect();
@@ -214,6 +247,7 @@ impl Model {
             tries: 0,
             old: BTreeSet::new(),
             acknowledged: BTreeSet::new(),
+            placed: None,
             seen: 0,
             before: 0,
             until: None,
@@ -247,6 +281,18 @@ impl Model {
             sent.identities.push((part.leaf, identity));
         }
         sent
+    }
+
+    /// Profiles of a request that is about to be acknowledged, by whoever knew a table when it was sent; those that say
+    /// their time.
+    pub fn place(&mut self, sent: &Sent, table: u64) -> Vec<Placed> {
+        let placed = sent.identities.iter().filter_map(|(number, identity)| {
+            let leaf = &mut self.leaves[*number];
+            let first = *leaf.placed.get_or_insert(table);
+            let before = leaf.acknowledged.contains(identity).then_some(first);
+            Some(Placed { service: leaf.service, time: leaf.time?, before })
+        });
+        placed.collect()
     }
 
     /// A request was acknowledged.

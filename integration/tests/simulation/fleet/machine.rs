@@ -30,6 +30,8 @@ pub struct Ground {
     pub random: Random,
     /// The true time.
     pub clock: Clock,
+    /// Nanoseconds that have passed at once, for nobody to live through.
+    pub skipped: Cell<i64>,
     pub wires: Wires,
     pub post: Post,
     pub objects: Arc<Objects>,
@@ -61,6 +63,8 @@ pub struct Machine {
     pub is_new: Cell<bool>,
     /// It stopped politely, so that its log attests what it holds.
     rests: Cell<bool>,
+    /// How long it took to end politely, the last time.
+    pub stopped_within: Cell<Duration>,
     /// It is to end politely.
     pub polite: Notify,
     /// A disk of it failed, or was full.
@@ -103,6 +107,7 @@ impl Machine {
             is_rotten: Cell::new(false),
             is_new: Cell::new(false),
             rests: Cell::new(false),
+            stopped_within: Cell::default(),
             polite: Notify::new(),
             disk_faults: Cell::new(0),
         }
@@ -187,7 +192,13 @@ impl Machine {
     pub fn jump(&self) {
         let nanos = self.wrong_by();
         self.world.tell(format_args!("its clock is wrong by {nanos} ns from now on"));
-        self.clock().jump(nanos);
+        self.clock().jump(self.ground.skipped.get() + nanos);
+    }
+
+    /// The true time goes on at once, and its clock is as wrong as it was.
+    pub fn skip(&self, nanos: i64) {
+        let wrong = self.clock().wall().nanos() - self.ground.clock.wall().nanos();
+        self.clock().jump(self.ground.skipped.get() + nanos + wrong);
     }
 
     /// Its process stands still for a while, and so does all that it says and hears.
@@ -305,7 +316,8 @@ impl Machine {
             () = self.world.ended(boot) => {}
             closed = clock.within(FOREVER, roles.close()) => {
                 let closed = closed.map_err(|_| "it does not stop".to_owned())?;
-                self.world.tell(format_args!("stopped: {closed:?}, within {:?}", clock.monotonic() - begun));
+                self.stopped_within.set(clock.monotonic() - begun);
+                self.world.tell(format_args!("stopped: {closed:?}, within {:?}", self.stopped_within.get()));
                 self.world.count("stopped politely");
                 self.rests.set(closed.is_ok());
             }

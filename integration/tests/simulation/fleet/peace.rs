@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use super::machine::{Ground, Harm, Machine, Running};
 use super::scenario::{CALM, Fleet, LOOK};
+use super::trouble::PATIENT;
 use crate::chain;
 use crate::client::{Breach, Clients, QUESTIONS};
 use crate::model::{Asked, KINDS, TENANTS};
 use crate::world::{Death, Weather};
 
+/// Where nothing fails no stop takes longer.
+const LONGEST_STOP: Duration = Duration::from_secs(10);
 /// Before all is looked at.
 const SETTLED: Duration = Duration::from_secs(15);
 /// How often blocks are merged then, where they are.
 const MERGES: usize = 8;
-/// So long a client waits for an answer that must come.
-const PATIENT: Duration = Duration::from_secs(30);
 
 impl Fleet {
     /// Nothing fails any more; all that was sent is sent until it is stored, and compared: before a cut, and after it.
@@ -140,6 +141,11 @@ impl Fleet {
                 let is_back = || machine.running().is_some_and(|running| Some(running.boot) != before);
                 while !is_back() {
                     self.sleep(LOOK).await;
+                }
+                let took = machine.stopped_within.take();
+                if took > LONGEST_STOP {
+                    let name = machine.world.name();
+                    return Err(format!("{name} stopped within {took:?}, and had {LONGEST_STOP:?}"));
                 }
                 self.until("a machine that was restarted serves", |view| self.is_open(view)).await?;
                 self.ground.world.count("restarts under load");

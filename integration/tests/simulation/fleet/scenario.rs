@@ -11,6 +11,7 @@ use athanor_chassis::{ByteSize, Clock, Limits, Random, Timestamp};
 use athanor_server::{ClusterSettings, Config};
 use futures::stream::{FuturesUnordered, StreamExt};
 
+use super::growth::GROWING;
 use super::listed::Listed;
 use super::machine::{Ground, Machine, Running};
 use super::net::Wires;
@@ -61,6 +62,8 @@ pub struct Fleet {
     pub listed: RefCell<Listed>,
     /// Where blocks are merged: what chooses them.
     pub merges: Option<Random>,
+    /// Services outgrow their slots before anything else happens.
+    grows: bool,
 }
 
 /// What one seed does.
@@ -94,14 +97,19 @@ impl Fleet {
             world,
             random: random.split(),
             clock,
+            skipped: Cell::default(),
             wires,
             post,
             objects: std::sync::Arc::default(),
             is_quiet: Cell::new(false),
         });
         let shape = SHAPES[random.below(SHAPES.len() as u64) as usize];
-        let slots = 1 + random.below(3) as usize;
-        let base = config(&random, slots, secret);
+        let grows = seed.is_multiple_of(GROWING);
+        let slots = (1 + random.below(3) as usize).max(if grows { 2 } else { 1 });
+        let mut base = config(&random, slots, secret);
+        if grows {
+            base.cluster.bytes_per_slot = ByteSize::bytes(4);
+        }
         let minutes = SKEWED_MINUTES[random.below(SKEWED_MINUTES.len() as u64) as usize];
         let skew = Duration::from_secs(60 * minutes);
         let machine = |(place, target): (usize, &&str)| {
@@ -127,12 +135,17 @@ impl Fleet {
             apart: 2 * skew,
             listed: RefCell::default(),
             merges: (seed >= MERGING).then(|| Random::seeded(seed).split()),
+            grows,
         }
     }
 
     async fn carry_out(&self) -> Result<(), Breach> {
         self.until("slots are open at first", |view| self.is_open(view)).await?;
-        let rounds = 1 + self.random.below(2);
+        let mut rounds = 1 + self.random.below(2);
+        if self.grows {
+            self.outgrow().await?;
+            rounds = 1;
+        }
         for _ in 0..rounds {
             self.trouble().await?;
             self.settle().await?;
@@ -148,6 +161,16 @@ impl Fleet {
 
     pub async fn sleep(&self, span: Duration) {
         self.ground.clock.sleep(span).await;
+    }
+
+    /// The true time goes on, and nobody lives through it: all clocks jump.
+    pub fn skip(&self, span: Duration) {
+        let nanos = span.as_nanos() as i64;
+        self.ground.world.tell(format_args!("{span:?} are skipped"));
+        self.machines.iter().for_each(|machine| machine.skip(nanos));
+        let skipped = self.ground.skipped.get() + nanos;
+        self.ground.skipped.set(skipped);
+        self.ground.clock.jump(skipped);
     }
 
     /// Waits for a state of the catalogue, as every machine knows it.
@@ -215,7 +238,18 @@ impl Fleet {
     }
 
     pub async fn push(&self, request: Request, patience: Duration) -> Result<(), Breach> {
-        match self.door(|running| running.roles.distributor.is_some()) {
+        let door = self.door(|running| running.roles.distributor.is_some());
+        self.push_at(door.map(|(machine, _)| machine), request, patience).await
+    }
+
+    /// As [`push`](Self::push), at this machine.
+    pub async fn push_at(
+        &self,
+        door: Option<&Machine>,
+        request: Request,
+        patience: Duration,
+    ) -> Result<(), Breach> {
+        match door.and_then(|machine| Some((machine, machine.running()?))) {
             None => self.model.borrow_mut().pending.push(request),
             Some((machine, running)) => self.clients(machine, &running).push(request, patience).await?,
         }

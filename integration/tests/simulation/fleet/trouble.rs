@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::Command;
-use athanor_chassis::{Random, TenantId};
+use athanor_chassis::{Random, TenantId, Timestamp};
 use athanor_integration::compactor::{Compactor, Round};
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::machine::{Harm, Machine, Running};
 use super::scenario::{Fleet, ID};
-use crate::client::Breach;
+use crate::client::{Breach, Clients, Question};
+use crate::model::Asked;
 use crate::world::{Death, Weather};
 
 /// One of so many times of trouble begins with an hour without a bucket.
@@ -20,6 +21,8 @@ const LONG_OUTAGES: u64 = 100;
 const SOON: u64 = 8_000;
 const LATER: u64 = 120_000;
 const HOUR: Duration = Duration::from_secs(60 * 60);
+/// So long a client waits for what must succeed.
+pub const PATIENT: Duration = Duration::from_secs(30);
 
 /// What happens to one of them, or between them, is under way.
 type UnderWay<'a> = FuturesUnordered<LocalBoxFuture<'a, Result<(), Breach>>>;
@@ -172,19 +175,43 @@ impl Fleet {
         }
     }
 
-    /// For an hour the bucket does nothing; clients go on.
+    /// For an hour the bucket does nothing, and nothing else fails: clients go on, profiles are stored, and answers have
+    /// all that came meanwhile.
     async fn go_without_a_bucket(&self) -> Result<(), Breach> {
         self.ground.world.tell(format_args!("the bucket is down for an hour"));
+        self.machines.iter().for_each(|machine| machine.world.spare());
         self.ground.world.set_weather(Weather::Down);
-        let until = self.ground.clock.monotonic() + HOUR;
-        while self.ground.clock.monotonic() < until {
+        let (begun, began) = (self.ground.clock.monotonic(), self.ground.clock.wall());
+        while self.ground.clock.monotonic() < begun + HOUR {
             self.sleep(Duration::from_secs(1 + self.random.below(600))).await;
-            let request = self.model.borrow_mut().draw(&self.random, self.ground.clock.wall());
-            self.push(request, Duration::from_secs(30)).await?;
+            self.use_without_a_bucket(began).await.map_err(|breach| format!("without a bucket: {breach}"))?;
             self.ask(None).await?;
         }
         self.ground.world.set_weather(Weather::Fair);
         self.ground.world.count("outages of an hour");
+        Ok(())
+    }
+
+    /// A push, and a question for what no block has. Where disks were lost, shards may have been as well: who follows a
+    /// lost one has to read blocks.
+    async fn use_without_a_bucket(&self, began: Timestamp) -> Result<(), Breach> {
+        let strict = !self.harmed.get();
+        let request = self.model.borrow_mut().draw(&self.random, self.ground.clock.wall());
+        if let Some((machine, running)) = self.door(|running| running.roles.distributor.is_some()) {
+            let clients = Clients { strict, ..self.clients(machine, &running) };
+            clients.push(request, PATIENT).await?;
+        }
+        // What says no time has that of a clock that may be ahead.
+        let (from, to) = (began.plus(self.apart).millis() + 1, self.ground.clock.wall().millis());
+        if let Some((machine, running)) = self.door(|running| running.roles.querier.is_some())
+            && from < to
+        {
+            let clients = Clients { strict, ..self.clients(machine, &running) };
+            let question = [Question::Tree, Question::Pprof][self.random.below(2) as usize];
+            let asked = Asked { range: Some((from, to)), ..clients.draw().1 };
+            clients.ask(question, asked).await?;
+            self.ground.world.count("answers without a bucket");
+        }
         Ok(())
     }
 
