@@ -83,8 +83,50 @@ fn main() -> std::io::Result<()> {
     for (number, stream) in frames().iter().enumerate() {
         save("internal-frames", &format!("seed-{number}"), stream)?;
     }
+    for (number, message) in raft_messages().iter().enumerate() {
+        save("raft-messages", &format!("seed-{number}"), message)?;
+    }
     calls(&save)?;
     answers(&save)
+}
+
+/// What members say to each other, and keep of themselves, each behind the byte that says which of it.
+fn raft_messages() -> Vec<Vec<u8>> {
+    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let bytes = |bytes: &[u8]| [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat();
+    let id = |term: u64, index: u64| [&[1][..], &words(&[term, index])].concat();
+    let vote = [&words(&[4])[..], &[1], &words(&[2]), &[1]].concat();
+    // Two configurations and learners.
+    let members =
+        [&[2 | 0x80, 2][..], &words(&[1, 2]), &[3], &words(&[1, 2, 3]), &[1], &words(&[4])].concat();
+    let entry = |index: u64, payload: &[u8]| [&words(&[3, index])[..], &bytes(payload)].concat();
+    let payload = |kind: u8, rest: &[u8]| [&b"\xa7athraft"[..], &[kind], rest].concat();
+    let entries =
+        [entry(9, b""), entry(10, b"x"), entry(11, &payload(1, b"")), entry(12, &payload(2, &members))];
+    let append = [&[1][..], &vote, &id(3, 8), &id(2, 7), &4u32.to_le_bytes(), &entries.concat()].concat();
+    let meta = [&id(3, 8)[..], &id(1, 0), &members, &bytes(b"a-1")].concat();
+    let snapshot = [&[3][..], &vote, &meta, &words(&[9, 3]), &bytes(b"part")].concat();
+    let file = [&[6][..], &bytes(b"ids-1-7"), &words(&[9, 5, 77]), &bytes(b"rest")].concat();
+    let asks = [
+        append,
+        [&[2][..], &vote, &id(3, 8)].concat(),
+        snapshot,
+        vec![4],
+        [&[5][..], &words(&[3, 8])].concat(),
+        file,
+    ];
+    let replies = [
+        vec![1],
+        [&[2][..], &id(1, 2)].concat(),
+        [&[4][..], &vote].concat(),
+        [&[5][..], &vote, &[1], &id(1, 2)].concat(),
+        [&[8][..], &bytes(b"no")].concat(),
+        [&[9][..], &words(&[7])].concat(),
+    ];
+    let state = [&[1][..], &vote, &id(2, 3), &[2], &words(&[1, 2])].concat();
+    let of = |kind: u8| move |message: Vec<u8>| [&[kind][..], &message].concat();
+    let all = asks.into_iter().map(of(0)).chain(replies.into_iter().map(of(1)));
+    all.chain([of(2)(state), of(3)(meta)]).collect()
 }
 
 /// Streams of nodes: a hello, then small and long messages of one direction.

@@ -33,7 +33,7 @@ use athanor_profile::hash::{self, Hash};
 
 use crate::NodeId;
 
-pub use members::{Candidate, ShardView, TooFew, better_leader, choose_members};
+pub use members::{Candidate, Lead, ShardView, TooFew, better_leader, choose_members};
 pub use table::{Draft, MAX_EXCEPTIONS, MAX_SLOTS, Table, TableError};
 pub use tables::{MAX_TABLES, Route, Tables, TablesError};
 

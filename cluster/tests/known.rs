@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use athanor_chassis::TenantId;
 use athanor_cluster::NodeId;
 use athanor_cluster::placement::{
-    Candidate, Draft, ShardView, Table, better_leader, choose_members, slot_of, slots_of,
+    Candidate, Draft, Lead, ShardView, Table, better_leader, choose_members, slot_of, slots_of,
 };
 use athanor_profile::Labels;
 
@@ -63,7 +63,8 @@ fn the_members_of_shards_are_known() {
         [[6, 8, 9], [1, 8, 11], [1, 4, 10], [6, 7, 12]].map(Vec::from)
     );
     let all = (1..=5).collect();
-    let leads = BTreeMap::from([(1, 9), (2, 1), (3, 1), (4, 1), (5, 1)]);
+    let lead = |(node, shards)| (node, Lead { shards, ..Lead::default() });
+    let leads = BTreeMap::from([(1, 9), (2, 1), (3, 1), (4, 1), (5, 1)].map(lead));
     let leader =
         |shard| better_leader(&ShardView { shard, leader: 1, members: &all }, &leads, &Default::default());
     assert_eq!([1, 2, 3, 65_537].map(leader), [5, 3, 3, 2].map(Some));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_chassis::{Code, Coded};
 use athanor_cluster::NodeId;
-use athanor_cluster::placement::{Candidate, ShardView, TooFew, better_leader, choose_members};
+use athanor_cluster::placement::{Candidate, Lead, ShardView, TooFew, better_leader, choose_members};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
@@ -63,14 +63,16 @@ proptest! {
         prop_assert!(groups().max().unwrap() - groups().min().unwrap() <= 1);
     }
 
-    /// Leads settle, whatever they were, and no move makes it worse.
+    /// Leads settle, whatever they were, and no move makes it worse: nodes come nearer to each other, or change places and
+    /// their zones come nearer.
     #[test]
     fn leads_move_towards_the_average_and_then_stay(
         shards in vec((btree_set(0..6u64, 3), 0..3usize), 1..40), draining in btree_set(0..6u64, 0..2),
+        zones in vec(0..4u8, 6),
     ) {
         let mut leaders: Vec<NodeId> = shards.iter().map(|(members, at)| *members.iter().nth(*at).unwrap()).collect();
-        let mut leads: BTreeMap<NodeId, u16> = (0..6).map(|node| (node, 0)).collect();
-        leaders.iter().for_each(|leader| *leads.get_mut(leader).unwrap() += 1);
+        let mut leads: BTreeMap<NodeId, Lead> = (0..6).zip(&zones).map(|(node, zone)| (node, lead(*zone, 0))).collect();
+        leaders.iter().for_each(|leader| leads.get_mut(leader).unwrap().shards += 1);
         let mut moves = 0;
         loop {
             let better = shards.iter().zip(&leaders).enumerate().find_map(|(number, ((members, _), &leader))| {
@@ -80,14 +82,52 @@ proptest! {
             let Some((number, target)) = better else { break };
             let leader = std::mem::replace(&mut leaders[number], target);
             prop_assert!(shards[number].0.contains(&target) && target != leader && !draining.contains(&target));
-            prop_assert!(draining.contains(&leader) || leads[&leader] >= leads[&target] + 2);
-            *leads.get_mut(&leader).unwrap() -= 1;
-            *leads.get_mut(&target).unwrap() += 1;
+            let before = (unlike(&leads, |node, _| *node), unlike(&leads, |_, lead| lead.zone.clone()));
+            leads.get_mut(&leader).unwrap().shards -= 1;
+            leads.get_mut(&target).unwrap().shards += 1;
+            let after = (unlike(&leads, |node, _| *node), unlike(&leads, |_, lead| lead.zone.clone()));
+            prop_assert!(draining.contains(&leader) || after < before, "{after:?} is no better than {before:?}");
             moves += 1;
             prop_assert!(moves <= 40 * 40, "leads do not settle");
         }
         prop_assert!(leaders.iter().all(|leader| !draining.contains(leader)));
     }
+
+    /// However leads lie that are no more than one on a node, they come to lie in all zones alike.
+    #[test]
+    fn leads_lie_in_all_zones_alike(each in 1..5u64, leading in btree_set(0..12u64, 0..12)) {
+        let leading: Vec<NodeId> = leading.into_iter().filter(|node| *node < 3 * each).collect();
+        // Each shard has a member in each zone, and each two of these in common with others.
+        let shards: Vec<BTreeSet<NodeId>> =
+            leading.iter().map(|node| (0..3 * each).filter(|other| other % each == node % each || other / each != node / each).collect()).collect();
+        let mut leaders = leading.clone();
+        let nodes = (0..3 * each).map(|node| (node, lead(1 + (node / each) as u8, u16::from(leading.contains(&node)))));
+        let mut leads: BTreeMap<NodeId, Lead> = nodes.collect();
+        for _ in 0..100 {
+            for (number, members) in shards.iter().enumerate() {
+                let view = ShardView { shard: number as u32, leader: leaders[number], members };
+                let Some(target) = better_leader(&view, &leads, &BTreeSet::new()) else { continue };
+                leads.get_mut(&leaders[number]).unwrap().shards -= 1;
+                leads.get_mut(&target).unwrap().shards += 1;
+                leaders[number] = target;
+            }
+        }
+        let of_zone = |zone: u8| leads.values().filter(|other| other.zone == lead(zone, 0).zone).map(|lead| lead.shards).sum::<u16>();
+        let all = [of_zone(1), of_zone(2), of_zone(3)];
+        prop_assert!(all.iter().max().unwrap() - all.iter().min().unwrap() <= 1, "{all:?}");
+        prop_assert!(leads.values().all(|lead| lead.shards <= 1));
+    }
+}
+
+fn lead(zone: u8, shards: u16) -> Lead {
+    Lead { zone: candidate(zone, 0).zone, shards }
+}
+
+/// How unlike groups of nodes are in what they lead: the sum of the squares.
+fn unlike<K: Ord>(leads: &BTreeMap<NodeId, Lead>, of: impl Fn(&NodeId, &Lead) -> K) -> u64 {
+    let mut sums: BTreeMap<K, u64> = BTreeMap::new();
+    leads.iter().for_each(|(node, lead)| *sums.entry(of(node, lead)).or_default() += u64::from(lead.shards));
+    sums.values().map(|sum| sum * sum).sum()
 }
 
 #[test]
@@ -115,7 +155,7 @@ fn zones_come_before_load_and_load_before_chance() {
 fn a_lead_moves_only_where_both_sides_come_nearer_to_the_average() {
     let members = BTreeSet::from([1, 2, 3]);
     let better = |leads: [u16; 3], draining: &[NodeId]| {
-        let leads = (1..).zip(leads).collect();
+        let leads = (1..).zip(leads.map(|shards| lead(0, shards))).collect();
         let view = ShardView { shard: 9, leader: 1, members: &members };
         better_leader(&view, &leads, &draining.iter().copied().collect())
     };
@@ -135,8 +175,26 @@ fn the_dead_neither_give_nor_take_leads() {
     let members = BTreeSet::from([1, 2, 3]);
     let view = ShardView { shard: 9, leader: 1, members: &members };
     let draining = BTreeSet::new();
-    assert_eq!(better_leader(&view, &BTreeMap::from([(2, 0), (3, 9)]), &draining), None);
-    assert_eq!(better_leader(&view, &BTreeMap::from([(1, 9), (3, 1)]), &draining), Some(3));
+    let better = |leads: [(NodeId, u16); 2]| {
+        better_leader(&view, &leads.map(|(node, shards)| (node, lead(0, shards))).into(), &draining)
+    };
+    assert_eq!(better([(2, 0), (3, 9)]), None);
+    assert_eq!(better([(1, 9), (3, 1)]), Some(3));
     // A node that is no member counts for nothing.
-    assert_eq!(better_leader(&view, &BTreeMap::from([(1, 9), (4, 0)]), &draining), None);
+    assert_eq!(better([(1, 9), (4, 0)]), None);
+}
+
+#[test]
+fn of_two_with_equally_few_the_one_in_the_zone_that_leads_less_takes_it() {
+    let members = BTreeSet::from([1, 2, 3]);
+    let better = |leads: [(u8, u16); 5]| {
+        let leads = (1..).zip(leads.map(|(zone, shards)| lead(zone, shards))).collect();
+        better_leader(&ShardView { shard: 9, leader: 1, members: &members }, &leads, &BTreeSet::new())
+    };
+    assert_eq!(better([(1, 5), (2, 2), (3, 2), (2, 7), (3, 1)]), Some(3));
+    assert_eq!(better([(1, 5), (2, 2), (3, 2), (2, 1), (3, 7)]), Some(2));
+    // Nodes have as many as they should: they change places for the sake of zones, not of one lead.
+    assert_eq!(better([(1, 1), (2, 1), (3, 0), (1, 1), (3, 0)]), Some(3));
+    assert_eq!(better([(1, 1), (2, 1), (3, 0), (1, 0), (3, 0)]), None);
+    assert_eq!(better([(1, 1), (2, 1), (3, 0), (1, 1), (3, 1)]), None);
 }

@@ -28,6 +28,7 @@ use openraft::{ServerState, SnapshotPolicy};
 pub use error::{OpenError, ProposeError};
 pub use lead::{LeadError, Leader, Leadership, Members};
 pub use network::{CallError, Network};
+pub use wire::{Written, reread};
 
 use crate::log::{Log, LogError, ReadError};
 use kept::Kept;

@@ -99,12 +99,12 @@ impl Group {
         };
         let (mut first, mut age) = (since.is_none(), None);
         loop {
-            let WindowPage { ids, taken, holds, more, age: now, span } =
-                self.kin()?.window(before, ask).await?;
-            age.get_or_insert(now);
-            if ids.len() > MOST_IDS || more && ids.is_empty() {
+            let page = self.kin()?.window(before, ask).await?;
+            if !page.goes_on(ask.after) {
                 return Err(Status::new(Code::Internal, "the shard before gives pages that do not go on"));
             }
+            let WindowPage { ids, taken, holds, more, age: now, span } = page;
+            age.get_or_insert(now);
             ask.after = ids.last().copied().or(ask.after);
             let size = self.ids_in_an_entry();
             let chunks = ids.len().div_ceil(size).max(1);

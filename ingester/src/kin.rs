@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
-use athanor_catalog::{ShardEntry, ShardId};
+use athanor_catalog::{ShardEntry, ShardId, slot_and_epoch};
 use athanor_chassis::{Code, Status};
 use athanor_profile::hash::Hash;
 
@@ -58,6 +58,15 @@ pub struct WindowPage {
     pub span: u64,
 }
 
+impl WindowPage {
+    /// Whether it goes on behind an id, so that asking for the next ones comes to an end.
+    pub(crate) fn goes_on(&self, after: Option<Hash>) -> bool {
+        let ascend = self.ids.is_sorted_by(|one, next| one < next);
+        let behind = self.ids.first().is_none_or(|&first| after.is_none_or(|after| after < first));
+        ascend && behind && self.ids.len() <= MOST_IDS && !(self.more && self.ids.is_empty())
+    }
+}
+
 impl Ingester {
     /// Answers [`Kin::window`]. Any member does, with all that was acknowledged before it was asked; but whoever has a copy
     /// and asks what came since is answered by the one that leads, which seals the shard then.
@@ -93,6 +102,11 @@ impl Ingester {
         if ids.len() > MOST_IDS {
             let message = format!("{} ids at once, the limit is {MOST_IDS}: ask for fewer", ids.len());
             return Err(Status::new(Code::TooLarge, message));
+        }
+        let slot = |shard| slot_and_epoch(shard).map(|(slot, _)| slot);
+        if slot(by).is_none() || slot(by) != slot(with) {
+            let message = format!("shard {by} does not settle with shard {with}, which is of another slot");
+            return Err(Status::new(Code::Invalid, message));
         }
         let group = self.member(with)?;
         group.takes().map_err(|moved| Status::new(Code::NotLeader, moved.to_string()))?;
@@ -139,5 +153,31 @@ impl Group {
     pub(crate) async fn proposes(&self, entry: Vec<u8>) -> Result<Applied, Status> {
         let proposed = self.log.propose_needed(entry.into()).await;
         proposed.map(|(_, applied)| applied).map_err(|error| Status::of(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A member that says the same again and again must not keep its successor asking for ever.
+    #[test]
+    fn pages_go_on_or_are_refused() {
+        let goes_on = |ids: &[Hash], more, after| {
+            WindowPage { ids: ids.to_vec(), more, ..WindowPage::default() }.goes_on(after)
+        };
+        assert!(
+            goes_on(&[1, 5], true, None) && goes_on(&[1, 5], true, Some(0)) && goes_on(&[], false, Some(9))
+        );
+        for (ids, more, after) in [
+            (&[1, 5][..], true, Some(1)),
+            (&[1, 5], false, Some(7)),
+            (&[5, 1], true, None),
+            (&[5, 5], false, None),
+        ] {
+            assert!(!goes_on(ids, more, after), "{ids:?} behind {after:?}");
+        }
+        assert!(!goes_on(&[], true, Some(9)), "there is more of nothing");
+        assert!(!goes_on(&(0..=MOST_IDS as Hash).collect::<Vec<_>>(), true, None), "too many at once");
     }
 }

@@ -326,6 +326,9 @@ impl Machine {
             Entry::End { generation } if self.open.is_some_and(|open| open.generation == generation) => {
                 self.close(index);
             }
+            Entry::Cut { to, .. } if to >= index => {
+                return Err(PackedError { at: 0, why: "a cut of what comes after it" });
+            }
             Entry::Cut { to, stamp, .. } => {
                 self.cut = self.cut.max(to);
                 lock(&self.window).settle(index, self.cut, stamp);

@@ -17,6 +17,7 @@ mod net;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -181,7 +182,7 @@ impl Cluster {
 
     fn launch(&self, name: &str) -> (Threads, Starting) {
         let server = &self.servers[name];
-        let data = self.folder.path().join(name);
+        let data = self.data(name);
         std::fs::create_dir_all(&data).unwrap();
         let mut config = Config { listen: "127.0.0.1:0".to_owned(), data, ..Config::default() };
         config.target = server.target.parse().unwrap();
@@ -317,6 +318,11 @@ impl Cluster {
         &self.bucket
     }
 
+    /// The folder of a node.
+    pub fn data(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Who a node is for others.
     pub fn id(&self, name: &str) -> NodeId {
         self.node(name).roles().others().unwrap().company().me.node
@@ -426,6 +432,19 @@ impl Cluster {
     /// The ingesters of the nodes that run.
     pub fn ingesters(&self) -> Vec<Arc<Ingester>> {
         self.names().iter().filter_map(|name| self.node(name).roles().ingester.clone()).collect()
+    }
+
+    /// Has all that was stored lie in registered blocks.
+    pub async fn make_blocks(&self, shards: usize) {
+        let making = async {
+            while !self.is_cut(shards) {
+                for ingester in self.ingesters() {
+                    ingester.cut(&self.clock, PATIENCE).await.unwrap();
+                }
+                self.moment().await;
+            }
+        };
+        self.patiently("all is cut", making).await;
     }
 
     /// Whether all that was stored lies in registered blocks, and each of so many shards has a leader who says so.

@@ -18,7 +18,7 @@ use futures::Stream;
 use tonic::{Request, Response};
 
 use crate::kinship::{bits, paged, unpacked};
-use crate::telling::{Telling, failure_of};
+use crate::telling::{Telling, failure_of, is_of_epoch};
 
 /// How long a lead may take to go to another.
 const HAND_OVER: Duration = Duration::from_secs(5);
@@ -49,7 +49,8 @@ impl Kept {
     async fn stored(&self, request: wire::AppendRequest) -> Result<wire::append_response::Of, Status> {
         let ingester = self.checked(request.caller.as_ref())?;
         let none = || Status::new(Code::Invalid, "the message has no batch");
-        let wire::Batch { shard, table, tenant, uploads, .. } = request.batch.ok_or_else(none)?;
+        let wire::Batch { shard, epoch, table, tenant, uploads } = request.batch.ok_or_else(none)?;
+        is_of_epoch(shard, epoch)?;
         let tenant = tenant_of(&tenant)?;
         let uploads = uploads.into_iter().map(upload).collect::<Result<_, _>>()?;
         let stored = ingester.append(shard, table, &tenant, uploads).await;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use athanor_catalog::{ShardId, slot_and_epoch};
 use athanor_chassis::{Activity, Code, Compute, Status, TenantId};
 use athanor_cluster::failure;
 use athanor_ingester::{Ingester, Moved, View};
@@ -49,6 +50,7 @@ impl Telling {
             let message = format!("{} shards are asked for at once, the limit is {MOST}", shards.len());
             return Err(Status::new(Code::Invalid, message));
         }
+        shards.iter().try_for_each(|at| is_of_epoch(at.shard, at.epoch))?;
         let _turn = self.questions.acquire().await;
         let (mut views, mut done) = (Vec::new(), Vec::new());
         // All at once: a shard that waits for an answer of its other members keeps no other waiting.
@@ -89,6 +91,18 @@ impl Telling {
 /// From the first to the last of all.
 pub fn span(times: impl Iterator<Item = (i64, i64)>) -> Option<(i64, i64)> {
     times.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+}
+
+/// That a message means the shard that it names: its number says its epoch, too (E12).
+pub fn is_of_epoch(shard: ShardId, epoch: u32) -> Result<(), Status> {
+    match slot_and_epoch(shard) {
+        Some((_, known)) if known == epoch => Ok(()),
+        Some((slot, known)) => {
+            let message = format!("shard {shard} is the one of epoch {known} of slot {slot}, not of {epoch}");
+            Err(Status::new(Code::Invalid, message))
+        }
+        None => Err(Status::new(Code::Invalid, format!("{shard} is the number of no shard"))),
+    }
 }
 
 /// What is told of a shard that others lead.

@@ -44,6 +44,15 @@ pub struct ShardView<'a> {
     pub members: &'a BTreeSet<NodeId>,
 }
 
+/// A node that is alive, as one that leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lead {
+    /// The zone that it says it is in; empty if it says none.
+    pub zone: String,
+    /// Shards that it leads.
+    pub shards: u16,
+}
+
 /// The members of a new shard: in as many zones as there are, with the fewest groups, and among equals those of most
 /// weight for this slot and epoch, so that the shards of a slot do not stay on the same nodes. At least one.
 pub fn choose_members(
@@ -73,30 +82,38 @@ pub fn choose_members(
     Ok(chosen)
 }
 
-/// Who should lead a shard instead of its leader, if anybody. `leads` has the nodes that are alive and how many shards
-/// each leads.
+/// Who should lead a shard instead of its leader, if anybody. `leads` has the nodes that are alive.
 ///
 /// A lead moves only from a member with more than the average of these members, rounded up, to one with less than the
 /// average, rounded down. So each move brings both nearer to it, no lead comes straight back, and several that move at
 /// once, on what was known a moment ago, seldom overshoot. A node that drains gives all its leads away.
+///
+/// Of members with equally few the one whose zone leads least takes it: what a zone that fails takes with it is to be
+/// little. For that alone a lead moves as well, where two nodes change places: the one leads as many as the other did
+/// then, and their zones come nearer to each other. So moves end: nodes come nearer, or they do not change and zones do.
 pub fn better_leader(
     shard: &ShardView<'_>,
-    leads: &BTreeMap<NodeId, u16>,
+    leads: &BTreeMap<NodeId, Lead>,
     draining: &BTreeSet<NodeId>,
 ) -> Option<NodeId> {
-    let led = u64::from(*leads.get(&shard.leader)?);
+    let leader = leads.get(&shard.leader)?;
+    let in_zone = |of: &Lead| -> u64 {
+        leads.values().filter(|lead| lead.zone == of.zone).map(|lead| u64::from(lead.shards)).sum()
+    };
     let staying = shard.members.iter().filter(|node| !draining.contains(*node));
-    let able: BTreeMap<NodeId, u64> =
-        staying.filter_map(|node| Some((*node, u64::from(*leads.get(node)?)))).collect();
+    let able: BTreeMap<NodeId, &Lead> = staying.filter_map(|node| Some((*node, leads.get(node)?))).collect();
     let key = Hash::from(shard.shard);
     let others = able.iter().filter(|(node, _)| **node != shard.leader);
-    let (target, fewest) =
-        others.min_by_key(|(node, led)| (**led, Reverse(Domain::Leader.hash(key, Hash::from(**node)))))?;
+    let (target, fewest) = others.min_by_key(|(node, lead)| {
+        (lead.shards, in_zone(lead), Reverse(Domain::Leader.hash(key, Hash::from(**node))))
+    })?;
     if draining.contains(&shard.leader) {
         return Some(*target);
     }
-    let (sum, count) = (able.values().sum::<u64>(), able.len() as u64);
-    (led > sum.div_ceil(count) && *fewest < sum / count).then_some(*target)
+    let (sum, count) = (able.values().map(|lead| u64::from(lead.shards)).sum::<u64>(), able.len() as u64);
+    let nearer = u64::from(leader.shards) > sum.div_ceil(count) && u64::from(fewest.shards) < sum / count;
+    let changes_places = leader.shards == fewest.shards + 1 && in_zone(leader) > in_zone(fewest) + 1;
+    (nearer || changes_places).then_some(*target)
 }
 
 impl Coded for TooFew {

@@ -285,6 +285,34 @@ impl Reply {
     }
 }
 
+/// Which bytes of raft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// What one member asks another.
+    Ask,
+    /// What it answers.
+    Reply,
+    /// What a member knows of itself.
+    State,
+    /// What a snapshot is of.
+    Meta,
+}
+
+/// Bytes that are read and written again; none where they are not what they should be. For whoever tries what no member
+/// writes.
+pub fn reread(what: Written, bytes: &Bytes) -> Option<Bytes> {
+    match what {
+        Written::Ask => Ask::decode(bytes).map(|ask| ask.encode()),
+        Written::Reply => Reply::decode(bytes).map(|reply| reply.encode()),
+        Written::State => state(bytes).map(|known| put_state(known.vote, known.committed, &known.voters)),
+        Written::Meta => meta(bytes).map(|meta| {
+            let mut bytes = Vec::new();
+            put_meta(&mut bytes, &meta);
+            bytes.into()
+        }),
+    }
+}
+
 // --- parts ---
 
 fn put_bytes(bytes: &mut Vec<u8>, data: &[u8]) {
@@ -459,5 +487,29 @@ mod tests {
         let known = Known { vote: Some(vote), committed: Some(id(2, 3)), voters: [1, 2].into() };
         assert_eq!(state(&put_state(known.vote, known.committed, &known.voters)), Some(known));
         assert_eq!(state(b""), Some(Known::default()));
+    }
+
+    /// Whatever comes is refused, or is a message that comes out the same when it is sent on.
+    #[test]
+    fn other_bytes_are_refused_or_read() {
+        let vote = Vote { leader_id: LeaderId { term: 4, voted_for: Some(2) }, committed: true };
+        let voters = (vec![[1, 2].into(), [1, 2, 3].into()], BTreeSet::from([3, 4]));
+        let joint = openraft::Membership::new(voters.0, voters.1);
+        let last_membership = Membership::new(Some(id(1, 0)), joint.clone());
+        let entries = vec![Entry { log_id: id(1, 2), payload: EntryPayload::Membership(joint) }];
+        let (prev_log_id, leader_commit) = (Some(id(1, 1)), None);
+        let append = Ask::Append(AppendEntriesRequest { vote, prev_log_id, entries, leader_commit });
+        let meta = SnapshotMeta { last_log_id: None, last_membership, snapshot_id: "a-1".into() };
+        let part = Bytes::from_static(b"part");
+        let snapshot = Ask::Snapshot { vote, meta, total: 9, offset: 3, part };
+        for bytes in [append.encode(), snapshot.encode()] {
+            for (place, flip) in (0..bytes.len()).flat_map(|place| [1, 0x80, 0xff].map(|flip| (place, flip)))
+            {
+                let mut bad = bytes.to_vec();
+                bad[place] ^= flip;
+                let Some(read) = reread(Written::Ask, &bad.into()) else { continue };
+                assert_eq!(reread(Written::Ask, &read), Some(read.clone()), "byte {place} ^ {flip}");
+            }
+        }
     }
 }

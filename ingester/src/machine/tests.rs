@@ -265,6 +265,57 @@ proptest! {
     }
 }
 
+/// Entries as a member may send them that is broken: each kind, with odd numbers, some with a byte that is another.
+fn odd_entries() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let number = || prop_oneof![4 => 0u64..40, 1 => Just(u64::MAX), 1 => any::<u64>()];
+    let ids = || vec(0u8..12, 0..6).prop_map(|ids| ids.into_iter().map(Hash::from).collect::<Vec<_>>());
+    let source = prop_oneof![Just(Source::Window), Just(Source::Blocks), Just(Source::Settle)];
+    let (places, holds) = (vec((any::<u32>(), 0u32..9), 0..3), vec(0u32..9, 0..3));
+    let inherit = (source, number(), number(), any::<[bool; 2]>(), ids(), places, holds);
+    let inherit = inherit.prop_map(|(source, stamp, span, [first, last], ids, taken, holds)| {
+        Inherit { source, of: 9, first, last, stamp, span, ids, taken, holds }.encode()
+    });
+    let entry = prop_oneof![
+        (number(), number()).prop_map(|(token, stamp)| Entry::begin(token, 2, stamp)),
+        (number(), any::<i64>(), number()).prop_map(|(token, time, routed)| batch(token, time, routed)),
+        number().prop_map(Entry::end),
+        (number(), number()).prop_map(|(to, stamp)| Entry::cut(to, stamp, BlockId::from_number(7))),
+        (number(), any::<i64>()).prop_map(|(version, from)| Entry::fence(version, from, 1)),
+        number().prop_map(Entry::void),
+        ids().prop_map(|ids| Entry::drop(&ids)),
+        (0u32..9).prop_map(Entry::release),
+        inherit,
+        vec(any::<u8>(), 0..40),
+    ];
+    let spoilt = (entry, prop::option::weighted(0.3, (any::<prop::sample::Index>(), 1u8..)));
+    let spoilt = spoilt.prop_map(|(mut entry, spoils)| {
+        if let Some((place, other)) = spoils.filter(|_| !entry.is_empty()) {
+            let place = place.index(entry.len());
+            entry[place] ^= other;
+        }
+        entry
+    });
+    vec(spoilt, 0..30)
+}
+
+proptest! {
+    /// Whatever a member sends, the others make the same of it, and none ends.
+    #[test]
+    fn members_say_the_same_of_what_nobody_sends(entries in odd_entries()) {
+        let (mut one, mut other) = (machine(&Arc::default()), machine(&Arc::default()));
+        for (index, entry) in (1..).zip(&entries) {
+            prop_assert_eq!(one.apply(index, entry), other.apply(index, entry));
+        }
+        let snapshot = one.snapshot();
+        prop_assert!(snapshot.index <= entries.len() as u64);
+        let (index, bytes) = (snapshot.index, (snapshot.write)().unwrap());
+        let mut third = machine(&Arc::default());
+        let restored = Restored { index, bytes: &bytes, alone: true, arrive: &mut || Ok(()) };
+        prop_assert_eq!(third.restore(restored), Ok(()));
+        prop_assert_eq!(third.cut(), one.cut());
+    }
+}
+
 #[test]
 fn a_batch_is_read_only_behind_the_one_that_it_builds_on() {
     let mut writer = Writer::default();
@@ -320,6 +371,15 @@ fn behind_a_fence_nothing_is_taken_that_was_placed_by_an_older_table() {
 }
 
 /// E12.
+#[test]
+fn a_cut_of_what_comes_after_it_is_none() {
+    let mut machine = machine(&Arc::default());
+    let cut = |to| Entry::cut(to, 1, BlockId::from_number(7));
+    assert!(matches!(machine.apply(4, &cut(4)), Applied::Unreadable(_)));
+    assert!(matches!(machine.apply(5, &cut(u64::MAX)), Applied::Unreadable(_)));
+    assert_eq!((machine.cut(), machine.apply(6, &cut(3)), machine.cut()), (0, Applied::Done, 3));
+}
+
 #[test]
 fn a_sealed_shard_takes_nothing() {
     let (mut machine, mut index) = (machine(&Arc::default()), 0);

@@ -1,6 +1,7 @@
 //! One shard on three nodes, which die and come back, are cut off and heard of again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -69,11 +70,17 @@ struct Trio {
     store: Store,
     clock: Clock,
     random: Random,
+    /// Where shards compute.
+    compute: Compute,
     nodes: BTreeMap<u64, Node>,
 }
 
 impl Trio {
     async fn start(seed: u64) -> Self {
+        Self::start_on(seed, Compute::inline()).await
+    }
+
+    async fn start_on(seed: u64, compute: Compute) -> Self {
         let (clock, random) = (Clock::system(), Random::seeded(seed));
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
@@ -86,7 +93,7 @@ impl Trio {
         let disks = || (MemoryDisk::new(), MemoryDisk::new());
         let node = |(log_disk, state_disk)| Node { log_disk, state_disk, process: None };
         let nodes = (1..=NODES).map(|number| (number, node(disks()))).collect();
-        let mut trio = Self { hub: Arc::default(), catalog, store, clock, random, nodes };
+        let mut trio = Self { hub: Arc::default(), catalog, store, clock, random, compute, nodes };
         for number in 1..=NODES {
             trio.boot(number).await;
         }
@@ -130,7 +137,7 @@ impl Trio {
             overrides: Overrides::new(Limits::default()),
             clock: self.clock.clone(),
             random: self.random.split(),
-            compute: Compute::inline(),
+            compute: self.compute.clone(),
             tasks: tasks.clone(),
             cluster: 1,
             alone: false,
@@ -335,6 +342,57 @@ fn a_leader_that_is_cut_off_neither_stores_nor_shows() {
         assert_eq!(trio.push(&lost).await, 1);
         assert_eq!(trio.total().await, 11 + 21 + 31);
     });
+}
+
+/// Whoever is chosen shows nothing before it has read back all that others stored: it says that it may be asked again.
+/// Threads have a time of their own, so this world's passes as it does.
+#[tokio::test]
+async fn a_new_leader_answers_nothing_before_it_has_read_all_back() {
+    let compute = Compute::threads(NonZeroUsize::MIN, 100).unwrap();
+    let mut trio = Trio::start_on(12, compute.clone()).await;
+    let uploads: Vec<Upload> = (0..5).map(|number| simple(now() + number, 10)).collect();
+    for one in &uploads {
+        assert_eq!(trio.push(one).await, 1);
+    }
+    let (old, _) = trio.leader().await;
+    let tasks = Tasks::new(trio.clock.clone(), 10);
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let pool = compute.clone();
+    let holding = tasks.spawn("holds the only thread", async move {
+        pool.run(move || begin.send(()).is_ok() && held.recv().is_ok()).await
+    });
+    begun.await.unwrap();
+    trio.kill(old).await;
+    let others: Vec<(u64, Arc<Ingester>)> = trio
+        .nodes
+        .iter()
+        .filter_map(|(number, node)| Some((*number, Arc::clone(&node.process.as_ref()?.0))))
+        .collect();
+    let chosen = async {
+        loop {
+            let led = others.iter().find(|(number, ingester)| ingester.leader(SHARD) == Some(*number));
+            // What reads back waits for the thread.
+            match led.filter(|_| compute.busy() > 1) {
+                Some((_, ingester)) => return Arc::clone(ingester),
+                None => trio.clock.sleep(LOOK).await,
+            }
+        }
+    };
+    let leader = trio.clock.within(PATIENCE, chosen).await.expect("another is chosen");
+    let not_yet = Moved::Lead { shard: SHARD, leader: None };
+    assert!(not_yet.to_string().ends_with("an election is on, try again"), "{not_yet}");
+    let acme = tenant("acme");
+    assert_eq!(leader.append(SHARD, 1, &acme, vec![simple(now() + 9, 1)]).await, Err(not_yet));
+    assert_eq!(leader.views(SHARD, 0, &acme).map(drop), Err(not_yet));
+    assert_eq!(leader.confirm(SHARD).await, Err(not_yet));
+    assert!(leader.leads().is_empty());
+    release.send(()).unwrap();
+    assert_eq!(holding.unwrap().await.unwrap(), Ok(true));
+    assert_eq!(trio.total().await, 5 * 11);
+    for one in &uploads {
+        assert_eq!(trio.push(one).await, 0, "what was stored is known");
+    }
 }
 
 /// Another leader took more and sealed the shard: this one has none of those rows.

@@ -3,5 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod bad_input;
+mod commands;
+mod lost;
 mod oracle;
 mod scenarios;
+mod tables;

@@ -1,11 +1,13 @@
 //! What a cluster must hold, as naively as can be said: each profile has a function of its own.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use athanor_catalog::Listing;
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_distributor::{Receipt, SentProfile, SentSeries};
 use athanor_integration::cluster::{Cluster, on};
+use athanor_profile::normalise::SERVICE;
 use athanor_profile::pprof::encode;
 use athanor_profile::{Profile, ValueType};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
@@ -13,8 +15,8 @@ use athanor_querier::Reader;
 use bytes::Bytes;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
-/// Of the first profile.
-const BEGIN: i64 = 1_900_000_000_000_000_000;
+/// Of the first profile: no clock is near it, so that a table may hold from a time between two of them.
+const BEGIN: i64 = 4_000_000_000_000_000_000;
 
 /// Profiles that were sent.
 #[derive(Default)]
@@ -48,11 +50,8 @@ impl Oracle {
         profile.header.time_nanos = time(number);
         let stack = profile.dictionary.named_stack(["main", &name(number)].into_iter());
         profile.samples.push(stack, 0, &[value]);
-        let labels =
-            [("__name__", "process_cpu".to_owned()), ("service_name", format!("service{}", number % 7))];
-        let labels = labels.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let pprof: Bytes = encode(&profile).into();
-        let series = SentSeries { labels, profiles: vec![SentProfile { pprof, id: None }] };
+        let series = SentSeries { labels: labels(number), profiles: vec![SentProfile { pprof, id: None }] };
         self.sent.push(Sent { series, value, acknowledged: false });
         number
     }
@@ -64,15 +63,23 @@ impl Oracle {
         place: usize,
         numbers: &[usize],
     ) -> Result<Receipt, Status> {
-        let series = numbers.iter().map(|&number| self.sent[number].series.clone()).collect();
-        let (runtime, distributor) = cluster.distributor(place);
-        let pushed =
-            on(runtime, async move { distributor.push_series(&TenantId::anonymous(), series).await });
-        let receipt = pushed.await;
+        let receipt = self.sending(cluster, place, numbers).await;
         if receipt.is_ok() {
             numbers.iter().for_each(|&number| self.sent[number].acknowledged = true);
         }
         receipt
+    }
+
+    /// As [`send`](Self::send), beside other things: what comes of it is not remembered.
+    pub fn sending<'c>(
+        &self,
+        cluster: &'c Cluster,
+        place: usize,
+        numbers: &[usize],
+    ) -> impl Future<Output = Result<Receipt, Status>> + use<'c> {
+        let series = numbers.iter().map(|&number| self.sent[number].series.clone()).collect();
+        let (runtime, distributor) = cluster.distributor(place);
+        on(runtime, async move { distributor.push_series(&TenantId::anonymous(), series).await })
     }
 
     /// Makes and sends so many, each in a request of its own; they must be stored.
@@ -105,16 +112,35 @@ impl Oracle {
     /// Sends again what was acknowledged, or may be stored; nothing of it may count.
     pub async fn repeat(&mut self, cluster: &Cluster, place: usize) {
         for number in 0..self.sent.len() {
-            let acknowledged = self.sent[number].acknowledged;
-            let receipt = self.send(cluster, place + number, &[number]).await.unwrap();
-            if acknowledged {
-                assert_eq!(
-                    (receipt.new, receipt.repeats),
-                    (0, 1),
-                    "profile {number} was acknowledged before"
-                );
-            }
+            self.repeat_one(cluster, place + number, number).await;
         }
+    }
+
+    /// As [`repeat`](Self::repeat), some of it, by these distributors in turn.
+    pub async fn repeat_at(&mut self, cluster: &Cluster, places: &[usize], numbers: Range<usize>) {
+        for (place, number) in places.iter().cycle().zip(numbers) {
+            self.repeat_one(cluster, *place, number).await;
+        }
+    }
+
+    async fn repeat_one(&mut self, cluster: &Cluster, place: usize, number: usize) {
+        let acknowledged = self.sent[number].acknowledged;
+        let receipt = self.send(cluster, place, &[number]).await.unwrap();
+        if acknowledged {
+            let counted = (receipt.new, receipt.repeats);
+            assert_eq!(counted, (0, 1), "profile {number} was acknowledged before");
+        }
+    }
+
+    /// Sends some again where it may not be known that they are stored; gives how many were taken for new ones.
+    pub async fn send_again(&mut self, cluster: &Cluster, places: &[usize], numbers: Range<usize>) -> usize {
+        let mut new = 0;
+        for (place, number) in places.iter().cycle().zip(numbers) {
+            let receipt = self.send(cluster, *place, &[number]).await.unwrap();
+            assert_eq!(receipt.new + receipt.repeats, 1, "profile {number}");
+            new += receipt.new;
+        }
+        new
     }
 
     /// Asks one of the queriers for everything.
@@ -161,6 +187,18 @@ impl Oracle {
         assert!(values.len() <= self.sent.len());
     }
 
+    /// Compares an answer that is not whole with what was sent: it says so, and what is there is there once. Gives what it
+    /// says, and how many profiles it has.
+    pub async fn check_part(&self, cluster: &Cluster, place: usize) -> (String, usize) {
+        let Answer { values, missing } = self.ask(cluster, place).await.unwrap();
+        for (own, value) in &values {
+            let number = (0..self.sent.len()).find(|&number| name(number) == *own);
+            let sent = &self.sent[number.expect("it was sent")];
+            assert_eq!(*value, sent.value, "{own} counts once");
+        }
+        (missing.expect("the answer is not whole, and says so"), values.len())
+    }
+
     /// That the blocks of each shard follow each other without a gap, up to where it is registered: nothing is in two of
     /// them.
     pub async fn check_blocks(&self, cluster: &Cluster, name: &str) {
@@ -179,14 +217,25 @@ impl Oracle {
         }
     }
 
+    /// A profile, as it is sent.
+    pub fn pprof(&self, number: usize) -> Bytes {
+        self.sent[number].series.profiles[0].pprof.clone()
+    }
+
     /// How many were sent.
     pub fn len(&self) -> usize {
         self.sent.len()
     }
 }
 
+/// Of a profile, as they are sent.
+pub fn labels(number: usize) -> Vec<(String, String)> {
+    let labels = [("__name__", "process_cpu".to_owned()), (SERVICE, format!("service{}", number % 7))];
+    labels.map(|(name, value)| (name.to_owned(), value)).to_vec()
+}
+
 /// Of a profile, nanoseconds.
-fn time(number: usize) -> i64 {
+pub fn time(number: usize) -> i64 {
     BEGIN + number as i64 * 1_000_000
 }
 

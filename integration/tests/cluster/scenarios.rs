@@ -13,7 +13,7 @@ fn three_of_all(config: &mut Config) {
     config.ingester.cut.max_age = Duration::from_secs(3600);
 }
 
-fn three() -> Builder {
+pub fn three() -> Builder {
     Cluster::builder()
         .node("a", "za", "all")
         .node("b", "zb", "all")
@@ -22,7 +22,7 @@ fn three() -> Builder {
 }
 
 /// A cluster that has opened so many slots, and nothing sent so far.
-async fn opened(nodes: Builder, slots: usize) -> (Cluster, Oracle) {
+pub async fn opened(nodes: Builder, slots: usize) -> (Cluster, Oracle) {
     let cluster = nodes.start().await;
     cluster.until("slots are open", |view| open(view) == slots).await;
     (cluster, Oracle::default())

@@ -8,3 +8,4 @@ mod members;
 mod metrics;
 mod refusals;
 mod stop;
+mod tls;

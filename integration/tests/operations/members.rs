@@ -11,13 +11,14 @@ use tokio::runtime::Runtime;
 
 use athanor_integration::server::{PATIENCE, Server, send};
 
-const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
+pub const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
+pub const SECRET: &str = "a secret of some length\n";
 const FOREIGN: &str = "0000000000000000000000000000000f";
 
 /// The settings of a node, with a secret in that folder.
-fn settings(folder: &Path, name: &str, seeds: &[&Server]) -> ClusterSettings {
+pub fn settings(folder: &Path, name: &str, seeds: &[&Server]) -> ClusterSettings {
     let secret = folder.join("secret");
-    std::fs::write(&secret, "a secret of some length\n").unwrap();
+    std::fs::write(&secret, SECRET).unwrap();
     ClusterSettings {
         id: Some(ID.to_owned()),
         name: Some(name.to_owned()),
@@ -38,7 +39,7 @@ fn member(name: &str, seeds: &[&Server]) -> Server {
 }
 
 /// Waits until a server sees so many others ready, besides itself.
-fn sees(server: &Server, count: usize) {
+pub fn sees(server: &Server, count: usize) {
     let mut members = server.node.roles().others().unwrap().company().members.clone();
     let clock = Clock::system();
     let ready = members.until(|members| {

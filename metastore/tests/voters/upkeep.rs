@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use athanor_catalog::{Catalog, Command, View};
+use athanor_chassis::{Coded, TenantId};
 use athanor_metastore::Shelf;
 use athanor_storage::path::Key;
 
@@ -96,5 +97,43 @@ fn a_voter_that_cannot_read_an_entry_stops() {
         }
         let refused = town.client(8).propose(change(2)).await.unwrap_err();
         assert!(refused.to_string().contains("run the version of the other voters"), "{refused}");
+    });
+}
+
+/// Five vote where five are wanted; any three of them go on, and fewer neither change nor tell anything.
+#[test]
+fn three_of_five_are_enough_and_two_are_not() {
+    simulate(async {
+        let mut town = Town::new(54);
+        for node in 1..=6 {
+            town.begin(node, 5).await;
+        }
+        let client = town.client(6);
+        let voters = async || -> Vec<u64> {
+            let seats = client.voters().await;
+            seats.map_or_else(|_| Vec::new(), |seats| seats.into_iter().map(|seat| seat.node).collect())
+        };
+        until(&town, "five vote", async || voters().await.len() == 5).await;
+        let five = voters().await;
+        let tenant = TenantId::anonymous();
+        let note = |number: u32| {
+            let (tenant, name) = (tenant.clone(), number.to_string());
+            Command::Note { tenant, name, expected: None, text: Some("noted".to_owned()) }
+        };
+        for number in 1..3 {
+            town.kill(town.leader().await).await;
+            client.change(note(number)).await.unwrap();
+            town.clock.sleep(Duration::from_secs(600)).await;
+            assert_eq!(voters().await, five, "nobody is taken in for who is away");
+        }
+        let leader = town.leader().await;
+        town.kill(leader).await;
+        let refused = client.change(note(3)).await.unwrap_err();
+        assert!(refused.code().retryable(), "{refused}");
+        client.notes(&tenant).await.unwrap_err();
+        town.begin(leader, 5).await;
+        client.change(note(4)).await.unwrap();
+        let noted = client.notes(&tenant).await.unwrap();
+        assert!(["1", "2", "4"].iter().all(|name| noted.contains_key(*name)), "{noted:?}");
     });
 }

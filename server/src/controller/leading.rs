@@ -1,4 +1,4 @@
-//! Who leads: spread evenly, and never a node that drains or has no room.
+//! Who leads: spread evenly over nodes, then over zones, and never a node that drains or has no room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use athanor_chassis::Status;
 use athanor_cluster::NodeId;
 use athanor_cluster::members::{Member, MemberState, RoleName};
-use athanor_cluster::placement::{ShardView, better_leader};
+use athanor_cluster::placement::{Lead, ShardView, better_leader};
 use athanor_proto::athanor::internal::v1::HandOver;
 
 use super::Controller;
@@ -43,7 +43,8 @@ impl Leading {
         for (node, told) in futures::future::join_all(asked).await {
             // Whoever does not answer gets no more leads.
             let Ok(told) = told else { continue };
-            leads.insert(node, told.len() as u16);
+            let zone = members.get(&node).map(|member| member.zone.clone()).unwrap_or_default();
+            leads.insert(node, Lead { zone, shards: told.len() as u16 });
             leaders.extend(told.into_iter().map(|shard| (shard, node)));
         }
         let view = controller.views.now();
@@ -56,8 +57,8 @@ impl Leading {
             let moved = controller.ways.leads(leader, Some(HandOver { shard: shard.id, to })).await;
             match moved {
                 Ok(_) => {
-                    leads.entry(leader).and_modify(|leads| *leads = leads.saturating_sub(1));
-                    leads.entry(to).and_modify(|leads| *leads += 1);
+                    leads.entry(leader).and_modify(|lead| lead.shards = lead.shards.saturating_sub(1));
+                    leads.entry(to).and_modify(|lead| lead.shards += 1);
                 }
                 Err(error) => tracing::info!(shard = shard.id, to, %error, "the lead stays where it is"),
             }

@@ -1,0 +1,358 @@
+//! What a node may say to another that is wrong: it is refused in words, and nothing of it is stored.
+
+use std::time::Duration;
+
+use athanor_catalog::{Command, Phase, ShardEntry, ShardId};
+use athanor_chassis::{Random, TenantId};
+use athanor_cluster::peers::Link;
+use athanor_cluster::placement::Table;
+use athanor_cluster::secret::Secrets;
+use athanor_cluster::{NodeId, failure};
+use athanor_integration::cluster::{Cluster, on};
+use athanor_integration::server::send;
+use athanor_proto::athanor::internal::v1 as wire;
+use athanor_proto::athanor::internal::v1::append_response::Of as Appended;
+use athanor_proto::athanor::internal::v1::query_response::Of as Piece;
+use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
+use athanor_proto::athanor::internal::v1::shards_client::ShardsClient;
+use bytes::Bytes;
+
+use crate::oracle::{Oracle, labels, time};
+use crate::scenarios::{opened, three};
+use crate::tables::{CHANGE, change};
+
+/// The first shard of the slot, which is over...
+const OVER: ShardId = 1;
+/// ...the one that serves it...
+const SERVES: ShardId = OVER | 1 << 16;
+/// ...of this epoch...
+const EPOCH: u32 = 2;
+/// ...and a shard that nobody knows.
+const UNKNOWN: ShardId = 999;
+const LIMIT: Duration = Duration::from_secs(10);
+const SECRET: &str = "a secret of some length\n";
+
+/// One node that calls another, by its own name and on its own connections.
+#[derive(Clone, Copy)]
+struct Line<'c> {
+    cluster: &'c Cluster,
+    from: &'c str,
+    to: NodeId,
+}
+
+impl Line<'_> {
+    fn shards(&self) -> ShardsClient<Link> {
+        self.cluster.node(self.from).roles().others().unwrap().afar().peers.shards(self.to)
+    }
+
+    fn caller(&self) -> Option<wire::Caller> {
+        let afar = self.cluster.node(self.from).roles().others().unwrap().afar();
+        Some(afar.introductions.caller(self.to, LIMIT))
+    }
+
+    async fn append(&self, oracle: &Oracle, number: usize, spoil: fn(&mut wire::AppendRequest)) -> String {
+        let label = |(name, value)| wire::Label { name, value };
+        let labels: Vec<wire::Label> = labels(number).into_iter().map(label).collect();
+        let upload = wire::Upload {
+            sent: labels.clone(),
+            labels,
+            received_nanos: time(number),
+            drawn: Bytes::from_static(&[7; 16]),
+            pprof: oracle.pprof(number),
+            ..wire::Upload::default()
+        };
+        let tenant = TenantId::anonymous().as_str().to_owned();
+        let batch = wire::Batch { shard: SERVES, epoch: EPOCH, table: 2, tenant, uploads: vec![upload] };
+        let mut request = wire::AppendRequest { caller: self.caller(), batch: Some(batch) };
+        spoil(&mut request);
+        let mut client = self.shards();
+        match on(self.cluster.catalog(self.from).0, async move { client.append(request).await }).await {
+            Err(status) => refused(&failure::from_grpc(&status)),
+            Ok(answered) => match answered.into_inner().of {
+                Some(Appended::Failure(why)) => words(&why),
+                Some(Appended::Stored(stored)) => {
+                    let each = stored.uploads.iter().map(|upload| upload.failure.as_ref());
+                    each.map(|failure| failure.map_or_else(|| "stored".to_owned(), words)).collect()
+                }
+                None => "nothing".to_owned(),
+            },
+        }
+    }
+
+    async fn query(&self, spoil: fn(&mut wire::QueryRequest)) -> String {
+        let (tenant, at) = (TenantId::anonymous().as_str().to_owned(), shard_at(SERVES, EPOCH));
+        let mut request =
+            wire::QueryRequest { caller: self.caller(), tenant, ask: Bytes::new(), shards: vec![at] };
+        spoil(&mut request);
+        let mut client = self.shards();
+        let asking = async move {
+            let mut pieces = client.query(request).await?.into_inner();
+            let mut said = String::new();
+            while let Some(piece) = pieces.message().await? {
+                let Some(Piece::Done(done)) = piece.of else { continue };
+                said += &match done.of {
+                    Some(Outcome::Failure(why)) => words(&why),
+                    Some(Outcome::Replan(_)) => "replan".to_owned(),
+                    None => "answered".to_owned(),
+                };
+            }
+            Ok(said)
+        };
+        let asked = on(self.cluster.catalog(self.from).0, asking).await;
+        asked.unwrap_or_else(|status| refused(&failure::from_grpc(&status)))
+    }
+
+    async fn window(&self, spoil: fn(&mut wire::WindowRequest)) -> String {
+        let mut request =
+            wire::WindowRequest { caller: self.caller(), shard: SERVES, ..wire::WindowRequest::default() };
+        spoil(&mut request);
+        let mut client = self.shards();
+        match on(self.cluster.catalog(self.from).0, async move { client.window(request).await }).await {
+            Err(status) => refused(&failure::from_grpc(&status)),
+            Ok(page) => page.into_inner().failure.map_or_else(|| "a page".to_owned(), |why| words(&why)),
+        }
+    }
+
+    async fn settle(&self, spoil: fn(&mut wire::SettleRequest)) -> String {
+        let (caller, ids) = (self.caller(), Bytes::from_static(&[9; 32]));
+        let mut request = wire::SettleRequest { caller, shard: SERVES, from_shard: OVER, ids };
+        spoil(&mut request);
+        let mut client = self.shards();
+        match on(self.cluster.catalog(self.from).0, async move { client.settle(request).await }).await {
+            Err(status) => refused(&failure::from_grpc(&status)),
+            Ok(held) => held.into_inner().failure.map_or_else(|| "settled".to_owned(), |why| words(&why)),
+        }
+    }
+
+    async fn hand_over(&self, hand_over: wire::HandOver) -> String {
+        let request = wire::LeadsRequest { caller: self.caller(), hand_over: Some(hand_over) };
+        let mut client = self.shards();
+        let answered = on(self.cluster.catalog(self.from).0, async move { client.leads(request).await });
+        answered.await.unwrap().into_inner().failure.map_or_else(|| "done".to_owned(), |why| words(&why))
+    }
+
+    /// A message to a member of a group.
+    async fn group(&self, group: u32, message: Bytes) -> String {
+        let (network, to) = (self.cluster.node(self.from).roles().others().unwrap().network(), self.to);
+        let called =
+            on(self.cluster.catalog(self.from).0, async move { network.call(to, group, message).await });
+        called.await.map_or_else(|error| error.reason, |answer| String::from_utf8_lossy(&answer).into_owned())
+    }
+}
+
+fn words(why: &wire::Failure) -> String {
+    refused(&failure::unpack(why))
+}
+
+fn refused(status: &athanor_chassis::Status) -> String {
+    format!("{}: {}", status.code.name(), status.message)
+}
+
+fn shard_at(shard: ShardId, epoch: u32) -> wire::ShardAt {
+    wire::ShardAt { shard, epoch, watermark: 0 }
+}
+
+/// Profiles of the time of a table that only the second shard of the slot knows.
+async fn of_two_shards_and_tables() -> (Cluster, Oracle) {
+    let nodes = three().config(|config| {
+        config.cluster.slots = Some(1);
+        config.ingester.cut.max_age = Duration::from_secs(3600);
+    });
+    let (cluster, mut oracle) = opened(nodes, 1).await;
+    oracle.store(&cluster, CHANGE / 2).await;
+    let (runtime, catalog) = cluster.catalog("a");
+    on(runtime, async move { catalog.change(Command::Stop { shard: OVER }).await }).await.unwrap();
+    let serves = |shard: &ShardEntry| shard.id == SERVES && shard.phase == Phase::Open;
+    let is_over = |shard: &ShardEntry| shard.id != OVER || shard.is_retired();
+    let followed =
+        |view: &athanor_catalog::View| view.shards.iter().any(serves) && view.shards.iter().all(is_over);
+    cluster.until("another shard serves the slot, and all of the first lies in blocks", followed).await;
+    change(&cluster, Table::even(2, time(CHANGE), vec![0]).unwrap(), &["a", "b", "c"]).await;
+    while oracle.len() < CHANGE {
+        oracle.store(&cluster, 1).await;
+    }
+    (cluster, oracle)
+}
+
+fn batch(request: &mut wire::AppendRequest) -> &mut wire::Batch {
+    request.batch.as_mut().expect("it was put there")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_refused_in_words_and_nothing_of_it_is_stored() {
+    let (cluster, mut oracle) = of_two_shards_and_tables().await;
+    cluster.wait("somebody leads", || cluster.leader(SERVES).is_some()).await;
+    let leads = cluster.leader(SERVES).unwrap();
+    let names = cluster.names();
+    let [from, other] = [0, 1].map(|place| names.iter().filter(|name| **name != leads).nth(place).unwrap());
+    let to = |name: &str| Line { cluster: &cluster, from, to: cluster.id(name) };
+    let (leader, follower) = (to(&leads), to(other));
+    let number = oracle.make();
+    appends(&oracle, number, &leader).await;
+    queries(&leader).await;
+    pages(&leader).await;
+    groups(&leader).await;
+    frames(&cluster, &leads);
+    // Who does not lead says who does.
+    let there = format!("not_leader: this node does not lead shard {SERVES}; node {} does", leader.to);
+    assert_eq!(follower.append(&oracle, number, |_| {}).await, there);
+    assert_eq!(follower.query(|_| {}).await, there);
+    assert_eq!(follower.window(|request| request.again = true).await, there);
+    assert_eq!(follower.settle(|_| {}).await, there);
+
+    for place in 0..3 {
+        oracle.check(&cluster, place).await;
+    }
+    let stored = oracle.send(&cluster, 0, &[number]).await.unwrap();
+    assert_eq!((stored.new, stored.repeats), (1, 0), "nothing of it was stored before");
+    oracle.repeat(&cluster, 1).await;
+    oracle.check(&cluster, 2).await;
+}
+
+async fn appends(oracle: &Oracle, number: usize, leader: &Line<'_>) {
+    type Spoil = fn(&mut wire::AppendRequest);
+    let cases: [(Spoil, &str); 12] = [
+        (|request| request.caller = None, "invalid: the message does not say who sends it"),
+        (|request| request.caller.as_mut().unwrap().cluster = vec![7; 16].into(), "conflict: this is node"),
+        (|request| request.caller.as_mut().unwrap().to = 7, ", not 7: an address was reused"),
+        (|request| request.batch = None, "invalid: the message has no batch"),
+        (
+            |request| (batch(request).shard, batch(request).epoch) = (UNKNOWN, 1),
+            "not_leader: this node does not lead shard 999; an election is on, try again",
+        ),
+        (
+            |request| (batch(request).shard, batch(request).epoch) = (OVER, 1),
+            "not_leader: this node does not lead shard 1;",
+        ),
+        (
+            |request| batch(request).epoch = 1,
+            "invalid: shard 65537 is the one of epoch 2 of slot 0, not of 1",
+        ),
+        (|request| batch(request).shard = 1 << 16, "invalid: 65536 is the number of no shard"),
+        (
+            |request| batch(request).table = 1,
+            "conflict: the profile was placed by an older table than 2, which holds for its time",
+        ),
+        (|request| batch(request).tenant = "a/b".to_owned(), "invalid: tenant \"a/b\": tenant name has '/'"),
+        (
+            |request| batch(request).uploads[0].drawn = Bytes::from_static(b"abc"),
+            "invalid: what was drawn for an upload has 3 bytes, not 16",
+        ),
+        (|request| batch(request).uploads[0].pprof = Bytes::from_static(&[0xff; 9]), "invalid: "),
+    ];
+    for (spoil, why) in cases {
+        let said = leader.append(oracle, number, spoil).await;
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+async fn queries(leader: &Line<'_>) {
+    type Spoil = fn(&mut wire::QueryRequest);
+    let cases: [(Spoil, &str); 7] = [
+        (|_| {}, "answered"),
+        (|request| request.caller = None, "invalid: the message does not say who sends it"),
+        (
+            |request| request.shards.push(shard_at(UNKNOWN, 1)),
+            "not_leader: this node does not lead shard 999; an election is on, try again",
+        ),
+        (
+            |request| request.shards[0] = shard_at(OVER, 1),
+            "not_leader: this node does not lead shard 1; an election is on, try again",
+        ),
+        (
+            |request| request.shards[0].epoch = 1,
+            "invalid: shard 65537 is the one of epoch 2 of slot 0, not of 1",
+        ),
+        (
+            |request| request.shards = vec![shard_at(SERVES, EPOCH); 257],
+            "invalid: 257 shards are asked for at once, the limit is 256",
+        ),
+        (|request| request.ask = Bytes::from_static(&[0xff; 9]), "packed question is of version 255"),
+    ];
+    for (spoil, why) in cases {
+        let said = leader.query(spoil).await;
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+async fn pages(leader: &Line<'_>) {
+    type Ask = fn(&mut wire::WindowRequest);
+    let asked: [(Ask, &str); 5] = [
+        (
+            |request| request.shard = UNKNOWN,
+            "not_leader: this node is no member of shard 999, or has not opened it",
+        ),
+        (
+            |request| request.shard = OVER,
+            "not_leader: this node is no member of shard 1, or has not opened it",
+        ),
+        (|request| request.upto = u64::MAX, "has not applied entry 18446744073709551615 yet; try again"),
+        (
+            |request| request.after = Some(Bytes::from_static(b"short")),
+            "invalid: 5 bytes are no ids: there are 16 for each of at most 100000",
+        ),
+        (|request| request.caller = None, "invalid: the message does not say who sends it"),
+    ];
+    for (spoil, why) in asked {
+        let said = leader.window(spoil).await;
+        assert!(said.contains(why), "{said}");
+    }
+    type Settle = fn(&mut wire::SettleRequest);
+    let settled: [(Settle, &str); 5] = [
+        (
+            |request| (request.shard, request.from_shard) = (UNKNOWN, UNKNOWN | 1 << 16),
+            "not_leader: this node is no member of shard 999, or has not opened it",
+        ),
+        (
+            |request| request.from_shard = UNKNOWN,
+            "invalid: shard 999 does not settle with shard 65537, which is of another slot",
+        ),
+        (|request| request.from_shard = 0, "invalid: shard 0 does not settle with shard 65537"),
+        (|request| request.ids = Bytes::from_static(&[9; 17]), "invalid: 17 bytes are no ids"),
+        (|request| request.ids = vec![9; 16 * 100_001].into(), "invalid: 1600016 bytes are no ids"),
+    ];
+    for (spoil, why) in settled {
+        let said = leader.settle(spoil).await;
+        assert!(said.contains(why), "{said}");
+    }
+    let said = leader.hand_over(wire::HandOver { shard: UNKNOWN, to: 7 }).await;
+    assert_eq!(said, "not_found: this node is no member of shard 999, or has not opened it");
+}
+
+/// Bytes that no member sends; the shortest message that does something is longer.
+async fn groups(leader: &Line<'_>) {
+    const SHORT: u64 = 17;
+    let random = Random::seeded(13);
+    for _ in 0..100 {
+        let first = 5 + random.below(250) as u8;
+        let rest = (1..random.below(SHORT)).map(|_| random.below(256) as u8);
+        let message: Bytes = std::iter::once(first).chain(rest).collect::<Vec<u8>>().into();
+        for group in [0, SERVES] {
+            let said = leader.group(group, message.clone()).await;
+            assert!(said.contains("not a message of raft"), "{message:?}: {said}");
+        }
+    }
+    let said = leader.group(UNKNOWN, Bytes::new()).await;
+    assert!(said.contains("this node is no member of group 999"), "{said}");
+}
+
+/// What is no message at all, from somebody who knows the secret.
+fn frames(cluster: &Cluster, to: &str) {
+    let address = cluster.node(to).roles().others().unwrap().address();
+    let secret = Secrets::read(SECRET).unwrap().shown();
+    let headers = [
+        ("authorization", secret.to_str().unwrap()),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    let random = Random::seeded(14);
+    for method in
+        ["Shards/Append", "Shards/Query", "Shards/Window", "Shards/Settle", "Shards/Leads", "Raft/Talk"]
+    {
+        let bytes: Vec<u8> = (0..40).map(|_| random.below(256) as u8 | 0x80).collect();
+        let length = (bytes.len() as u32).to_be_bytes();
+        let body = [&[0][..], &length, &bytes].concat();
+        let answer = send(address, &format!("POST /athanor.internal.v1.{method}"), &headers, &body);
+        assert!(!["", "0"].contains(&answer.header("grpc-status")), "{method}: {:?}", answer.headers);
+    }
+}

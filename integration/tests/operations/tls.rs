@@ -1,0 +1,163 @@
+//! Servers that show each other certificates, and take new ones while they run.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::net::LocalNet;
+use athanor_chassis::{Clock, Net, Random, Tasks};
+use athanor_cluster::greeting::{Introductions, Me};
+use athanor_cluster::members::{Member, MemberState, Members};
+use athanor_cluster::peers::{PeerDeps, Peers};
+use athanor_cluster::secret::Secrets;
+use athanor_cluster::tls::{Pems, Tls, TlsNet};
+use athanor_proto::athanor::internal::v1::LeadsRequest;
+use athanor_server::TlsSettings;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+use athanor_integration::server::{PATIENCE, Server};
+
+use crate::members::{ID, SECRET, sees, settings};
+
+/// Of one call.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Between looks.
+const LOOK: Duration = Duration::from_millis(50);
+const CERTIFICATE: &str = "node.pem";
+const KEY: &str = "node-key.pem";
+const AUTHORITIES: &str = "authorities.pem";
+
+/// Who signs certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// A node's files, where it trusts these.
+    fn node(&self, name: &str, trusted: &[&Self]) -> Pems {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap().pem().into_bytes();
+        let authorities = trusted.iter().map(|authority| authority.0.pem()).collect::<String>().into_bytes();
+        Pems { certificate, key: key.serialize_pem().into_bytes(), authorities }
+    }
+}
+
+fn write(folder: &Path, Pems { certificate, key, authorities }: &Pems) {
+    for (name, bytes) in [(CERTIFICATE, certificate), (KEY, key), (AUTHORITIES, authorities)] {
+        std::fs::write(folder.join(name), bytes).unwrap();
+    }
+}
+
+/// A server with these files; without any it speaks in the clear.
+fn member(name: &str, target: &str, pems: Option<&Pems>, seeds: &[&Server]) -> Server {
+    Server::start(|config| {
+        let folder = config.data.clone();
+        config.target = target.parse().unwrap();
+        config.cluster = settings(&folder, name, seeds);
+        let Some(pems) = pems else { return };
+        write(&folder, pems);
+        let [certificate, key, authorities] =
+            [CERTIFICATE, KEY, AUTHORITIES].map(|name| Some(folder.join(name)));
+        config.cluster.tls = TlsSettings { certificate, key, authorities };
+    })
+}
+
+/// Calls a server as a node that has these files; what was said where that failed.
+fn called(pems: Option<&Pems>, server: &Server) -> Result<(), String> {
+    let others = server.node.roles().others().unwrap();
+    let there = others.company().me.node;
+    let member = Member {
+        node: there,
+        name: String::new(),
+        zone: String::new(),
+        roles: BTreeSet::new(),
+        internal: others.address(),
+        boot: 1,
+        state: MemberState::Ready,
+        missing_since: None,
+    };
+    let calling = async {
+        let clock = Clock::system();
+        let mut net: Arc<dyn Net> = Arc::new(LocalNet::new(clock.clone()));
+        if let Some(pems) = pems {
+            net = Arc::new(TlsNet::new(net, Tls::read(pems.clone()).unwrap(), clock.clone()));
+        }
+        let tasks = Tasks::new(clock.clone(), 100);
+        let (secrets, random) = (Secrets::read(SECRET).unwrap(), Random::seeded(1));
+        let deps = PeerDeps { net, secrets, clock: clock.clone(), random, tasks: tasks.clone() };
+        let peers = Peers::new(deps, Members::fixed([member]));
+        let me = Me { cluster: u128::from_str_radix(ID, 16).unwrap(), node: 7, boot: 1 };
+        let caller = Some(Introductions::new(me).caller(there, LIMIT));
+        let mut client = peers.shards(there);
+        let request = LeadsRequest { caller, hand_over: None };
+        let answered = clock.within(LIMIT, client.leads(request)).await.map_err(|late| late.to_string());
+        tasks.shutdown(Duration::ZERO).await;
+        answered?.map(drop).map_err(|status| status.to_string())
+    };
+    server.runtime.block_on(calling)
+}
+
+/// Waits for a state of a server.
+fn until(server: &Server, what: &str, is_so: impl Fn() -> bool) {
+    let clock = Clock::system();
+    let begun = clock.monotonic();
+    while !is_so() {
+        assert!(clock.monotonic() - begun < 2 * PATIENCE, "not so: {what}");
+        server.runtime.block_on(clock.sleep(LOOK));
+    }
+}
+
+fn is_ready(server: &Server) -> bool {
+    server.get("/ready", &[]).status == 200
+}
+
+#[test]
+fn servers_take_new_certificates_while_they_run_and_refuse_those_of_before() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let keeps = "ingester,distributor,querier";
+    let a = member("a", "all", Some(&old.node("a", &[&old])), &[]);
+    let b = member("b", keeps, Some(&old.node("b", &[&old])), &[&a]);
+    // The catalogue is at the first one alone.
+    until(&b, "the second hears the catalogue", || is_ready(&b));
+    let [before, after] = [&old, &new].map(|authority| authority.node("somebody", &[&old, &new]));
+    for server in [&a, &b] {
+        called(Some(&before), server).unwrap();
+        called(Some(&after), server).unwrap_err();
+    }
+
+    for (server, name) in [(&a, "a"), (&b, "b")] {
+        write(server.folder.path(), &new.node(name, &[&new]));
+    }
+    for server in [&a, &b] {
+        until(server, "the new certificate is taken", || called(Some(&after), server).is_ok());
+        called(Some(&before), server).unwrap_err();
+    }
+    // Connections that were open go on, and who comes now speaks to those that have the new ones.
+    assert!(is_ready(&a) && is_ready(&b));
+    let c = member("c", keeps, Some(&new.node("c", &[&new])), &[&a]);
+    until(&c, "the third hears the catalogue", || is_ready(&c));
+    for server in [c, b, a] {
+        server.runtime.block_on(server.node.stop()).unwrap();
+    }
+}
+
+#[test]
+fn a_server_without_certificates_is_none_of_those_that_have_some() {
+    let authority = Authority::new();
+    let a = member("a", "all", Some(&authority.node("a", &[&authority])), &[]);
+    until(&a, "it serves", || is_ready(&a));
+    let bare = member("bare", "ingester,distributor,querier", None, &[&a]);
+    // Gossip is in the clear: they know of each other.
+    sees(&a, 2);
+    called(None, &a).unwrap_err();
+    let told = called(Some(&authority.node("somebody", &[&authority])), &bare).unwrap_err();
+    assert!(told.contains("cluster.tls is set on all nodes, or on none"), "{told}");
+    let ready = bare.get("/ready", &[]);
+    assert_eq!(ready.status, 503, "{}", ready.text());
+}
