@@ -23,6 +23,8 @@ const COMPARE_EVERY: usize = 10;
 const LOOK: Duration = Duration::from_millis(100);
 /// For states that must come. Long: a test that is slow proves nothing.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// A process that is asked to end may take so long, which is what it promises.
+const ENDING: Duration = Duration::from_secs(10);
 /// Acknowledgements that must come while a zone is cut off.
 const GOES_ON: usize = 50;
 /// Differences that are shown.
@@ -176,7 +178,10 @@ impl Scenario {
     }
 
     fn stop(&self, process: &Process) {
+        let begun = self.clock.monotonic();
         let how = process.stop();
+        let took = self.clock.monotonic() - begun;
+        assert!(took <= ENDING, "{} took {took:?} to end:\n{}", process.name, process.tail());
         // One that has only just begun ends as any process does.
         let is_early = how.signal() == Some(15) && process.is_silent();
         assert!(

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use athanor_catalog::View;
+use athanor_chassis::Clock;
 use athanor_integration::cluster::{Builder, Cluster};
 use athanor_server::Config;
 
@@ -127,6 +128,28 @@ async fn roles_apart_do_what_one_does() {
     cluster.stop(&leader).await.unwrap();
     oracle.store(&cluster, 20).await;
     oracle.check(&cluster, 2).await;
+}
+
+/// A node that ends offers what it leads to others, once, and does not wait for those who do not answer: all of its end
+/// has one limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_ends_alone_ends_in_time() {
+    let (mut cluster, mut oracle) = opened(three(), 3).await;
+    oracle.store(&cluster, 12).await;
+    cluster.wait("leads are spread", || spread(&cluster)).await;
+    for other in ["b", "c"] {
+        cluster.cut("a", other);
+    }
+    let (clock, drain) = (Clock::system(), Config::default().drain);
+    let begun = clock.monotonic();
+    cluster.stop("a").await.unwrap();
+    let took = clock.monotonic() - begun;
+    assert!(took <= drain, "{took:?} is more than {drain:?}");
+    cluster.heal();
+    oracle.check(&cluster, 1).await;
+    cluster.begin(&["a"]).await;
+    oracle.repeat(&cluster, 0).await;
+    oracle.check(&cluster, 0).await;
 }
 
 /// Blocks are read by those they belong to; where one of these dies, by the other one, and at last by whoever is asked.
