@@ -7,4 +7,5 @@ mod health;
 mod members;
 mod metrics;
 mod refusals;
+mod room;
 mod stop;
