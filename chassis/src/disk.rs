@@ -64,6 +64,9 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// How many more bytes the disk holds.
     fn free(&self) -> Result<u64, DiskError>;
 
+    /// How many bytes the disk holds in all.
+    fn size(&self) -> Result<u64, DiskError>;
+
     /// How long each [`sync`](Self::sync) took so far, nanoseconds; nothing where that is not measured.
     fn syncs(&self) -> Spread {
         Spread::default()

@@ -161,6 +161,15 @@ pub struct Usage {
     pub waiting: u64,
 }
 
+/// What a log takes of its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes of segments in use.
+    pub taken: ByteSize,
+    /// Bytes of the whole disk.
+    pub disk: ByteSize,
+}
+
 /// How a log fares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
@@ -354,6 +363,11 @@ impl Log {
     /// How large the log is.
     pub fn usage(&self) -> Usage {
         self.owner.shared.usage()
+    }
+
+    /// What it takes of its disk, where the disk tells how large it is. Asks the disk.
+    pub fn space(&self) -> Option<Space> {
+        self.owner.shared.space()
     }
 
     /// How it fares. Asks the disk.

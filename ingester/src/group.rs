@@ -368,7 +368,6 @@ impl Group {
             walkers: Arc::clone(walkers),
             entry: self.entry_bytes(),
             waiting: config.waiting,
-            unregistered: config.unregistered,
             ids: config.ids,
         };
         let over = CancellationToken::new();

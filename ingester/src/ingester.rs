@@ -44,8 +44,12 @@ pub struct Config {
     pub waiting: ByteSize,
     /// Bytes that profiles may take, decoded, while they wait for all shards together. Example: `256MiB`.
     pub decoded: ByteSize,
-    /// Bytes of one shard's profiles that may be in no block yet, names included. Example: `1GiB`.
+    /// Bytes of memory for profiles of all shards that are in no block yet, names included; beyond that profiles are
+    /// refused until the bucket takes some. Example: `4GiB`.
     pub unregistered: ByteSize,
+    /// Percent of its disk that the log may take, 1 to 100: it keeps what is in no block yet. Beyond that profiles are refused
+    /// until the bucket takes some. Example: `80`.
+    pub unregistered_share: u32,
     /// How many ids one shard remembers, by which repeats are known; about two bytes of memory each. Example: `100000000`.
     pub ids: u64,
     /// How many of them it keeps in memory after a cut, rather than in a file; about 27 bytes each. Example: `65536`.
@@ -59,7 +63,8 @@ impl Default for Config {
             shards: 4,
             waiting: ByteSize::mib(64),
             decoded: ByteSize::mib(256),
-            unregistered: ByteSize::mib(1024),
+            unregistered: ByteSize::mib(4096),
+            unregistered_share: 80,
             ids: 100_000_000,
             recent_ids: 1 << 16,
         }
@@ -283,6 +288,9 @@ impl Ingester {
     ) -> Result<Vec<Result<Stored, Status>>, Moved> {
         let group = self.group(shard).ok_or(Moved::Lead { shard, leader: None })?;
         let led = group.takes()?;
+        if let Err(status) = self.admit() {
+            return Ok(vec![Err(status); uploads.len()]);
+        }
         Ok(led.shard.append(table, tenant, uploads).await)
     }
 
@@ -385,17 +393,7 @@ impl Ingester {
         self.groups().iter().filter_map(of).collect()
     }
 
-    /// Whether there are profiles that are in no block yet.
-    pub fn has_unregistered(&self) -> bool {
-        self.led().flat_map(|led| led.shard.heads().unregistered()).any(|head| !head.is_empty())
-    }
-
-    /// Bytes of profiles in memory that are in no block yet.
-    pub fn unregistered_bytes(&self) -> u64 {
-        self.led().map(|led| led.shard.heads().unregistered_bytes() as u64).sum()
-    }
-
-    fn led(&self) -> impl Iterator<Item = Arc<Led>> {
+    pub(crate) fn led(&self) -> impl Iterator<Item = Arc<Led>> {
         self.groups().into_iter().filter_map(|group| group.led())
     }
 

@@ -34,6 +34,7 @@ mod standing;
 mod stats;
 mod steward;
 mod sums;
+mod unregistered;
 mod waiting;
 mod walking;
 mod window;

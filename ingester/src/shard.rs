@@ -60,8 +60,6 @@ pub struct ShardDeps {
     pub entry: usize,
     /// Bytes of uploads that may wait for a shard.
     pub waiting: ByteSize,
-    /// Bytes of a shard's profiles that may be in no block yet.
-    pub unregistered: ByteSize,
     /// Ids that a shard remembers.
     pub ids: u64,
 }
@@ -189,21 +187,13 @@ impl Shard {
         let sent: usize = uploads.iter().map(|upload| upload.pprof.len()).sum();
         // A request that is larger than all the room waits alone.
         let kibibytes = u32::try_from(sent.div_ceil(1024).min(self.kibibytes)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).try_acquire_many_owned(kibibytes).map_err(|_| {
+        Arc::clone(&self.room).try_acquire_many_owned(kibibytes).map_err(|_| {
             let message = format!(
                 "{} of profiles wait for this shard already, which is the limit (ingester.waiting); send them again later",
                 self.deps.waiting
             );
             Status::new(Code::Exhausted, message).because("shard_queue_full").after(BUSY)
-        })?;
-        if self.heads().unregistered_bytes() as u64 > self.deps.unregistered.get() {
-            let message = format!(
-                "{} of profiles are in no block yet, which is the limit (ingester.unregistered): the bucket does not take them fast enough",
-                self.deps.unregistered
-            );
-            return Err(Status::new(Code::Exhausted, message).because("unregistered_limit").after(BUSY));
-        }
-        Ok(room)
+        })
     }
 
     /// Freezes the head: when this returns, all that was acknowledged before is in frozen heads.

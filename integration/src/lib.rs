@@ -13,6 +13,7 @@
 //!  cluster      whole servers in one process, with faults: nothing is lost, and nothing counts twice
 //!  reads        every question, while profiles are cut and blocks replaced: the answer is that of one server's memory
 //!  kill         a server that is killed under load loses nothing and counts nothing twice
+//!  dev          the local cluster of a command tells what happens in it, and leaves nobody behind
 //!  chaos        so does a cluster of processes in three zones, whichever are killed or cut off
 //!  rebuild      a catalogue whose voters lost all their disks comes back by command, and sums are what they were
 //!  simulation   a node on a made machine, and a cluster of them, from a seed: each answer is that of a naive model

@@ -41,6 +41,11 @@ pub struct Answer {
 impl Server {
     /// Starts one; `change` says what is not as by default.
     pub fn start(change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_on(change, |_| {})
+    }
+
+    /// As [`Server::start`], on a machine of which `other` says what is not this one's.
+    pub fn start_on(change: impl FnOnce(&mut Config), other: impl FnOnce(&mut System)) -> Self {
         let folder = TempDir::new().unwrap();
         let mut config =
             Config { listen: "127.0.0.1:0".to_owned(), data: folder.path().to_owned(), ..Config::default() };
@@ -49,7 +54,8 @@ impl Server {
         change(&mut config);
         let runtime = Runtime::new().unwrap();
         let overrides = Overrides::new(config.limits.clone());
-        let system = System::local(&config).unwrap();
+        let mut system = System::local(&config).unwrap();
+        other(&mut system);
         let node = runtime.block_on(Node::start(&config, system, overrides, Arc::from(""))).unwrap();
         let address = node.address();
         Self { node, runtime, folder, address }

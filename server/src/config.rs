@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use athanor_chassis::telemetry::TelemetryConfig;
-use athanor_chassis::units::duration_text;
+use athanor_chassis::units::{duration_text, format_duration};
 use athanor_chassis::{ByteSize, Code, Coded, Limits};
 use serde::{Deserialize, Serialize};
 
@@ -35,11 +35,13 @@ pub struct Config {
     /// Connections at once; as many as three quarters of the files that the process may open, if not given. Example:
     /// `2000`.
     pub max_connections: Option<u32>,
-    /// How long the server still answers after SIGTERM, while `/ready` says 503, so that load balancers look elsewhere.
-    /// Another signal ends this, and Ctrl-C does without. Example: `2s`.
+    /// How long the server still answers after SIGTERM, while `/ready` says 503, so that load balancers look elsewhere; a
+    /// part of `drain`. Another signal ends this, and Ctrl-C does without. Example: `2s`.
     #[serde(with = "duration_text")]
     pub shutdown_delay: Duration,
-    /// How long requests may take to finish when the server stops. Example: `10s`.
+    /// How long the server may take to end, from the signal on: leads go to others, requests finish, and one that is alone
+    /// cuts what is in memory. After seven tenths of it requests are cut off; what was not cut stays in the log. Example:
+    /// `10s`.
     #[serde(with = "duration_text")]
     pub drain: Duration,
     /// How long blocks are kept, by the later of their data's time and the time they were stored; 0s keeps them for
@@ -140,10 +142,20 @@ impl Config {
                 "0 would serve nobody; write 1 or more, or leave it out".to_owned(),
             );
         }
+        if self.shutdown_delay > Duration::ZERO && self.shutdown_delay >= self.drain {
+            let (delay, drain) = (format_duration(self.shutdown_delay), format_duration(self.drain));
+            let reason =
+                format!("{delay} is a part of drain, which is {drain}; write less, or a longer drain");
+            return bad("shutdown_delay", reason);
+        }
         let (shards, allowed) = (self.ingester.shards, athanor_ingester::SHARDS);
         if !allowed.contains(&shards) {
             let reason = format!("{shards} shards; write {} to {}", allowed.start(), allowed.end());
             return bad("ingester.shards", reason);
+        }
+        let share = self.ingester.unregistered_share;
+        if !(1..=100).contains(&share) {
+            return bad("ingester.unregistered_share", format!("{share} percent; write 1 to 100"));
         }
         let (segment, least) = (self.log.segment, athanor_consensus::log::LEAST_SEGMENT);
         if segment < least {
@@ -214,13 +226,23 @@ mod tests {
             config.store_gateway.disk_spare = ByteSize::bytes(0);
         };
         assert_eq!(checked(keeps_nothing), Ok(()));
-        let bad: [(Change, &str); 12] = [
+        let at_once = |config: &mut Config| (config.shutdown_delay, config.drain) = Default::default();
+        assert_eq!(checked(at_once), Ok(()));
+        let bad: [(Change, &str); 13] = [
             (
                 |config| config.target = "querier".parse().unwrap(),
                 "target: a process that is only querier needs others beside it",
             ),
             (|config| config.ingester.shards = 0, "ingester.shards: 0 shards; write 1 to 64"),
             (|config| config.ingester.shards = 65, "ingester.shards: 65 shards; write 1 to 64"),
+            (
+                |config| config.ingester.unregistered_share = 0,
+                "ingester.unregistered_share: 0 percent; write 1 to 100",
+            ),
+            (
+                |config| config.ingester.unregistered_share = 101,
+                "ingester.unregistered_share: 101 percent; write 1 to 100",
+            ),
             (|config| config.data = PathBuf::new(), "data: no folder is named"),
             (
                 |config| config.store_gateway.questions = 0,
@@ -243,6 +265,10 @@ mod tests {
                 "querier.adhoc_profile: profiles of 16MiB take up to 128MiB when they are read",
             ),
             (|config| config.max_connections = Some(0), "max_connections: 0"),
+            (
+                |config| config.drain = Duration::from_secs(1),
+                "shutdown_delay: 2s is a part of drain, which is 1s; write less, or a longer drain",
+            ),
             (|config| config.log.segment = ByteSize::kib(63), "log.segment: segments of 63KiB are too small"),
             (
                 |config| config.telemetry.level = "warning".to_owned(),

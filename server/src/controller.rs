@@ -5,6 +5,7 @@
 
 mod growth;
 mod leading;
+mod missing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::http::Seldom;
 use crate::ways::Ways;
 use growth::Growth;
 use leading::Leading;
+use missing::Missing;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -59,8 +61,7 @@ pub struct Controller {
 struct Memory {
     /// Ingesters that could keep a shard, and since when they are these.
     candidates: (BTreeSet<NodeId>, Duration),
-    /// Since when nodes that gossip does not know are missing, and members of shards that say that they have failed.
-    missing: BTreeMap<NodeId, Duration>,
+    missing: Missing,
     told: Seldom,
 }
 
@@ -96,7 +97,8 @@ impl Controller {
         if view.tables.is_none() {
             return self.begin(&members, memory).await;
         }
-        let gone = self.gone(&view, &members, memory);
+        let times = (self.clock.monotonic(), self.dead_after);
+        let gone = memory.missing.gone(&view, &members, times);
         // A table is decided upon also while there is no node for a successor.
         let decided = self.decide_the_table(&view).await;
         self.succeed(&view, &members, &gone).await.and(decided)
@@ -153,20 +155,6 @@ impl Controller {
     ) -> Result<BTreeSet<NodeId>, Status> {
         let chosen = choose_members(slot, epoch, usize::from(self.copies), candidates);
         chosen.map_err(|error: TooFew| Status::of(&error))
-    }
-
-    /// Members of shards that have been missing for so long that others take their place.
-    fn gone(&self, view: &View, members: &BTreeMap<NodeId, Member>, memory: &mut Memory) -> BTreeSet<NodeId> {
-        let now = self.clock.monotonic();
-        let all: BTreeSet<NodeId> =
-            view.shards.iter().flat_map(|shard| shard.members.iter().copied()).collect();
-        memory.missing.retain(|node, _| all.contains(node) && !members.contains_key(node));
-        let mut dead_for = |node: &NodeId| match members.get(node) {
-            Some(member) => member.dead_for(now),
-            // Gossip has forgotten it, or never knew it since this process began.
-            None => now.saturating_sub(*memory.missing.entry(*node).or_insert(now)),
-        };
-        all.into_iter().filter(|node| dead_for(node) >= self.dead_after).collect()
     }
 
     /// Has shards with dead members sealed and succeeded; those that have lost their majority without being asked.

@@ -8,6 +8,7 @@
 
 mod build;
 mod doors;
+mod ending;
 mod error;
 mod rebuild;
 mod roles;
@@ -77,6 +78,8 @@ pub struct Node {
     address: SocketAddr,
     /// Ends the listener, and whatever would not end by itself.
     stop: CancellationToken,
+    /// Cuts off who is still served.
+    enough: CancellationToken,
     served: Task<()>,
     haste: Arc<Notify>,
 }
@@ -130,16 +133,15 @@ impl Node {
         }
         let (clock, compute) = (system.clock.clone(), system.compute.clone());
         let (tasks, readiness) = (Tasks::new(clock.clone(), TASKS), Arc::<Readiness>::default());
-        let (stop, haste) = (CancellationToken::new(), Arc::new(Notify::new()));
+        let (stop, enough) = (CancellationToken::new(), CancellationToken::new());
         let entry = Entry::of(config, &system.net, &clock).await?;
         let (begin, begun) = watch::channel(None);
         let served = {
             let first = starting(Arc::clone(&readiness), clock.clone(), begun.clone());
             let room = Arc::new(Semaphore::new(connections(config)));
-            let lasting =
-                Lasting { tasks: tasks.clone(), clock: clock.clone(), patience: config.drain, room };
-            let (stop, haste) = (stop.clone(), Arc::clone(&haste));
-            tasks.spawn("listener", serve(listener, first, begun, lasting, stop, haste))?
+            let (tasks, clock, enough) = (tasks.clone(), clock.clone(), enough.clone());
+            let lasting = Lasting { tasks: tasks.clone(), clock, enough, room };
+            tasks.spawn("listener", serve(listener, first, begun, lasting, stop.clone()))?
         };
         let opened = Roles::open_on(config, system, overrides, (tasks, entry), Arc::clone(&readiness)).await;
         let roles = opened.inspect_err(|_| stop.cancel())?;
@@ -167,7 +169,7 @@ impl Node {
         }
         begin.send_replace(Some(router(door, services)));
         tracing::info!(%address, data = %config.data.display(), "serving");
-        Ok(Self { roles, address, stop, served, haste })
+        Ok(Self { roles, address, stop, enough, served, haste: Arc::default() })
     }
 
     /// Where it listens.
@@ -190,8 +192,10 @@ impl Node {
         self.stop_after(Duration::ZERO).await
     }
 
-    /// As [`Node::stop`], and answers for a while after having said that it is not ready.
-    pub async fn stop_after(self, delay: Duration) -> Result<(), Status> {
+    /// As [`Node::stop`], and answers for a while after having said that it is not ready. All of it takes no longer than
+    /// `drain`, whatever hangs.
+    pub async fn stop_after(mut self, delay: Duration) -> Result<(), Status> {
+        let ending = self.roles.ending();
         self.roles.readiness.stop();
         if let Some(others) = &self.roles.others {
             others.tell(MemberState::Draining).await;
@@ -202,18 +206,31 @@ impl Node {
                 "stopping: not ready any more, and still answering; another signal ends this"
             );
             tokio::select! {
-                () = self.roles.clock.sleep(delay) => {}
+                () = self.roles.clock.sleep(delay.min(ending.for_requests())) => {}
                 () = self.haste.notified() => {}
             }
         }
         // Others take over what comes meanwhile.
-        self.roles.hand_over().await;
+        self.roles.hand_over(&ending).await;
         tracing::info!("stopping");
         self.stop.cancel();
-        if let Err(error) = self.served.await {
+        let finished = tokio::select! {
+            biased;
+            served = &mut self.served => Some(served),
+            () = self.roles.clock.sleep(ending.for_requests()) => None,
+            () = self.haste.notified() => None,
+        };
+        let served = match finished {
+            Some(served) => served,
+            None => {
+                self.enough.cancel();
+                self.served.await
+            }
+        };
+        if let Err(error) = served {
             tracing::warn!(%error, "the listener did not end well");
         }
-        let kept = self.roles.close_unless(&self.haste).await;
+        let kept = self.roles.end(&ending, &self.haste).await;
         tracing::info!("stopped");
         kept
     }
@@ -245,7 +262,6 @@ async fn serve(
     mut begun: watch::Receiver<Option<Router>>,
     lasting: Lasting,
     stop: CancellationToken,
-    haste: Arc<Notify>,
 ) {
     let begins = CancellationToken::new();
     let router = {
@@ -268,6 +284,6 @@ async fn serve(
         router
     };
     if let Some(router) = router {
-        listener.serve(router, &lasting, stop, &haste).await;
+        listener.serve(router, &lasting, stop).await;
     }
 }

@@ -30,7 +30,7 @@ use athanor_consensus::replicated::{CallError, Network};
 use athanor_ingester::Ingester;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::certificates::{Certificates, CertificatesError};
@@ -192,10 +192,22 @@ impl Entry {
         let answering = Answering::new(hear, introductions, clock.clone(), stop.clone());
         let routes = offered(Services::default()).raft(answering).guarded(secrets.clone());
         let room = Arc::new(Semaphore::new(CONNECTIONS));
-        let lasting = Lasting { tasks: tasks.clone(), clock: clock.clone(), patience: PATIENCE, room };
+        let enough = CancellationToken::new();
+        let lasting = Lasting { tasks: tasks.clone(), clock: clock.clone(), enough, room };
         let stopped = stop.clone();
         let served = tasks.spawn("listener for other nodes", async move {
-            listener.serve(routes, &lasting, stopped, &Notify::new()).await;
+            let Lasting { clock, enough, .. } = &lasting;
+            let losing_patience = async {
+                stopped.cancelled().await;
+                clock.sleep(PATIENCE).await;
+                enough.cancel();
+                std::future::pending().await
+            };
+            tokio::select! {
+                biased;
+                () = listener.serve(routes, &lasting, stopped.clone()) => {}
+                () = losing_patience => {}
+            }
         })?;
         let compute = system.compute.clone();
         let watching = watch(secrets, joining.secret_file, compute, clock.clone(), tasks.token());

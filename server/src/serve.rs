@@ -114,7 +114,10 @@ pub fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime
         .map_err(|error| Status::new(Code::Unavailable, format!("threads cannot be started: {error}")))?;
-    runtime.block_on(future)
+    let done = runtime.block_on(future);
+    // A thread that still asks for the address of a name, say, keeps nobody.
+    runtime.shutdown_background();
+    done
 }
 
 async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Status> {

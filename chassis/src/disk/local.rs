@@ -206,6 +206,11 @@ impl Folder {
         let stat = rustix::fs::statvfs(&self.path)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
+
+    fn size(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.path)?;
+        Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+    }
 }
 
 impl Disk for LocalDisk {
@@ -261,6 +266,10 @@ impl Disk for LocalDisk {
 
     fn free(&self) -> Result<u64, DiskError> {
         self.run("measure", Folder::free)
+    }
+
+    fn size(&self) -> Result<u64, DiskError> {
+        self.run("measure", Folder::size)
     }
 
     fn syncs(&self) -> Spread {

@@ -473,4 +473,8 @@ impl Disk for MemoryDisk {
     fn free(&self) -> Result<u64, DiskError> {
         self.run("measure", "the disk", |platter| Ok(platter.free()))
     }
+
+    fn size(&self) -> Result<u64, DiskError> {
+        self.run("measure", "the disk", |platter| Ok(platter.capacity.unwrap_or(u64::MAX)))
+    }
 }

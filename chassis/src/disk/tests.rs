@@ -14,7 +14,8 @@ fn disk_conformance(disk: &dyn Disk) {
     assert!(matches!(disk.read_at("log", 0, &mut [0]), Err(DiskError::NotFound { .. })));
     assert!(matches!(disk.sync("log"), Err(DiskError::NotFound { .. })));
     assert!(matches!(disk.len("log"), Err(DiskError::NotFound { .. })));
-    assert!(disk.free().unwrap() > 1 << 20);
+    let (free, size) = (disk.free().unwrap(), disk.size().unwrap());
+    assert!(free > 1 << 20 && size >= free, "{free} of {size}");
 
     disk.create_new("log").unwrap();
     let taken = disk.create_new("log").unwrap_err();
@@ -213,7 +214,7 @@ fn faults_are_told_and_leave_the_file_as_it_was() {
     let disk = MemoryDisk::new();
     disk.write("log", &[0; 4]).unwrap();
     disk.set_capacity(Some(6));
-    assert_eq!(disk.free().unwrap(), 2);
+    assert_eq!((disk.free().unwrap(), disk.size().unwrap()), (2, 6));
     assert_eq!(disk.write_at("log", 4, &[&[1; 3]]).unwrap_err().code(), Code::Exhausted);
     assert_eq!(disk.write("other", &[1; 3]).unwrap_err().code(), Code::Exhausted);
     assert_eq!(disk.create_zeroed("other", 3).unwrap_err().code(), Code::Exhausted);

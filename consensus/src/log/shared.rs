@@ -13,8 +13,8 @@ use super::frame::{HEAD, Kind, Line, ROW, Row, size};
 use super::index::{Found, Slot};
 use super::writer::MAX_BEFORE;
 use super::{
-    Config, Entry, Health, Held, IDLE, Index, LogError, MAX_STATE, ReadError, Record, Segments, Turn, Usage,
-    Writer,
+    Config, Entry, Health, Held, IDLE, Index, LogError, MAX_STATE, ReadError, Record, Segments, Space, Turn,
+    Usage, Writer,
 };
 
 pub(crate) type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
@@ -370,6 +370,13 @@ impl Shared {
             commit_bytes: self.commits.bytes.now(),
             commit_batches: self.commits.batches.now(),
         }
+    }
+
+    pub(crate) fn space(&self) -> Option<Space> {
+        let disk = self.segments.disk.size().ok()?;
+        let segments = self.core().index.segments.len() as u64;
+        let taken = segments.saturating_mul(self.segments.size);
+        Some(Space { taken: ByteSize::bytes(taken), disk: ByteSize::bytes(disk) })
     }
 
     pub(crate) fn usage(&self) -> Usage {

@@ -1,13 +1,18 @@
 //! What an upload and a shard may cost, and what is left out or refused.
 
-use athanor_chassis::{ByteSize, Clock, Code, Disk, Limits};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use athanor_catalog::shard_id;
+use athanor_chassis::{ByteSize, Clock, Code, Disk, Limits, Status};
 use athanor_profile::labels::SampleLabel;
 use athanor_profile::pprof::encode;
 use athanor_profile::upload::{Dropped, Upload};
 use athanor_profile::{Labels, ValueType};
+use athanor_storage::Config as Bucket;
 
 use crate::samples::{labelled, now, profile, simple, upload};
-use crate::world::{World, simulate};
+use crate::world::{Remains, World, simulate};
 
 #[test]
 fn a_refusal_names_the_limit() {
@@ -71,6 +76,96 @@ fn a_full_disk_takes_what_frees_it() {
         assert_eq!(world.blocks().await, 1);
         let world = world.crash(2).await;
         assert_eq!(world.total().await, 11, "it starts, and what was acknowledged is there");
+    });
+}
+
+/// A profile of names that fill about 100 kB of memory and of the log, and whose value is 5.
+fn wordy(world: &World) -> Upload {
+    let random = &world.remains.random;
+    let name = || (0..625).map(|_| format!("{:032x}", random.id128())).collect::<String>();
+    let names: Vec<String> = (0..5).map(|_| name()).collect();
+    let rows: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    upload(&profile(now(), &rows))
+}
+
+/// Pushes to the first shard until it refuses; gives why, and how many were stored.
+async fn fill(world: &World) -> (Status, i64) {
+    for stored in 0..200 {
+        match world.push("acme", vec![wordy(world)]).await.remove(0) {
+            Ok(answer) => assert_eq!(answer.new, 1),
+            Err(status) => return (status, stored),
+        }
+    }
+    panic!("whatever is in no block has no bound");
+}
+
+fn is_refusal(status: &Status, names: &str) {
+    assert_eq!((status.code, status.reason), (Code::Exhausted, Some("unregistered_limit")), "{status}");
+    assert!(status.retry_after.is_some() && status.message.contains(names), "{status}");
+}
+
+/// All shards of a node share its memory: what one of them cannot register holds up the others too, and nothing of it is
+/// lost.
+#[test]
+fn what_is_in_no_block_takes_so_much_memory() {
+    simulate(async {
+        let mut remains =
+            Remains::new(Bucket { memory: true, ..Bucket::default() }, Limits::default(), Clock::system());
+        (remains.slots, remains.unregistered) = (2, ByteSize::kib(1000));
+        let world = World::boot(remains).await;
+        let other = async || {
+            let pushed = world.push_to(shard_id(1, 1), "acme", vec![wordy(&world)]).await.remove(0);
+            pushed.map(|stored| stored.new)
+        };
+        world.remains.catalog.barred.store(1, Ordering::Relaxed);
+        let (refused, stored) = fill(&world).await;
+        is_refusal(&refused, "ingester.unregistered)");
+        assert!((5..=12).contains(&stored), "{stored}");
+        is_refusal(&other().await.unwrap_err(), "ingester.unregistered)");
+        // What is being cut takes memory as before.
+        let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(60)).await;
+        assert!(cut.is_err(), "{cut:?}");
+        is_refusal(&other().await.unwrap_err(), "ingester.unregistered)");
+        world.remains.catalog.barred.store(0, Ordering::Relaxed);
+        world.cut().await;
+        assert_eq!(other().await, Ok(1));
+        let (_, again) = fill(&world).await;
+        assert!(
+            (stored - 2..=stored).contains(&again),
+            "there is as much room as before: {again} of {stored}"
+        );
+        let all = 5 * (stored + 1 + again);
+        assert_eq!(world.total().await, all);
+        // Who starts with so much reads it back, and takes hardly more.
+        let world = world.crash(1).await;
+        assert_eq!(world.total().await, all);
+        let (refused, more) = fill(&world).await;
+        is_refusal(&refused, "ingester.unregistered)");
+        assert!(more <= 2, "{more}");
+        world.cut().await;
+        assert_eq!((world.push_one(&wordy(&world)).await, world.total().await), (1, all + 5 * more + 5));
+    });
+}
+
+/// The log grows with what is in no block, up to a share of its disk.
+#[test]
+fn what_is_in_no_block_takes_so_much_of_the_disk() {
+    simulate(async {
+        let mut remains =
+            Remains::new(Bucket { memory: true, ..Bucket::default() }, Limits::default(), Clock::system());
+        remains.unregistered_share = 50;
+        let world = World::boot(remains).await;
+        world.remains.log_disk.set_capacity(Some(8 << 20));
+        world.remains.catalog.barred.store(1, Ordering::Relaxed);
+        let (refused, stored) = fill(&world).await;
+        is_refusal(&refused, "(ingester.unregistered_share)");
+        assert!(refused.message.contains("of a disk of 8MiB, the limit is 50 percent"), "{refused}");
+        let free = world.remains.log_disk.free().unwrap();
+        assert!((3 << 20..=4 << 20).contains(&free), "about half is free: {free}");
+        world.remains.catalog.barred.store(0, Ordering::Relaxed);
+        world.cut().await;
+        assert_eq!(world.push_one(&wordy(&world)).await, 1);
+        assert_eq!(world.total().await, 5 * (stored + 1));
     });
 }
 

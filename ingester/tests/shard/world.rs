@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_block::{Block, FILES, Folder, META, MemoryFolder, PartSource};
-use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Memory, Notes};
+use athanor_catalog::{
+    Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Memory, Notes, ShardId,
+};
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{
     ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
@@ -90,6 +92,10 @@ pub struct Remains {
     pub reserve: ByteSize,
     /// Room for what was walked.
     pub decoded: ByteSize,
+    /// Memory for what is in no block yet.
+    pub unregistered: ByteSize,
+    /// Percent of the disk for it.
+    pub unregistered_share: u32,
     /// Ids that the shard remembers.
     pub ids: u64,
     /// Threads of the process; inline where it has one only.
@@ -134,6 +140,8 @@ impl Remains {
             slots: 1,
             reserve: ByteSize::bytes(0),
             decoded: Config::default().decoded,
+            unregistered: Config::default().unregistered,
+            unregistered_share: 100,
             ids: 1000,
             compute: Compute::inline(),
             pump: Pump::Inline,
@@ -167,6 +175,8 @@ impl World {
             slots,
             reserve,
             decoded,
+            unregistered,
+            unregistered_share,
             ids,
             compute,
             pump,
@@ -207,6 +217,8 @@ impl World {
             cut: never,
             shards: *slots,
             decoded: *decoded,
+            unregistered: *unregistered,
+            unregistered_share: *unregistered_share,
             recent_ids: 1,
             ids: *ids,
             ..Config::default()
@@ -228,12 +240,22 @@ impl World {
 
     /// As who took the request would: what has nothing drawn is like no other.
     pub async fn push(&self, name: &str, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>> {
+        self.push_to(1, name, uploads).await
+    }
+
+    /// As [`push`](Self::push), to another shard than the first.
+    pub async fn push_to(
+        &self,
+        shard: ShardId,
+        name: &str,
+        uploads: Vec<Upload>,
+    ) -> Vec<Result<Stored, Status>> {
         let drawn = uploads.into_iter().map(|upload| match upload.drawn {
             0 => Upload { drawn: self.remains.random.id128(), ..upload },
             _ => upload,
         });
         let uploads: Vec<Upload> = drawn.collect();
-        self.ingester.append(1, 1, &tenant(name), uploads).await.unwrap()
+        self.ingester.append(shard, 1, &tenant(name), uploads).await.unwrap()
     }
 
     /// Pushes one upload; says how many profiles are new.

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use athanor_catalog::View;
+use athanor_chassis::Clock;
 use athanor_integration::cluster::{Builder, Cluster};
 use athanor_server::Config;
 
 use crate::oracle::{Answer, Oracle};
+
+/// So long it may take until others lead what a node with a full disk led.
+const LEAD_MOVES: Duration = Duration::from_secs(10);
 
 fn three_of_all(config: &mut Config) {
     config.cluster.slots = Some(3);
@@ -129,6 +133,28 @@ async fn roles_apart_do_what_one_does() {
     oracle.check(&cluster, 2).await;
 }
 
+/// A node that ends offers what it leads to others, once, and does not wait for those who do not answer: all of its end
+/// has one limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_ends_alone_ends_in_time() {
+    let (mut cluster, mut oracle) = opened(three(), 3).await;
+    oracle.store(&cluster, 12).await;
+    cluster.wait("leads are spread", || spread(&cluster)).await;
+    for other in ["b", "c"] {
+        cluster.cut("a", other);
+    }
+    let (clock, drain) = (Clock::system(), Config::default().drain);
+    let begun = clock.monotonic();
+    cluster.stop("a").await.unwrap();
+    let took = clock.monotonic() - begun;
+    assert!(took <= drain, "{took:?} is more than {drain:?}");
+    cluster.heal();
+    oracle.check(&cluster, 1).await;
+    cluster.begin(&["a"]).await;
+    oracle.repeat(&cluster, 0).await;
+    oracle.check(&cluster, 0).await;
+}
+
 /// Blocks are read by those they belong to; where one of these dies, by the other one, and at last by whoever is asked.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_reads_blocks_may_die() {
@@ -243,16 +269,23 @@ async fn pushes_go_on_without_the_bucket() {
 /// A node whose disk is full gives its leads to others, and gets some back when it has room.
 #[tokio::test(flavor = "multi_thread")]
 async fn others_lead_what_a_full_disk_cannot_take() {
-    let (cluster, mut oracle) = opened(three(), 3).await;
+    let ((cluster, mut oracle), clock) = (opened(three(), 3).await, Clock::system());
     oracle.store(&cluster, 12).await;
     cluster.wait("leads are spread", || spread(&cluster)).await;
+    let full = clock.monotonic();
     cluster.fill("a");
-    for place in 0..12 {
-        oracle.store_at_last(&cluster, place).await;
-    }
-    cluster
-        .wait("others lead all", || cluster.leads("a") == 0 && cluster.leads("b") + cluster.leads("c") == 3)
-        .await;
+    let moving = async {
+        let others_lead = || cluster.leads("a") == 0 && cluster.leads("b") + cluster.leads("c") == 3;
+        cluster.wait("others lead all", others_lead).await;
+        clock.monotonic() - full
+    };
+    let pushing = async {
+        for place in 0..12 {
+            oracle.store_at_last(&cluster, place).await;
+        }
+    };
+    let (moved, ()) = tokio::join!(moving, pushing);
+    assert!(moved <= LEAD_MOVES, "the leads moved after {moved:?}");
     oracle.store(&cluster, 12).await;
     for place in 0..3 {
         oracle.check(&cluster, place).await;

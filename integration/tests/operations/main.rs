@@ -7,5 +7,6 @@ mod health;
 mod members;
 mod metrics;
 mod refusals;
+mod room;
 mod stop;
 mod tls;

@@ -1,15 +1,19 @@
 //! A server stops in this order: it says so, still answers, listens no more, cuts.
 
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Code};
-
-use athanor_integration::server::{PATIENCE, Server, send};
+use athanor_chassis::{Clock, Code, Random, Timestamp};
+use athanor_integration::cluster::Bucket;
+use athanor_integration::server::{Answer, PATIENCE, Server, send};
+use athanor_server::Config;
+use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
 
 #[test]
 fn it_says_that_it_stops_before_it_does() {
-    let server = Server::start(|_| {});
+    let server = Server::start(|config| config.drain = 2 * PATIENCE);
     assert_eq!(server.get("/ready", &[]).text(), "ready\n");
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
     let haste = server.node.haste();
@@ -73,5 +77,97 @@ fn a_log_that_is_gone_with_nothing_in_it_is_no_loss() {
     std::fs::remove_dir_all(server.folder.path().join("log")).unwrap();
     let Server { node, runtime, folder, .. } = server;
     runtime.block_on(node.stop()).unwrap();
+    drop(folder);
+}
+
+/// A request that has begun, and whose body does not end.
+struct Held(TcpStream);
+
+impl Held {
+    fn begin(address: SocketAddr) -> Self {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = "POST /ingest?name=shop.cpu HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 9\r\n\
+                    expect: 100-continue\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        // That it may go on is said when the body is waited for.
+        let mut go_on = [0; "HTTP/1.1 100 Continue\r\n\r\n".len()];
+        stream.read_exact(&mut go_on).unwrap();
+        assert!(go_on.starts_with(b"HTTP/1.1 100 "));
+        stream.write_all(b"main").unwrap();
+        Self(stream)
+    }
+
+    fn finish(mut self) -> Answer {
+        self.0.write_all(b";h 5\n").unwrap();
+        let mut answer = Vec::new();
+        self.0.read_to_end(&mut answer).unwrap();
+        Answer::read(&answer)
+    }
+
+    /// Whatever comes until the connection is closed.
+    fn rest(mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        // It may be reset as well.
+        let _ = self.0.read_to_end(&mut rest);
+        rest
+    }
+}
+
+/// By its own clock: all that a server does at its end takes no longer than `drain` together, though it answers for a
+/// while, a request never ends and the bucket takes nothing.
+#[test]
+fn the_end_takes_no_longer_than_it_may() {
+    const STEP: Duration = Duration::from_millis(50);
+    let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_900_000_000));
+    let bucket = Bucket::default();
+    let server = Server::start_on(
+        |_| {},
+        |system| {
+            let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(1) };
+            system.store = Store::on(Arc::new(bucket.clone()), &StoreConfig::default(), deps);
+            system.clock = clock.clone();
+        },
+    );
+    let Config { drain, shutdown_delay, .. } = Config::default();
+    assert_eq!(drain, Duration::from_secs(10));
+    let address = server.address;
+    // It begins to work after a moment of its clock.
+    let first = std::thread::spawn(move || send(address, "POST /ingest?name=shop.cpu", &[], b"main;f 3\n"));
+    let tick = || {
+        hand.advance(STEP);
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    while !first.is_finished() {
+        tick();
+    }
+    assert_eq!(first.join().unwrap().status, 200);
+    bucket.fail_one_of(1);
+    let (late, lost) = (Held::begin(address), Held::begin(address));
+    let Server { node, runtime, folder, .. } = server;
+    let begun = clock.monotonic();
+    let stopping = runtime.spawn({
+        let clock = clock.clone();
+        async move { (node.stop_after(shutdown_delay).await, clock.monotonic() - begun) }
+    });
+    let pass = |until: Duration| {
+        while clock.monotonic() - begun < until {
+            tick();
+        }
+    };
+    pass(Duration::from_secs(5));
+    assert!(!stopping.is_finished());
+    assert_eq!(late.finish().status, 200, "who finishes in time is answered");
+    pass(drain);
+    // From here on its clock stands still: whoever waits for more waits for ever.
+    let (stopped, took) = runtime
+        .block_on(async { Clock::system().within(PATIENCE, stopping).await })
+        .expect("it ends, since its time is up")
+        .unwrap();
+    assert!(took >= Duration::from_secs(7) && took <= drain, "{took:?}");
+    assert_eq!(lost.rest(), b"", "who does not is cut off");
+    // What was acknowledged is in no block, and in the log.
+    stopped.unwrap();
+    assert!(bucket.failed() > 0);
     drop(folder);
 }

@@ -138,4 +138,7 @@ impl Disk for Platter {
     fn free(&self) -> Result<u64, DiskError> {
         self.disk.free()
     }
+    fn size(&self) -> Result<u64, DiskError> {
+        self.disk.size()
+    }
 }

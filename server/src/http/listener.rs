@@ -17,7 +17,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::AsyncWriteExt;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::opening::Opening;
@@ -50,8 +50,8 @@ pub struct Lasting {
     pub tasks: Tasks,
     /// Time.
     pub clock: Clock,
-    /// How long requests may take to finish when the server stops.
-    pub patience: Duration,
+    /// Connections that are open when this is cancelled are cut off.
+    pub enough: CancellationToken,
     /// Room for connections.
     pub room: Arc<Semaphore>,
 }
@@ -113,19 +113,17 @@ impl Listener {
         self.socket.address()
     }
 
-    /// Serves until `stop`, then listens no more and lets those finish who have begun: until all have, for at most
-    /// `patience`, or until there is haste.
-    pub async fn serve(mut self, router: Router, lasting: &Lasting, stop: CancellationToken, haste: &Notify) {
+    /// Serves until `stop`, then listens no more and lets those finish who have begun: until all have, or they are cut
+    /// off.
+    pub async fn serve(mut self, router: Router, lasting: &Lasting, stop: CancellationToken) {
         let connections = self.accept(&router, lasting, &stop).await;
         drop(self.socket);
-        let finished = tokio::select! {
+        tokio::select! {
             biased;
-            () = connections.shutdown() => true,
-            () = haste.notified() => false,
-            () = lasting.clock.sleep(lasting.patience) => false,
-        };
-        if !finished {
-            tracing::warn!("connections were cut off at the end of the drain");
+            () = connections.shutdown() => {}
+            () = lasting.enough.cancelled() => {
+                tracing::warn!("connections were cut off: their requests did not finish in time");
+            }
         }
     }
 
@@ -181,9 +179,14 @@ fn connect(
     let opening = Opening::new(stream, &lasting.clock, HEAD_TIMEOUT);
     let connection = http.serve_connection(TokioIo::new(opening), service).into_owned();
     let connection = connections.watch(connection);
+    let enough = lasting.enough.clone();
     let served = lasting.tasks.spawn("connection", async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(error, "connection ended early");
+        tokio::select! {
+            biased;
+            ended = connection => if let Err(error) = ended {
+                tracing::debug!(error, "connection ended early");
+            },
+            () = enough.cancelled() => {}
         }
         drop(place);
     });
@@ -252,7 +255,8 @@ mod tests {
         let tasks = Tasks::new(clock.clone(), 10);
         let room = Arc::new(Semaphore::new(1));
         let net = LocalNet::new(clock.clone());
-        let lasting = Lasting { tasks, clock, patience: Duration::ZERO, room: Arc::clone(&room) };
+        let enough = CancellationToken::new();
+        let lasting = Lasting { tasks, clock, enough, room: Arc::clone(&room) };
         let mut listener = Listener::bind(&net, "127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.address(), CancellationToken::new());
         let router = Router::new().route("/", axum::routing::get(async || "here"));

@@ -22,6 +22,7 @@ use athanor_store_gateway::Gateway;
 use tokio::sync::Notify;
 
 use super::build::{self, Offered};
+use super::ending::Ending;
 use super::{StartError, System, TASKS};
 use crate::config::Config;
 use crate::health::Health;
@@ -30,14 +31,11 @@ use crate::others::{Entry, Others};
 use crate::overview::Overview;
 use crate::readiness::{Check, Readiness};
 
-/// How long the last cut may take when a node stops.
-const LAST_CUT: Duration = Duration::from_secs(60);
-/// How long the leads of a node may take to go to others when it stops.
+/// How long the leads of a node may take to go to others when it stops, where there is so much time: those that have not
+/// gone by then are elected away.
 const HAND_OVER: Duration = Duration::from_secs(5);
 /// Between questions to a catalogue that does not answer.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long tasks may take to end after that.
-const TASKS_END: Duration = Duration::from_secs(5);
 
 /// The roles of a node.
 pub struct Roles {
@@ -65,6 +63,8 @@ pub struct Roles {
     log: Option<Log>,
     pub(super) tasks: Tasks,
     pub(super) clock: Clock,
+    /// All that its end may take.
+    drain: Duration,
 }
 
 impl Roles {
@@ -149,6 +149,7 @@ impl Roles {
             log,
             tasks,
             clock,
+            drain: config.drain,
         })
     }
 
@@ -162,33 +163,47 @@ impl Roles {
         self.others.as_ref()
     }
 
+    /// It was told to end.
+    pub(super) fn ending(&self) -> Ending {
+        Ending::begin(&self.clock, self.drain)
+    }
+
     /// Gives away what this node leads, as far as others take it.
-    pub(super) async fn hand_over(&self) {
+    pub(super) async fn hand_over(&self, ending: &Ending) {
+        let limit = HAND_OVER.min(ending.for_requests());
         if let (Some(_), Some(ingester)) = (&self.others, &self.ingester)
-            && let Err(status) = ingester.drain(HAND_OVER).await
+            && let Err(status) = ingester.drain(limit).await
         {
             tracing::warn!(error = %status, "not all leads went to others, they will elect");
         }
     }
 
-    /// Ends everything; one that is alone cuts first what is in memory. An error says that something acknowledged may
-    /// be nowhere.
+    /// Gives away what it leads and ends everything, within `drain`; one that is alone cuts first what is in memory. An
+    /// error says that something acknowledged may be nowhere.
     pub async fn close(self) -> Result<(), Status> {
-        self.close_unless(&Notify::new()).await
+        let ending = self.ending();
+        self.hand_over(&ending).await;
+        self.end(&ending, &Notify::new()).await
     }
 
-    /// As [`close`](Self::close), and leaves the cut where there is haste: what was acknowledged is in the log.
-    pub(super) async fn close_unless(mut self, haste: &Notify) -> Result<(), Status> {
-        self.hand_over().await;
-        let kept = self.last_cut(haste).await;
-        if let Some(others) = self.others.take() {
-            others.leave().await;
+    /// Ends everything that is left when no more requests are answered. The cut is left where there is haste: what was
+    /// acknowledged is in the log.
+    pub(super) async fn end(mut self, ending: &Ending, haste: &Notify) -> Result<(), Status> {
+        let kept = self.last_cut(ending, haste).await;
+        if let Some(others) = self.others.take()
+            && let Err(late) = self.clock.within(ending.for_goodbye(), others.leave()).await
+        {
+            tracing::warn!(%late, "others may not have heard that this node leaves, they will miss it");
         }
-        let ended = self.tasks.shutdown(TASKS_END).await;
+        // Whatever does not end when it is asked to is aborted, and what it holds ends after it.
+        let ended = self.tasks.shutdown(ending.for_the_rest() / 2).await;
         if !ended.unfinished.is_empty() {
             tracing::warn!(tasks = ?ended.unfinished, "tasks did not end");
         }
-        self.end_groups().await;
+        if let Err(late) = self.clock.within(ending.for_the_rest(), self.end_groups()).await {
+            tracing::warn!(%late, "groups were left; what was acknowledged is in the log");
+        }
+        self.close_log();
         kept
     }
 
@@ -196,6 +211,7 @@ impl Roles {
     pub async fn abandon(&self) {
         self.tasks.shutdown(Duration::ZERO).await;
         self.end_groups().await;
+        self.close_log();
     }
 
     async fn end_groups(&self) {
@@ -205,17 +221,20 @@ impl Roles {
         for group in &self.health.groups {
             group.shutdown().await;
         }
+    }
+
+    fn close_log(&self) {
         if let Some(log) = &self.log {
             log.close();
         }
     }
 
     /// Others have what this node has: only who is alone need not make them read it back.
-    async fn last_cut(&self, haste: &Notify) -> Result<(), Status> {
+    async fn last_cut(&self, ending: &Ending, haste: &Notify) -> Result<(), Status> {
         let (Some(ingester), None) = (&self.ingester, &self.others) else { return Ok(()) };
         let cut = tokio::select! {
             biased;
-            cut = ingester.cut(&self.clock, LAST_CUT) => cut.map(drop),
+            cut = ingester.cut(&self.clock, ending.for_goodbye()) => cut.map(drop),
             failed = self.health.failing(&self.clock) => Err(failed),
             () = haste.notified() => Err(Status::new(Code::Cancelled, "told to hurry")),
         };

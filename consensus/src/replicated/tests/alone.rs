@@ -374,6 +374,9 @@ impl Disk for Hasty {
     fn free(&self) -> Result<u64, DiskError> {
         self.0.free()
     }
+    fn size(&self) -> Result<u64, DiskError> {
+        self.0.size()
+    }
 }
 
 /// A snapshot may be installed while another one is written: both remove what is older.

@@ -1,0 +1,86 @@
+//! What is refused for want of room is refused in words, with 429 and a time after which it may be sent again; and it is taken
+//! when there is room.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::{ByteSize, Compute, Disk};
+use athanor_integration::server::{Answer, PATIENCE, Server, send};
+
+const PUSH: &str = "POST /ingest?name=shop.cpu";
+
+fn is_refusal(answer: &Answer, words: &[&str]) {
+    assert_eq!(answer.status, 429, "{}", answer.text());
+    let seconds: u64 = answer.header("retry-after").parse().expect("it says when to come again");
+    assert!((1..=60).contains(&seconds), "{seconds}");
+    let said = answer.text();
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+}
+
+/// Of two requests at once one is let in, however large; the other hears that there are too many bytes under way.
+#[test]
+fn requests_under_way_have_a_bound() {
+    let compute = Compute::threads(NonZeroUsize::MIN, 100).unwrap();
+    let server = Server::start_on(
+        |config| config.distributor.in_flight_bytes = ByteSize::bytes(1),
+        |system| system.compute = compute.clone(),
+    );
+    assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
+    // Whoever was let in waits for the only thread.
+    let ((release, held), (begin, begun)) = (mpsc::channel::<()>(), mpsc::channel());
+    let hold = move || begin.send(()).is_ok() && held.recv().is_err();
+    let holding = server.runtime.spawn(async move { compute.run(hold).await });
+    begun.recv_timeout(PATIENCE).unwrap();
+    let (answered, answers) = mpsc::channel();
+    for body in [b"main;g 4\n", b"main;h 5\n"] {
+        let (answered, address) = (answered.clone(), server.address);
+        thread::spawn(move || answered.send(send(address, PUSH, &[], body)));
+    }
+    is_refusal(
+        &answers.recv_timeout(PATIENCE).unwrap(),
+        &["bytes", "(distributor.in_flight_bytes)", "again"],
+    );
+    drop(release);
+    assert_eq!(answers.recv_timeout(PATIENCE).unwrap().status, 200);
+    assert!(server.runtime.block_on(holding).unwrap().unwrap());
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    const LARGE: u64 = 1 << 50;
+    let disk = MemoryDisk::new();
+    let server = Server::start_on(
+        |config| {
+            config.log.reserve = ByteSize::mib(8);
+            config.log.segment = ByteSize::mib(1);
+        },
+        |system| system.log = Arc::new(disk.clone()),
+    );
+    let push = |body: &[u8]| send(server.address, PUSH, &[], body);
+    assert_eq!(push(b"main;f 3\n").status, 200);
+    disk.set_capacity(Some(LARGE));
+    let used = LARGE - disk.free().unwrap();
+    disk.set_capacity(Some(used + (4 << 20)));
+    is_refusal(&push(b"main;g 4\n"), &["free", "8MiB", "(log.reserve)"]);
+    // It is well otherwise, and asked for what it has.
+    assert_eq!(server.get("/ready", &[]).status, 200);
+    disk.set_capacity(None);
+    assert_eq!(push(b"main;g 4\n").status, 200);
+}
+
+#[test]
+fn what_is_in_no_block_has_a_bound() {
+    let server = Server::start(|config| config.ingester.unregistered = ByteSize::kib(1));
+    // A name that fills it alone.
+    let long = format!("main;{} 3\n", "f".repeat(2000));
+    assert_eq!(server.post("/ingest?name=shop.cpu", &[], long.as_bytes()).status, 200);
+    let refused = server.post("/ingest?name=shop.cpu", &[], b"main;g 4\n");
+    is_refusal(&refused, &["in no block", "1KiB", "(ingester.unregistered)", "again"]);
+    let ingester = server.node.roles().ingester.clone().unwrap();
+    let cut =
+        server.runtime.block_on(async { ingester.cut(&athanor_chassis::Clock::system(), PATIENCE).await });
+    assert!(cut.unwrap().blocks > 0);
+    assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;g 4\n").status, 200);
+}
