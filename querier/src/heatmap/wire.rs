@@ -44,7 +44,7 @@ impl Querier {
         let slots: usize = series.iter().map(|of| of.columns.len()).sum();
         self.make_room(reader, slots * ROWS * size_of::<(f64, i32)>() * 2)?;
         let series = self.compute(move || series.into_iter().map(|of| wire(of, &edges, &group)).collect());
-        Ok(SelectHeatmapResponse { series: series.await? })
+        Ok(SelectHeatmapResponse { series: series.await?, missing: reader.lacks() })
     }
 }
 

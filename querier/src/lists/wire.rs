@@ -39,7 +39,7 @@ impl Querier {
             })
             .collect();
         profile_types.sort_unstable_by(|left, right| left.id.cmp(&right.id));
-        Ok(ProfileTypesResponse { profile_types })
+        Ok(ProfileTypesResponse { profile_types, missing: reader.lacks() })
     }
 
     /// A range in milliseconds; the last hour if none is given.
@@ -63,9 +63,11 @@ impl Querier {
         let ask = Ask { selection, what: What::LabelNames, bounds: check::bounds() };
         let Partial::Texts(names) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
         let reader = reader.clone();
-        let names =
-            self.compute(move || names.into_iter().filter(|name| reader.shows(name)).collect()).await?;
-        Ok(LabelNamesResponse { names })
+        self.compute(move || {
+            let names = names.into_iter().filter(|name| reader.shows(name)).collect();
+            LabelNamesResponse { names, missing: reader.lacks() }
+        })
+        .await
     }
 
     /// The values of a label, sorted.
@@ -87,10 +89,11 @@ impl Querier {
         self.compute(move || {
             let values = values.into_counts();
             let more = values.len() > limit;
+        let missing = reader.lacks();
             let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
             let shown = values.into_iter().take(limit).map(|(value, profiles)| (value, count(profiles)));
             let (names, counts) = shown.unzip();
-            LabelValuesResponse { names, counts, more }
+            LabelValuesResponse { names, counts, more, missing }
         })
         .await
     }
@@ -114,7 +117,7 @@ impl Querier {
             labels_set.retain(|labels| !labels.labels.is_empty());
             // What is hidden may have told some of them apart.
             labels_set.dedup();
-            SeriesResponse { labels_set }
+            SeriesResponse { labels_set, missing: reader.lacks() }
         })
         .await
     }
@@ -148,6 +151,7 @@ impl Querier {
         })
     }
 
+            missing: reader.lacks(),
     /// Of which time a tenant has profiles, by new plans as long as those are overtaken.
     async fn times(&self, reader: &Reader, tenant: &TenantId) -> Result<Option<(i64, i64)>, Status> {
         let mut attempt = Attempt::default();
