@@ -18,7 +18,8 @@ use futures::Stream;
 use tonic::{Request, Response};
 
 use crate::kinship::{bits, paged, unpacked};
-use crate::telling::{Telling, failure_of};
+use crate::pieces::Piece;
+use crate::telling::{Telling, failure_of, to_wire};
 
 /// How long a lead may take to go to another.
 const HAND_OVER: Duration = Duration::from_secs(5);
@@ -62,7 +63,7 @@ impl Kept {
         })
     }
 
-    async fn answered(&self, request: wire::QueryRequest) -> Result<Vec<wire::QueryResponse>, Status> {
+    async fn answered(&self, request: wire::QueryRequest) -> Result<Vec<Piece>, Status> {
         self.checked(request.caller.as_ref())?;
         let tenant = tenant_of(&request.tenant)?;
         self.telling.answered(&tenant, &request.ask, request.shards).await
@@ -81,7 +82,8 @@ impl Shards for Kept {
     async fn query(&self, request: Request<wire::QueryRequest>) -> Told<Self::QueryStream> {
         let answered =
             self.answered(request.into_inner()).await.map_err(|status| failure::to_grpc(&status))?;
-        Ok(Response::new(Box::pin(futures::stream::iter(answered.into_iter().map(Ok)))))
+        let pieces = answered.into_iter().map(|piece| Ok(to_wire(piece)));
+        Ok(Response::new(Box::pin(futures::stream::iter(pieces))))
     }
 
     async fn window(&self, request: Request<wire::WindowRequest>) -> Told<wire::WindowResponse> {
