@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use athanor_block::{BlockError, Extents, FILES, Folder, META, Meta, PAGE};
+use athanor_block::{BlockError, Extents, FILES, Folder, META, Meta, NEAR, in_pages, tail_of};
 use athanor_catalog::BlockId;
 use athanor_chassis::{Activity, Code, Compute, Status};
 use athanor_storage::Store;
@@ -21,12 +21,6 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::shelf::{Shelf, ShelfKey};
 
-/// A file that is no longer is fetched whole.
-const SMALL: u64 = PAGE as u64;
-/// A footer is rarely longer.
-const TAIL: u64 = PAGE as u64 / 4;
-/// Pages that are so near to each other are fetched together: a request takes longer than what lies between.
-const NEAR: u64 = PAGE as u64;
 /// Longer ranges are rows that a question scans, and not kept on disk.
 const MOST_KEPT: usize = 4 << 20;
 /// Requests for one part of a block at once.
@@ -135,8 +129,7 @@ impl Fetched {
 
     /// The end of a file, where its footer is.
     pub fn tail(&self, file: &'static str) -> (&'static str, Range<u64>) {
-        let length = self.lengths.get(file).copied().unwrap_or_default();
-        (file, length.saturating_sub(TAIL)..length)
+        (file, tail_of(self.length_of(file)))
     }
 
     /// What was read before it was fetched, since this was asked last.
@@ -166,34 +159,7 @@ impl Fetched {
                 |whole| vec![whole],
             )
         };
-        self.joined(extents).into_iter().flat_map(near).collect()
-    }
-
-    /// Ranges in whole pages, those near each other as one.
-    fn joined(&self, extents: &[(&'static str, Range<u64>)]) -> Extents {
-        let page = PAGE as u64;
-        let mut pages: Extents = extents
-            .iter()
-            .filter(|(_, range)| !range.is_empty())
-            .map(|(file, range)| {
-                let length = self.lengths.get(file).copied().unwrap_or_default();
-                let end = range.end.div_ceil(page).saturating_mul(page).min(length);
-                let whole = if length <= SMALL { 0..length } else { range.start / page * page..end };
-                (*file, whole)
-            })
-            .filter(|(_, range)| !range.is_empty())
-            .collect();
-        pages.sort_unstable_by_key(|(file, range)| (*file, range.start));
-        let mut joined: Extents = Vec::new();
-        for (file, range) in pages {
-            match joined.last_mut() {
-                Some((last, before)) if *last == file && range.start <= before.end.saturating_add(NEAR) => {
-                    before.end = before.end.max(range.end);
-                }
-                _ => joined.push((file, range)),
-            }
-        }
-        joined
+        in_pages(extents, |file| self.length_of(file)).into_iter().flat_map(near).collect()
     }
 
     /// Fetches what of some ranges is not there.
@@ -215,12 +181,16 @@ impl Fetched {
         file: &'static str,
         range: Range<u64>,
     ) -> Result<(), Status> {
-        let length = self.lengths.get(file).copied().unwrap_or_default();
+        let length = self.length_of(file);
         let bytes = origin.bytes(file, range.clone(), length).await?;
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner).push((file, range.clone()));
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         files.entry(file).or_default().add(range.start, &bytes);
         Ok(())
+    }
+
+    fn length_of(&self, file: &str) -> u64 {
+        self.lengths.get(file).copied().unwrap_or_default()
     }
 
     fn files(&self) -> RwLockReadGuard<'_, BTreeMap<&'static str, Pieces>> {
