@@ -3,5 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod leaving;
 mod oracle;
 mod scenarios;

@@ -12,7 +12,8 @@ use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::Reader;
 use bytes::Bytes;
 
-const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+/// All of them are of this type.
+pub const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 /// Of the first profile.
 const BEGIN: i64 = 1_900_000_000_000_000_000;
 
