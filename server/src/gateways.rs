@@ -173,7 +173,9 @@ impl Gateways {
     ) -> Result<Vec<Whole>, Status> {
         let next = || self.answers(tried + 1, blocks.clone(), question);
         let first = pin!(self.answer_of(node, &blocks, question));
-        let patience = pin!(self.ways.clock.sleep(self.hedges.begin()));
+        // Who is asked in another's stead is no new call, which would pay for more of its kind.
+        let patience = if tried == 0 { self.hedges.begin() } else { self.hedges.patience() };
+        let patience = pin!(self.ways.clock.sleep(patience));
         let said = match select(first, patience).await {
             Either::Left((said, _)) => said,
             Either::Right(((), first)) if !self.hedges.may_ask_again() => first.await,

@@ -60,11 +60,19 @@ impl Hedges {
         }
     }
 
-    /// A call begins: for how long it is left alone.
+    /// A call begins that is no second one: for how long it is left alone.
     pub fn begin(&self) -> Duration {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let mut state = self.state();
-        state.credit = (state.credit + self.percent).min(BURST * 100);
+        {
+            let mut state = self.state();
+            state.credit = (state.credit + self.percent).min(BURST * 100);
+        }
+        self.patience()
+    }
+
+    /// For how long a call is left alone.
+    pub fn patience(&self) -> Duration {
+        let state = self.state();
         if state.recent.len() < FEW {
             return UNKNOWN;
         }

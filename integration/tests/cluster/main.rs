@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod hedges;
 mod leaving;
 mod oracle;
 mod scenarios;
