@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::{Activity, Code, Compute, Status, TenantId};
+use athanor_chassis::{Activity, Code, Compute, Status, Stop, TenantId};
 use athanor_cluster::failure;
 use athanor_ingester::{Ingester, Moved, View};
 use athanor_profile::Source;
@@ -76,6 +76,9 @@ impl Telling {
             done.push(wire::ShardDone { shard, lost, forgets, first_nanos, last_nanos, of });
         }
         let Some(ask) = ask else { return Ok(summed(question, std::iter::empty(), done.into_iter())) };
+        // What is computed ends when the caller leaves.
+        let (stop, _waiting) = Stop::when_left();
+        let views: Vec<View> = views.iter().map(|view| view.until(stop.flag())).collect();
         let job = move || {
             let partial = answer(&ask, views.iter().map(|view| view as &dyn Source));
             let partial = partial.map_err(|error| Status::of(&error))?;
