@@ -22,6 +22,9 @@ use crate::shelf::{Shelf, ShelfStats};
 /// Blocks of one question.
 pub const MOST: usize = 256;
 
+/// A larger answer of a block is not kept: it would take the place of many others.
+const MOST_KEPT: usize = 64 << 20;
+
 /// A block that a question is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockAt {
@@ -68,7 +71,7 @@ struct Reading {
 struct Made {
     /// As it is: for the first of those who wait for it.
     fresh: Mutex<Option<Partial>>,
-    /// For the others. None where it is longer than packed answers are.
+    /// For the others. None where it is larger than what is kept.
     packed: Option<Bytes>,
 }
 
@@ -254,7 +257,8 @@ impl Reading {
         let job = move || {
             let partial = run(&ask, &source).map_err(|error| Status::of(&error))?;
             drop((source, held));
-            let packed = ask.is_lasting().then(|| partial.pack().ok()).flatten();
+            let may_last = ask.is_lasting() && partial.bytes() <= MOST_KEPT;
+            let packed = may_last.then(|| partial.pack().ok()).flatten();
             Ok(Made { fresh: Mutex::new(Some(partial)), packed: packed.map(Pieces::into_bytes) })
         };
         let done = self.blocks.compute.run_as(Activity::Query, job).await;
