@@ -57,6 +57,6 @@ pub use meta::{
     PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS, TenantMeta,
 };
 pub use names::Names;
-pub use reach::{Extents, ProfileColumns, Rows};
+pub use reach::{Extents, NEAR, ProfileColumns, Rows, in_pages, tail_of};
 pub use read::{Block, Part, Rollup};
 pub use source::PartSource;

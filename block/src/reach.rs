@@ -2,13 +2,56 @@
 
 use std::ops::Range;
 
+use athanor_profile::source::Extent;
+
 use crate::error::BlockError;
+use crate::folder::PAGE;
 use crate::meta::{FUNCTIONS, LOCATIONS, MAPPINGS, PROFILES, ROLLUP, SAMPLES, SERIES, STACKS};
 use crate::read::Part;
 use crate::source::{PartSource, ranges};
 
 /// Bytes of files.
 pub type Extents = Vec<(&'static str, Range<u64>)>;
+
+/// Pages that are so near to each other are fetched together: a request takes longer than what lies between.
+pub const NEAR: u64 = PAGE as u64;
+/// A file that is no longer is fetched whole.
+const SMALL: u64 = PAGE as u64;
+/// A footer is rarely longer.
+const TAIL: u64 = PAGE as u64 / 4;
+
+/// The end of a file of that length, where its footer is.
+pub fn tail_of(length: u64) -> Range<u64> {
+    length.saturating_sub(TAIL)..length
+}
+
+/// What is fetched for some ranges: whole pages, since those have checksums, and those near each other as one. `length`
+/// is that of a file.
+pub fn in_pages(extents: &[(&'static str, Range<u64>)], length: impl Fn(&str) -> u64) -> Extents {
+    let page = PAGE as u64;
+    let mut pages: Extents = extents
+        .iter()
+        .filter(|(_, range)| !range.is_empty())
+        .map(|(file, range)| {
+            let length = length(file);
+            let end = range.end.div_ceil(page).saturating_mul(page).min(length);
+            let whole = if length <= SMALL { 0..length } else { range.start / page * page..end };
+            (*file, whole)
+        })
+        .filter(|(_, range)| !range.is_empty())
+        .collect();
+    pages.sort_unstable_by_key(|(file, range)| (*file, range.start));
+    let mut joined: Extents = Vec::new();
+    for (file, range) in pages {
+        match joined.last_mut() {
+            Some((last, before)) if *last == file && range.start <= before.end.saturating_add(NEAR) => {
+                before.end = before.end.max(range.end);
+            }
+            _ => joined.push((file, range)),
+        }
+    }
+    joined
+}
 
 /// What is wanted of each profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +150,34 @@ impl PartSource {
         let part = self.part();
         let files = [STACKS, LOCATIONS, FUNCTIONS, MAPPINGS].map(|file| part.bytes_of_file(file));
         Ok(files.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
+    }
+
+    /// What a merge of some profiles fetches, where nothing is kept of the block; `whole` says whether they are all of their
+    /// time. Footers, series and profiles must be there.
+    pub(crate) fn bytes_of_merge(&self, picked: &[u32], whole: bool) -> Result<Extent, BlockError> {
+        let meta = self.part().block.meta();
+        let length = |file: &str| meta.file(file).map_or(0, |of| of.bytes);
+        let bytes = |mut extents: Extents, files: &[&'static str]| {
+            // Mostly meta.json has them.
+            let footers = files.iter().filter(|file| meta.file(file).is_ok_and(|of| of.tail.is_empty()));
+            extents.extend(footers.map(|&file| (file, tail_of(length(file)))));
+            in_pages(&extents, length).iter().map(|(_, range)| range.end - range.start).sum::<u64>()
+        };
+        let mut index = self.bytes_of_series()?;
+        index.extend(self.bytes_of_profiles(ProfileColumns::Brief)?);
+        let (rows, names) = match picked.is_empty() {
+            true => Default::default(),
+            false => {
+                let totals = Rows { totals: true, ..Rows::default() };
+                (self.bytes_of_rows(picked, totals)?, self.bytes_of_names()?)
+            }
+        };
+        Ok(Extent {
+            is_block: true,
+            index: self.part().block.bytes_of_meta()? + bytes(index, &[SERIES, PROFILES]),
+            rows: bytes(rows, if whole { &[ROLLUP] } else { &[ROLLUP, SAMPLES] }),
+            names: bytes(names, &[STACKS, LOCATIONS, FUNCTIONS, MAPPINGS]),
+        })
     }
 
     /// The bytes of the rows of some profiles, given by their places, ascending. Footers and profiles must be there.

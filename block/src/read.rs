@@ -13,10 +13,7 @@ use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArrayType, Int32T
 use crate::columns::{TableReader, place};
 use crate::error::BlockError;
 use crate::folder::{Folder, Verified};
-use crate::meta::{
-    FILES, LOCATIONS, MAPPINGS, MAX_META, META, Meta, PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS,
-    TenantMeta,
-};
+use crate::meta::{FILES, MAX_META, META, Meta, PROFILES, ROLLUP, Run, SAMPLES, SERIES, TenantMeta};
 use crate::reach::ProfileColumns;
 use athanor_profile::series::{ProfileRow, Series};
 
@@ -72,6 +69,9 @@ impl Block {
     /// What the block says of itself.
     pub fn meta(&self) -> &Meta {
         &self.meta
+    }
+    pub(crate) fn bytes_of_meta(&self) -> Result<u64, BlockError> {
+        self.folder.length(META).map_err(BlockError::io(META))
     }
     /// One tenant's part.
     pub fn part(&self, tenant: &str) -> Result<Part<'_>, BlockError> {
@@ -245,31 +245,6 @@ impl Part<'_> {
             ));
         }
         Ok(all)
-    }
-
-    /// Bytes of a file that are the part's. Where other tenants have parts of the file, its footer says so; in proportion
-    /// to what they have where that is not at hand.
-    pub fn bytes_of(&self, file: &str) -> Result<u64, BlockError> {
-        let meta = self.block.meta();
-        let length = meta.file(file)?.bytes;
-        let known = FILES.into_iter().find(|known| *known == file).filter(|_| meta.tenants.len() > 1);
-        let Some(file) = known else { return Ok(length) };
-        if let Ok((range, _)) = self.block.extent(&self.meta.tenant, file) {
-            return Ok(range.end - range.start);
-        }
-        let entries = |of: &TenantMeta| match file {
-            SERIES => u64::from(of.series.1),
-            PROFILES => u64::from(of.profiles.1),
-            SAMPLES => of.samples,
-            ROLLUP => u64::from(of.stacks),
-            STACKS => u64::from(of.nodes.1),
-            LOCATIONS => u64::from(of.locations.1),
-            MAPPINGS => u64::from(of.mappings.1),
-            _ => u64::from(of.functions.1),
-        };
-        let all: u128 = meta.tenants.iter().map(|of| u128::from(entries(of))).sum();
-        let part = u128::from(length) * u128::from(entries(self.meta)) / all.max(1);
-        Ok(u64::try_from(part).unwrap_or(length))
     }
 
     /// The sum of each profile's values, modulo 2^64, in their order.

@@ -11,9 +11,7 @@ use athanor_profile::tree::{Shape, Tree};
 use athanor_profile::{Request, RequestFilter};
 
 use crate::error::BlockError;
-use crate::folder::PAGE;
 use crate::frames::Frames;
-use crate::meta::{FUNCTIONS, LOCATIONS, MAPPINGS, PROFILES, ROLLUP, SAMPLES, SERIES, STACKS};
 use crate::names::Names;
 use crate::reach::ProfileColumns;
 use crate::read::{Block, Part};
@@ -94,17 +92,6 @@ impl PartSource {
         }
         let read = || Ok(self.part().read_profiles(ProfileColumns::Brief)?.into());
         self.inner.brief.get(read, |all| size_of_val(&**all))
-    }
-
-    /// Bytes of profiles that most questions read.
-    fn bytes_of_brief(&self) -> Result<u64, BlockError> {
-        let part = self.part();
-        let all = part.bytes_of(PROFILES)?;
-        if all <= PAGE as u64 {
-            return Ok(all);
-        }
-        let columns = self.bytes_of_profiles(ProfileColumns::Brief)?;
-        Ok(columns.into_iter().map(|(_, range)| range.end - range.start).sum())
     }
 
     /// Of each series whether all of its profiles are picked; none if none is.
@@ -192,24 +179,7 @@ impl Source for PartSource {
         self.by_profile(picked, self.part().request_columns()?, each)
     }
     fn extent(&self, picked: &[u32], whole: bool) -> Result<Extent, SourceError> {
-        let part = self.part();
-        let of =
-            |files: &[&'static str]| files.iter().map(|file| part.bytes_of(file)).sum::<Result<u64, _>>();
-        // Part of a series' time is only in its rows; all of it is in the roll-up.
-        let rows: &[&str] = if whole { &[ROLLUP] } else { &[ROLLUP, SAMPLES] };
-        let profiles = self.brief()?;
-        let samples = |row: &ProfileRow| u64::from(row.samples);
-        let all: u64 = profiles.iter().map(samples).sum();
-        let meant = picked.iter().filter_map(|&place| profiles.get(place as usize)).map(samples).sum();
-        Ok(Extent {
-            is_block: true,
-            index: of(&[SERIES])? + self.bytes_of_brief()?,
-            rows: rows
-                .iter()
-                .map(|file| Ok(share(part.bytes_of(file)?, meant, all)))
-                .sum::<Result<u64, BlockError>>()?,
-            names: of(&[STACKS, LOCATIONS, FUNCTIONS, MAPPINGS])?,
-        })
+        Ok(self.bytes_of_merge(picked, whole)?)
     }
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
         let bytes = |names: &Names| names.dictionary.memory() + names.stacks.len() * size_of::<u32>();
@@ -232,16 +202,6 @@ impl Source for PartSource {
         let frames = self.inner.frames.get(|| self.part().frames(), Frames::bytes)?;
         if totals.len() > frames.len() { Err(other()) } else { Ok(frames.tree(totals)) }
     }
-}
-
-/// Bytes of a file of which some rows are read: those of a series lie together, and a short file is read whole.
-fn share(bytes: u64, meant: u64, all: u64) -> u64 {
-    let page = PAGE as u64;
-    if bytes <= page {
-        return bytes;
-    }
-    let part = u128::from(bytes) * u128::from(meant) / u128::from(all.max(1));
-    u64::try_from(part).unwrap_or(bytes).clamp(page, bytes)
 }
 
 /// Rows of `samples.parquet`, counted within the part, of profiles given by their places, ascending.

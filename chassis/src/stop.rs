@@ -18,6 +18,11 @@ impl Stop {
         (stop.clone(), Waiting(stop))
     }
 
+    /// What becomes true then, for those who know nothing of this crate.
+    pub fn flag(&self) -> &Arc<AtomicBool> {
+        &self.0
+    }
+
     /// Whether nobody waits any more.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)

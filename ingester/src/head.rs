@@ -23,7 +23,7 @@ use hashbrown::hash_table::Entry;
 use crate::entry::{Admitted, Batch, TenantPart};
 use crate::rows;
 use crate::stats::HeadSize;
-use crate::sums::Sums;
+use crate::sums::{SumError, Sums};
 
 /// Packed rows lie in pieces of this size, so that a head grows without copying.
 const PIECE: usize = 1 << 20;
@@ -94,6 +94,8 @@ pub struct View {
     rows: Arc<RwLock<Rows>>,
     profiles: usize,
     compute: Compute,
+    /// Whether nobody waits for what is read. Looked at before each profile.
+    has_left: Arc<AtomicBool>,
 }
 
 impl Head {
@@ -175,7 +177,12 @@ impl Head {
     pub fn view(&self, tenant: &TenantId) -> Option<View> {
         let rows = read(&self.tenants).get(tenant).map(Arc::clone)?;
         let profiles = read(&rows).profiles.len();
-        (profiles > 0).then_some(View { rows, profiles, compute: Compute::inline() })
+        (profiles > 0).then_some(View {
+            rows,
+            profiles,
+            compute: Compute::inline(),
+            has_left: Arc::default(),
+        })
     }
     /// What there is of every tenant now.
     pub fn views(&self) -> Vec<(TenantId, View)> {
@@ -308,9 +315,17 @@ impl View {
         let packed: usize = rows.pieces.iter().map(Vec::len).sum();
         rows.memory() + packed + rows.profiles.len() * OVERHEAD
     }
+    /// The same for one who may leave, which is then said here.
+    #[must_use]
+    pub fn until(&self, has_left: &Arc<AtomicBool>) -> Self {
+        Self { has_left: Arc::clone(has_left), ..self.clone() }
+    }
     /// The first and the last time of a profile.
     pub fn times(&self) -> Option<(i64, i64)> {
         read(&self.rows).times
+    }
+    fn go_on(&self) -> Result<(), SourceError> {
+        if self.has_left.load(Ordering::Relaxed) { Err(SourceError::Left) } else { Ok(()) }
     }
 }
 
@@ -343,18 +358,24 @@ impl Source for View {
         let rows = read(&self.rows);
         let stacks = rows.dictionary.stacks.len();
         let totals = rows.sums.totals(picked, stacks, &self.compute, |profile, factor, totals| {
-            rows::each(rows.packed(profile), |row| {
+            self.go_on().map_err(|_| SumError::Left)?;
+            let walked = rows::each(rows.packed(profile), |row| {
                 if let Some(total) = totals.get_mut(row.stack as usize) {
                     *total = total.wrapping_add(row.value.wrapping_mul(factor));
                 }
-            })
+            });
+            Ok(walked?)
         });
-        totals.map_err(|error| SourceError::Damaged(format!("rows in memory: {error}")))
+        totals.map_err(|error| match error {
+            SumError::Left => SourceError::Left,
+            error => SourceError::Damaged(format!("rows in memory: {error}")),
+        })
     }
     fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
         let rows = read(&self.rows);
         let (mut stacks, mut values) = (Vec::new(), Vec::new());
         for &profile in picked {
+            self.go_on()?;
             stacks.clear();
             values.clear();
             let walked = rows::each(rows.packed(profile), |row| {
@@ -370,6 +391,7 @@ impl Source for View {
         let rows = read(&self.rows);
         let (mut stacks, mut values, mut requests) = (Vec::new(), Vec::new(), Vec::new());
         for &profile in picked {
+            self.go_on()?;
             stacks.clear();
             values.clear();
             requests.clear();
@@ -392,6 +414,9 @@ impl Source for View {
             rows: packed as u64,
             names: rows.dictionary.memory() as u64,
         })
+    }
+    fn until_left(&self, has_left: &Arc<AtomicBool>) -> Option<Arc<dyn Source>> {
+        Some(Arc::new(self.until(has_left)))
     }
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
         let rows = read(&self.rows);

@@ -30,6 +30,9 @@ pub enum SumError {
     /// A thread failed.
     #[error(transparent)]
     Compute(#[from] ComputeError),
+    /// Nobody waits for it any more.
+    #[error("whoever asked has left")]
+    Left,
 }
 
 #[derive(Debug)]
@@ -47,7 +50,7 @@ impl Sums {
         picked: &[u32],
         stacks: usize,
         compute: &Compute,
-        add: impl Fn(u32, i64, &mut [i64]) -> Result<(), PackedError> + Sync,
+        add: impl Fn(u32, i64, &mut [i64]) -> Result<(), SumError> + Sync,
     ) -> Result<Vec<i64>, SumError> {
         if picked.len() < FEW {
             let mut totals = vec![0; stacks];

@@ -5,7 +5,7 @@
 //!  Cluster::builder().node("a", "zone", "all")…config(|config| …).start()
 //!
 //!  Cluster ─► Server (runtime, disks in memory) ─ FaultNet ─ Server …      one Bucket
-//!  faults:  kill  begin  restart  stop │ fill │ skew │ cut  slow  pause │ fail_one_of
+//!  faults:  kill  begin  restart  stop │ fill │ skew │ cut  slow  pause │ fail_one_of  hold
 //! ```
 //! Nothing waits for a while and hopes: whatever is waited for is a state.
 

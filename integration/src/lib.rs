@@ -8,6 +8,7 @@
 //!  wire         each call in each way to write it, what is refused and how, and a canary
 //!  flamegraph   the panel that Grafana shows, in a browser, shows what was answered
 //!  clients      SDKs as they are shipped: what they send is taken and found
+//!  partial      whoever is asked for what the bucket has lost says so, in a header and in the answer
 //!  damage       what damage of the log took is told with every answer
 //!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err
 //!  cluster      whole servers in one process, with faults: nothing is lost, and nothing counts twice

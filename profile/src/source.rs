@@ -5,6 +5,7 @@
 //! and names are read once, at the end, by [`Source::names`].
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::model::Dictionary;
 use crate::request::{Request, RequestFilter};
@@ -55,6 +56,11 @@ pub trait Source: Send + Sync {
     fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError>;
     /// What a merge of some profiles reads here; `whole` says whether they are all that there are in their time.
     fn extent(&self, picked: &[u32], whole: bool) -> Result<Extent, SourceError>;
+    /// The same source for one who may leave, which is then said here: soon after, reading ends with [`SourceError::Left`].
+    /// None where that is not looked at.
+    fn until_left(&self, _has_left: &Arc<AtomicBool>) -> Option<Arc<dyn Source>> {
+        None
+    }
     /// The tree of totals by stack of this source.
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
         let mut tree = Err(SourceError::Damaged("names are of other stacks than totals".into()));

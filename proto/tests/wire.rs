@@ -96,7 +96,10 @@ fn numbers_that_were_skipped() {
         period_unit: "q".into(),
     };
     is_written(&profile_type, "0a 01 69  12 01 6e  22 01 73  2a 01 74  32 01 70  3a 01 71");
-    is_written(&querier::v1::SeriesResponse { labels_set: vec![types::v1::Labels::default()] }, "12 00");
+    is_written(
+        &querier::v1::SeriesResponse { labels_set: vec![types::v1::Labels::default()], ..Default::default() },
+        "12 00",
+    );
     let analyze = querier::v1::AnalyzeQueryRequest { start: 1, end: 2, query: "q".into() };
     is_written(&analyze, "10 01  18 02  22 01 71");
     let diff = querier::v1::FlameGraphDiff {

@@ -149,7 +149,7 @@ impl<T: Send + Sync + 'static> Background<T> {
         self.forget_old(&mut jobs);
         let job = jobs.by_name.get(name).filter(|job| job.reader.tenants() == reader.tenants());
         let Some(job) = job else { return Err(unknown(name)) };
-        reader.miss(job.reader.missing().into_iter().collect());
+        reader.miss(job.reader.all_missing());
         Ok(job.state.clone())
     }
 

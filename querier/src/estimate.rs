@@ -1,7 +1,8 @@
 //! What a query would read, told before it is asked.
 //!
 //! Series and profiles are read for it, which is little; rows and names, which are most of a query, are not. So series,
-//! profiles and samples are counted, and bytes are those that lie where the query would read.
+//! profiles and samples are counted, and bytes are those of the pages that the query would fetch if nothing were kept of
+//! the blocks.
 
 use athanor_chassis::Status;
 use athanor_query::{Ask, Partial, Selection, Sizes, What};

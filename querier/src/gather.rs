@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use athanor_chassis::{Activity, Code, Status, TenantId};
+use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
 use athanor_profile::Source;
 use athanor_query::{Ask, Held, Meeting, Partial, run};
 use futures::future::BoxFuture;
@@ -123,7 +123,10 @@ impl Querier {
         self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
     }
 
+    /// Reads a source. What is computed ends when whoever waits for it leaves.
     async fn run(&self, merging: &Arc<Merging>, source: Arc<dyn Source>) -> Result<(), Asked> {
+        let (stop, _waiting) = Stop::when_left();
+        let source = source.until_left(stop.flag()).unwrap_or(source);
         let merging = Arc::clone(merging);
         let job = move || merging.answer(source.as_ref());
         self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?

@@ -11,6 +11,9 @@ use crate::{Querier, Reader, mixed_up};
 mod tree_bytes;
 mod wire;
 
+/// How a file begins to say what it lacks.
+pub(crate) const LACKS: &str = "partial: ";
+
 pub(crate) use wire::BAR;
 
 /// Which stacks are asked for, and in which shape.
@@ -55,8 +58,9 @@ impl Querier {
     }
 }
 
-/// What a merged profile says of itself. Its period is one by convention, as uploads may differ in theirs.
-pub(crate) fn header(profile_type: &ProfileType, end_nanos: i64) -> Header {
+/// What a merged profile says of itself, once all is read. Its period is one by convention, as uploads may differ in theirs;
+/// its comments are what it lacks.
+pub(crate) fn header(reader: &Reader, profile_type: &ProfileType, end_nanos: i64) -> Header {
     let period = match profile_type.name.as_str() {
         "process_cpu" => 1_000_000_000,
         "memory" => 512 * 1024,
@@ -68,6 +72,7 @@ pub(crate) fn header(profile_type: &ProfileType, end_nanos: i64) -> Header {
         period,
         time_nanos: end_nanos,
         default_type: profile_type.value.kind.clone(),
+        comments: reader.all_missing().into_iter().map(|words| format!("{LACKS}{words}")).collect(),
         ..Header::default()
     }
 }

@@ -124,8 +124,20 @@ impl Reader {
         (!words.is_empty()).then(|| words.join("; "))
     }
 
+    /// The same one by one, in their order.
+    pub fn all_missing(&self) -> Vec<String> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    /// The same for the field of an answer: empty if it is whole.
+    pub(crate) fn lacks(&self) -> String {
+        self.missing().unwrap_or_default()
+    }
+
+    /// Notes what an answer lacks. Each is one line, whatever other nodes and stores have said of it.
     pub(crate) fn miss(&self, missing: Vec<String>) {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);
+        let lines = missing.into_iter().map(|words| words.replace(char::is_control, " "));
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(lines);
     }
 
     pub(crate) fn hold(&self, taken: Taken) {

@@ -9,7 +9,7 @@ use athanor_profile::{ProfileType, ValueType, dot};
 use athanor_query::{Selection, StackFilter, TimeRange};
 
 use crate::check::{self, Application, MILLI, Nodes, invalid};
-use crate::merge::{BAR, StacksAsked};
+use crate::merge::{BAR, LACKS, StacksAsked};
 use crate::points::PointsAsked;
 use crate::{Querier, Reader};
 
@@ -58,7 +58,7 @@ impl Querier {
         if parameters.first("format") == Some("dot") {
             let tree = self.tree(reader, side.selection, StacksAsked::default()).await?;
             let text = self.shape(reader, move || dot::write(&tree, &unit, functions)).await?;
-            return Ok(Rendered { content_type: DOT, body: text.into_bytes() });
+            return Ok(Rendered { content_type: DOT, body: graph(reader, &text) });
         }
         let mut group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
         check::labels(&group_by)?;
@@ -94,7 +94,8 @@ impl Querier {
             });
             let bars = Bars::of(Flamegraph::of(&tree));
             let metadata = Metadata::of(&profile_type, Format::Single);
-            Ok(json(&Flamebearer { timeline: Some(timeline), groups, ..Flamebearer::new(bars, metadata) }))
+            let graph = Flamebearer::new(bars, metadata);
+            Ok(json(&Flamebearer { timeline: Some(timeline), groups, missing: held.missing(), ..graph }))
         })
         .await?
     }
@@ -116,14 +117,15 @@ impl Querier {
         if parameters.first("format") == Some("dot") {
             let unit = left.profile_type.value.unit;
             let text = self.shape(reader, move || dot::write_diff(&before, &after, &unit, functions)).await?;
-            return Ok(Rendered { content_type: DOT, body: text.into_bytes() });
+            return Ok(Rendered { content_type: DOT, body: graph(reader, &text) });
         }
         let metadata = Metadata::of(&left.profile_type, Format::Double);
         self.make_room(reader, (before.nodes().len() + after.nodes().len()) * BAR)?;
+        let missing = reader.missing();
         self.shape(reader, move || {
             let mut diff = DiffTree::of(&before, &after);
             diff.truncate(max_nodes.asked, max_nodes.most);
-            json(&double(&diff, metadata))
+            json(&Flamebearer { missing, ..double(&diff, metadata) })
         })
         .await
     }
@@ -193,6 +195,12 @@ pub fn parse_time(name: &str, text: &str, now: i64) -> Result<i64, Status> {
 fn asked_nodes(parameters: &Parameters) -> Option<i64> {
     let asked = parameters.first("max-nodes").or_else(|| parameters.first("maxNodes"));
     asked.and_then(|text| text.parse().ok())
+}
+
+/// A call graph as a file: comments at its beginning say what it lacks.
+fn graph(reader: &Reader, text: &str) -> Vec<u8> {
+    let lacks = reader.all_missing().into_iter().map(|words| format!("// {LACKS}{words}\n"));
+    lacks.chain([text.to_owned()]).collect::<String>().into_bytes()
 }
 
 /// Two graphs laid over each other.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use athanor_block::{Block, Held, MemoryFolder, PartSource, merge, write_held};
+use athanor_block::{Block, Folder, Held, META, MemoryFolder, PartSource, merge, write_held};
 use athanor_chassis::Compute;
 use athanor_profile::Source;
 use athanor_profile::source::MemorySource;
@@ -28,10 +28,14 @@ fn full(mut upload: Upload) -> Upload {
     upload
 }
 
-fn block(source: &MemorySource) -> Block {
+fn folder(source: &MemorySource) -> MemoryFolder {
     let folder = MemoryFolder::default();
     write_held(&folder, "held", None, [(TENANT, source as &dyn Held)].into_iter()).expect("it is written");
-    Block::open(Arc::new(folder)).expect("a block")
+    folder
+}
+
+fn block(source: &MemorySource) -> Block {
+    Block::open(Arc::new(folder(source))).expect("a block")
 }
 
 fn merged(blocks: &[Block]) -> Block {
@@ -116,7 +120,8 @@ proptest! {
     }
 }
 
-/// What is told before is what is then read: all files of a block of one tenant, but rows where sums are enough.
+/// What is told before is what is then read: short files of a block, each as a whole; either rows or their sums; and
+/// nothing but what says that nothing is meant, where that is so.
 #[test]
 fn sizes_are_those_of_the_files() {
     let upload = |time: i64| Upload {
@@ -135,18 +140,20 @@ fn sizes_are_those_of_the_files() {
         source: 0,
     };
     let memory = sources(&[upload(5), upload(15)]).remove(0);
-    let block = block(&memory);
+    let folder = folder(&memory);
+    let block = Block::open(Arc::new(folder.clone())).expect("a block");
     let length = |name: &str| block.meta().file(name).expect("a file").bytes;
     let (index, names) = (
-        length("series.parquet") + length("profiles.parquet"),
-        ["stacks", "locations", "functions", "mappings"]
+        folder.length(META).expect("a file") + length("series.parquet") + length("profiles.parquet"),
+        // There are no mappings.
+        ["stacks", "locations", "functions"]
             .map(|name| length(&format!("{name}.parquet")))
             .iter()
             .sum::<u64>(),
     );
     let (rollup, samples) = (length("rollup.parquet"), length("samples.parquet"));
     let part = part(block).expect("it has profiles");
-    for (to, profiles, rows) in [(20, 2, rollup), (10, 1, rollup + samples), (1, 0, rollup + samples)] {
+    for (to, profiles, rows, names) in [(20, 2, rollup, names), (10, 1, samples, names), (1, 0, 0, 0)] {
         let asked = uploads::Asked {
             service: 0,
             from: 0,

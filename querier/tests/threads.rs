@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
 use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames};
@@ -182,4 +182,102 @@ async fn what_is_missing_is_said() {
         .await
         .expect("an answer");
     assert_eq!(reader.clone().missing().as_deref(), Some("half of it"));
+}
+
+/// A source whose reading takes until whoever asked has left. It counts those that begin and those that end so.
+#[derive(Clone, Default)]
+struct Endless {
+    begun: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
+    has_left: Option<Arc<AtomicBool>>,
+}
+
+impl Source for Endless {
+    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+        source("a", 1).series()
+    }
+    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
+        source("a", 1).profiles()
+    }
+    fn totals(&self, _: &[u32]) -> Result<Vec<i64>, SourceError> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let has_left = self.has_left.as_ref().expect("it is said who asks");
+        while !has_left.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        Err(SourceError::Left)
+    }
+    fn rows(&self, _: &[u32], _: &mut EachRows<'_>) -> Result<(), SourceError> {
+        Ok(())
+    }
+    fn rows_of_requests(&self, _: &[u32], _: &mut EachRequests<'_>) -> Result<(), SourceError> {
+        Ok(())
+    }
+    fn extent(&self, _: &[u32], _: bool) -> Result<Extent, SourceError> {
+        Ok(Extent::default())
+    }
+    fn names(&self, _: &mut ReadNames<'_>) -> Result<(), SourceError> {
+        Ok(())
+    }
+    fn until_left(&self, has_left: &Arc<AtomicBool>) -> Option<Arc<dyn Source>> {
+        Some(Arc::new(Endless { has_left: Some(Arc::clone(has_left)), ..self.clone() }))
+    }
+}
+
+#[async_trait::async_trait]
+impl Sources for Endless {
+    async fn plan(&self, tenant: &TenantId, _: &Ask) -> Result<Plan, Status> {
+        let sources: Vec<Arc<dyn Source>> = match tenant.as_str() {
+            "endless" => vec![source("a", 1), Arc::new(self.clone())],
+            _ => vec![source("a", 1)],
+        };
+        Ok(Plan { sources, ..Plan::default() })
+    }
+
+    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+        Ok(Times::default())
+    }
+}
+
+/// What is read for who leaves ends, on the thread that reads it; its turn and the room of what came by then are others'.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leaves_stops_what_is_read() {
+    let sources = Endless::default();
+    let compute = Compute::threads(NonZeroUsize::MIN, 8).expect("a thread");
+    let querier = |answers: u64| {
+        let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
+        let overrides = Overrides::new(Limits::default());
+        let deps = Deps { sources: Arc::new(sources.clone()), overrides, clock, compute: compute.clone() };
+        let bytes = ByteSize::bytes(answers);
+        Querier::new(
+            Config { answer: bytes, answers: bytes, concurrent_queries: 1, ..Config::default() },
+            deps,
+        )
+    };
+    let ask = async |querier: &Querier, tenant: &str| {
+        let reader = Reader::parse(tenant).expect("a tenant");
+        let request = SelectMergeStacktracesRequest {
+            profile_type_id: TYPE.to_owned(),
+            label_selector: "{}".to_owned(),
+            start: 1,
+            end: 10,
+            ..SelectMergeStacktracesRequest::default()
+        };
+        querier.select_merge_stacktraces(&reader, request).await
+    };
+    // The least room in which one answer is made: nothing else may take any.
+    let mut least = 1;
+    while ask(&querier(least), "one").await.is_err() {
+        least += 1;
+    }
+    let querier = querier(least);
+    for round in 1..4 {
+        tokio::select! {
+            answer = ask(&querier, "endless") => panic!("{answer:?}"),
+            () = async { while sources.begun.load(Ordering::SeqCst) < round { tokio::task::yield_now().await } } => {}
+        }
+        assert!(ask(&querier, "one").await.is_ok(), "what was taken was given back");
+        assert_eq!(sources.ended.load(Ordering::SeqCst), round, "the one thread was free");
+    }
 }

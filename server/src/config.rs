@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(checked(keeps_nothing), Ok(()));
         let at_once = |config: &mut Config| (config.shutdown_delay, config.drain) = Default::default();
         assert_eq!(checked(at_once), Ok(()));
-        let bad: [(Change, &str); 13] = [
+        let bad: [(Change, &str); 15] = [
             (
                 |config| config.target = "querier".parse().unwrap(),
                 "target: a process that is only querier needs others beside it",

@@ -9,7 +9,6 @@ use athanor_catalog::{ShardEntry, ShardId};
 use athanor_chassis::{Clock, Code, Random, Status, TenantId};
 use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::query_response::Of;
 use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
 use athanor_querier::{Asked, Inbox, Remote};
 use athanor_query::Ask;
@@ -18,7 +17,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use crate::leaders::Leaders;
 use crate::pieces::{Piece, Unheard, receive};
-use crate::telling::{Telling, span};
+use crate::telling::{Telling, piece_of, question, span};
 use crate::ways::{Afar, Ways};
 
 /// How long a shard may be without a leader until an answer goes on without it, and says so.
@@ -29,7 +28,7 @@ const TRY: Duration = Duration::from_secs(60);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 
 /// An answer that is on its way.
-type Pieces = BoxStream<'static, Result<Piece<wire::ShardDone>, Status>>;
+type Pieces = BoxStream<'static, Result<Piece, Status>>;
 
 /// What is needed to ask.
 #[derive(Clone)]
@@ -144,7 +143,8 @@ impl Far {
             epoch: shard.epoch,
             watermark: shard.watermark,
         };
-        let shards_at = shards.iter().map(at).collect();
+        let shards_at: Vec<wire::ShardAt> = shards.iter().map(at).collect();
+        let question = question(tenant, ask, &shards_at);
         let left = inbox.as_ref().map_or(TRY, |inbox| inbox.left(&self.asking.clock));
         let limit = left.min(TRY);
         let asked = async {
@@ -153,7 +153,7 @@ impl Far {
                 Some(inbox) => inbox.piece(&bytes),
                 None => Err(Status::new(Code::Internal, "a node says what was not asked for")),
             };
-            receive(pieces, shards.len(), take).await.map_err(Unheard::status)
+            receive(pieces, question, shards.len(), take).await.map_err(Unheard::status)
         };
         let said = self.asking.ways.within(node, limit, asked).await;
         let said = said.and_then(|done| complete(done, shards));
@@ -181,7 +181,7 @@ impl Far {
         if node == ways.me {
             let none = || Status::new(Code::Unavailable, "this node keeps no shards");
             let answered = here.as_ref().ok_or_else(none)?.answered(tenant, ask, shards).await?;
-            return Ok(stream::iter(answered.into_iter().map(|piece| Ok(piece_of(piece)))).boxed());
+            return Ok(stream::iter(answered.into_iter().map(Ok)).boxed());
         }
         let Afar { peers, introductions } = ways.others()?;
         let caller = Some(introductions.caller(node, limit));
@@ -216,14 +216,6 @@ impl Asking {
     }
 }
 
-fn piece_of(response: wire::QueryResponse) -> Piece<wire::ShardDone> {
-    match response.of {
-        Some(Of::Partial(bytes)) => Piece::Partial(bytes),
-        Some(Of::Done(done)) => Piece::Done(done),
-        None => Piece::Unknown,
-    }
-}
-
 /// What a node said, if it has said it of each shard.
 fn complete(mut done: Vec<wire::ShardDone>, shards: &[ShardEntry]) -> Result<Vec<wire::ShardDone>, Status> {
     done.sort_unstable_by_key(|of| of.shard);
@@ -232,7 +224,7 @@ fn complete(mut done: Vec<wire::ShardDone>, shards: &[ShardEntry]) -> Result<Vec
     if done.iter().map(|of| of.shard).eq(asked) {
         return Ok(done);
     }
-    Err(Status::new(Code::Unavailable, "a node's answer broke off, or is to another question"))
+    Err(Status::new(Code::Unavailable, "a node's answer is to another question"))
 }
 
 /// Whether another node may answer.

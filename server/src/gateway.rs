@@ -10,9 +10,8 @@ use athanor_chassis::room::Taken;
 use athanor_chassis::{Activity, Clock, Code, Compute, Status, TenantId};
 use athanor_cluster::failure;
 use athanor_cluster::greeting::Introductions;
-use athanor_profile::hash::{self, Hash};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::blocks_response::Of as Piece;
+use athanor_proto::athanor::internal::v1::blocks_response::Of;
 use athanor_proto::athanor::internal::v1::gateways_server::Gateways;
 use athanor_query::Ask;
 use athanor_store_gateway::{Answer, BlockAt, Gateway};
@@ -21,6 +20,7 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tonic::{Request, Response};
 
 use crate::kept::tenant_of;
+use crate::pieces::{Piece, Sum, summed};
 
 /// The blocks of this node, for others.
 #[derive(Clone)]
@@ -35,27 +35,13 @@ pub struct Offering {
     pub clock: Clock,
 }
 
-/// The sum of the pieces of an answer: whoever gets them can tell whether they are what was sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum(Hash);
-
-impl Sum {
-    /// With one more piece.
-    #[must_use]
-    pub fn and(self, piece: &[u8]) -> Self {
-        Self(hash::list(&[self.0, hash::bytes(piece)]))
-    }
-    /// As it is sent.
-    pub fn packed(self) -> Bytes {
-        Bytes::copy_from_slice(&self.0.to_be_bytes())
-    }
-}
-
 /// What another node asks.
 struct Asked {
     tenant: TenantId,
     ask: Ask,
     blocks: Vec<BlockAt>,
+    /// The sum of all that.
+    question: Sum,
     /// How long it waits.
     patience: Duration,
 }
@@ -65,8 +51,10 @@ impl Offering {
         let wire::BlocksRequest { caller, tenant, ask, blocks } = request;
         self.introductions.check(caller.as_ref()).map_err(|stranger| Status::of(&stranger))?;
         let patience = caller.map_or(0, |caller| caller.deadline_ms);
+        let tenant = tenant_of(&tenant)?;
         Ok(Asked {
-            tenant: tenant_of(&tenant)?,
+            question: question(&tenant, &ask, &blocks),
+            tenant,
             ask: Ask::unpack(&ask).map_err(|error| Status::of(&error))?,
             blocks: blocks.iter().map(at).collect::<Result<Vec<BlockAt>, Status>>()?,
             patience: Duration::from_millis(patience.into()),
@@ -75,24 +63,14 @@ impl Offering {
 
     /// All pieces, and the room that they take until they are sent.
     async fn answered(self, asked: Asked) -> Result<(Vec<wire::BlocksResponse>, Option<Taken>), Status> {
-        let Asked { tenant, ask, blocks, patience } = asked;
+        let Asked { tenant, ask, blocks, question, patience } = asked;
         let count = blocks.len() as u32;
         let answer = self.clock.within(patience, self.gateway.answer(&tenant, ask, blocks)).await;
         let answer = answer.unwrap_or_else(|late| Err(Status::new(Code::Deadline, late.to_string())));
         let Answer { pieces, gone, taken } = answer?;
-        let summed = move || {
-            let mut sum = Sum::default();
-            let mut said: Vec<Piece> = pieces
-                .map(|piece| {
-                    sum = sum.and(&piece);
-                    Piece::Partial(piece)
-                })
-                .collect();
-            let gone = gone.into_iter().map(named).collect();
-            said.push(Piece::Done(wire::BlocksDone { blocks: count, gone, sum: sum.packed() }));
-            said.into_iter().map(|piece| wire::BlocksResponse { of: Some(piece) }).collect()
-        };
-        let said = self.compute.run_as(Activity::Query, summed).await.map_err(|error| Status::of(&error))?;
+        let done = wire::BlocksDone { blocks: count, gone: gone.into_iter().map(named).collect() };
+        let pack = move || summed(question, pieces, [done].into_iter()).into_iter().map(to_wire).collect();
+        let said = self.compute.run_as(Activity::Query, pack).await.map_err(|error| Status::of(&error))?;
         Ok((said, taken))
     }
 }
@@ -119,6 +97,33 @@ impl Gateways for Offering {
             }))
         };
         Ok(Response::new(Box::pin(stream::once(pieces).try_flatten())))
+    }
+}
+
+/// The sum of a question to blocks.
+pub fn question(tenant: &TenantId, ask: &[u8], blocks: &[wire::BlockAt]) -> Sum {
+    let about = |at: &wire::BlockAt| [&at.block[..], &[u8::from(at.whole)]].concat();
+    Sum::of(tenant, ask, blocks.iter().map(about))
+}
+
+/// A piece as it is sent.
+pub fn to_wire(piece: Piece) -> wire::BlocksResponse {
+    let of = match piece {
+        Piece::Partial(part) => Some(Of::Partial(part)),
+        Piece::Done(done) => Some(Of::Done(done)),
+        Piece::Sum(sum) => Some(Of::Sum(sum)),
+        Piece::Unknown => None,
+    };
+    wire::BlocksResponse { of }
+}
+
+/// A piece that was sent.
+pub fn piece_of(response: wire::BlocksResponse) -> Piece {
+    match response.of {
+        Some(Of::Partial(part)) => Piece::Partial(part),
+        Some(Of::Done(done)) => Piece::Done(done),
+        Some(Of::Sum(sum)) => Piece::Sum(sum),
+        None => Piece::Unknown,
     }
 }
 

@@ -16,7 +16,6 @@ use athanor_cluster::members::{Member, MemberState, Members, RoleName};
 use athanor_cluster::placement::nodes_of_block;
 use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::blocks_response::Of;
 use athanor_querier::{Asked, Inbox, Remote, Stored};
 use athanor_query::{Ask, Partial};
 use athanor_store_gateway::{BlockAt, Gateway, MOST, Question as OfBlocks};
@@ -25,9 +24,9 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select, try_join_all};
 use futures::stream::TryStreamExt;
 
-use crate::gateway::{Sum, block_of, named};
+use crate::gateway::{block_of, named, piece_of, question as sum_of};
 use crate::hedges::Hedges;
-use crate::pieces::{Piece, Unheard, receive};
+use crate::pieces::{Unheard, receive};
 use crate::ways::{Afar, Ways};
 
 /// How long a gateway may take until it begins with a question: it may have many, and it may stand still.
@@ -233,17 +232,14 @@ impl Gateways {
             ask: question.packed.clone(),
             blocks: blocks.iter().map(of_block).collect(),
         };
+        let sum = sum_of(question.tenant, &question.packed, &request.blocks);
         let mut client = peers.gateways(node);
         let answered = self.ways.called(node, TURN.min(left), client.query(request)).await;
         let pieces = answered.map_err(Unheard::There)?.into_inner();
         let pieces = pieces.map_ok(piece_of).map_err(|error| failure::from_grpc(&error));
-        let (mut sum, mut inbox) = (Sum::default(), question.inbox.another());
-        let take = |bytes: Bytes| {
-            sum = sum.and(&bytes);
-            inbox.piece(&bytes)
-        };
-        let done = receive(pieces, 1, take).await?;
-        let gone = complete(done.into_iter().next(), blocks, sum).map_err(Unheard::There)?;
+        let mut inbox = question.inbox.another();
+        let done = receive(pieces, sum, 1, |bytes| inbox.piece(&bytes)).await?;
+        let gone = complete(done.into_iter().next(), blocks).map_err(Unheard::There)?;
         self.hedges.answered(clock.monotonic().saturating_sub(begun));
         Ok(Whole { inbox, gone })
     }
@@ -290,21 +286,10 @@ fn gone(blocks: &[BlockId]) -> Asked {
     Asked::Gone(blocks.iter().map(|block| format!("block {block}")).collect())
 }
 
-fn piece_of(response: wire::BlocksResponse) -> Piece<wire::BlocksDone> {
-    match response.of {
-        Some(Of::Partial(bytes)) => Piece::Partial(bytes),
-        Some(Of::Done(done)) => Piece::Done(done),
-        None => Piece::Unknown,
-    }
-}
-
-/// The blocks that are gone, of an answer that is whole and came as it was sent.
-fn complete(done: Option<wire::BlocksDone>, blocks: &[Owned], sum: Sum) -> Result<Vec<BlockId>, Status> {
+/// The blocks that are gone, of an answer that came as it was sent.
+fn complete(done: Option<wire::BlocksDone>, blocks: &[Owned]) -> Result<Vec<BlockId>, Status> {
     let broken = |why: &str| Status::new(Code::Unavailable, format!("a gateway's answer {why}"));
-    let done = done.ok_or_else(|| broken("broke off"))?;
-    if done.sum != sum.packed() {
-        return Err(broken("is not what was sent: its sum is another"));
-    }
+    let done = done.ok_or_else(|| broken("says of no block what became of it"))?;
     let gone: Result<Vec<BlockId>, Status> = done.gone.iter().map(|name| block_of(name)).collect();
     let gone = gone.map_err(|_| broken("names what is no block"))?;
     let is_asked = |gone: &BlockId| blocks.iter().any(|block| block.at.block == *gone);
@@ -364,31 +349,23 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_whole_or_not_used() {
+    fn an_answer_is_of_all_blocks_that_were_asked_for() {
         let block = |number| Owned {
             at: BlockAt { block: BlockId::from_number(number), whole: true },
             owners: Vec::new(),
         };
         let blocks = [block(1), block(2)];
-        let sum = Sum::default().and(b"a").and(b"b");
-        let done = |blocks, gone: &[u128], sum: Sum| wire::BlocksDone {
+        let done = |blocks, gone: &[u128]| wire::BlocksDone {
             blocks,
             gone: gone.iter().map(|number| named(BlockId::from_number(*number))).collect(),
-            sum: sum.packed(),
         };
-        let check = |done| complete(done, &blocks, sum).map_err(|status| status.code);
-        assert_eq!(check(Some(done(2, &[], sum))), Ok(vec![]));
-        assert_eq!(check(Some(done(2, &[2], sum))), Ok(vec![BlockId::from_number(2)]));
-        let broken = [
-            None,
-            Some(done(1, &[], sum)),
-            Some(done(2, &[3], sum)),
-            Some(done(2, &[], Sum::default().and(b"b").and(b"a"))),
-        ];
-        for done in broken {
+        let check = |done| complete(done, &blocks).map_err(|status| status.code);
+        assert_eq!(check(Some(done(2, &[]))), Ok(vec![]));
+        assert_eq!(check(Some(done(2, &[2]))), Ok(vec![BlockId::from_number(2)]));
+        for done in [None, Some(done(1, &[])), Some(done(2, &[3]))] {
             assert_eq!(check(done), Err(Code::Unavailable));
         }
-        let odd = wire::BlocksDone { gone: vec![Bytes::from_static(b"1")], ..done(2, &[], sum) };
+        let odd = wire::BlocksDone { gone: vec![Bytes::from_static(b"1")], ..done(2, &[]) };
         assert_eq!(check(Some(odd)), Err(Code::Unavailable));
     }
 }

@@ -20,6 +20,7 @@ mod members;
 mod opening;
 mod operations;
 mod pages;
+mod partial;
 mod plain;
 mod routes;
 mod seldom;

@@ -18,7 +18,8 @@ use futures::Stream;
 use tonic::{Request, Response};
 
 use crate::kinship::{bits, paged, unpacked};
-use crate::telling::{Telling, failure_of, is_of_epoch};
+use crate::pieces::Piece;
+use crate::telling::{Telling, failure_of, is_of_epoch, to_wire};
 
 /// How long a lead may take to go to another.
 const HAND_OVER: Duration = Duration::from_secs(5);
@@ -63,7 +64,7 @@ impl Kept {
         })
     }
 
-    async fn answered(&self, request: wire::QueryRequest) -> Result<Vec<wire::QueryResponse>, Status> {
+    async fn answered(&self, request: wire::QueryRequest) -> Result<Vec<Piece>, Status> {
         self.checked(request.caller.as_ref())?;
         let tenant = tenant_of(&request.tenant)?;
         self.telling.answered(&tenant, &request.ask, request.shards).await
@@ -82,7 +83,8 @@ impl Shards for Kept {
     async fn query(&self, request: Request<wire::QueryRequest>) -> Told<Self::QueryStream> {
         let answered =
             self.answered(request.into_inner()).await.map_err(|status| failure::to_grpc(&status))?;
-        Ok(Response::new(Box::pin(futures::stream::iter(answered.into_iter().map(Ok)))))
+        let pieces = answered.into_iter().map(|piece| Ok(to_wire(piece)));
+        Ok(Response::new(Box::pin(futures::stream::iter(pieces))))
     }
 
     async fn window(&self, request: Request<wire::WindowRequest>) -> Told<wire::WindowResponse> {

@@ -1,15 +1,25 @@
-//! Answers of other nodes that come in pieces: parts of what is asked for, then what the node has to say of it.
+//! Answers of other nodes that come in pieces: parts of what is asked for, then what the node has to say of it, then the
+//! sum of all. The sum is of the question, too, so whoever asked can tell whether it came as it was sent.
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{Code, Status, TenantId};
+use athanor_profile::hash::{self, Hash};
 use bytes::Bytes;
 use futures::stream::{Stream, TryStreamExt};
+use prost::Message;
+
+/// Kinds of pieces, in sums.
+const PART: u64 = 1;
+const DONE: u64 = 2;
 
 /// A piece of an answer.
-pub enum Piece<D> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
     /// A part of what is asked for.
     Partial(Bytes),
-    /// What is said of it; nothing but more of these follows.
-    Done(D),
+    /// What is said of it, packed. After the first of these no part follows.
+    Done(Bytes),
+    /// The sum of all that came before: the end.
+    Sum(Bytes),
     /// What this version does not know.
     Unknown,
 }
@@ -23,27 +33,93 @@ pub enum Unheard {
     Here(Status),
 }
 
-/// Receives all pieces; each part is given to `take`. Of what is said there is at most so much.
-pub async fn receive<D>(
-    pieces: impl Stream<Item = Result<Piece<D>, Status>>,
+/// The sum of a question and of the pieces of its answer so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum(Hash);
+
+impl Sum {
+    /// Of a question, as whoever makes the sum has it in hands. `about` is each thing that is asked about.
+    pub fn of(tenant: &TenantId, ask: &[u8], about: impl Iterator<Item = Vec<u8>>) -> Self {
+        let first = [tenant.as_str().as_bytes(), ask].map(hash::bytes);
+        let all: Vec<Hash> = first.into_iter().chain(about.map(|one| hash::bytes(&one))).collect();
+        Self(hash::list(&all))
+    }
+
+    /// With one more piece.
+    #[must_use]
+    fn and(self, kind: u64, piece: &[u8]) -> Self {
+        Self(hash::list(&[self.0, hash::tagged(kind, piece)]))
+    }
+
+    fn packed(self) -> Bytes {
+        Bytes::copy_from_slice(&self.0.to_be_bytes())
+    }
+}
+
+/// All pieces of the answer to a question.
+pub fn summed<D: Message>(
+    question: Sum,
+    parts: impl Iterator<Item = Bytes>,
+    done: impl Iterator<Item = D>,
+) -> Vec<Piece> {
+    let mut sum = question;
+    let mut pieces = Vec::new();
+    for part in parts {
+        sum = sum.and(PART, &part);
+        pieces.push(Piece::Partial(part));
+    }
+    for done in done {
+        let done = Bytes::from(done.encode_to_vec());
+        sum = sum.and(DONE, &done);
+        pieces.push(Piece::Done(done));
+    }
+    pieces.push(Piece::Sum(sum.packed()));
+    pieces
+}
+
+/// Receives all pieces of the answer to a question; each part is given to `take`. Of what is said there is at most so
+/// much. Nothing of it counts unless this succeeds.
+pub async fn receive<D: Message + Default>(
+    pieces: impl Stream<Item = Result<Piece, Status>>,
+    question: Sum,
     most: usize,
     mut take: impl FnMut(Bytes) -> Result<(), Status>,
 ) -> Result<Vec<D>, Unheard> {
-    let mut done = Vec::new();
+    let (mut sum, mut done, mut is_whole) = (question, Vec::new(), false);
     let mut pieces = std::pin::pin!(pieces);
     while let Some(piece) = pieces.try_next().await.map_err(Unheard::There)? {
         match piece {
-            Piece::Partial(bytes) if done.is_empty() => take(bytes).map_err(Unheard::Here)?,
-            Piece::Done(of) if done.len() < most => done.push(of),
+            Piece::Partial(part) if done.is_empty() && !is_whole => {
+                sum = sum.and(PART, &part);
+                take(part).map_err(Unheard::Here)?;
+            }
+            Piece::Done(of) if done.len() < most && !is_whole => {
+                sum = sum.and(DONE, &of);
+                done.push(of);
+            }
+            Piece::Sum(theirs) if !is_whole => {
+                if theirs != sum.packed() {
+                    let why = "is not what was sent, or to another question: its sum is another";
+                    return Err(broken(Code::Unavailable, why));
+                }
+                is_whole = true;
+            }
             _ => {
-                let why = "a node says what was not asked for; is it of another version?";
-                return Err(Unheard::There(Status::new(Code::Internal, why)));
+                return Err(broken(Code::Internal, "says what was not asked for; is it of another version?"));
             }
         }
         // A long answer may lie there whole.
         tokio::task::consume_budget().await;
     }
-    Ok(done)
+    if !is_whole {
+        return Err(broken(Code::Unavailable, "broke off"));
+    }
+    let unreadable = |_| broken(Code::Internal, "cannot be read; is it of another version?");
+    done.into_iter().map(|of| D::decode(of).map_err(unreadable)).collect()
+}
+
+fn broken(code: Code, why: &str) -> Unheard {
+    Unheard::There(Status::new(code, format!("a node's answer {why}")))
 }
 
 impl Unheard {
@@ -57,13 +133,31 @@ impl Unheard {
 
 #[cfg(test)]
 mod tests {
+    use athanor_proto::athanor::internal::v1 as wire;
     use futures::stream;
 
     use super::*;
+    use crate::{gateway, telling};
 
-    async fn received(pieces: Vec<Result<Piece<u8>, Status>>) -> (Result<Vec<u8>, Unheard>, usize) {
+    type Said = Result<Vec<wire::BlockAt>, Unheard>;
+
+    fn question() -> Sum {
+        Sum::of(&TenantId::anonymous(), b"what", std::iter::empty())
+    }
+
+    fn said(whole: bool) -> wire::BlockAt {
+        wire::BlockAt { block: Bytes::new(), whole }
+    }
+
+    fn answer(parts: &[&'static [u8]], done: usize) -> Vec<Result<Piece, Status>> {
+        let parts = parts.iter().map(|part| Bytes::from_static(part));
+        summed(question(), parts, (0..done).map(|of| said(of > 0))).into_iter().map(Ok).collect()
+    }
+
+    /// What came of an answer, and how many parts.
+    async fn received(pieces: Vec<Result<Piece, Status>>) -> (Said, usize) {
         let mut parts = 0;
-        let taken = receive(stream::iter(pieces), 2, |bytes| {
+        let taken = receive(stream::iter(pieces), question(), 2, |bytes| {
             parts += 1;
             match bytes.is_empty() {
                 true => Err(Status::new(Code::Exhausted, "no room")),
@@ -73,32 +167,129 @@ mod tests {
         (taken.await, parts)
     }
 
-    fn part(byte: &'static [u8]) -> Result<Piece<u8>, Status> {
-        Ok(Piece::Partial(Bytes::from_static(byte)))
+    fn code(said: Said) -> Code {
+        match said {
+            Err(Unheard::There(status)) => status.code,
+            said => panic!("{said:?}"),
+        }
     }
 
     #[tokio::test]
-    async fn parts_come_before_what_is_said_of_them() {
-        let (done, parts) =
-            received(vec![part(b"a"), part(b"b"), Ok(Piece::Done(1)), Ok(Piece::Done(2))]).await;
-        assert_eq!((done, parts), (Ok(vec![1, 2]), 2));
-        assert_eq!(received(vec![]).await.0, Ok(vec![]));
-        let late = vec![Ok(Piece::Done(1)), part(b"a")];
-        let more = vec![Ok(Piece::Done(1)), Ok(Piece::Done(2)), Ok(Piece::Done(3))];
-        for odd in [late, more, vec![Ok(Piece::Unknown)]] {
-            let refused = received(odd).await.0;
-            assert!(
-                matches!(&refused, Err(Unheard::There(why)) if why.code == Code::Internal),
-                "{refused:?}"
-            );
+    async fn an_answer_is_whole_or_not_used() {
+        let whole = answer(&[b"a", b"b"], 2);
+        assert_eq!(received(whole.clone()).await, (Ok(vec![said(false), said(true)]), 2));
+        assert_eq!(received(answer(&[], 0)).await.0, Ok(vec![]));
+        for left in 0..whole.len() {
+            let mut less = whole.clone();
+            less.truncate(left);
+            assert_eq!(code(received(less).await.0), Code::Unavailable, "{left} pieces of it");
+            let mut less = whole.clone();
+            drop(less.remove(left));
+            assert_eq!(code(received(less).await.0), Code::Unavailable, "piece {left} is lost");
+        }
+        let mut swapped = whole.clone();
+        swapped.swap(0, 1);
+        assert_eq!(code(received(swapped).await.0), Code::Unavailable);
+        let other = Sum::of(&TenantId::anonymous(), b"when", std::iter::empty());
+        let other = summed(other, std::iter::empty(), [said(true)].into_iter()).into_iter().map(Ok);
+        assert_eq!(code(received(other.collect()).await.0), Code::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn parts_come_before_what_is_said_of_them_and_nothing_after_the_sum() {
+        let mut late = answer(&[b"a"], 1);
+        late.swap(0, 1);
+        let mut more = answer(&[], 2);
+        more.insert(0, more[0].clone());
+        let mut again = answer(&[], 1);
+        again.extend(answer(&[], 1));
+        for odd in [late, more, again, vec![Ok(Piece::Unknown)]] {
+            assert_eq!(code(received(odd).await.0), Code::Internal);
         }
     }
 
     #[tokio::test]
     async fn who_is_at_fault_is_known() {
         let broke = Status::new(Code::Unavailable, "cut");
-        assert_eq!(received(vec![part(b"a"), Err(broke.clone())]).await, (Err(Unheard::There(broke)), 1));
-        let (full, _) = received(vec![part(b"")]).await;
+        let mut cut = answer(&[b"a"], 1);
+        cut[1] = Err(broke.clone());
+        assert_eq!(received(cut).await, (Err(Unheard::There(broke)), 1));
+        let (full, _) = received(answer(&[b""], 1)).await;
         assert!(matches!(full, Err(Unheard::Here(why)) if why.code == Code::Exhausted));
+    }
+
+    /// Each message with one bit flipped, each bit in turn; none where that is no message any more.
+    fn flipped<M: Message + Default>(messages: &[M]) -> Vec<Option<Vec<M>>> {
+        let packed: Vec<Vec<u8>> = messages.iter().map(Message::encode_to_vec).collect();
+        let bits =
+            packed.iter().enumerate().flat_map(|(at, bytes)| (0..8 * bytes.len()).map(move |bit| (at, bit)));
+        let with = |(at, bit): (usize, usize)| {
+            let mut packed = packed.clone();
+            packed[at][bit / 8] ^= 1 << (bit % 8);
+            packed.iter().map(|bytes| M::decode(bytes.as_slice()).ok()).collect()
+        };
+        bits.map(with).collect()
+    }
+
+    async fn is_noticed<D: Message + Default>(sum: Sum, most: usize, pieces: Vec<Piece>) -> bool {
+        receive::<D>(stream::iter(pieces.into_iter().map(Ok)), sum, most, |_| Ok(())).await.is_err()
+    }
+
+    #[tokio::test]
+    async fn every_flipped_bit_of_what_a_leader_answers_is_noticed() {
+        let (tenant, ask) = (TenantId::anonymous(), b"what is asked");
+        let shards = [1, 2, 3].map(|shard| wire::ShardAt { shard, epoch: 1, watermark: 7 });
+        let failure = wire::Failure { leader: 7, message: "no".to_owned(), ..wire::Failure::default() };
+        let of =
+            [None, Some(wire::shard_done::Of::Failure(failure)), Some(wire::shard_done::Of::Replan(true))];
+        let done = shards.iter().zip(of).map(|(at, of)| wire::ShardDone {
+            shard: at.shard,
+            lost: 5,
+            first_nanos: Some(-1),
+            last_nanos: Some(9),
+            of,
+            ..wire::ShardDone::default()
+        });
+        let parts = [b"some of it".as_slice(), b"the rest"].map(Bytes::from_static);
+        let sum = telling::question(&tenant, ask, &shards);
+        let sent: Vec<wire::QueryResponse> =
+            summed(sum, parts.into_iter(), done).into_iter().map(telling::to_wire).collect();
+        assert!(
+            !is_noticed::<wire::ShardDone>(sum, 3, sent.iter().cloned().map(telling::piece_of).collect())
+                .await
+        );
+        for came in flipped(&sent).into_iter().flatten() {
+            let pieces: Vec<Piece> = came.iter().cloned().map(telling::piece_of).collect();
+            assert!(is_noticed::<wire::ShardDone>(sum, 3, pieces).await, "{came:?}");
+        }
+        // So is one of the question.
+        for came in flipped(&shards).into_iter().flatten().filter(|came| came != &shards) {
+            assert_ne!(telling::question(&tenant, ask, &came), sum, "{came:?}");
+        }
+        assert_ne!(telling::question(&tenant, b"what is asker", &shards), sum);
+        assert_ne!(telling::question(&"other".parse().unwrap(), ask, &shards), sum);
+    }
+
+    #[tokio::test]
+    async fn every_flipped_bit_of_what_a_gateway_answers_is_noticed() {
+        let (tenant, ask) = (TenantId::anonymous(), b"what is asked");
+        let name = |byte: u8| Bytes::from(vec![byte; 16]);
+        let blocks = [(1, true), (2, false)].map(|(byte, whole)| wire::BlockAt { block: name(byte), whole });
+        let done = wire::BlocksDone { blocks: 2, gone: vec![name(2)] };
+        let parts = [b"some of it".as_slice(), b"the rest"].map(Bytes::from_static);
+        let sum = gateway::question(&tenant, ask, &blocks);
+        let sent: Vec<wire::BlocksResponse> =
+            summed(sum, parts.into_iter(), [done].into_iter()).into_iter().map(gateway::to_wire).collect();
+        assert!(
+            !is_noticed::<wire::BlocksDone>(sum, 1, sent.iter().cloned().map(gateway::piece_of).collect())
+                .await
+        );
+        for came in flipped(&sent).into_iter().flatten() {
+            let pieces: Vec<Piece> = came.iter().cloned().map(gateway::piece_of).collect();
+            assert!(is_noticed::<wire::BlocksDone>(sum, 1, pieces).await, "{came:?}");
+        }
+        for came in flipped(&blocks).into_iter().flatten().filter(|came| came != &blocks) {
+            assert_ne!(gateway::question(&tenant, ask, &came), sum, "{came:?}");
+        }
     }
 }

@@ -4,16 +4,18 @@
 use std::sync::Arc;
 
 use athanor_catalog::{ShardId, slot_and_epoch};
-use athanor_chassis::{Activity, Code, Compute, Status, TenantId};
+use athanor_chassis::{Activity, Code, Compute, Status, Stop, TenantId};
 use athanor_cluster::failure;
 use athanor_ingester::{Ingester, Moved, View};
 use athanor_profile::Source;
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::query_response::Of as Piece;
+use athanor_proto::athanor::internal::v1::query_response::Of;
 use athanor_query::{Ask, answer};
 use bytes::Bytes;
 use futures::future::join_all;
 use tokio::sync::Semaphore;
+
+use crate::pieces::{Piece, Sum, summed};
 
 /// Questions that are answered at once.
 const QUESTIONS: usize = 64;
@@ -41,7 +43,8 @@ impl Telling {
         tenant: &TenantId,
         ask: &Bytes,
         shards: Vec<wire::ShardAt>,
-    ) -> Result<Vec<wire::QueryResponse>, Status> {
+    ) -> Result<Vec<Piece>, Status> {
+        let question = question(tenant, ask, &shards);
         let ask = match ask.is_empty() {
             true => None,
             false => Some(Ask::unpack(ask).map_err(|error| Status::of(&error))?),
@@ -74,17 +77,46 @@ impl Telling {
             let forgets = self.ingester.forgets(shard);
             done.push(wire::ShardDone { shard, lost, forgets, first_nanos, last_nanos, of });
         }
-        let done = done.into_iter().map(|done| wire::QueryResponse { of: Some(Piece::Done(done)) });
-        let Some(ask) = ask else { return Ok(done.collect()) };
+        let Some(ask) = ask else { return Ok(summed(question, std::iter::empty(), done.into_iter())) };
+        // What is computed ends when the caller leaves.
+        let (stop, _waiting) = Stop::when_left();
+        let views: Vec<View> = views.iter().map(|view| view.until(stop.flag())).collect();
         let job = move || {
             let partial = answer(&ask, views.iter().map(|view| view as &dyn Source));
             let partial = partial.map_err(|error| Status::of(&error))?;
-            partial.pack().map_err(|error| Status::of(&error))
+            let packed = partial.pack().map_err(|error| Status::of(&error))?;
+            Ok(summed(question, packed, done.into_iter()))
         };
-        let packed =
-            self.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))??;
-        let pieces = packed.map(|piece| wire::QueryResponse { of: Some(Piece::Partial(piece)) });
-        Ok(pieces.chain(done).collect())
+        self.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
+    }
+}
+
+/// The sum of a question to shards.
+pub fn question(tenant: &TenantId, ask: &[u8], shards: &[wire::ShardAt]) -> Sum {
+    let about = |at: &wire::ShardAt| {
+        [&at.shard.to_be_bytes()[..], &at.epoch.to_be_bytes(), &at.watermark.to_be_bytes()].concat()
+    };
+    Sum::of(tenant, ask, shards.iter().map(about))
+}
+
+/// A piece as it is sent.
+pub fn to_wire(piece: Piece) -> wire::QueryResponse {
+    let of = match piece {
+        Piece::Partial(part) => Some(Of::Partial(part)),
+        Piece::Done(done) => Some(Of::Done(done)),
+        Piece::Sum(sum) => Some(Of::Sum(sum)),
+        Piece::Unknown => None,
+    };
+    wire::QueryResponse { of }
+}
+
+/// A piece that was sent.
+pub fn piece_of(response: wire::QueryResponse) -> Piece {
+    match response.of {
+        Some(Of::Partial(part)) => Piece::Partial(part),
+        Some(Of::Done(done)) => Piece::Done(done),
+        Some(Of::Sum(sum)) => Piece::Sum(sum),
+        None => Piece::Unknown,
     }
 }
 

@@ -10,7 +10,7 @@ use athanor_block::{
 use athanor_catalog::BlockId;
 use athanor_chassis::{Activity, Code, Compute, Disk, Status, TenantId};
 use athanor_profile::source::SourceError;
-use athanor_query::{Ask, AskError, Needs, Picked};
+use athanor_query::{Ask, AskError, Needs, Picked, What};
 use athanor_storage::Store;
 use futures::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -230,6 +230,10 @@ impl Wanted {
     /// The files that the question seems to need.
     fn files(&self) -> Vec<&'static str> {
         let Needs { totals, rows, names, .. } = self.ask.needs();
+        // Footers tell where the rest lies, which is all that is wanted of it.
+        if self.ask.what == What::Sizes {
+            return vec![SERIES, PROFILES, ROLLUP, SAMPLES, STACKS, LOCATIONS, FUNCTIONS, MAPPINGS];
+        }
         let mut files = vec![SERIES, PROFILES];
         if totals {
             files.push(ROLLUP);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use athanor_block::{BlockError, Extents, FILES, Folder, MAX_META, Meta, PAGE};
+use athanor_block::{BlockError, Extents, FILES, Folder, MAX_META, Meta, NEAR, in_pages, tail_of};
 use athanor_chassis::Status;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
@@ -19,12 +19,6 @@ use tokio::sync::oneshot;
 
 use crate::origin::Origin;
 
-/// A file that is no longer is fetched whole.
-const SMALL: u64 = PAGE as u64;
-/// A footer is rarely longer.
-const TAIL: u64 = PAGE as u64 / 4;
-/// Pages that are so near to each other are fetched together: a request takes longer than what lies between.
-const NEAR: u64 = PAGE as u64;
 /// Requests for one part of a block at once.
 const AT_ONCE: usize = 8;
 
@@ -145,8 +139,7 @@ impl Fetched {
 
     /// The end of a file, where its footer is.
     pub fn tail(&self, file: &'static str) -> (&'static str, Range<u64>) {
-        let length = self.lengths.get(file).copied().unwrap_or_default();
-        (file, length.saturating_sub(TAIL)..length)
+        (file, tail_of(self.length_of(file)))
     }
 
     /// What was read before it was fetched, since this was asked last.
@@ -176,34 +169,7 @@ impl Fetched {
                 |whole| vec![whole],
             )
         };
-        self.joined(extents).into_iter().flat_map(near).collect()
-    }
-
-    /// Ranges in whole pages, those near each other as one.
-    fn joined(&self, extents: &[(&'static str, Range<u64>)]) -> Extents {
-        let page = PAGE as u64;
-        let mut pages: Extents = extents
-            .iter()
-            .filter(|(_, range)| !range.is_empty())
-            .map(|(file, range)| {
-                let length = self.lengths.get(file).copied().unwrap_or_default();
-                let end = range.end.div_ceil(page).saturating_mul(page).min(length);
-                let whole = if length <= SMALL { 0..length } else { range.start / page * page..end };
-                (*file, whole)
-            })
-            .filter(|(_, range)| !range.is_empty())
-            .collect();
-        pages.sort_unstable_by_key(|(file, range)| (*file, range.start));
-        let mut joined: Extents = Vec::new();
-        for (file, range) in pages {
-            match joined.last_mut() {
-                Some((last, before)) if *last == file && range.start <= before.end.saturating_add(NEAR) => {
-                    before.end = before.end.max(range.end);
-                }
-                _ => joined.push((file, range)),
-            }
-        }
-        joined
+        in_pages(extents, |file| self.length_of(file)).into_iter().flat_map(near).collect()
     }
 
     /// Fetches what of some ranges is not there and not on its way, and waits for the rest.
@@ -249,7 +215,7 @@ impl Fetched {
 
     async fn fetch_range(&self, origin: &Origin<'_>, claim: Claim<'_>) -> Result<(), Status> {
         let (file, range) = (claim.file, claim.range.clone());
-        let length = self.lengths.get(file).copied().unwrap_or_default();
+        let length = self.length_of(file);
         let bytes = origin.bytes(file, range.clone(), length).await?;
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner).push((file, range.clone()));
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
@@ -257,6 +223,10 @@ impl Fetched {
         drop(files);
         drop(claim);
         Ok(())
+    }
+
+    fn length_of(&self, file: &str) -> u64 {
+        self.lengths.get(file).copied().unwrap_or_default()
     }
 
     fn files(&self) -> RwLockReadGuard<'_, BTreeMap<&'static str, Pieces>> {

@@ -21,6 +21,9 @@ use crate::stats::CacheStats;
 /// Blocks of one question.
 pub const MOST: usize = 256;
 
+/// A larger answer of a block is not kept: it would take the place of many others.
+const MOST_KEPT: usize = 64 << 20;
+
 /// A block that a question is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockAt {
@@ -318,7 +321,8 @@ impl Reading {
         let job = move || {
             let partial = run_picked(&ask, &source, &picked).map_err(|error| Status::of(&error))?;
             drop((source, picked, held));
-            let packed = is_packed().then(|| partial.pack().ok()).flatten();
+            let may_last = partial.bytes() <= MOST_KEPT && is_packed();
+            let packed = may_last.then(|| partial.pack().ok()).flatten();
             let packed = packed.map(|pieces| Packed::new(pieces.into_bytes()));
             Ok::<_, Status>(Made { fresh: Mutex::new(Some(partial)), packed })
         };

@@ -1,13 +1,14 @@
 //! What is asked of heads is answered as by the blocks that they become, and by both together.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use athanor_block::PartSource;
 use athanor_catalog::Catalog;
 use athanor_chassis::Compute;
 use athanor_profile::tree::Tree;
 use athanor_profile::upload::Upload;
-use athanor_profile::{RequestFilter, Source};
+use athanor_profile::{RequestFilter, Source, SourceError};
 use athanor_query::{
     Ask, FrameFilter, FrameNames, GoPgo, Heat, Partial, Points, Selection, Size, StackFilter, Steps, Values,
     What, answer,
@@ -126,5 +127,34 @@ fn heads_and_the_blocks_that_they_become_answer_alike() {
             }
         }
         assert!(answers(&mixed, begin).await == of_heads, "a block and a head");
+    });
+}
+
+/// Between any two profiles, however it is read.
+#[test]
+fn reading_a_head_ends_when_whoever_asked_has_left() {
+    simulate(async {
+        let world = World::new().await;
+        assert!(world.push("acme", uploads(now())).await.iter().all(Result::is_ok));
+        let sources = sources(&world).await;
+        let picked = |source: &dyn Source| (0..source.profiles().unwrap().len() as u32).collect::<Vec<_>>();
+        let head = sources.iter().find(|source| picked(source.as_ref()).len() > 1).unwrap();
+        let (all, has_left) = (picked(head.as_ref()), Arc::new(AtomicBool::new(false)));
+        let head = head.until_left(&has_left).unwrap();
+        assert!(head.totals(&all).is_ok());
+        for requests in [false, true] {
+            has_left.store(false, Ordering::Relaxed);
+            let mut read = 0;
+            let mut leave = || {
+                has_left.store(true, Ordering::Relaxed);
+                read += 1;
+            };
+            let ended = match requests {
+                false => head.rows(&all, &mut |_, _, _| leave()),
+                true => head.rows_of_requests(&all, &mut |_, _, _, _| leave()),
+            };
+            assert_eq!((ended, read), (Err(SourceError::Left), 1));
+        }
+        assert_eq!(head.totals(&all), Err(SourceError::Left));
     });
 }

@@ -1,4 +1,4 @@
-//! The bucket of a cluster, which may be away, or fail now and then.
+//! The bucket of a cluster, which may be away, or fail now and then, or keep whoever reads waiting.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use tokio::sync::watch;
 
 /// A bucket in memory. Clones are the same one.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +28,25 @@ struct Weather {
     fails: AtomicU64,
     calls: AtomicU64,
     failed: AtomicU64,
+    /// Whether reads wait.
+    is_held: watch::Sender<bool>,
+    waiting: AtomicU64,
+}
+
+/// A read that waits.
+struct Waits<'w>(&'w Weather);
+
+impl<'w> Waits<'w> {
+    fn new(weather: &'w Weather) -> Self {
+        weather.waiting.fetch_add(1, Ordering::SeqCst);
+        Self(weather)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// What becomes of a call.
@@ -52,6 +72,28 @@ impl Bucket {
     /// How many calls have failed.
     pub fn failed(&self) -> u64 {
         self.weather.failed.load(Ordering::SeqCst)
+    }
+
+    /// Reads wait from now on.
+    pub fn hold(&self) {
+        self.weather.is_held.send_replace(true);
+    }
+
+    /// They go on.
+    pub fn go_on(&self) {
+        self.weather.is_held.send_replace(false);
+    }
+
+    /// How many reads wait. One that nobody wants any more does not.
+    pub fn waiting(&self) -> u64 {
+        self.weather.waiting.load(Ordering::SeqCst)
+    }
+
+    async fn pass(&self) {
+        let mut is_held = self.weather.is_held.subscribe();
+        let _waits = Waits::new(&self.weather);
+        // The sender lives as long as the bucket.
+        let _ = is_held.wait_for(|is_held| !is_held).await;
     }
 
     fn turn(&self) -> Turn {
@@ -94,6 +136,7 @@ impl ObjectStore for Bucket {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.pass().await;
         self.call(self.objects.get_opts(location, options)).await
     }
 

@@ -5,6 +5,8 @@
 
 mod bad_input;
 mod commands;
+mod hedges;
+mod leaving;
 mod lost;
 mod oracle;
 mod scenarios;

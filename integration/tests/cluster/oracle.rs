@@ -14,7 +14,8 @@ use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::Reader;
 use bytes::Bytes;
 
-const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+/// All of them are of this type.
+pub const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 /// Of the first profile: no clock is near it, so that a table may hold from a time between two of them.
 const BEGIN: i64 = 4_000_000_000_000_000_000;
 

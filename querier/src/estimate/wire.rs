@@ -26,8 +26,9 @@ impl Querier {
         let of_type = self.checked(&[&request.query], move || of_type(&query)).await?;
         let selection = Selection { time, ..of_type };
         let sizes = self.sizes(reader, selection).await?;
+        let missing = reader.lacks();
         // There may be many series.
-        self.shape(reader, move || impact(sizes)).await
+        self.shape(reader, move || AnalyzeQueryResponse { missing, ..impact(sizes) }).await
     }
 }
 
@@ -40,7 +41,7 @@ fn impact(Sizes { heads, blocks }: Sizes) -> AnalyzeQueryResponse {
     });
     let scopes = [(HEADS, heads, false), (BLOCKS, blocks, true)];
     let query_scopes = scopes.into_iter().filter(|(_, size, _)| size.sources > 0).map(scope).collect();
-    AnalyzeQueryResponse { query_scopes, query_impact }
+    AnalyzeQueryResponse { query_scopes, query_impact, ..AnalyzeQueryResponse::default() }
 }
 
 /// A selector, whose name may be that of a profile type. All series if there is none.

@@ -35,11 +35,6 @@ pub(super) fn labels(labels: &Labels, reader: &Reader) -> Vec<LabelPair> {
     shown.map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() }).collect()
 }
 
-/// What the answers so far lack.
-pub(super) fn missing(reader: &Reader) -> String {
-    reader.missing().unwrap_or_default()
-}
-
 /// A tree on the wire, when there is room for it.
 pub(super) fn tree(querier: &Querier, reader: &Reader, tree: &Tree) -> Result<WireTree, Status> {
     let texts: usize = tree.names().iter().map(|name| size_of::<String>() + name.len()).sum();

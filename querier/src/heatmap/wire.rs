@@ -51,7 +51,7 @@ impl Querier {
         self.make_room(reader, slots * ROWS * size_of::<(f64, i32)>() * 2)?;
         let series =
             self.shape(reader, move || series.into_iter().map(|of| wire(of, &edges, &group)).collect());
-        Ok(SelectHeatmapResponse { series: series.await? })
+        Ok(SelectHeatmapResponse { series: series.await?, missing: reader.lacks() })
     }
 }
 

@@ -7,7 +7,7 @@ use athanor_proto::types::v1::{
     GetProfileStatsRequest, GetProfileStatsResponse, LabelNamesRequest, LabelNamesResponse, LabelPair,
     LabelValuesRequest, LabelValuesResponse, Labels as WireLabels, ProfileType,
 };
-use athanor_query::{Ask, Partial, Selection, Values, What};
+use athanor_query::{Ask, Bounds, Partial, Selection, Values, What};
 
 use crate::check::{self, MILLI};
 use crate::replan::{Asked, Attempt};
@@ -15,6 +15,8 @@ use crate::{Querier, Reader, Times, mixed_up};
 
 /// What a request for types or an estimate without a range means: the last hour, in milliseconds.
 const LAST_HOUR: i64 = 60 * 60 * 1_000;
+/// Values of one label in an answer. What they take is bounded by the room for answers: mostly that is less.
+const VALUES: usize = 8_000_000;
 
 impl Querier {
     /// What is measured, sorted.
@@ -39,7 +41,7 @@ impl Querier {
             })
             .collect();
         profile_types.sort_unstable_by(|left, right| left.id.cmp(&right.id));
-        Ok(ProfileTypesResponse { profile_types })
+        Ok(ProfileTypesResponse { profile_types, missing: reader.lacks() })
     }
 
     /// A range in milliseconds; the last hour if none is given.
@@ -65,7 +67,7 @@ impl Querier {
         let shown = reader.clone();
         let names = move || names.into_iter().filter(|name| shown.shows(name)).collect();
         let names = self.shape(reader, names).await?;
-        Ok(LabelNamesResponse { names })
+        Ok(LabelNamesResponse { names, missing: reader.lacks() })
     }
 
     /// The values of a label, sorted.
@@ -82,15 +84,17 @@ impl Querier {
         // One more tells whether there are more.
         let most = limit.checked_add(1).map_or(0, |most| most as u64);
         let what = What::LabelValues(Values { name: request.name, prefix: request.prefix, most });
-        let ask = Ask { selection, what, bounds: check::bounds() };
+        let bounds = Bounds { entries: VALUES, ..check::bounds() };
+        let ask = Ask { selection, what, bounds };
         let Partial::Values(values) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
+        let missing = reader.lacks();
         self.shape(reader, move || {
             let values = values.into_counts();
             let more = values.len() > limit;
             let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
             let shown = values.into_iter().take(limit).map(|(value, profiles)| (value, count(profiles)));
             let (names, counts) = shown.unzip();
-            LabelValuesResponse { names, counts, more }
+            LabelValuesResponse { names, counts, more, missing }
         })
         .await
     }
@@ -114,7 +118,7 @@ impl Querier {
             labels_set.retain(|labels| !labels.labels.is_empty());
             // What is hidden may have told some of them apart.
             labels_set.dedup();
-            SeriesResponse { labels_set }
+            SeriesResponse { labels_set, missing: whose.lacks() }
         })
         .await
     }
@@ -145,6 +149,7 @@ impl Querier {
             data_ingested: span.is_some(),
             oldest_profile_time: oldest.div_euclid(MILLI),
             newest_profile_time: newest.div_euclid(MILLI),
+            missing: reader.lacks(),
         })
     }
 

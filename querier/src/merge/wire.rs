@@ -97,10 +97,12 @@ impl Querier {
             let cut = is_cut.then_some(max_nodes);
             let profile = self.profile(reader, selection, stacks, cut, end).await?;
             response.pprof = Some(PprofProfile { profile: Some(profile) });
+            response.missing = reader.lacks();
             return Ok(response);
         }
         let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
         let tree = self.tree(reader, selection, stacks).await?;
+        response.missing = reader.lacks();
         if format == ProfileFormat::Dot {
             let functions = check::graph_nodes(Some(max_nodes));
             response.dot = self.shape(reader, move || dot::write(&tree, &unit, functions)).await?;
@@ -167,7 +169,8 @@ impl Querier {
             ..SelectMergeStacktracesRequest::default()
         };
         let merged = self.stacktraces(reader, self.stacks(reader, stacks).await?).await?;
-        Ok(SelectMergeSpanProfileResponse { flamegraph: merged.flamegraph, tree: merged.tree })
+        let SelectMergeStacktracesResponse { flamegraph, tree, missing, .. } = merged;
+        Ok(SelectMergeSpanProfileResponse { flamegraph, tree, missing })
     }
 
     /// Merged stacks as pprof, cut only if that is asked for.
@@ -198,7 +201,7 @@ impl Querier {
     ) -> Result<Profile, Status> {
         let profile_type = selection.profile_type.clone().unwrap_or_default();
         let mut merged = self.merged(reader, selection, stacks).await?;
-        let header = header(&profile_type, end.saturating_mul(check::MILLI));
+        let header = header(reader, &profile_type, end.saturating_mul(check::MILLI));
         let cut = move || {
             if let Some(Nodes { asked, most }) = cut {
                 merged.truncate(asked, most);
@@ -227,7 +230,7 @@ impl Querier {
         )?;
         self.make_room(reader, (left.nodes().len() + right.nodes().len()) * BAR)?;
         let flamegraph = self.shape(reader, move || flame_graph_diff(&left, &right, max_nodes)).await?;
-        Ok(DiffResponse { flamegraph: Some(flamegraph) })
+        Ok(DiffResponse { flamegraph: Some(flamegraph), missing: reader.lacks() })
     }
 }
 
@@ -254,9 +257,9 @@ fn flame_graph_diff(left: &Tree, right: &Tree, max_nodes: Nodes) -> FlameGraphDi
     }
 }
 
-/// Without any stack there is nothing to say at all.
+/// Without any stack there is nothing to say at all, unless that is since something is missing.
 fn to_wire(merged: Merged, header: athanor_profile::Header) -> Result<Profile, Status> {
-    if merged.totals.iter().all(|total| *total == 0) {
+    if header.comments.is_empty() && merged.totals.iter().all(|total| *total == 0) {
         return Ok(Profile::default());
     }
     let bytes = pprof::encode(&merged.into_profile(header));

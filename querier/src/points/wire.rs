@@ -37,7 +37,7 @@ impl Querier {
         let asked = PointsAsked { selection, start, end, step, group_by, stacks, mean, exemplars };
         let series = self.points(reader, asked).await?;
         let series = self.shape(reader, move || wire(largest(series, limit), &group)).await?;
-        Ok(SelectSeriesResponse { series })
+        Ok(SelectSeriesResponse { series, missing: reader.lacks() })
     }
 }
 

@@ -6,7 +6,7 @@ use athanor_profile::tree::Tree;
 use athanor_profile::{Header, ProfileType, ValueType, dot, folded, otlp, pprof, speedscope};
 use athanor_query::{Ask, Merged, Partial, Profiles, Selection, What};
 
-use super::{DOT, Parameters, Rendered, Side, asked_nodes};
+use super::{DOT, Parameters, Rendered, Side, asked_nodes, graph};
 use crate::check::{self, MILLI, Nodes, invalid};
 use crate::merge::header;
 use crate::{Querier, Reader, mixed_up};
@@ -80,7 +80,7 @@ impl Querier {
         let (querier, held) = (self.clone(), reader.clone());
         self.shape(reader, move || {
             if format == Format::Dot {
-                return Ok(dot::write(&tree, &unit, check::graph_nodes(cut)).into_bytes());
+                return Ok(graph(&held, &dot::write(&tree, &unit, check::graph_nodes(cut))));
             }
             if let Some(Nodes { asked, most }) = cut {
                 tree.truncate_with_ties(asked, most);
@@ -103,7 +103,7 @@ impl Querier {
             self.period(reader, side.selection.clone()),
             self.merged(reader, side.selection, Default::default()),
         )?;
-        let header = file_header(&side.profile_type, side.start, side.end, period);
+        let header = file_header(reader, &side.profile_type, (side.start, side.end), period);
         let (querier, held) = (self.clone(), reader.clone());
         self.shape(reader, move || {
             if let Some(Nodes { asked, most }) = cut {
@@ -131,11 +131,17 @@ impl Querier {
 
 fn write(merged: Merged, header: Header, format: Format, service: Option<&str>) -> Vec<u8> {
     let profile = merged.into_profile(header);
+    let lacks = profile.header.comments.join("; ");
     match format {
-        Format::Speedscope => speedscope::write(&profile, service.unwrap_or("athanor")).into_bytes(),
+        Format::Speedscope => {
+            let name = service.unwrap_or("athanor");
+            let partial = if lacks.is_empty() { String::new() } else { format!(" ({lacks})") };
+            speedscope::write(&profile, &format!("{name}{partial}")).into_bytes()
+        }
         Format::Otlp => {
-            let resource: Vec<(&str, &str)> =
-                service.map(|service| ("service.name", service)).into_iter().collect();
+            let service = service.map(|service| ("service.name", service));
+            let partial = Some(("athanor.partial", lacks.as_str())).filter(|(_, lacks)| !lacks.is_empty());
+            let resource: Vec<(&str, &str)> = service.into_iter().chain(partial).collect();
             otlp::encode(&profile, &resource)
         }
         _ => pprof::encode(&profile),
@@ -143,8 +149,8 @@ fn write(merged: Merged, header: Header, format: Format, service: Option<&str>) 
 }
 
 /// What a file says of itself: it is of the whole range. Some readers multiply by the period, so it is a true one or none.
-fn file_header(profile_type: &ProfileType, start: i64, end: i64, period: i64) -> Header {
-    let mut header = header(profile_type, start.saturating_mul(MILLI));
+fn file_header(reader: &Reader, profile_type: &ProfileType, (start, end): (i64, i64), period: i64) -> Header {
+    let mut header = header(reader, profile_type, start.saturating_mul(MILLI));
     let period_type = header.period_type.take().filter(|of| *of != ValueType::default());
     Header {
         duration_nanos: end.saturating_sub(start).saturating_mul(MILLI),

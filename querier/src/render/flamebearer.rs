@@ -23,6 +23,9 @@ pub(super) struct Flamebearer {
     pub(super) left_ticks: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) right_ticks: Option<i64>,
+    /// What the graph lacks, in words. Older clients pass over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) missing: Option<String>,
 }
 
 /// The bars: of one graph groups of four, of two groups of seven.
@@ -65,6 +68,7 @@ impl Flamebearer {
             heatmap: None,
             left_ticks: None,
             right_ticks: None,
+            missing: None,
         }
     }
 }

@@ -7,8 +7,8 @@ use super::{VERSION, WireError, damaged};
 use crate::ask::Ask;
 use crate::partial::Partial;
 
-/// Most bytes of a packed answer.
-pub const MAX_PARTIAL: usize = 64 << 20;
+/// Most bytes of a packed answer: a million values of a label fit, be they as long as names of pods can be.
+pub const MAX_PARTIAL: usize = 256 << 20;
 /// Most bytes of a piece of it.
 pub const MAX_PIECE: usize = 1 << 20;
 

@@ -15,9 +15,9 @@ use axum::http::Request;
 
 use super::caller;
 use super::encoding::json_error;
+use super::partial::mark;
 use super::plain::Answering;
 use super::routes::{Hall, text};
-use super::unary;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TYPE: &str = "__profile_type__";
@@ -41,7 +41,7 @@ pub fn index(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             Ok(services) => text("text/html; charset=utf-8", listing(&services)),
             Err(status) => json_error(&status),
         };
-        unary::mark(&mut response, reader.missing());
+        mark(&mut response, &reader.all_missing());
         response
     })
 }
@@ -59,7 +59,7 @@ pub fn flamegraph(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             Ok(svg) => text("image/svg+xml", svg),
             Err(status) => json_error(&status),
         };
-        unary::mark(&mut response, reader.missing());
+        mark(&mut response, &reader.all_missing());
         response
     })
 }

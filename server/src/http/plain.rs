@@ -13,8 +13,8 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use super::body::{GZIP, takes_gzip};
 use super::caller;
 use super::encoding::{json_error, json_error_with};
+use super::partial::mark;
 use super::routes::{Hall, text};
-use super::unary;
 use super::weight::Admits;
 
 /// A handler's answer, on its way.
@@ -101,7 +101,7 @@ fn read(hall: Arc<Hall>, request: Request<Body>, what: Read) -> Answering {
             (Err(status), _) => Err(status),
         };
         let mut response = show(&hall, &parts.headers, rendered).await;
-        unary::mark(&mut response, reader.missing());
+        mark(&mut response, &reader.all_missing());
         response
     })
 }

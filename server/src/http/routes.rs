@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::encoding::{Refused, json_error};
+use super::partial::PARTIAL;
 use super::weight::Admits;
 use super::{Door, Guard, caller, health, members, operations, pages, plain, shards, unary};
 use crate::metrics::{Scrape, Underway};
@@ -150,7 +151,7 @@ fn counted(hall: &Hall, path: &'static str, route: MethodRouter) -> MethodRouter
                 let response = next.run(request).await;
                 let refused = response.extensions().get::<Refused>();
                 let code = refused.map_or(response.status().as_u16(), |refused| refused.0.http());
-                underway.answered(code, response.headers().contains_key(unary::PARTIAL));
+                underway.answered(code, response.headers().contains_key(PARTIAL));
                 response
             }
         },

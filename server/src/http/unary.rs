@@ -15,20 +15,19 @@ use serde::de::DeserializeOwned;
 
 use super::Door;
 use super::encoding::{ACCEPTED, Encoding};
+use super::partial::mark;
 use super::weight::Admits;
 
 /// The content types that a call takes.
 pub const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
-/// What an answer lacks that is not whole.
-pub const PARTIAL: HeaderName = HeaderName::from_static("athanor-partial");
 /// The longest deadline that a client may set; longer ones are cut.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Who asks.
 pub trait Caller: Clone {
-    /// What the answers so far lack, in words; none if they are whole.
-    fn missing(&self) -> Option<String> {
-        None
+    /// What the answers so far lack, in words; nothing if they are whole.
+    fn missing(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Waits no longer than so.
@@ -41,8 +40,8 @@ pub trait Caller: Clone {
 impl Caller for () {}
 impl Caller for TenantId {}
 impl Caller for Reader {
-    fn missing(&self) -> Option<String> {
-        Reader::missing(self)
+    fn missing(&self) -> Vec<String> {
+        self.all_missing()
     }
 
     fn waits(&self, clock: &Clock, wait: Duration) {
@@ -86,7 +85,7 @@ where
         let (message, _held) = message.await.inspect_err(|status| caller.unread(status))?;
         let answer = method(caller.clone(), message).await?;
         let mut response = encoding.answer(door, headers, answer).await?;
-        mark(&mut response, caller.missing());
+        mark(&mut response, &caller.missing());
         Ok(response)
     };
     let result = match deadline(headers) {
@@ -115,15 +114,6 @@ pub fn entered(
     match encoding(&parts.headers) {
         Some(encoding) => Ok((encoding, parts, body)),
         None => Err(Box::new(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, ACCEPT_POST, accepted))),
-    }
-}
-
-/// Says in a header what an answer lacks.
-pub fn mark(response: &mut Response<Body>, missing: Option<String>) {
-    // Words of ours are plain ASCII.
-    let value = missing.and_then(|words| HeaderValue::try_from(words).ok());
-    if let Some(value) = value {
-        response.headers_mut().insert(PARTIAL, value);
     }
 }
 

@@ -34,13 +34,16 @@ fn answer(request: &Seen, _: usize) -> Answer {
         "ProfileTypes" => {
             let types =
                 [CPU, OTHERS[0], OTHERS[1]].map(|id| ProfileType { id: id.into(), ..ProfileType::default() });
-            Answer::of(&ProfileTypesResponse { profile_types: types.into() })
+            Answer::of(&ProfileTypesResponse { profile_types: types.into(), ..Default::default() })
         }
         "Series" => {
             let labels = vec![pair("__profile_type__", CPU)];
-            Answer::of(&SeriesResponse { labels_set: vec![Labels { labels }] })
+            Answer::of(&SeriesResponse { labels_set: vec![Labels { labels }], ..Default::default() })
         }
-        "LabelNames" => Answer::of(&LabelNamesResponse { names: vec!["service_name".into(), "pod".into()] }),
+        "LabelNames" => Answer::of(&LabelNamesResponse {
+            names: vec!["service_name".into(), "pod".into()],
+            ..Default::default()
+        }),
         "LabelValues" => {
             let known = request.read::<LabelValuesRequest>().name == "pod";
             let names = if known { vec!["b".into(), "a\u{1b}".into()] } else { vec![] };
@@ -67,7 +70,7 @@ fn series() -> Answer {
     let one = |pod: &str, points| Series { labels: vec![pair("pod", pod)], points };
     let small = one("a", vec![point(1_700_000_000_000, 1.0)]);
     let large = one("b", vec![point(1_700_000_000_000, 2.0), point(1_700_000_060_000, 4.0)]);
-    Answer::of(&SelectSeriesResponse { series: vec![small, large] })
+    Answer::of(&SelectSeriesResponse { series: vec![small, large], ..Default::default() })
 }
 
 fn server() -> Server {
@@ -153,7 +156,7 @@ fn a_type_is_chosen_aloud_or_asked_for() {
     assert!(code == 66 && err.contains("there are no profiles of") && err.contains("see --since"), "{err}");
     let several = Server::start(|_, _| {
         let types = OTHERS.map(|id| ProfileType { id: id.into(), ..ProfileType::default() });
-        Answer::of(&ProfileTypesResponse { profile_types: types.into() })
+        Answer::of(&ProfileTypesResponse { profile_types: types.into(), ..Default::default() })
     });
     let (code, _, err) = run(&["query", "top"], &several.url);
     assert!(code == 65 && err.contains("choose one with --type") && err.contains(OTHERS[0]), "{err}");

@@ -76,6 +76,42 @@ async fn one_profile_and_one_span_are_found() {
     }
 }
 
+/// What a question would read, and what it then reads, each by a gateway that knows nothing.
+async fn told_and_read(bucket: &Bucket, asked: &Ask, whole: bool) -> (u64, u64) {
+    let sizes = Ask { what: What::Sizes, ..asked.clone() };
+    let Partial::Sizes(sizes) = of_block(&gateway(bucket, &config()), &sizes, 1, whole).await else {
+        panic!("no sizes")
+    };
+    bucket.read();
+    of_block(&gateway(bucket, &config()), asked, 1, whole).await;
+    (sizes.blocks.bytes(), bucket.read().1)
+}
+
+/// However much of a block is meant, and whoever else has a part of it.
+#[tokio::test]
+async fn what_is_told_before_is_what_is_then_read() {
+    let times: Vec<i64> = (1..=20).map(|time| 10 * time).collect();
+    let shop = || profiles(0..150, &times, 1_500);
+    let all = [("{}", 0, 1_000), (r#"{pod="pod-117"}"#, 0, 1_000), (r#"{pod=~"pod-1.*"}"#, 0, 1_000)];
+    let part = [("{}", 0, 105), (r#"{pod="pod-117"}"#, 0, 105), (r#"{pod=~"pod-.7"}"#, 195, 205)];
+    let none = [(r#"{pod="gone"}"#, 0, 1_000)];
+    let alone = vec![("shop", shop())];
+    let shared =
+        vec![("other", profiles(0..70, &times, 900)), ("shop", shop()), ("zoo", profiles(0..9, &times, 99))];
+    for (kind, tenants) in [("alone", alone), ("shared", shared)] {
+        let bucket = Bucket::new();
+        let bytes = bucket.put(block(1), &tenants).await.bytes();
+        for (selector, from, to) in all.into_iter().chain(part).chain(none) {
+            let (told, read) = told_and_read(&bucket, &tree(selector, from, to), to == 1_000).await;
+            println!("{kind} {selector} {from}..{to}: told {told}, read {read} of {bytes}");
+            assert!(
+                told * 5 >= read * 4 && told * 5 <= read * 6,
+                "{kind} {selector}: told {told}, read {read}"
+            );
+        }
+    }
+}
+
 /// A month of days, each of a hundred and fifty pods.
 #[tokio::test]
 async fn one_pod_of_a_month_reads_a_hundredth_of_its_bytes() {

@@ -13,7 +13,7 @@ use athanor_proto::athanor::v1::{
 };
 use athanor_query::{Ask, Merged, Partial, ProfileList, Profiles, What};
 
-use super::super::wire::{asked, missing, rows};
+use super::super::wire::{asked, rows};
 use super::super::{Asked, Rows};
 use super::sample;
 use crate::check::{self, invalid};
@@ -64,7 +64,7 @@ impl Querier {
         side(&mut answer.right, &profiles[1], 1);
         answer.unit = of_left.value.unit;
         answer.untested = samples.into_iter().find_map(Result::err).unwrap_or_default();
-        answer.missing = missing(reader);
+        answer.missing = reader.lacks();
         Ok(answer)
     }
 

@@ -5,7 +5,7 @@ use athanor_proto::athanor::v1::{
     FunctionGroup, FunctionOfGroup, FunctionOrder, FunctionRow, FunctionsRequest, FunctionsResponse,
 };
 
-use super::super::wire::{asked, labels, missing, rows};
+use super::super::wire::{asked, labels, rows};
 use super::{Function, Order, functions};
 use crate::check;
 use crate::{Querier, Reader};
@@ -45,7 +45,7 @@ impl Querier {
                 .map(|(values, tree)| FunctionGroup { labels: labels(values, &held), total: tree.total() });
             let rows = shown.iter().map(|function| row(function, is_grouped));
             let (groups, rows) = (groups.collect(), rows.collect());
-            Ok(FunctionsResponse { total, unit, count, groups, rows, missing: missing(&held) })
+            Ok(FunctionsResponse { total, unit, count, groups, rows, missing: held.lacks() })
         })
         .await?
     }

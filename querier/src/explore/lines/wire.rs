@@ -5,7 +5,7 @@ use athanor_profile::lines;
 use athanor_proto::athanor::v1::{LineRow, LinesRequest, LinesResponse};
 
 use super::super::named;
-use super::super::wire::{asked, missing, rows};
+use super::super::wire::{asked, rows};
 use crate::{Querier, Reader};
 
 /// What a row takes beside its file's name.
@@ -31,7 +31,7 @@ impl Querier {
                 total: weights.cum,
             });
             let (own, total) = (all.function.flat, all.function.cum);
-            Ok(LinesResponse { own, total, unit, count, rows: rows.collect(), missing: missing(&held) })
+            Ok(LinesResponse { own, total, unit, count, rows: rows.collect(), missing: held.lacks() })
         })
         .await?
     }

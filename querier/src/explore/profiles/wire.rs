@@ -4,7 +4,7 @@ use athanor_chassis::Status;
 use athanor_proto::athanor::v1::{ProfileOrder as WireOrder, ProfileRow, ProfilesRequest, ProfilesResponse};
 use athanor_query::{Ask, ListedProfile, Partial, ProfileOrder, Profiles, What};
 
-use super::super::wire::{asked, labels, missing, rows};
+use super::super::wire::{asked, labels, rows};
 use super::MAX_LISTED;
 use crate::check::{self, invalid};
 use crate::{Querier, Reader, mixed_up};
@@ -48,7 +48,7 @@ impl Querier {
                 total: one.total,
             });
             let rows = rows.collect();
-            Ok(ProfilesResponse { unit, count: list.profiles, rows, missing: missing(&held) })
+            Ok(ProfilesResponse { unit, count: list.profiles, rows, missing: held.lacks() })
         })
         .await?
     }

@@ -6,7 +6,7 @@ use athanor_profile::table::weigh;
 use athanor_proto::athanor::v1::{SandwichRequest, SandwichResponse, SubtreeRequest, SubtreeResponse};
 
 use super::super::named;
-use super::super::wire::{asked, missing, tree};
+use super::super::wire::{asked, tree};
 use super::{FRAME, MAX_FRAMES};
 use crate::check::{self, invalid};
 use crate::{Querier, Reader};
@@ -45,7 +45,7 @@ impl Querier {
                 unit,
                 callers: Some(tree(&querier, &held, &callers)?),
                 callees: Some(tree(&querier, &held, &callees)?),
-                missing: missing(&held),
+                missing: held.lacks(),
             })
         })
         .await?
@@ -66,7 +66,7 @@ impl Querier {
         let (querier, held) = (self.clone(), reader.clone());
         self.shape(reader, move || {
             let Some(node) = whole.find(&path) else {
-                return Ok(SubtreeResponse { unit, missing: missing(&held), ..SubtreeResponse::default() });
+                return Ok(SubtreeResponse { unit, missing: held.lacks(), ..SubtreeResponse::default() });
             };
             let mut branch = whole.branch(node, skip as usize);
             branch.truncate_with_ties(max_nodes.asked, max_nodes.most);
@@ -77,7 +77,7 @@ impl Querier {
                 unit,
                 callees: u64::from(node.child_count),
                 tree: Some(tree(&querier, &held, &branch)?),
-                missing: missing(&held),
+                missing: held.lacks(),
             })
         })
         .await?

@@ -1,0 +1,92 @@
+//! Whoever reads blocks may stand still: another one is asked meanwhile. Where all are slow, nobody asks twice as much.
+
+use std::time::Duration;
+
+use athanor_chassis::Clock;
+use athanor_integration::cluster::Cluster;
+use athanor_integration::server::send;
+
+use crate::oracle::Oracle;
+
+/// After that a gateway that does not begin is given up, whether another one was asked or not.
+const TURN: Duration = Duration::from_secs(10);
+/// Second calls that may be made at once, and how many of a hundred calls.
+const BURST: u64 = 8;
+const PERCENT: u64 = 10;
+
+/// What a querier has done.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    calls: u64,
+    second: u64,
+    won: u64,
+}
+
+fn counts(cluster: &Cluster) -> Counts {
+    let page = send(cluster.node("a").address(), "GET /metrics", &[], b"");
+    let value = |name: &str| {
+        let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<f64>().ok();
+        page.text().lines().find_map(of).unwrap_or_else(|| panic!("no {name}")) as u64
+    };
+    Counts {
+        calls: value("athanor_gateway_calls_total"),
+        second: value("athanor_gateway_second_calls_total"),
+        won: value("athanor_gateway_second_calls_won_total"),
+    }
+}
+
+/// A querier that has blocks read by two others, each of which answers quickly, and knows it.
+async fn known() -> (Cluster, Oracle) {
+    let nodes = Cluster::builder()
+        .node("a", "za", "metastore,ingester,distributor,querier")
+        .node("g", "za", "store-gateway")
+        .node("h", "zb", "store-gateway")
+        .config(|config| {
+            (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
+            config.ingester.cut.max_age = Duration::from_millis(300);
+        });
+    let cluster = nodes.start().await;
+    cluster.until("its slot is open", |view| view.shards.iter().any(|shard| shard.serves())).await;
+    let mut oracle = Oracle::default();
+    let spread = async {
+        // Until blocks belong to both.
+        while cluster.parts_asked("g") == 0 || cluster.parts_asked("h") == 0 {
+            oracle.store(&cluster, 1).await;
+            cluster.wait("all is cut", || cluster.is_cut(1)).await;
+            oracle.check(&cluster, 0).await;
+        }
+    };
+    cluster.patiently("both gateways are asked", spread).await;
+    for _ in 0..20 {
+        oracle.check(&cluster, 0).await;
+    }
+    (cluster, oracle)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_stands_still_is_not_waited_for() {
+    let (cluster, oracle) = known().await;
+    let (before, clock) = (counts(&cluster), Clock::system());
+    cluster.pause("h");
+    let begun = clock.monotonic();
+    oracle.check(&cluster, 0).await;
+    let took = clock.monotonic() - begun;
+    let after = counts(&cluster);
+    println!("{took:?}: {before:?} {after:?}");
+    assert!(took < TURN / 2, "{took:?}");
+    assert!(after.second > before.second && after.won > before.won, "{before:?} {after:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_all_are_slow_few_are_asked_twice() {
+    let (cluster, oracle) = known().await;
+    let before = counts(&cluster);
+    ["g", "h"].iter().for_each(|name| cluster.slow("a", name, Duration::from_millis(400)));
+    for _ in 0..12 {
+        oracle.check(&cluster, 0).await;
+    }
+    let after = counts(&cluster);
+    println!("{before:?} {after:?}");
+    assert!(after.second > before.second, "it is slow: {before:?} {after:?}");
+    assert!(after.second <= after.calls * PERCENT / 100 + BURST, "{after:?}");
+}
