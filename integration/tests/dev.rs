@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-use athanor_chassis::Clock;
+use athanor_chassis::{Clock, compute};
 use athanor_integration::binary;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -75,7 +75,11 @@ impl Local {
             .unwrap();
         let (tell, lines) = mpsc::channel();
         let said = BufReader::new(child.stdout.take().unwrap());
-        thread::spawn(move || said.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        let reading = move || {
+            // Until it says nothing more, or nobody listens.
+            let _ = said.lines().map_while(Result::ok).try_for_each(|line| tell.send(line));
+        };
+        compute::dedicated("reads what is said", reading).unwrap();
         Self { child, lines, said: Vec::new(), folder: folder.to_owned(), clock: Clock::system() }
     }
 

@@ -3,10 +3,9 @@
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, mpsc};
-use std::thread;
 
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Compute, Disk};
+use athanor_chassis::{ByteSize, Compute, Disk, compute};
 use athanor_integration::server::{Answer, PATIENCE, Server, send};
 
 const PUSH: &str = "POST /ingest?name=shop.cpu";
@@ -36,7 +35,9 @@ fn requests_under_way_have_a_bound() {
     let (answered, answers) = mpsc::channel();
     for body in [b"main;g 4\n", b"main;h 5\n"] {
         let (answered, address) = (answered.clone(), server.address);
-        thread::spawn(move || answered.send(send(address, PUSH, &[], body)));
+        // Nobody listens any more where the test has failed.
+        let sends = move || drop(answered.send(send(address, PUSH, &[], body)));
+        compute::dedicated("sends", sends).unwrap();
     }
     is_refusal(
         &answers.recv_timeout(PATIENCE).unwrap(),

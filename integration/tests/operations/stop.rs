@@ -3,9 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Code, Random, Timestamp};
+use athanor_chassis::{Clock, Code, Random, Timestamp, compute};
 use athanor_integration::cluster::Bucket;
 use athanor_integration::server::{Answer, PATIENCE, Server, send};
 use athanor_server::Config;
@@ -133,15 +134,18 @@ fn the_end_takes_no_longer_than_it_may() {
     assert_eq!(drain, Duration::from_secs(10));
     let address = server.address;
     // It begins to work after a moment of its clock.
-    let first = std::thread::spawn(move || send(address, "POST /ingest?name=shop.cpu", &[], b"main;f 3\n"));
     let tick = || {
         hand.advance(STEP);
-        std::thread::sleep(Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(2));
     };
+    let first = move || {
+        assert_eq!(send(address, "POST /ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
+    };
+    let first = compute::dedicated("sends the first", first).unwrap();
     while !first.is_finished() {
         tick();
     }
-    assert_eq!(first.join().unwrap().status, 200);
+    first.join().unwrap();
     bucket.fail_one_of(1);
     let (late, lost) = (Held::begin(address), Held::begin(address));
     let Server { node, runtime, folder, .. } = server;
