@@ -152,6 +152,8 @@ pub struct Model {
     retention: Duration,
     /// Disks were damaged.
     damaged: bool,
+    /// Tables may change: who says no time is placed by when it came, so that a repeat of it may go elsewhere.
+    pub tables_change: bool,
 }
 
 impl Model {
@@ -163,6 +165,7 @@ impl Model {
             drawn: 0,
             retention,
             damaged: false,
+            tables_change: false,
         }
     }
 
@@ -215,7 +218,7 @@ impl Model {
     pub fn is_forgotten(&self, request: &Request, now: Timestamp) -> bool {
         request.parts.iter().any(|part| {
             let leaf = &self.leaves[part.leaf];
-            leaf.time.is_none() && now.since(leaf.made) > TIMELESS
+            leaf.time.is_none() && (self.tables_change || now.since(leaf.made) > TIMELESS)
         })
     }
 

@@ -43,6 +43,7 @@ impl Fleet {
     /// All of it; nothing else fails meanwhile.
     pub async fn outgrow(&self) -> Result<(), Breach> {
         self.machines.iter().for_each(|machine| machine.world.spare());
+        self.model.borrow_mut().tables_change = true;
         let Some((deaf, _)) = self.door(is_door) else { return Ok(()) };
         self.cut_off(deaf);
         let from = self.until_a_table_follows(deaf).await?;
@@ -144,7 +145,9 @@ impl Fleet {
         at: impl Fn() -> Option<&'a Machine>,
         all: &[Request],
     ) -> Result<(), Breach> {
-        let pushes = all.iter().map(|request| self.push_at(at(), request.clone(), PATIENCE));
+        let now = self.ground.clock.wall();
+        let known = all.iter().filter(|request| !self.model.borrow().is_forgotten(request, now));
+        let pushes = known.map(|request| self.push_at(at(), request.clone(), PATIENCE));
         let mut pushes: FuturesUnordered<_> = pushes.collect();
         while let Some(pushed) = pushes.next().await {
             pushed?;

@@ -179,6 +179,7 @@ impl Fleet {
     /// all that came meanwhile.
     async fn go_without_a_bucket(&self) -> Result<(), Breach> {
         self.ground.world.tell(format_args!("the bucket is down for an hour"));
+        self.model.borrow_mut().tables_change = true;
         self.machines.iter().for_each(|machine| machine.world.spare());
         self.ground.world.set_weather(Weather::Down);
         let (begun, began) = (self.ground.clock.monotonic(), self.ground.clock.wall());
