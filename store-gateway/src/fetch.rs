@@ -295,6 +295,8 @@ impl Folder for Fetched {
 
 #[cfg(test)]
 mod tests {
+    use athanor_block::PAGE;
+
     use super::*;
 
     #[test]

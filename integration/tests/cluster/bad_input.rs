@@ -16,6 +16,7 @@ use athanor_proto::athanor::internal::v1::query_response::Of as Piece;
 use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
 use athanor_proto::athanor::internal::v1::shards_client::ShardsClient;
 use bytes::Bytes;
+use prost::Message;
 
 use crate::oracle::{Oracle, labels, time};
 use crate::scenarios::{opened, three};
@@ -90,6 +91,7 @@ impl Line<'_> {
             let mut said = String::new();
             while let Some(piece) = pieces.message().await? {
                 let Some(Piece::Done(done)) = piece.of else { continue };
+                let done = wire::ShardDone::decode(done).unwrap();
                 said += &match done.of {
                     Some(Outcome::Failure(why)) => words(&why),
                     Some(Outcome::Replan(_)) => "replan".to_owned(),
