@@ -30,6 +30,7 @@ mod http {
     pub mod door;
     pub mod encoding;
     pub mod json;
+    pub mod partial;
     pub mod unary;
     pub mod weight;
 

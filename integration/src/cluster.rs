@@ -376,7 +376,7 @@ impl Cluster {
         let (runtime, catalog) = self.catalog(name);
         let System { store, clock, .. } = self.system(name);
         let (random, cluster) = (Random::seeded(seed), ID.to_owned());
-        (runtime, Compactor { catalog, store, clock, random, cluster })
+        (runtime, Compactor { catalog, store, clock, random, cluster, written: Arc::default() })
     }
 
     /// Lets a moment pass between tries.

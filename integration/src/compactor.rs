@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_block::{Block, FILES, Folder, LogRange, META, Making, MemoryFolder, Origin};
@@ -17,6 +18,8 @@ use athanor_metastore::lying_block;
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
 
+/// Of so many that it has written, the last ones take no place.
+const LEFT: u64 = 8;
 /// The most blocks that it merges at once.
 const MOST: u64 = 5;
 
@@ -33,6 +36,8 @@ pub struct Compactor {
     pub random: Random,
     /// Whose blocks they are.
     pub cluster: String,
+    /// How often it has written blocks.
+    pub written: Arc<AtomicU64>,
 }
 
 /// What became of a round.
@@ -72,7 +77,7 @@ impl Compactor {
         for (place, tenants) in made.parts.iter().enumerate() {
             outputs.push(self.write(&made.inputs, tenants, place == 0, blocks.clone()).await?);
         }
-        if self.random.below(8) == 0 {
+        if self.written.fetch_add(1, Ordering::Relaxed) % LEFT == LEFT - 1 {
             return Ok(Round::Left);
         }
         let inputs: Vec<BlockId> = made.inputs.iter().map(|input| input.id).collect();

@@ -66,6 +66,7 @@ impl Fleet {
             clock: machine.clock(),
             random: random.split(),
             cluster: ID.to_owned(),
+            written: Arc::new(random.next_u64().into()),
         };
         drop(roles);
         let round = compactor.round().await;
