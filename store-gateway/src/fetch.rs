@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use athanor_block::{BlockError, Extents, FILES, Folder, MAX_META, Meta, NEAR, in_pages, tail_of};
+use athanor_block::{BlockError, Extents, FILES, Folder, MAX_META, META, Meta, NEAR, in_pages, tail_of};
 use athanor_chassis::Status;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
@@ -289,6 +289,9 @@ impl Folder for Fetched {
         })
     }
     fn length(&self, name: &str) -> io::Result<u64> {
+        if name == META {
+            return Ok(self.meta_bytes as u64);
+        }
         self.lengths.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
