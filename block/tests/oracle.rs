@@ -93,10 +93,14 @@ fn inputs(seeds: &[u64]) -> Vec<(usize, Profile)> {
     seeds.iter().enumerate().map(profile).collect()
 }
 
+/// So many blocks at most come again in a later merge.
+const STAY: usize = 4;
+
 /// Merges blocks in some tree of merges: `picks` says which two or three come next, and whether one comes again.
 fn merged(mut blocks: Vec<Block>, picks: &[prop::sample::Index]) -> Block {
     let mut picks = picks.iter().cycle();
     let mut pick = |length: usize| picks.next().unwrap().index(length);
+    let mut stayed = 0;
     while blocks.len() > 1 {
         let mut round = Vec::new();
         for _ in 0..2 + pick(2) {
@@ -104,10 +108,13 @@ fn merged(mut blocks: Vec<Block>, picks: &[prop::sample::Index]) -> Block {
                 round.push(blocks.swap_remove(pick(blocks.len())));
             }
         }
-        // Equal ids count once, wherever they come again.
+        // Equal ids count once, wherever they come again. Few stay to come again, or it would never end.
         match pick(3) {
             0 => round.push(round[0].clone()),
-            1 => blocks.push(round[0].clone()),
+            1 if stayed < STAY => {
+                blocks.push(round[0].clone());
+                stayed += 1;
+            }
             _ => {}
         }
         let folder = MemoryFolder::default();
