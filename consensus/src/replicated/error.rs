@@ -94,7 +94,9 @@ pub enum OpenError {
         group: u32,
     },
     /// The state machine does not take its own snapshot.
-    #[error("snapshot {name} was refused by the state machine: {reason}")]
+    #[error(
+        "snapshot {name} was refused by the state machine: {reason}; restore its files, or take the member out of the group and give the node a new id"
+    )]
     Snapshot {
         /// Its file.
         name: String,
