@@ -84,20 +84,21 @@ pub fn tell(events: &[Event], took: &[Took], ends: &[Duration]) {
     say(&format!("  asked to end, and ended after      {:>4};  {took}", ends.len()));
 }
 
-/// The longest time without an acknowledgement, of those that began then.
+/// The longest time without an acknowledgement, of those that began then. Threads that note theirs at once may do so in
+/// another order.
 fn gap(felt: &Range<Duration>, took: &[Took]) -> Option<Duration> {
     let from = took.partition_point(|took| took.acknowledged < felt.start);
     let times = took[from..].iter().map(|took| took.acknowledged);
     let begins = [felt.start].into_iter().chain(times.clone());
     let gaps = begins.zip(times).take_while(|(begun, _)| *begun <= felt.end);
-    gaps.map(|(begun, ended)| ended - begun).max()
+    gaps.map(|(begun, ended)| ended.saturating_sub(begun)).max()
 }
 
 /// How long uploads took that were under way when it began, or were begun then.
 fn slowest(felt: &Range<Duration>, took: &[Took]) -> Option<Duration> {
     let from = took.partition_point(|took| took.acknowledged < felt.start);
     let among = took[from..].iter().filter(|took| took.begun <= felt.end);
-    among.map(|took| took.acknowledged - took.begun.max(felt.start)).max()
+    among.map(|took| took.acknowledged.saturating_sub(took.begun.max(felt.start))).max()
 }
 
 fn median_and_most(of: &mut [Duration]) -> String {
