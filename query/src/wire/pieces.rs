@@ -1,5 +1,7 @@
 //! Answers on their way: cut into pieces, and put together again.
 
+use std::fmt;
+
 use athanor_profile::packed::{PackedError, Unpacker, put};
 use bytes::Bytes;
 
@@ -15,7 +17,7 @@ pub const MAX_PIECE: usize = 1 << 20;
 pub(super) const WHAT: &str = "answer";
 
 /// A packed answer, piece by piece.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Pieces(Bytes);
 
 /// Pieces of an answer, as far as they have come.
@@ -53,6 +55,12 @@ impl Pieces {
     /// All of them in one.
     pub fn into_bytes(self) -> Bytes {
         self.0
+    }
+}
+
+impl fmt::Debug for Pieces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pieces").field("bytes", &self.bytes()).finish()
     }
 }
 

@@ -345,9 +345,8 @@ fn what_is_too_large_or_too_new_is_refused() {
     let refused = of(What::Tree(stacks)).pack().unwrap_err();
     assert_eq!(refused.code(), Code::Invalid);
     assert!(refused.to_string().contains("the limit is 4194304"), "{refused}");
-    let texts = (0..66).map(|text| format!("{text}{}", "x".repeat(1 << 20)));
-    let refused = Partial::Texts(texts.collect()).pack().unwrap_err();
-    assert!(refused.to_string().contains("the limit is 67108864"), "{refused}");
+    let refused = Partial::Texts(["x".repeat(MAX_PARTIAL)].into()).pack().unwrap_err();
+    assert!(refused.to_string().contains("the limit is 268435456"), "{refused}");
 
     let mut received = Received::default();
     assert!(received.is_empty() && received.claim().is_none());
