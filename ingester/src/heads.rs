@@ -39,6 +39,12 @@ pub enum Moved {
         /// Up to which they moved.
         dropped: u64,
     },
+    /// The shard has ended; all that it took lies in blocks.
+    #[error("shard {shard} is over, its profiles have moved to blocks")]
+    Over {
+        /// The shard.
+        shard: ShardId,
+    },
     /// Another node leads the shard, or none does at the moment.
     #[error("this node does not lead shard {shard}; {}", match .leader { Some(node) => format!("node {node} does"), None => "an election is on, try again".to_owned() })]
     Lead {
@@ -54,7 +60,7 @@ impl Moved {
     pub const fn leader(&self) -> Option<u64> {
         match self {
             Self::Lead { leader, .. } => *leader,
-            Self::Rows { .. } => None,
+            Self::Rows { .. } | Self::Over { .. } => None,
         }
     }
 }

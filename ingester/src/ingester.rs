@@ -286,7 +286,7 @@ impl Ingester {
         tenant: &TenantId,
         uploads: Vec<Upload>,
     ) -> Result<Vec<Result<Stored, Status>>, Moved> {
-        let group = self.group(shard).ok_or(Moved::Lead { shard, leader: None })?;
+        let group = self.group_of(shard)?;
         let led = group.takes()?;
         if let Err(status) = self.admit() {
             return Ok(vec![Err(status); uploads.len()]);
@@ -302,20 +302,21 @@ impl Ingester {
     /// That this node leads a shard now, so that its rows are all that were acknowledged (E17). One that was deposed, and
     /// does not know it yet, finds out.
     pub async fn confirm(&self, shard: ShardId) -> Result<(), Moved> {
-        let group = self.group(shard).ok_or(Moved::Lead { shard, leader: None })?;
+        let group = self.group_of(shard)?;
         let led = group.lead()?;
         if group.is_alone() {
             return Ok(());
         }
         let asked = group.log.lead_index().await;
-        asked.map_err(|_| Moved::Lead { shard, leader: None })?;
+        // Its members may have ended meanwhile, so that none confirms it.
+        asked.map_err(|_| self.nobody_leads(shard))?;
         // It may have been deposed and chosen again, with other rows in between.
         if Arc::ptr_eq(&led, &group.lead()?) { Ok(()) } else { Err(Moved::Lead { shard, leader: None }) }
     }
 
     /// A tenant's rows in a shard that lie after a watermark (E17).
     pub fn views(&self, shard: ShardId, watermark: u64, tenant: &TenantId) -> Result<Vec<View>, Moved> {
-        let group = self.group(shard).ok_or(Moved::Lead { shard, leader: None })?;
+        let group = self.group_of(shard)?;
         let led = group.lead()?;
         let heads = led.shard.heads().after(watermark)?;
         Ok(heads.iter().filter_map(|head| Some(head.view(tenant)?.on(&self.parts.deps.compute))).collect())
@@ -403,6 +404,20 @@ impl Ingester {
 
     pub(crate) fn group(&self, shard: ShardId) -> Option<Arc<Group>> {
         read(&self.shards).get(&shard).cloned()
+    }
+
+    fn group_of(&self, shard: ShardId) -> Result<Arc<Group>, Moved> {
+        self.group(shard).ok_or_else(|| self.nobody_leads(shard))
+    }
+
+    /// Why nobody is known who leads a shard: it may be over.
+    fn nobody_leads(&self, shard: ShardId) -> Moved {
+        let view = read(&self.parts.view);
+        let is_over = |entry: &ShardEntry| entry.id == shard && entry.is_retired();
+        match view.as_ref().is_some_and(|view| view.shards.iter().any(is_over)) {
+            true => Moved::Over { shard },
+            false => Moved::Lead { shard, leader: None },
+        }
     }
 
     pub(crate) fn node(&self) -> u64 {

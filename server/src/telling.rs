@@ -69,7 +69,7 @@ impl Telling {
                     }
                     None
                 }
-                Err(Moved::Rows { .. }) => Some(wire::shard_done::Of::Replan(true)),
+                Err(Moved::Rows { .. } | Moved::Over { .. }) => Some(wire::shard_done::Of::Replan(true)),
                 Err(moved) => Some(wire::shard_done::Of::Failure(failure_of(&moved))),
             };
             let lost = self.ingester.lost(shard, watermark);
@@ -139,9 +139,5 @@ pub fn is_of_epoch(shard: ShardId, epoch: u32) -> Result<(), Status> {
 
 /// What is told of a shard that others lead.
 pub fn failure_of(moved: &Moved) -> wire::Failure {
-    let leader = match moved {
-        Moved::Lead { leader, .. } => *leader,
-        Moved::Rows { .. } => None,
-    };
-    failure::pack(&Status::new(Code::NotLeader, moved.to_string()), leader)
+    failure::pack(&Status::new(Code::NotLeader, moved.to_string()), moved.leader())
 }

@@ -217,11 +217,7 @@ fn gone(status: Status) -> Moved {
 
 impl From<&athanor_ingester::Moved> for Moved {
     fn from(moved: &athanor_ingester::Moved) -> Self {
-        let leader = match moved {
-            athanor_ingester::Moved::Lead { leader, .. } => *leader,
-            athanor_ingester::Moved::Rows { .. } => None,
-        };
-        Moved { leader, status: Status::new(Code::NotLeader, moved.to_string()) }
+        Moved { leader: moved.leader(), status: Status::new(Code::NotLeader, moved.to_string()) }
     }
 }
 

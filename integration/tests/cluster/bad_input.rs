@@ -224,7 +224,7 @@ async fn appends(oracle: &Oracle, number: usize, leader: &Line<'_>) {
         ),
         (
             |request| (batch(request).shard, batch(request).epoch) = (OVER, 1),
-            "not_leader: this node does not lead shard 1;",
+            "not_leader: shard 1 is over, its profiles have moved to blocks",
         ),
         (
             |request| batch(request).epoch = 1,
@@ -257,10 +257,7 @@ async fn queries(leader: &Line<'_>) {
             |request| request.shards.push(shard_at(UNKNOWN, 1)),
             "not_leader: this node does not lead shard 999; an election is on, try again",
         ),
-        (
-            |request| request.shards[0] = shard_at(OVER, 1),
-            "not_leader: this node does not lead shard 1; an election is on, try again",
-        ),
+        (|request| request.shards[0] = shard_at(OVER, 1), "replan"),
         (
             |request| request.shards[0].epoch = 1,
             "invalid: shard 65537 is the one of epoch 2 of slot 0, not of 1",
