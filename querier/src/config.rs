@@ -16,6 +16,9 @@ pub struct Config {
     pub answer: ByteSize,
     /// Memory that all answers that are under way may take together. Example: `2GiB`.
     pub answers: ByteSize,
+    /// Memory for answers that are made of blocks alone: the same request is answered by them as long as it still would be
+    /// made of the same. With 0 none is kept. Example: `64MiB`.
+    pub kept_answers: ByteSize,
     /// Queries of a tenant that may run in the background at once, for clients that ask for that. With 0 they wait for the
     /// answer as for any other. Example: `5`.
     pub background_queries: usize,
@@ -37,6 +40,7 @@ impl Default for Config {
         Config {
             answer: ByteSize::mib(512),
             answers: ByteSize::mib(2048),
+            kept_answers: ByteSize::mib(64),
             background_queries: 0,
             adhoc_profiles: 100,
             adhoc_profile: ByteSize::mib(16),

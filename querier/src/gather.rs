@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
 use athanor_profile::Source;
+use athanor_profile::hash::{self, Hash};
 use athanor_query::{Ask, Held, Meeting, Partial, run};
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
@@ -29,6 +30,8 @@ pub(crate) struct Merging {
     pub(crate) meeting: Meeting,
     /// What the answer lacks, in words.
     missing: Mutex<Vec<String>>,
+    /// What of it lies in blocks, of each tenant, as long as nothing else has part in it.
+    made_of: Mutex<Option<Vec<Hash>>>,
 }
 
 /// Everything that is to be asked.
@@ -55,6 +58,8 @@ impl Querier {
                 Err(asked) => attempt = attempt.next(asked)?,
             }
         };
+        let made_of = merging.made_of.lock().unwrap_or_else(PoisonError::into_inner).take();
+        reader.note_made((Arc::clone(&merging.ask), made_of.map(|of| hash::list(&of))));
         reader.miss(std::mem::take(&mut *merging.missing.lock().unwrap_or_else(PoisonError::into_inner)));
         let Some(Held { partial, taken }) = merging.meeting.take() else {
             return Ok(Partial::none(&merging.ask.what));
@@ -74,15 +79,23 @@ impl Querier {
     ) -> Result<Arc<Merging>, Asked> {
         let until = reader.until(&self.deps.clock);
         let meeting = Meeting::new(ask.bounds, Arc::clone(&self.room));
-        let merging = Arc::new(Merging { ask: Arc::clone(ask), until, meeting, missing: Mutex::default() });
+        let merging = Merging {
+            ask: Arc::clone(ask),
+            until,
+            meeting,
+            missing: Mutex::default(),
+            made_of: Mutex::new(Some(Vec::new())),
+        };
+        let merging = Arc::new(merging);
         let (mut parts, is_cheap) = (Parts::default(), ask.needs().is_index_only());
         for tenant in reader.tenants() {
-            let Plan { sources, stored, remote, missing, bytes, moved } =
+            let Plan { sources, stored, remote, missing, bytes, moved, made_of } =
                 self.deps.sources.plan(tenant, ask).await?;
             // What reads no rows tells what there is to ask about, and what it would cost.
             let bytes = if is_cheap { 0 } else { bytes };
             self.check_bytes(tenant, bytes)?;
             turn.pay(tenant, bytes);
+            merging.also_of(made_of);
             parts.sources.extend(sources);
             parts.stored.extend(stored);
             parts.remote.extend(remote.into_iter().map(|remote| (tenant.clone(), remote)));
@@ -145,6 +158,15 @@ impl Querier {
 }
 
 impl Merging {
+    /// More of the answer lies in such blocks, or not in blocks alone.
+    pub(crate) fn also_of(&self, blocks: Option<Hash>) {
+        let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
+        match (made_of.as_mut(), blocks) {
+            (Some(all), Some(blocks)) => all.push(blocks),
+            _ => *made_of = None,
+        }
+    }
+
     /// Says what the answer lacks.
     pub(crate) fn miss(&self, missing: impl IntoIterator<Item = String>) {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);

@@ -109,6 +109,13 @@ impl Inbox {
         (self.received, self.taken, self.made_room, self.met) = (Received::default(), None, false, None);
     }
 
+    /// Says of which time the peer has profiles in memory: if of that which is asked about, the answer is not of blocks alone.
+    pub fn in_memory(&self, times: Option<(i64, i64)>) {
+        if times.is_some_and(|times| self.merging.ask.selection.time.meets(times)) {
+            self.merging.also_of(None);
+        }
+    }
+
     /// Says what the peer lacks, in words: the answer is partial.
     pub fn miss(&mut self, what: String) {
         self.merging.miss([what]);

@@ -23,9 +23,11 @@ use athanor_chassis::clock::Elapsed;
 use athanor_chassis::room::{Room, RoomStats};
 use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId};
 use athanor_profile::Source;
+use athanor_profile::hash::Hash;
 use athanor_query::{Ask, Partial};
 
 mod adhoc;
+mod again;
 mod background;
 mod check;
 mod companion;
@@ -46,6 +48,7 @@ mod replan;
 mod turns;
 
 pub use adhoc::{AdHoc, Shelf, Upload};
+pub use again::AgainStats;
 pub use companion::Companion;
 pub use config::{Config, ConfigError};
 pub use inbox::{Inbox, Remote};
@@ -55,6 +58,7 @@ pub use render::{Rendered, parse_parameters, parse_time};
 pub use replan::Asked;
 pub use turns::TurnStats;
 
+use again::Answers;
 use background::{Background, Kept};
 use gather::mixed_up;
 use quarantine::{Quarantine, Question};
@@ -76,6 +80,9 @@ pub struct Plan {
     /// What has moved since the listing that this plan is of, in words: which shard, and where its rows went. Another
     /// plan is made, unless there were too many.
     pub moved: Vec<String>,
+    /// Names all blocks that an answer to the question is made of, and whatever else decides what they answer; none where
+    /// anything in memory here has part in it, or something is missing. Peers tell of what they have in memory.
+    pub made_of: Option<Hash>,
 }
 
 /// A source that is read when it is its turn, or has answered before.
@@ -102,6 +109,11 @@ pub trait Sources: Send + Sync {
     /// Whatever may hold profiles that are asked about.
     async fn plan(&self, tenant: &TenantId, ask: &Ask) -> Result<Plan, Status>;
 
+    /// What [`Plan::made_of`] would say, once all peers have said that nothing in memory has part in the answer.
+    async fn made_of(&self, _tenant: &TenantId, _ask: &Ask) -> Result<Option<Hash>, Status> {
+        Ok(None)
+    }
+
     /// Of which time there are profiles. No profile is read for that.
     async fn times(&self, tenant: &TenantId) -> Result<Times, Status>;
 }
@@ -125,6 +137,7 @@ pub struct Querier {
     deps: Deps,
     config: Config,
     room: Arc<Room>,
+    answers: Arc<Answers>,
     turns: Arc<Turns>,
     quarantine: Arc<Quarantine>,
     /// None where no query runs in the background.
@@ -140,6 +153,8 @@ pub struct QuerierStats {
     pub quarantine: QuarantineStats,
     /// The room for answers.
     pub room: RoomStats,
+    /// Answers that were kept.
+    pub again: AgainStats,
 }
 
 impl Querier {
@@ -147,7 +162,8 @@ impl Querier {
     pub fn new(config: Config, deps: Deps) -> Self {
         let turns = Turns::new(config.concurrent_queries);
         let (room, quarantine) = (config.room(), Arc::default());
-        Querier { deps, config, room, turns, quarantine, background: None }
+        let answers = Arc::new(Answers::new(config.kept_answers));
+        Querier { deps, config, room, answers, turns, quarantine, background: None }
     }
 
     /// Lets queries run in the background as such tasks, if the settings allow it.
@@ -164,7 +180,12 @@ impl Querier {
     /// How it fares.
     pub fn stats(&self) -> QuerierStats {
         let quarantine = self.quarantine.stats(self.deps.clock.monotonic());
-        QuerierStats { turns: self.turns.stats(), quarantine, room: self.room.stats() }
+        QuerierStats {
+            turns: self.turns.stats(),
+            quarantine,
+            room: self.room.stats(),
+            again: self.answers.stats(),
+        }
     }
 
     /// Forgets which queries crashed, so that they are answered again. How many were refused by then.

@@ -10,6 +10,8 @@ use athanor_chassis::tenant::TenantError;
 use athanor_chassis::{Clock, TenantId};
 use athanor_query::Ask;
 
+use crate::again::Made;
+
 /// Most tenants that one request reads.
 pub const MAX_TENANTS: usize = 64;
 /// How long an answer may take, for who does not say how long it waits.
@@ -29,6 +31,8 @@ pub struct Reader {
     until: Arc<OnceLock<Duration>>,
     /// What was asked so far, for one answer. Clones share it.
     asked: Arc<Mutex<Vec<Arc<Ask>>>>,
+    /// Of what the answers so far were made. Clones share it.
+    made: Arc<Mutex<Vec<Made>>>,
 }
 
 /// Why a text names no tenants.
@@ -77,6 +81,7 @@ impl Reader {
             held: Arc::default(),
             until: Arc::default(),
             asked: Arc::default(),
+            made: Arc::default(),
         }
     }
 
@@ -103,6 +108,16 @@ impl Reader {
     /// What was asked so far.
     pub(crate) fn asked(&self) -> Vec<Arc<Ask>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes of what the answer to a question was made.
+    pub(crate) fn note_made(&self, made: Made) {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).push(made);
+    }
+
+    /// Of what the answers so far were made.
+    pub(crate) fn made(&self) -> Vec<Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// With what an `Accept` header says: `*/*; allow-utf8-labelnames=true`.

@@ -38,6 +38,13 @@ pub struct Rendered {
     pub body: Vec<u8>,
 }
 
+impl Rendered {
+    /// A document of JSON.
+    pub(crate) fn json(body: Vec<u8>) -> Self {
+        Rendered { content_type: "application/json", body }
+    }
+}
+
 /// A checked query of one side.
 struct Side {
     selection: Selection,
@@ -70,11 +77,25 @@ impl Querier {
             start: side.start,
             end: side.end,
             step: step.saturating_mul(1_000 * MILLI),
-            group_by: group_by.clone(),
+            group_by,
             stacks: StackFilter::default(),
             mean: matches!(parameters.first("aggregation"), Some("avg" | "average")),
             exemplars: false,
         };
+        // Times may be told from now on.
+        let request = format!("{} {} {query}", side.start, side.end);
+        self.again(reader, "render", request.as_bytes(), self.drawn(reader, side, asked, max_nodes)).await
+    }
+
+    /// A flame graph, a timeline and those of groups.
+    async fn drawn(
+        &self,
+        reader: &Reader,
+        side: Side,
+        asked: PointsAsked,
+        max_nodes: Nodes,
+    ) -> Result<Rendered, Status> {
+        let (step, group_by) = (asked.step / (1_000 * MILLI), asked.group_by.clone());
         let (tree, series) = futures::try_join!(
             self.tree(reader, side.selection.clone(), StacksAsked::default()),
             self.points(reader, asked)
@@ -228,6 +249,5 @@ fn measuring(value: &ValueType) -> ProfileType {
 }
 
 fn json(flamebearer: &Flamebearer) -> Rendered {
-    let body = serde_json::to_vec(flamebearer).expect("lists and texts serialise to JSON");
-    Rendered { content_type: "application/json", body }
+    Rendered::json(serde_json::to_vec(flamebearer).expect("lists and texts serialise to JSON"))
 }

@@ -38,6 +38,11 @@ impl Default for TimeRange {
 }
 
 impl TimeRange {
+    /// Whether any moment from a first to a last one, both in it, may be within.
+    pub fn meets(&self, (first, last): (i64, i64)) -> bool {
+        self.from <= last && (first < self.to || self.to == i64::MAX)
+    }
+
     /// Whether a moment is within.
     pub fn contains(&self, nanos: i64) -> bool {
         (self.from..self.to).contains(&nanos) || (self.to == i64::MAX && nanos == i64::MAX)

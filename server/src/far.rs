@@ -199,6 +199,7 @@ impl Remote for Far {
         let packed = ask.pack().map_err(|error| Status::of(&error))?;
         let beside = self.gather(tenant, &packed.into(), Some(&mut *inbox)).await?;
         beside.missing().into_iter().for_each(|missing| inbox.miss(missing));
+        inbox.in_memory(beside.times);
         // The others are in the inbox by now: the last plan goes on with them.
         match beside.moved.is_empty() {
             true => Ok(()),

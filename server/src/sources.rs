@@ -11,9 +11,10 @@ use athanor_catalog::{BlockEntry, Catalog, Phase, Scar, ShardEntry, ShardId, Wou
 use athanor_chassis::{Status, TenantId};
 use athanor_ingester::{Ingester, Moved, View};
 use athanor_profile::Source;
+use athanor_profile::hash::{self, Hash};
 use athanor_querier::{Plan, Remote, Sources, Times};
 use athanor_query::Ask;
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 
 use crate::far::{Asking, Beside, Far};
 use crate::gateways::{Divided, Gateways, wanted_of};
@@ -46,9 +47,11 @@ impl Sources for Everywhere {
         let range = ask.selection.time;
         let last = if range.to == i64::MAX { i64::MAX } else { range.to.saturating_sub(1) };
         let Found { views, far, blocks, missing, moved } = self.find(tenant, range.from, last).await?;
-        let meets = |(first, end): (i64, i64)| first <= last && range.from <= end;
-        let heads = views.iter().filter(|view| view.times().is_some_and(meets));
-        let of_heads: u64 = heads.map(|view| view.bytes() as u64).sum();
+        let heads = views.iter().filter(|view| view.times().is_some_and(|times| range.meets(times)));
+        let (in_heads, of_heads) =
+            heads.fold((0, 0), |(heads, bytes), view| (heads + 1, bytes + view.bytes() as u64));
+        let is_of_blocks = in_heads == 0 && missing.is_empty() && moved.is_empty();
+        let made_of = is_of_blocks.then(|| made_of(&blocks));
         let sources = views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>).collect();
         let wanted = blocks.iter().map(|block| wanted_of(block, tenant, range.from, last));
         let Divided { here: stored, away } = self.gateways.divide(tenant, ask, wanted);
@@ -56,7 +59,22 @@ impl Sources for Everywhere {
         let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>);
         let remote = far.chain(away).collect();
         let bytes = blocks.iter().map(|block| block.bytes_of(tenant)).sum::<u64>() + of_heads;
-        Ok(Plan { sources, stored, remote, missing, bytes, moved })
+        Ok(Plan { sources, stored, remote, missing, bytes, moved, made_of })
+    }
+
+    async fn made_of(&self, tenant: &TenantId, ask: &Ask) -> Result<Option<Hash>, Status> {
+        let range = ask.selection.time;
+        let last = if range.to == i64::MAX { i64::MAX } else { range.to.saturating_sub(1) };
+        let Found { views, far, blocks, missing, moved } = self.find(tenant, range.from, last).await?;
+        let has_part = |times: Option<(i64, i64)>| times.is_some_and(|times| range.meets(times));
+        if !missing.is_empty() || !moved.is_empty() || views.iter().any(|view| has_part(view.times())) {
+            return Ok(None);
+        }
+        let afar = try_join_all(far.iter().map(|far| far.times(tenant))).await?;
+        let is_of_blocks = |beside: &Beside| {
+            beside.missing().is_empty() && beside.moved.is_empty() && !has_part(beside.times)
+        };
+        Ok(afar.iter().all(is_of_blocks).then(|| made_of(&blocks)))
     }
 
     async fn times(&self, tenant: &TenantId) -> Result<Times, Status> {
@@ -129,6 +147,13 @@ impl Everywhere {
             Err(moved) => Some(Err(moved)),
         }
     }
+}
+
+/// Names these blocks, in whichever order. What a block answers is decided by nothing else (E19).
+fn made_of(blocks: &[BlockEntry]) -> Hash {
+    let mut ids: Vec<Hash> = blocks.iter().map(|block| block.id.number()).collect();
+    ids.sort_unstable();
+    hash::list(&ids)
 }
 
 /// What this node has of a shard.

@@ -63,10 +63,8 @@ impl Telling {
             let of_shard = confirmed.and_then(|()| self.ingester.views(shard, watermark, tenant));
             let of = match of_shard {
                 Ok(of_shard) => {
-                    match ask {
-                        Some(_) => views.extend(of_shard),
-                        None => times = span(of_shard.iter().filter_map(View::times)),
-                    }
+                    times = span(of_shard.iter().filter_map(View::times));
+                    views.extend(of_shard);
                     None
                 }
                 Err(Moved::Rows { .. } | Moved::Over { .. }) => Some(wire::shard_done::Of::Replan(true)),

@@ -35,10 +35,14 @@ impl Querier {
         if !asked.request_id.is_empty() {
             return self.look(reader, asked.request_id).await;
         }
+        let is_forced = asked.r#type == AsyncQueryType::Force as i32;
+        let Some(background) = self.background.as_ref().filter(|_| is_forced) else {
+            let bytes = request.encode_to_vec();
+            let answer = async { self.stacktraces(reader, self.stacks(reader, request).await?).await };
+            return self.again(reader, "SelectMergeStacktraces", &bytes, answer).await;
+        };
         // What is wrong is told at once.
         let stacks = self.stacks(reader, request).await?;
-        let background = self.background.as_ref().filter(|_| asked.r#type == AsyncQueryType::Force as i32);
-        let Some(background) = background else { return self.stacktraces(reader, stacks).await };
         let querier = self.clone();
         let query = |reader: Reader| async move {
             let answer = querier.stacktraces(&reader, stacks).await?;

@@ -6,6 +6,7 @@ use athanor_proto::querier::v1::{
 };
 use athanor_proto::types::v1::{Exemplar, ExemplarType, HeatmapSeries, HeatmapSlot};
 use athanor_query::{Spot, SpotKey};
+use prost::Message;
 
 use super::{Column, HeatmapAsked, HeatmapOf, ROWS, Spacing};
 use crate::check::{self, MILLI, invalid};
@@ -15,6 +16,15 @@ use crate::{Querier, Reader};
 impl Querier {
     /// How many profiles or spans have values of about the same size, over time.
     pub async fn select_heatmap(
+        &self,
+        reader: &Reader,
+        request: SelectHeatmapRequest,
+    ) -> Result<SelectHeatmapResponse, Status> {
+        let bytes = request.encode_to_vec();
+        self.again(reader, "SelectHeatmap", &bytes, self.heatmap_of(reader, request)).await
+    }
+
+    async fn heatmap_of(
         &self,
         reader: &Reader,
         request: SelectHeatmapRequest,

@@ -154,6 +154,15 @@ impl Querier {
         reader: &Reader,
         request: SelectMergeSpanProfileRequest,
     ) -> Result<SelectMergeSpanProfileResponse, Status> {
+        let bytes = request.encode_to_vec();
+        self.again(reader, "SelectMergeSpanProfile", &bytes, self.merged_spans(reader, request)).await
+    }
+
+    async fn merged_spans(
+        &self,
+        reader: &Reader,
+        request: SelectMergeSpanProfileRequest,
+    ) -> Result<SelectMergeSpanProfileResponse, Status> {
         let format = match ProfileFormat::try_from(request.format) {
             Ok(ProfileFormat::Tree) => ProfileFormat::Tree,
             _ => ProfileFormat::Flamegraph,
@@ -175,6 +184,15 @@ impl Querier {
 
     /// Merged stacks as pprof, cut only if that is asked for.
     pub async fn select_merge_profile(
+        &self,
+        reader: &Reader,
+        request: SelectMergeProfileRequest,
+    ) -> Result<Profile, Status> {
+        let bytes = request.encode_to_vec();
+        self.again(reader, "SelectMergeProfile", &bytes, self.merged_profile(reader, request)).await
+    }
+
+    async fn merged_profile(
         &self,
         reader: &Reader,
         request: SelectMergeProfileRequest,
@@ -217,6 +235,11 @@ impl Querier {
 
     /// Two selections side by side, cut alike.
     pub async fn diff(&self, reader: &Reader, request: DiffRequest) -> Result<DiffResponse, Status> {
+        let bytes = request.encode_to_vec();
+        self.again(reader, "Diff", &bytes, self.difference(reader, request)).await
+    }
+
+    async fn difference(&self, reader: &Reader, request: DiffRequest) -> Result<DiffResponse, Status> {
         let side = async |side: Option<SelectMergeStacktracesRequest>, name: &str| {
             let request = side.ok_or_else(|| invalid(format!("request has no {name} side; set it")))?;
             self.stacks(reader, request).await

@@ -7,6 +7,7 @@ use athanor_proto::types::v1::{
     Exemplar as WireExemplar, ExemplarType, LabelPair, Point, Series, TimeSeriesAggregationType,
 };
 use athanor_query::Exemplar;
+use prost::Message;
 
 use super::{PointsAsked, PointsOf};
 use crate::check::{self, MILLI, invalid};
@@ -15,6 +16,15 @@ use crate::{Querier, Reader};
 impl Querier {
     /// Sums or means of values over time.
     pub async fn select_series(
+        &self,
+        reader: &Reader,
+        request: SelectSeriesRequest,
+    ) -> Result<SelectSeriesResponse, Status> {
+        let bytes = request.encode_to_vec();
+        self.again(reader, "SelectSeries", &bytes, self.series_of(reader, request)).await
+    }
+
+    async fn series_of(
         &self,
         reader: &Reader,
         request: SelectSeriesRequest,

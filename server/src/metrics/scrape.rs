@@ -400,19 +400,33 @@ impl Numbers {
         page.gauge("athanor_room_limit_bytes", "How much they may take", of_rooms(|room| room.limit));
         let help = "Answers that were refused since others took that memory";
         page.counter("athanor_room_refused_total", help, of_rooms(|room| room.refused));
-        let Some(QuerierStats { turns, quarantine, room: _ }) = self.querier else { return };
+        let Some(QuerierStats { turns, quarantine, room: _, again }) = self.querier else { return };
         let mut gauge = |name, help, value: usize| page.gauge(name, help, alone(value as f64));
         gauge("athanor_queries_running", "Queries that are answered", turns.running);
         gauge("athanor_queries_running_limit", "How many may be answered at once", turns.most);
         gauge("athanor_queries_waiting", "Queries that wait for their turn", turns.waiting);
         let help = "Queries that crashed too often, and are refused";
         gauge("athanor_queries_quarantined", help, quarantine.quarantined);
+        page.gauge(
+            "athanor_queries_kept_bytes",
+            "Memory of answers that are kept",
+            alone(again.bytes as f64),
+        );
+        page.gauge("athanor_queries_kept_limit_bytes", "How much they may take", alone(again.limit as f64));
         let mut counter = |name, help, value: u64| page.counter(name, help, alone(value as f64));
         counter(
             "athanor_queries_crashes_total",
             "Computations for queries that panicked",
             quarantine.crashes,
         );
+        let help =
+            "Requests that were answered as before, since nothing has come that belongs into the answer";
+        counter("athanor_queries_again_total", help, again.hits);
+        let help =
+            "Requests that were answered before, and anew since the answer would be made of other blocks";
+        counter("athanor_queries_anew_total", help, again.misses);
+        let help = "Kept answers that were not what had been kept: they were found anew";
+        counter("athanor_queries_damaged_total", help, again.damaged);
         let refused = [("crowded", turns.refused), ("crashed", quarantine.refused)];
         page.counter(
             "athanor_queries_refused_total",
