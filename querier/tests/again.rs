@@ -1,5 +1,7 @@
 //! A request that was answered is answered alike as long as its answer would be made of the same blocks.
 
+#![expect(clippy::unwrap_used, reason = "locks in tests")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
