@@ -157,6 +157,8 @@ struct Shared<S> {
 
 /// How long a single voter may take to lead: it asks nobody.
 const ALONE: Duration = Duration::from_secs(30);
+/// Until raft is asked for a snapshot once more.
+const AGAIN: Duration = Duration::from_millis(200);
 
 impl Snapshot {
     /// Of bytes that need nothing beside them.
@@ -442,15 +444,20 @@ impl<S: StateMachine> Replicated<S> {
         let prepared = self.shared.machine.prepare().await.map_err(|error| fail(&error))?;
         let Some(label) = prepared else { return Ok(None) };
         let known = raft.data_metrics().borrow().snapshot.is_some_and(|known| known.index >= label);
-        if !known {
+        let mut server = raft.data_metrics();
+        while !known {
             built.borrow_and_update();
+            // Raft passes over it while it builds another one, or has not yet heard that one is built.
             raft.trigger().snapshot().await.map_err(|fatal| self.ended(&fatal))?;
-            let mut server = raft.data_metrics();
             tokio::select! {
                 biased;
-                told = built.changed() => told.map_err(|error| fail(&error))?,
+                told = built.changed() => {
+                    told.map_err(|error| fail(&error))?;
+                    break;
+                }
                 // The sender goes with raft.
                 () = async { while server.changed().await.is_ok() {} } => return Err(ProposeError::ShuttingDown),
+                () = lead::sleep(AGAIN) => {}
             }
         }
         raft.trigger().purge_log(upto.min(label)).await.map_err(|fatal| self.ended(&fatal))?;

@@ -331,7 +331,7 @@ async fn within<R>(
 }
 
 #[expect(clippy::disallowed_methods, reason = "on raft's time, as elections are")]
-async fn sleep(span: Duration) {
+pub(super) async fn sleep(span: Duration) {
     tokio::time::sleep(span).await;
 }
 

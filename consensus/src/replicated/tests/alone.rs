@@ -393,3 +393,27 @@ async fn a_snapshot_that_somebody_else_removed_is_no_failure() {
     }
     assert_eq!(group.failed(), None);
 }
+
+/// Raft passes over what it is asked for while it has not heard that an earlier snapshot is built.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_after_the_other_is_built_though_raft_is_busy() {
+    let disk = MemoryDisk::new();
+    let group = open(&disk, 1).await.unwrap();
+    for wait in 0..200 {
+        let (first, _) = group.propose(entry(CUT)).await.unwrap();
+        let both = async {
+            for _ in 0..wait {
+                tokio::task::yield_now().await;
+            }
+            let labels = [group.compact(first).await, group.compact(u64::MAX).await];
+            labels.map(|label| label.unwrap().unwrap())
+        };
+        let limit = std::time::Duration::from_secs(30);
+        let (second, labels) =
+            tokio::time::timeout(limit, async { tokio::join!(group.propose(entry(CUT)), both) })
+                .await
+                .unwrap();
+        let second = second.unwrap().0;
+        assert!(labels.iter().all(|label| [first, second].contains(label)), "{labels:?}");
+    }
+}
