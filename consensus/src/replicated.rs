@@ -24,6 +24,7 @@ use athanor_chassis::{ByteSize, Compute, Disk, Random};
 use bytes::Bytes;
 use openraft::error::{ClientWriteError, Fatal, InitializeError, RaftError};
 use openraft::{ServerState, SnapshotPolicy};
+use tokio::sync::watch;
 
 pub use error::{OpenError, ProposeError};
 pub use lead::{LeadError, Leader, Leadership, Members};
@@ -444,24 +445,31 @@ impl<S: StateMachine> Replicated<S> {
         let prepared = self.shared.machine.prepare().await.map_err(|error| fail(&error))?;
         let Some(label) = prepared else { return Ok(None) };
         let known = raft.data_metrics().borrow().snapshot.is_some_and(|known| known.index >= label);
+        if !known {
+            self.build(&mut built).await?;
+        }
+        raft.trigger().purge_log(upto.min(label)).await.map_err(|fatal| self.ended(&fatal))?;
+        Ok(Some(label))
+    }
+
+    /// Has raft build a snapshot of what was prepared.
+    async fn build(&self, built: &mut watch::Receiver<u64>) -> Result<(), ProposeError> {
+        let raft = &self.shared.raft;
         let mut server = raft.data_metrics();
-        while !known {
+        loop {
             built.borrow_and_update();
             // Raft passes over it while it builds another one, or has not yet heard that one is built.
             raft.trigger().snapshot().await.map_err(|fatal| self.ended(&fatal))?;
             tokio::select! {
                 biased;
                 told = built.changed() => {
-                    told.map_err(|error| fail(&error))?;
-                    break;
+                    return told.map_err(|error| ProposeError::Failed { cause: error.to_string() });
                 }
                 // The sender goes with raft.
                 () = async { while server.changed().await.is_ok() {} } => return Err(ProposeError::ShuttingDown),
                 () = lead::sleep(AGAIN) => {}
             }
         }
-        raft.trigger().purge_log(upto.min(label)).await.map_err(|fatal| self.ended(&fatal))?;
-        Ok(Some(label))
     }
 
     /// Answers another member's message.
