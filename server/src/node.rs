@@ -5,6 +5,8 @@
 //! ```
 //!
 //! Everything that depends on the machine comes in through [`System`], so that the same assembly runs in a simulation.
+//! What starts and stops it gives boxed futures: they are compiled here, once, and not again with each program that
+//! waits for them.
 
 mod build;
 mod doors;
@@ -27,6 +29,7 @@ use athanor_consensus::log::Pump;
 use athanor_querier::Companion;
 use athanor_storage::{Store, StoreDeps};
 use axum::Router;
+use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -109,18 +112,31 @@ impl System {
 
 impl Node {
     /// Takes the port, starts everything and serves.
-    pub async fn start(
+    pub fn start(
         config: &Config,
         system: System,
         overrides: Overrides,
         settings: Arc<str>,
-    ) -> Result<Self, StartError> {
-        let listener = Listener::bind(&*system.net, &config.listen).await?;
-        Self::start_on(listener, config, system, overrides, settings).await
+    ) -> BoxFuture<'_, Result<Self, StartError>> {
+        let started = async move {
+            let listener = Listener::bind(&*system.net, &config.listen).await?;
+            Self::start_on(listener, config, system, overrides, settings).await
+        };
+        started.boxed()
     }
 
     /// As [`start`](Self::start), on a port that was taken before: then nothing is begun where it cannot be had.
-    pub async fn start_on(
+    pub fn start_on(
+        listener: Listener,
+        config: &Config,
+        system: System,
+        overrides: Overrides,
+        settings: Arc<str>,
+    ) -> BoxFuture<'_, Result<Self, StartError>> {
+        Self::starting(listener, config, system, overrides, settings).boxed()
+    }
+
+    async fn starting(
         listener: Listener,
         config: &Config,
         system: System,
@@ -188,13 +204,17 @@ impl Node {
     }
 
     /// Stops politely: says that it is not ready, lets requests finish, cuts, and ends.
-    pub async fn stop(self) -> Result<(), Status> {
-        self.stop_after(Duration::ZERO).await
+    pub fn stop(self) -> BoxFuture<'static, Result<(), Status>> {
+        self.stop_after(Duration::ZERO)
     }
 
     /// As [`Node::stop`], and answers for a while after having said that it is not ready. All of it takes no longer than
     /// `drain`, whatever hangs.
-    pub async fn stop_after(mut self, delay: Duration) -> Result<(), Status> {
+    pub fn stop_after(self, delay: Duration) -> BoxFuture<'static, Result<(), Status>> {
+        self.stopping(delay).boxed()
+    }
+
+    async fn stopping(mut self, delay: Duration) -> Result<(), Status> {
         let ending = self.roles.ending();
         self.roles.readiness.stop();
         if let Some(others) = &self.roles.others {

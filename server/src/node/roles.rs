@@ -19,6 +19,7 @@ use athanor_ingester::Ingester;
 use athanor_metastore::{Client, Views};
 use athanor_querier::{AdHoc, Querier};
 use athanor_store_gateway::Gateway;
+use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::Notify;
 
 use super::build::{self, Offered};
@@ -74,10 +75,17 @@ impl Roles {
     }
 
     /// Opens the log and everything on it, and takes its part in the cluster, if there is one.
-    pub async fn open(config: &Config, system: System, overrides: Overrides) -> Result<Self, StartError> {
-        let tasks = Tasks::new(system.clock.clone(), TASKS);
-        let entry = Entry::of(config, &system.net, &system.clock).await?;
-        Self::open_on(config, system, overrides, (tasks, entry), Arc::default()).await
+    pub fn open(
+        config: &Config,
+        system: System,
+        overrides: Overrides,
+    ) -> BoxFuture<'_, Result<Self, StartError>> {
+        let opened = async move {
+            let tasks = Tasks::new(system.clock.clone(), TASKS);
+            let entry = Entry::of(config, &system.net, &system.clock).await?;
+            Self::open_on(config, system, overrides, (tasks, entry), Arc::default()).await
+        };
+        opened.boxed()
     }
 
     pub(super) async fn open_on(
@@ -180,10 +188,13 @@ impl Roles {
 
     /// Gives away what it leads and ends everything, within `drain`; one that is alone cuts first what is in memory. An
     /// error says that something acknowledged may be nowhere.
-    pub async fn close(self) -> Result<(), Status> {
-        let ending = self.ending();
-        self.hand_over(&ending).await;
-        self.end(&ending, &Notify::new()).await
+    pub fn close(self) -> BoxFuture<'static, Result<(), Status>> {
+        let closed = async move {
+            let ending = self.ending();
+            self.hand_over(&ending).await;
+            self.end(&ending, &Notify::new()).await
+        };
+        closed.boxed()
     }
 
     /// Ends everything that is left when no more requests are answered. The cut is left where there is haste: what was
@@ -208,10 +219,13 @@ impl Roles {
     }
 
     /// Ends everything at once and cuts nothing, as the end of a process does; what was said to nobody is not said.
-    pub async fn abandon(&self) {
-        self.tasks.shutdown(Duration::ZERO).await;
-        self.end_groups().await;
-        self.close_log();
+    pub fn abandon(&self) -> BoxFuture<'_, ()> {
+        let abandoned = async move {
+            self.tasks.shutdown(Duration::ZERO).await;
+            self.end_groups().await;
+            self.close_log();
+        };
+        abandoned.boxed()
     }
 
     async fn end_groups(&self) {
