@@ -1,5 +1,7 @@
 //! One raft group: a state machine, the same on each member, fed from one log.
 
+#[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
+mod driver;
 mod error;
 mod files;
 mod kept;
@@ -280,7 +282,8 @@ impl<S: StateMachine> Replicated<S> {
         };
         let (disk, compute) = (Arc::clone(&deps.disk), deps.compute.clone());
         let links = Links { network: deps.network.clone(), group, disk, compute, files };
-        let raft = Raft::new(deps.node, Arc::new(config), links.clone(), store.clone(), machine.clone());
+        let driven = Arc::new(machine.clone());
+        let raft = driver::start(deps.node, Arc::new(config), links.clone(), store.clone(), driven);
         let raft = raft.await.map_err(|error| start(&error))?;
         let answers = {
             let (raft, log, compute) = (raft.clone(), deps.log.clone(), deps.compute.clone());

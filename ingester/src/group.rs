@@ -16,6 +16,7 @@ use athanor_chassis::tasks::Task;
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_consensus::Replicated;
 use athanor_consensus::replicated::{Deps as Consensus, Founding, Leader};
+use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -121,7 +122,12 @@ impl Parts {
 impl Group {
     /// Opens the log of a shard's member here. Where nobody else votes, this node leads when it
     /// returns.
-    pub(crate) async fn open(parts: Parts, entry: ShardEntry) -> Result<Arc<Self>, OpenError> {
+    pub(crate) fn open(parts: Parts, entry: ShardEntry) -> BoxFuture<'static, Result<Arc<Self>, OpenError>> {
+        // All that a member does begins here: boxed, it is compiled in this crate and not in those that open it.
+        Self::opened(parts, entry).boxed()
+    }
+
+    async fn opened(parts: Parts, entry: ShardEntry) -> Result<Arc<Self>, OpenError> {
         let Parts { config, deps, .. } = &parts;
         let (claim, cuts, shard) = (Arc::new(Claim::default()), Arc::new(Notify::new()), entry.id);
         let (disk, node) = (Arc::clone(&deps.consensus.disk), deps.consensus.node);
@@ -383,11 +389,11 @@ impl Group {
             counts: Arc::clone(&self.counts),
         };
         let cutter = Cutter::new(config.cut.clone(), cut_deps, Arc::clone(&shard), entry, Arc::clone(&asked));
-        let spawn = |what: &str, work: futures::future::BoxFuture<'static, ()>| {
+        let spawn = |what: &str, work: BoxFuture<'static, ()>| {
             let spawned = deps.tasks.spawn(format!("shard {} {what}", self.id), work);
             spawned.map_err(|error| Status::of(&error))
         };
-        let ends = |work: futures::future::BoxFuture<'static, ()>| {
+        let ends = |work: BoxFuture<'static, ()>| {
             let (token, over) = (deps.tasks.token(), over.clone());
             Box::pin(async move {
                 tokio::select! {

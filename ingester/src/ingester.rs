@@ -14,6 +14,7 @@ use athanor_consensus::replicated::{Deps as Consensus, OpenError as LogError};
 use athanor_profile::upload::Upload;
 use athanor_storage::Store;
 use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt};
 use serde::{Deserialize, Serialize};
 
 use crate::cut::CutConfig;
@@ -279,19 +280,22 @@ impl Ingester {
 
     /// Stores uploads in a shard; `table` is the version of the table by which they were placed. What is refused as a
     /// whole is in no log: this node does not lead the shard.
-    pub async fn append(
-        &self,
+    pub fn append<'a>(
+        &'a self,
         shard: ShardId,
         table: u64,
-        tenant: &TenantId,
+        tenant: &'a TenantId,
         uploads: Vec<Upload>,
-    ) -> Result<Vec<Result<Stored, Status>>, Moved> {
-        let group = self.group_of(shard)?;
-        let led = group.takes()?;
-        if let Err(status) = self.admit() {
-            return Ok(vec![Err(status); uploads.len()]);
-        }
-        Ok(led.shard.append(table, tenant, uploads).await)
+    ) -> BoxFuture<'a, Result<Vec<Result<Stored, Status>>, Moved>> {
+        let appended = async move {
+            let group = self.group_of(shard)?;
+            let led = group.takes()?;
+            if let Err(status) = self.admit() {
+                return Ok(vec![Err(status); uploads.len()]);
+            }
+            Ok(led.shard.append(table, tenant, uploads).await)
+        };
+        appended.boxed()
     }
 
     /// Answers another member of a shard's group; none where no such shard is here.

@@ -4,22 +4,20 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use async_trait::async_trait;
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{Activity, Compute, Disk};
 use bytes::Bytes;
-use openraft::storage::RaftStateMachine;
-use openraft::{EmptyNode, EntryPayload, OptionalSend, RaftSnapshotBuilder, SnapshotMeta, StorageIOError};
+use openraft::{EntryPayload, StorageIOError};
 use tokio::sync::watch;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::driver::{Driven, Meta, Snapshot};
 use super::files::Arrivals;
 use super::kept::Kept;
-use super::raft::{Answer, Entry, Id, Membership, StorageError, Types, id};
+use super::raft::{Answer, Entry, Id, Membership, StorageError, id};
 use super::{OpenError, Restored, StateMachine, wire};
 use crate::log::{Log, chain};
-
-type Meta = SnapshotMeta<u64, EmptyNode>;
-type Snapshot = openraft::Snapshot<Types>;
 
 const MAGIC: [u8; 8] = *b"athsnap\x01";
 const HEAD: usize = 24;
@@ -436,48 +434,32 @@ fn open(bytes: &Bytes) -> Option<(Meta, Bytes)> {
     Some((wire::meta(bytes.get(HEAD..end)?)?, bytes.slice(end..)))
 }
 
-impl<S: StateMachine> RaftSnapshotBuilder<Types> for Machine<S> {
-    async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
-        let built = self.run(Activity::Snapshot, Shared::build).await;
-        self.shared.built.send_modify(|count| *count += 1);
-        built
-    }
-}
-
-impl<S: StateMachine> RaftStateMachine<Types> for Machine<S> {
-    type SnapshotBuilder = Self;
-
-    async fn applied_state(&mut self) -> Result<(Option<Id>, Membership), StorageError> {
+#[async_trait]
+impl<S: StateMachine> Driven for Machine<S> {
+    fn applied_state(&self) -> (Option<Id>, Membership) {
         let state = self.shared.read();
-        Ok((state.applied, state.memberships.back().cloned().unwrap_or_default()))
+        (state.applied, state.memberships.back().cloned().unwrap_or_default())
     }
 
-    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Answer>, StorageError>
-    where
-        I: IntoIterator<Item = Entry> + OptionalSend,
-        I::IntoIter: OptionalSend,
-    {
-        let entries: Vec<Entry> = entries.into_iter().collect();
+    async fn apply(&self, entries: Vec<Entry>) -> Result<Vec<Answer>, StorageError> {
         let applied = self.run(Activity::Apply, move |shared| shared.apply(entries)).await;
         // Raft ends here, with whatever it was to install.
         applied.inspect_err(|_| self.shared.kept.fail())
     }
 
-    async fn get_snapshot_builder(&mut self) -> Self {
-        self.clone()
+    async fn build_snapshot(&self) -> Result<Snapshot, StorageError> {
+        let built = self.run(Activity::Snapshot, Shared::build).await;
+        self.shared.built.send_modify(|count| *count += 1);
+        built
     }
 
-    async fn begin_receiving_snapshot(&mut self) -> Result<Box<Bytes>, StorageError> {
-        Ok(Box::default())
-    }
-
-    async fn install_snapshot(&mut self, meta: &Meta, snapshot: Box<Bytes>) -> Result<(), StorageError> {
+    async fn install_snapshot(&self, meta: &Meta, data: Bytes) -> Result<(), StorageError> {
         let meta = meta.clone();
-        let installed = self.run(Activity::Snapshot, move |shared| shared.install(&meta, &snapshot)).await;
+        let installed = self.run(Activity::Snapshot, move |shared| shared.install(&meta, &data)).await;
         installed.inspect_err(|_| self.shared.kept.fail())
     }
 
-    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
+    async fn current_snapshot(&self) -> Result<Option<Snapshot>, StorageError> {
         let current = self.run(Activity::Snapshot, Shared::current).await;
         current.inspect_err(|_| self.shared.kept.fail())
     }

@@ -12,6 +12,8 @@
 //! at all, and sums are equal to the unit. A query may fail while something is broken; it may never be wrong.
 
 #![allow(clippy::unwrap_used)]
+// What a seed does is one future, as deep as the calls in it.
+#![recursion_limit = "256"]
 
 mod bucket;
 mod chain;
