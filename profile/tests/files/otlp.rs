@@ -1,11 +1,14 @@
-//! What is written as OpenTelemetry's profiles says what the profile says, to a reader that knows the wire's numbers only.
+//! OpenTelemetry's profiles, read by the numbers of the wire.
 
 use std::collections::BTreeMap;
 
 use athanor_profile::generate::arbitrary;
+use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, otlp};
 use proptest::prelude::*;
 use prost::Message;
+
+use crate::paths::{Paths, of_tree, unnamed};
 
 macro_rules! wire {
     ($($name:ident { $($(#[$meta:meta])* $field:ident: $of:ty,)* })*) => {
@@ -140,6 +143,34 @@ fn stacks_on_the_wire(profile: &OneProfile, dictionary: &Dictionary) -> Stacks {
     found
 }
 
+/// The same by names, the root first.
+fn paths_on_the_wire(profile: &OneProfile, dictionary: &Dictionary) -> Paths {
+    let mut paths = Paths::new();
+    let text = |index: i32| dictionary.strings[index as usize].as_str();
+    for sample in &profile.samples {
+        let mut path = Vec::new();
+        for &location in &dictionary.stacks[sample.stack as usize].locations {
+            let location = &dictionary.locations[location as usize];
+            let functions = location.lines.iter().map(|line| &dictionary.functions[line.function as usize]);
+            path.extend(functions.map(|function| text(function.name).to_owned()));
+            if location.lines.is_empty() {
+                // The first one stands for none.
+                let mapping =
+                    Some(&dictionary.mappings[location.mapping as usize]).filter(|_| location.mapping > 0);
+                let start = mapping.map_or(0, |mapping| mapping.start);
+                path.push(unnamed(
+                    mapping.map(|mapping| text(mapping.file)),
+                    location.address.wrapping_sub(start),
+                ));
+            }
+        }
+        path.reverse();
+        crate::paths::add(&mut paths, path, sample.values[0]);
+    }
+    paths.retain(|_, value| *value != 0);
+    paths
+}
+
 proptest! {
     #[test]
     fn any_profile_says_the_same(seed: u64) {
@@ -162,6 +193,7 @@ proptest! {
             prop_assert_eq!(one.time, profile.header.time_nanos.max(0) as u64);
             prop_assert_eq!(one.period, profile.header.period);
             prop_assert_eq!(stacks_on_the_wire(one, &dictionary), stacks_of(&profile, column));
+            prop_assert_eq!(paths_on_the_wire(one, &dictionary), of_tree(&Tree::of(&profile, column)));
         }
     }
 }
