@@ -2,16 +2,17 @@
 //!
 //! A dashboard that is refreshed asks for a time that ends later, and often begins later. What lies between never changed,
 //! and neither did its answer: so the time is widened to all time where all that is there was taken within it, the grid of
-//! points is moved to where a grid of that step and phase begins, and what has no order is sorted.
+//! points is moved to where a grid of that step and phase begins, and what has no order is sorted. Values of a heatmap are
+//! kept one by one: theirs is the grid of all moments, whatever step and phase were asked for. Points are sums of many, which
+//! another phase divides otherwise.
 
 use std::collections::BTreeMap;
 
-use athanor_profile::Labels;
 use athanor_profile::hash::{self, Hash};
 
 use crate::ask::{Ask, Heat, Points, Steps, Trees, What};
-use crate::heat::SpotKey;
-use crate::partial::Partial;
+use crate::heat;
+use crate::partial::{Cell, Partial, PointSeries};
 use crate::query::TimeRange;
 use crate::wire::WireError;
 
@@ -22,8 +23,15 @@ pub struct Canonical {
     pub ask: Ask,
     /// By what it is known.
     pub key: Hash,
-    /// By how many places its points lie later than those that were asked for, and how many were.
-    moved: Option<(u64, u64)>,
+    /// Where its points lie, and where those that were asked for; none where that is the same.
+    moved: Option<Moved>,
+}
+
+/// From one grid to another.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    from: Steps,
+    to: Steps,
 }
 
 impl Ask {
@@ -40,11 +48,13 @@ impl Ask {
         ask.selection.selector.sort();
         ask.selection.time = widened(asked, first, last);
         let moved = match &mut ask.what {
-            What::Points(Points { steps, group_by, .. }) | What::Heat(Heat { steps, group_by, .. }) => {
+            What::Points(Points { steps, group_by, .. }) => {
                 sort(group_by);
-                // Where the time goes beyond the points, they say as well which profiles are meant.
-                let covers = |time: TimeRange| time.from <= asked.from && asked.to <= time.to;
-                covers(steps.time()).then(|| move_grid(steps)).flatten()
+                moved_to(steps, asked, earliest(*steps))
+            }
+            What::Heat(Heat { steps, group_by, .. }) => {
+                sort(group_by);
+                moved_to(steps, asked, Some(MOMENTS))
             }
             What::Trees(Trees { group_by, .. }) => {
                 sort(group_by);
@@ -69,26 +79,26 @@ impl Canonical {
 
     /// Its answer as the answer to what was asked.
     pub fn answer(&self, partial: Partial) -> Partial {
-        let Some((moved, count)) = self.moved else { return partial };
-        let place = |place: u64| place.checked_sub(moved).filter(|place| *place < count);
+        let Some(moved) = self.moved else { return partial };
         match partial {
-            Partial::Points(series) => {
-                Partial::Points(moved_back(series, |at, cell| place(at).map(|at| (at, cell))))
-            }
-            Partial::Heat(series) => Partial::Heat(moved_back(series, |key: SpotKey, spot| {
-                place(key.column).map(|column| (SpotKey { column, ..key }, spot))
-            })),
+            Partial::Points(series) => Partial::Points(moved_points(series, moved)),
+            Partial::Heat(series) => Partial::Heat(heat::moved(series, |column| moved.place(column))),
             other => other,
         }
     }
 }
 
-fn moved_back<K: Ord, V>(
-    series: BTreeMap<Labels, BTreeMap<K, V>>,
-    back: impl Fn(K, V) -> Option<(K, V)>,
-) -> BTreeMap<Labels, BTreeMap<K, V>> {
-    let of_series = |cells: BTreeMap<K, V>| -> BTreeMap<K, V> {
-        cells.into_iter().filter_map(|(key, value)| back(key, value)).collect()
+impl Moved {
+    /// Where something lies on the other grid, if it lies on it.
+    fn place(self, place: u64) -> Option<u64> {
+        let time = i128::from(self.from.start) + i128::from(place) * i128::from(self.from.step);
+        self.to.place(i64::try_from(time).ok()?)
+    }
+}
+
+fn moved_points(series: PointSeries, moved: Moved) -> PointSeries {
+    let of_series = |cells: BTreeMap<u64, Cell>| -> BTreeMap<u64, Cell> {
+        cells.into_iter().filter_map(|(place, cell)| Some((moved.place(place)?, cell))).collect()
     };
     let all = series.into_iter().map(|(labels, cells)| (labels, of_series(cells)));
     all.filter(|(_, cells)| !cells.is_empty()).collect()
@@ -103,18 +113,27 @@ fn widened(asked: TimeRange, first: i64, last: i64) -> TimeRange {
     }
 }
 
-/// Moves the points to the earliest ones of their step and phase; says by how many places, and how many there were.
-fn move_grid(steps: &mut Steps) -> Option<(u64, u64)> {
-    let Steps { start, step, count } = *steps;
+/// The grid of all moments.
+const MOMENTS: Steps = Steps { start: i64::MIN, step: 1, count: u64::MAX };
+
+/// The grid of the same step and phase that begins first.
+fn earliest(steps: Steps) -> Option<Steps> {
+    let Steps { start, step, .. } = steps;
     // With steps of a nanosecond there are more moments than places.
     if step < 2 {
         return None;
     }
     let least = i128::from(i64::MIN);
     let first = least + (i128::from(start) - least).rem_euclid(i128::from(step));
-    let moved = u64::try_from((i128::from(start) - first) / i128::from(step)).ok()?;
-    *steps = Steps { start: i64::try_from(first).ok()?, step, count: u64::MAX };
-    Some((moved, count))
+    Some(Steps { start: i64::try_from(first).ok()?, step, count: u64::MAX })
+}
+
+/// Moves points to another grid. Not where the time goes beyond the points: then these say as well which profiles are meant.
+fn moved_to(steps: &mut Steps, asked: TimeRange, grid: Option<Steps>) -> Option<Moved> {
+    let of_points = steps.time();
+    let covers = of_points.from <= asked.from && asked.to <= of_points.to;
+    let from = grid.filter(|_| covers)?;
+    Some(Moved { from, to: std::mem::replace(steps, from) })
 }
 
 fn sort(names: &mut Vec<String>) {
@@ -125,7 +144,7 @@ fn sort(names: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use athanor_profile::source::MemorySource;
-    use athanor_profile::{Profile, ValueType};
+    use athanor_profile::{Labels, Profile, ValueType};
     use proptest::prelude::*;
 
     use super::*;
@@ -215,6 +234,13 @@ mod tests {
         };
         assert_eq!(points(0), points(5));
         assert_ne!(points(0), points(6), "points lie elsewhere");
+        let heat = |start, step| {
+            let steps = Steps { start, step, count: 100 };
+            let what = What::Heat(Heat { steps, ..Heat::default() });
+            let time = steps.time();
+            ask(time.from, time.to, what).canonical(10, 20).unwrap().key
+        };
+        assert_eq!([heat(5, 5), heat(6, 5), heat(3, 7)], [heat(0, 5); 3], "values are kept one by one");
     }
 
     #[test]

@@ -71,6 +71,23 @@ pub(crate) fn merge(mut left: HeatSeries, right: HeatSeries) -> HeatSeries {
     left
 }
 
+/// The same values in other columns; what lies in none is left out.
+pub(crate) fn moved(series: HeatSeries, place: impl Fn(u64) -> Option<u64>) -> HeatSeries {
+    let mut moved = HeatSeries::new();
+    for (labels, spots) in series {
+        let mut of_labels = BTreeMap::new();
+        for (key, spot) in spots {
+            if let Some(column) = place(key.column) {
+                add(&mut of_labels, SpotKey { column, ..key }, spot);
+            }
+        }
+        if !of_labels.is_empty() {
+            moved.insert(labels, of_labels);
+        }
+    }
+    moved
+}
+
 fn add(spots: &mut BTreeMap<SpotKey, Spot>, key: SpotKey, spot: Spot) {
     match spots.get_mut(&key) {
         Some(known) => known.add(spot),
