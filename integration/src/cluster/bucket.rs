@@ -1,8 +1,8 @@
 //! The bucket of a cluster, which may be away, or fail now and then, or keep whoever reads waiting.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -31,6 +31,8 @@ struct Weather {
     /// Whether reads wait.
     is_held: watch::Sender<bool>,
     waiting: AtomicU64,
+    /// What was read, since somebody watches.
+    read: Mutex<Option<Vec<String>>>,
 }
 
 /// A read that waits.
@@ -46,6 +48,12 @@ impl<'w> Waits<'w> {
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Weather {
+    fn reads(&self) -> MutexGuard<'_, Option<Vec<String>>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,6 +95,11 @@ impl Bucket {
     /// How many reads wait. One that nobody wants any more does not.
     pub fn waiting(&self) -> u64 {
         self.weather.waiting.load(Ordering::SeqCst)
+    }
+
+    /// What was read since this was asked before; nothing the first time.
+    pub fn reads(&self) -> Vec<String> {
+        self.weather.reads().replace(Vec::new()).unwrap_or_default()
     }
 
     async fn pass(&self) {
@@ -137,6 +150,9 @@ impl ObjectStore for Bucket {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.pass().await;
+        if let Some(read) = self.weather.reads().as_mut() {
+            read.push(location.to_string());
+        }
         self.call(self.objects.get_opts(location, options)).await
     }
 

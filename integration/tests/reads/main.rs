@@ -1,8 +1,33 @@
 //! Every question of the read path while profiles go from heads to blocks and blocks are replaced by others: at each
-//! moment the answer is that of a server that has the same profiles in its memory, and sums are those of a map.
+//! moment the answer is that of plain lists of what was sent, and that of a server that has the same profiles in its memory.
+//!
+//! ```text
+//!  profiles ─► a cluster that cuts and merges ─► asker ─► decoded, otlp ─┐
+//!      │                                                                 ├─ equal, at each node, at every moment
+//!      └─────► naive ─► sums ────────────────────────────────────────────┘
+//!  lists graphs points heat pages files    what is asked, and what plain lists answer
+//!  plain                                   that these are equal, while the story goes on
+//!  memory questions                        that answers are those of a server that has all in its memory, likewise
+//!  twice refresh                           what lies in two places; what a dashboard reads that goes on
+//! ```
 
 #![allow(clippy::unwrap_used)]
 
+mod asker;
+mod decoded;
+mod files;
+mod graphs;
+mod heat;
+mod lists;
+mod memory;
+mod naive;
+mod otlp;
+mod pages;
+mod plain;
+mod points;
 mod profiles;
 mod questions;
-mod scenario;
+mod refresh;
+mod story;
+mod sums;
+mod twice;

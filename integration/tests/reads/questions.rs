@@ -17,21 +17,10 @@ use athanor_proto::types::v1::{
     ExemplarType, GetProfileStatsRequest, LabelNamesRequest, LabelValuesRequest, Location, StackFrameFilter,
     StackTraceSelector, TimeSeriesAggregationType,
 };
-use athanor_querier::{Querier, Reader};
+use athanor_querier::Reader;
 
-use crate::profiles::{SPANS, Sums, TYPE};
-
-/// What was asked, and what was answered.
-pub type Answers = BTreeMap<&'static str, String>;
-
-/// Who asks, and of which time: milliseconds, both ends included.
-#[derive(Clone)]
-pub struct Asker {
-    pub querier: Querier,
-    pub tenants: &'static str,
-    pub start: i64,
-    pub end: i64,
-}
+use crate::asker::{Answers, Asker};
+use crate::profiles::{SPANS, TYPE};
 
 fn shown<R: Debug>(answer: Result<R, Status>) -> String {
     format!("{:?}", answer.unwrap())
@@ -61,35 +50,13 @@ fn by_names(profile: &Profile) -> BTreeMap<Vec<&str>, Vec<i64>> {
 impl Asker {
     /// Asks all; none of the answers lacks anything.
     pub async fn ask(&self) -> Answers {
-        let reader = Reader::parse(self.tenants).unwrap();
+        let reader = self.reader();
         let mut answers = self.lists(&reader).await;
         answers.extend(self.stacks(&reader).await);
         answers.extend(self.points(&reader).await);
         answers.extend(self.explored(&reader).await);
         assert_eq!(reader.missing(), None, "the answers are whole");
         answers
-    }
-
-    /// What functions have by themselves.
-    pub async fn sums(&self) -> Sums {
-        let reader = Reader::parse(self.tenants).unwrap();
-        let tree = self.querier.merged_tree(&reader, self.merge()).await.unwrap();
-        let mut sums = Sums::new();
-        for node in tree.nodes().iter().filter(|node| node.own != 0) {
-            *sums.entry(tree.name(node).to_owned()).or_default() += node.own;
-        }
-        sums
-    }
-
-    fn merge(&self) -> SelectMergeStacktracesRequest {
-        SelectMergeStacktracesRequest {
-            profile_type_id: TYPE.to_owned(),
-            label_selector: "{}".to_owned(),
-            start: self.start,
-            end: self.end,
-            max_nodes: Some(0),
-            ..SelectMergeStacktracesRequest::default()
-        }
     }
 
     async fn lists(&self, reader: &Reader) -> Answers {

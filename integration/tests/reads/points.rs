@@ -1,0 +1,199 @@
+//! Values over time: sums and means, of all stacks and of some, of the largest series, with exemplars.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use athanor_proto::querier::v1::SelectSeriesRequest;
+use athanor_proto::types::v1::{
+    ExemplarType, LabelPair, Series, StackTraceSelector, TimeSeriesAggregationType,
+};
+
+use crate::asker::{Answers, Asker, whole};
+use crate::graphs::{is_selected, selector};
+use crate::naive::{Naive, Record, Row};
+use crate::profiles::TYPE;
+
+/// Labels with their values.
+pub type Group = Vec<(String, String)>;
+/// Of each group values by time, milliseconds.
+pub type Values = BTreeMap<Group, Vec<(i64, f64)>>;
+
+const SERVICE: &[&str] = &["service_name"];
+const POD: &[&str] = &["pod"];
+const BOTH: &[&str] = &["endpoint", "service_name"];
+
+/// Which point, counted from the first one at `start` on, stands for a time: each stands for what lies between the one
+/// before it and itself, itself included.
+pub fn place(naive: &Naive, step: i64, time: i64) -> Option<i64> {
+    let (start, step) = (naive.start * 1_000_000, step * 1_000_000);
+    let mut place = 0;
+    while start + place * step < time {
+        place += 1;
+    }
+    let is_there = time > start - step && start + place * step <= naive.end * 1_000_000;
+    is_there.then_some(place)
+}
+
+/// What is measured at a point.
+#[derive(Default)]
+struct Point<'n> {
+    sum: i64,
+    profiles: BTreeSet<usize>,
+    largest: Option<(i64, &'n Record)>,
+}
+
+type Points<'n> = BTreeMap<Group, BTreeMap<i64, Point<'n>>>;
+
+/// All points of steps of so many milliseconds.
+fn points<'n>(naive: &'n Naive, step: i64, group_by: &[&str], is_meant: fn(&Row) -> bool) -> Points<'n> {
+    let mut points = Points::new();
+    for record in naive.all().filter(|record| record.is_of(TYPE)) {
+        let Some(place) = place(naive, step, record.time) else { continue };
+        let of_group = points.entry(record.grouped(group_by)).or_default();
+        let point = of_group.entry(naive.start + place * step).or_default();
+        let sum = record.rows.iter().filter(|row| is_meant(row)).map(|row| row.value).sum::<i64>();
+        point.sum += sum;
+        point.profiles.insert(record.number);
+        if point.largest.is_none_or(|(largest, _)| largest < sum) {
+            point.largest = Some((sum, record));
+        }
+    }
+    points
+}
+
+/// Sums; where nothing counts there is no point.
+pub fn sums(naive: &Naive, step: i64, group_by: &[&str], is_meant: fn(&Row) -> bool) -> Values {
+    let of_group = |points: BTreeMap<i64, Point<'_>>| -> Vec<(i64, f64)> {
+        let some = points.into_iter().filter(|(_, point)| point.sum != 0);
+        some.map(|(time, point)| (time, point.sum as f64)).collect()
+    };
+    let all = points(naive, step, group_by, is_meant).into_iter();
+    all.map(|(group, points)| (group, of_group(points))).filter(|(_, points)| !points.is_empty()).collect()
+}
+
+/// What a profile has on average, of all profiles that there are.
+pub fn means(naive: &Naive, step: i64, group_by: &[&str], is_meant: fn(&Row) -> bool) -> Values {
+    let mean = |point: Point<'_>| point.sum as f64 / point.profiles.len() as f64;
+    let of_group = |points: BTreeMap<i64, Point<'_>>| {
+        points.into_iter().map(|(time, point)| (time, mean(point))).collect()
+    };
+    let all = points(naive, step, group_by, is_meant).into_iter();
+    all.map(|(group, points)| (group, of_group(points))).collect()
+}
+
+/// The heaviest groups, the heaviest first.
+fn largest(values: Values, count: usize) -> Vec<(Group, Vec<(i64, f64)>)> {
+    let mut all: Vec<_> = values.into_iter().collect();
+    let sum = |points: &[(i64, f64)]| points.iter().map(|(_, value)| *value).sum::<f64>();
+    all.sort_by(|(_, left), (_, right)| sum(right).total_cmp(&sum(left)));
+    all.truncate(count);
+    all
+}
+
+/// The largest record of each point: its value, its time, its id and the labels by which is not grouped.
+fn exemplars(naive: &Naive) -> String {
+    let of_point = |(time, point): (i64, Point<'_>)| {
+        let (value, record) = point.largest.unwrap();
+        let exemplar =
+            (value, record.time / 1_000_000, naive.ids[&record.key()].clone(), record.ungrouped(SERVICE));
+        (time, exemplar)
+    };
+    let all = points(naive, 60_000, SERVICE, |_| true).into_iter();
+    let all = all.map(|(group, points)| (group, points.into_iter().map(of_point).collect::<Vec<_>>()));
+    format!("{:?}", all.collect::<BTreeMap<_, _>>())
+}
+
+/// What is to be answered.
+pub fn expected(naive: &Naive) -> Answers {
+    let any = |_: &Row| true;
+    let shown = |values: Values| format!("{values:?}");
+    let two = |values: Values| format!("{:?}", largest(values, 2));
+    Answers::from([
+        ("SelectSeries", shown(sums(naive, 15_000, SERVICE, any))),
+        ("SelectSeries, one", shown(sums(naive, 7_000, &[], any))),
+        ("SelectSeries of two labels", shown(sums(naive, 20_000, BOTH, any))),
+        ("SelectSeries of stacks", shown(sums(naive, 15_000, BOTH, is_selected))),
+        ("SelectSeries, means", shown(means(naive, 40_000, POD, any))),
+        ("SelectSeries, means of stacks", shown(means(naive, 40_000, BOTH, is_selected))),
+        ("SelectSeries, largest", two(sums(naive, 15_000, POD, any))),
+        ("SelectSeries, largest means of stacks", two(means(naive, 15_000, SERVICE, is_selected))),
+        ("SelectSeries, exemplars", exemplars(naive)),
+    ])
+}
+
+/// Labels as they came.
+pub fn group(labels: Vec<LabelPair>) -> Group {
+    labels.into_iter().map(|LabelPair { name, value }| (name, value)).collect()
+}
+
+fn values(series: Vec<Series>) -> Vec<(Group, Vec<(i64, f64)>)> {
+    let points = |of: &Series| of.points.iter().map(|point| (point.timestamp, point.value)).collect();
+    series
+        .into_iter()
+        .map(|of| (points(&of), of.labels))
+        .map(|(points, labels)| (group(labels), points))
+        .collect()
+}
+
+/// What is answered.
+pub async fn asked(asker: &Asker) -> Answers {
+    let of = |step: f64, group_by: &[&str]| SelectSeriesRequest {
+        profile_type_id: TYPE.to_owned(),
+        label_selector: "{}".to_owned(),
+        start: asker.start,
+        end: asker.end,
+        group_by: group_by.iter().map(|name| (*name).to_owned()).collect(),
+        step,
+        ..SelectSeriesRequest::default()
+    };
+    let mean = Some(TimeSeriesAggregationType::Average as i32);
+    let stacks: Option<StackTraceSelector> = Some(selector());
+    let sums = [
+        ("SelectSeries", of(15.0, SERVICE)),
+        ("SelectSeries, one", of(7.0, &[])),
+        ("SelectSeries of two labels", of(20.0, BOTH)),
+        ("SelectSeries of stacks", {
+            SelectSeriesRequest { stack_trace_selector: stacks.clone(), ..of(15.0, BOTH) }
+        }),
+        ("SelectSeries, means", SelectSeriesRequest { aggregation: mean, ..of(40.0, POD) }),
+        ("SelectSeries, means of stacks", {
+            let stack_trace_selector = stacks.clone();
+            SelectSeriesRequest { aggregation: mean, stack_trace_selector, ..of(40.0, BOTH) }
+        }),
+    ];
+    let mut answers = Answers::new();
+    for (question, request) in sums {
+        let answer = whole!(asker, select_series, request);
+        let found: Values = values(answer.series).into_iter().collect();
+        answers.insert(question, format!("{found:?}"));
+    }
+    let largest = [
+        ("SelectSeries, largest", SelectSeriesRequest { limit: Some(2), ..of(15.0, POD) }),
+        ("SelectSeries, largest means of stacks", {
+            let stack_trace_selector = stacks;
+            SelectSeriesRequest {
+                limit: Some(2),
+                aggregation: mean,
+                stack_trace_selector,
+                ..of(15.0, SERVICE)
+            }
+        }),
+    ];
+    for (question, request) in largest {
+        let answer = whole!(asker, select_series, request);
+        answers.insert(question, format!("{:?}", values(answer.series)));
+    }
+    let request = SelectSeriesRequest { exemplar_type: ExemplarType::Individual as i32, ..of(60.0, SERVICE) };
+    let answer = whole!(asker, select_series, request);
+    let of_series = |series: Series| {
+        let points = series.points.into_iter().map(|point| {
+            let [exemplar] = &point.exemplars[..] else { panic!("{:?}", point.exemplars) };
+            let labels: BTreeMap<String, String> = group(exemplar.labels.clone()).into_iter().collect();
+            (point.timestamp, (exemplar.value, exemplar.timestamp, exemplar.profile_id.clone(), labels))
+        });
+        let points = points.collect::<Vec<_>>();
+        (group(series.labels), points)
+    };
+    let found: BTreeMap<_, _> = answer.series.into_iter().map(of_series).collect();
+    answers.insert("SelectSeries, exemplars", format!("{found:?}"));
+    answers
+}
