@@ -104,7 +104,8 @@ async fn whatever_is_cut_and_replaced_meanwhile_answers_are_those_of_plain_lists
         let count = (wave + 1) * IN_A_WAVE;
         for number in wave * IN_A_WAVE..count {
             let (new, repeats) = send(&moving, number, number).await;
-            assert!(new > 0 && repeats == 0, "profile {number} of {}", owner(number));
+            // Where the lead moved meanwhile, it may have been sent twice.
+            assert!(new + repeats > 0, "profile {number} of {}", owner(number));
         }
         let told = ids(&moving, 0, count).await;
         assert!(known.iter().all(|(record, id)| told.get(record) == Some(id)), "an id has changed");
