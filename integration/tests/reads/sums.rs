@@ -73,7 +73,7 @@ pub fn calls<const N: usize>(stacks: &Stacks<N>, shown: usize) -> Calls<N> {
         }
     }
     let weight = |of: &[i64; N]| of.iter().sum::<i64>();
-    let mut order: Vec<(String, ([i64; N], [i64; N]))> = functions.into_iter().collect();
+    let mut order: Vec<_> = functions.into_iter().collect();
     order.sort_by_key(|(name, (own, all))| (Reverse(weight(all)), Reverse(weight(own)), name.clone()));
     let of = (order.len() > shown).then_some(order.len());
     order.truncate(shown);
