@@ -1,10 +1,12 @@
 //! Profiles: their formats and the algebra of stacks. Pure: no clock, no file, no network.
 //!
 //! ```text
-//!  pprof ─┐                    ┌─► Tree ─► Flamegraph ─► svg, ansi, dot
-//!  folded ┼─► Profile ─► merge ┼─► table, callers, diff
-//!  …      ┘   (dense ids)      │         lines, compare, significance
-//!                              └─► pprof, folded, speedscope, otlp
+//!  pprof ───────┐                    ┌─► Tree ─► Flamegraph ─► svg, ansi, dot
+//!  folded ──────┤                    │
+//!  speedscope ──┼─► Profile ─► merge ┼─► table, callers, diff
+//!  flamebearer ─┤   (dense ids)      │         lines, compare, significance
+//!  perf script ─┘                    └─► pprof, folded, speedscope, otlp
+//!   └ format: which of them it is
 //!
 //!  Upload ─► Source (heads, blocks, memory) ─► queries, above
 //! ```
@@ -20,16 +22,21 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod ansi;
+pub mod bounds;
 pub mod callers;
 pub mod compare;
+mod decimal;
 pub mod diff;
 pub mod dot;
+pub mod flamebearer;
 pub mod flamegraph;
 pub mod folded;
+pub mod format;
 pub mod generate;
 pub mod growth;
 pub mod hash;
 pub mod identity;
+pub mod json;
 pub mod labels;
 mod layout;
 pub mod lines;
@@ -39,6 +46,7 @@ pub mod normalise;
 mod numbering;
 pub mod otlp;
 pub mod packed;
+pub mod perf_script;
 pub mod pprof;
 pub mod printable;
 pub mod profile_type;
@@ -47,6 +55,7 @@ pub mod request;
 pub mod series;
 pub mod significance;
 pub mod source;
+mod sparse;
 pub mod speedscope;
 pub mod stacks;
 pub mod suffix;

@@ -166,7 +166,15 @@ impl Dictionary {
         path.reverse();
         self.stacks.intern(&self.symbols, &path)
     }
-    fn named_location(&mut self, name: &str) -> u32 {
+    /// The stack that ends at a node of the tree of stacks, [`NONE`](crate::symbols::NONE) for the empty one, and how
+    /// many frames it has.
+    pub(crate) fn stack_at(&mut self, node: u32) -> (u32, usize) {
+        let path = self.stacks.path(node);
+        let hashes: Vec<Hash> = path.map(|location| self.symbols.location_hash(location)).collect();
+        (self.stacks.intern_leaf(Stacks::hash_of(&hashes), node), hashes.len())
+    }
+    /// Interns a function that nothing but its name is known of.
+    pub(crate) fn named_location(&mut self, name: &str) -> u32 {
         use crate::symbols::{Function, Line, NONE};
         let name = self.symbols.strings.intern(name);
         let function = self.symbols.function(Function { name, system_name: 0, filename: 0, start_line: 0 });

@@ -36,6 +36,8 @@ pub struct Limits {
     pub labels: usize,
     /// Frames in one stack.
     pub depth: usize,
+    /// Frames of all stacks, each written out, in formats that write what stacks share once. pprof does not.
+    pub frames: usize,
     /// Frames of a stack that are kept: a deeper one loses its leaves.
     pub kept_depth: usize,
     /// Bytes of a text that are kept: a longer one loses its beginning.
@@ -60,6 +62,7 @@ impl Default for Limits {
             samples: 50_000_000,
             labels: 1000,
             depth: 100_000,
+            frames: 1 << 30,
             kept_depth: usize::MAX,
             kept_text: usize::MAX,
             entries: 50_000_000,

@@ -1,0 +1,318 @@
+//! What `perf script` prints, read.
+//!
+//! ```text
+//!  comm pid [cpu] time: period event:     a sample begins
+//!      address symbol+offset (binary)     its frames, leaf first; an empty line ends it
+//! ```
+//! The command is the root of its stacks, as tools have it that fold such text. Of one event both its samples and what
+//! they stand for are types. Of several events only the latter are, each by itself: samples of different events do
+//! not add up to anything.
+
+mod line;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use crate::bounds::{OverLimit, within};
+use crate::model::{Dictionary, Profile, ValueType};
+use crate::pprof::Limits;
+use crate::sparse::{self, Cell};
+use crate::symbols::{Function, Line, Mapping, NONE};
+use line::{Frame, Head, UNKNOWN};
+
+/// The bit of a mapping whose functions are known, in the order of pprof's flags.
+const HAS_FUNCTIONS: u8 = 1;
+/// How much of a line errors show.
+const SHOWN: usize = 60;
+
+/// Why bytes are not what `perf script` prints. Lines and columns count from 1, columns in bytes.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum PerfScriptError {
+    /// Bytes that are no text.
+    #[error("line {line}, column {column}: not valid UTF-8")]
+    NotUtf8 {
+        /// The line.
+        line: usize,
+        /// The first wrong byte.
+        column: usize,
+    },
+    /// A line where a sample should begin.
+    #[error("line {line}: {seen:?} begins no sample; one begins as in \"main 12 [000] 3.456789: 1 cycles:\"")]
+    NoHead {
+        /// The line.
+        line: usize,
+        /// How it begins.
+        seen: String,
+    },
+    /// A line where a frame should be.
+    #[error("line {line}: {seen:?} is no frame; one is as in \"7f12ab main+0x34 (/bin/main)\"")]
+    NoFrame {
+        /// The line.
+        line: usize,
+        /// How it begins.
+        seen: String,
+    },
+    /// A period over 63 bits.
+    #[error("line {line}: period {period} is over 9223372036854775807")]
+    BadPeriod {
+        /// The line.
+        line: usize,
+        /// The period.
+        period: String,
+    },
+    /// No samples.
+    #[error("there are no samples")]
+    NoSamples,
+    /// Over a limit.
+    #[error("line {line}: {over}")]
+    OverLimit {
+        /// The line.
+        line: usize,
+        /// What there is too much of.
+        over: OverLimit,
+    },
+}
+
+/// Whether a line begins a sample.
+pub(crate) fn is_head(line: &str) -> bool {
+    line::head(line).is_some()
+}
+
+/// Reads samples of one event or of several.
+pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, PerfScriptError> {
+    let over = |line| move |over| PerfScriptError::OverLimit { line, over };
+    within("bytes", bytes.len(), limits.bytes).map_err(over(1))?;
+    let mut reading = Reading::new(limits);
+    let mut last = 1;
+    for (line, content) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
+        let content = std::str::from_utf8(content)
+            .map_err(|error| PerfScriptError::NotUtf8 { line, column: error.valid_up_to() + 1 })?;
+        reading.line(line, content.trim_ascii_end())?;
+        last = line;
+    }
+    reading.end_sample();
+    if reading.samples.is_empty() {
+        return Err(PerfScriptError::NoSamples);
+    }
+    reading.finish().map_err(over(last))
+}
+
+/// An event and what is known of its samples.
+struct Event {
+    name: String,
+    /// Whether all samples tell for how many events they stand.
+    has_periods: bool,
+}
+
+/// A sample that was read.
+struct Sample {
+    event: usize,
+    stack: u32,
+    period: Option<i64>,
+}
+
+struct Reading<'a> {
+    limits: &'a Limits,
+    dictionary: Dictionary,
+    events: Vec<Event>,
+    numbers: HashMap<String, usize>,
+    samples: Vec<Sample>,
+    /// The sample whose frames are read: its root, its event, its period.
+    open: Option<(Option<u32>, usize, Option<i64>)>,
+    /// Its frames, leaf first.
+    path: Vec<u32>,
+    /// Frames follow that belong to no sample.
+    passed_over: bool,
+}
+
+impl<'a> Reading<'a> {
+    fn new(limits: &'a Limits) -> Self {
+        Reading {
+            limits,
+            dictionary: Dictionary::default(),
+            events: Vec::new(),
+            numbers: HashMap::new(),
+            samples: Vec::new(),
+            open: None,
+            path: Vec::new(),
+            passed_over: false,
+        }
+    }
+
+    fn line(&mut self, line: usize, content: &str) -> Result<(), PerfScriptError> {
+        let is_within = self.open.is_some() || self.passed_over;
+        if content.trim_ascii_start().is_empty() {
+            self.end_sample();
+            return Ok(());
+        }
+        if content.starts_with('#') {
+            return Ok(());
+        }
+        // Commands may be moved to the right by spaces, never by a tab.
+        let is_indented = content.starts_with([' ', '\t']);
+        let head = match is_within && is_indented {
+            true if content.starts_with('\t') => None,
+            true => line::timed_head(content),
+            false => {
+                let no_head = || PerfScriptError::NoHead { line, seen: beginning(content) };
+                Some(line::head(content).ok_or_else(no_head)?)
+            }
+        };
+        match head {
+            Some(head) => self.begin_sample(line, &head),
+            None if self.passed_over => Ok(()),
+            None => match line::frame(content) {
+                Some(frame) => self.frame(line, &frame),
+                None if line::is_source_line(content) => Ok(()),
+                None => Err(PerfScriptError::NoFrame { line, seen: beginning(content) }),
+            },
+        }
+    }
+
+    fn begin_sample(&mut self, line: usize, head: &Head<'_>) -> Result<(), PerfScriptError> {
+        let over = |over| PerfScriptError::OverLimit { line, over };
+        self.end_sample();
+        let Some(event) = head.event else {
+            self.passed_over = true;
+            return Ok(());
+        };
+        within("samples", self.samples.len() + 1, self.limits.samples).map_err(over)?;
+        let period = head.period.map(|period| {
+            let bad = |_| PerfScriptError::BadPeriod { line, period: beginning(period) };
+            period.parse::<i64>().map_err(bad)
+        });
+        let period = period.transpose()?;
+        let event = match self.numbers.get(event) {
+            Some(&number) => number,
+            None => {
+                within("events", self.events.len() + 1, self.limits.types).map_err(over)?;
+                self.events.push(Event { name: event.to_owned(), has_periods: true });
+                self.numbers.insert(event.to_owned(), self.events.len() - 1);
+                self.events.len() - 1
+            }
+        };
+        self.events[event].has_periods &= period.is_some();
+        let command = Some(head.command).filter(|command| !command.is_empty());
+        self.open = Some((command.map(|command| self.dictionary.named_location(command)), event, period));
+        match line::frame(head.rest) {
+            Some(frame) => self.frame(line, &frame),
+            None => Ok(()),
+        }
+    }
+
+    fn frame(&mut self, line: usize, frame: &Frame<'_>) -> Result<(), PerfScriptError> {
+        // With the command.
+        let depth = self.path.len() + 2;
+        within("frames in a stack", depth, self.limits.depth)
+            .map_err(|over| PerfScriptError::OverLimit { line, over })?;
+        let location = location(&mut self.dictionary, frame);
+        self.path.push(location);
+        Ok(())
+    }
+
+    fn end_sample(&mut self) {
+        self.passed_over = false;
+        if let Some((command, event, period)) = self.open.take() {
+            self.path.extend(command);
+            let stack = self.dictionary.stacks.intern(&self.dictionary.symbols, &self.path);
+            self.samples.push(Sample { event, stack, period });
+        }
+        self.path.clear();
+    }
+
+    fn finish(self) -> Result<Profile, OverLimit> {
+        let Reading { limits, dictionary, events, samples, .. } = self;
+        let mut profile = Profile { dictionary, ..Profile::default() };
+        let counts_samples = events.len() == 1 && events[0].has_periods;
+        if counts_samples {
+            profile.header.types.push(ValueType::new("samples", "count"));
+        }
+        let first = profile.header.types.len();
+        profile.header.types.extend(types(&events));
+        let mut cells = Vec::with_capacity(samples.len() << first);
+        for Sample { event, stack, period } in samples {
+            let cell = |column, value| Cell { stack, labels: 0, column, value };
+            if counts_samples {
+                cells.push(cell(0, 1));
+            }
+            let period = period.filter(|_| events[event].has_periods);
+            cells.push(cell(first + event, period.unwrap_or(1)));
+        }
+        profile.samples = sparse::rows(cells, profile.header.types.len(), limits)?;
+        Ok(profile)
+    }
+}
+
+fn beginning(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
+
+/// A function that is known, of its binary; else the binary stands for it, as tools have it that fold such text.
+fn location(dictionary: &mut Dictionary, frame: &Frame<'_>) -> u32 {
+    let binary = frame.binary.filter(|binary| !binary.is_empty() && *binary != UNKNOWN);
+    let file = binary.map(|binary| binary.rsplit('/').next().unwrap_or(binary));
+    let unknown = |file: &str| format!("[{}]", file.trim_start_matches('[').trim_end_matches(']'));
+    let name = match frame.symbol {
+        "" | UNKNOWN => file.map_or_else(|| UNKNOWN.to_owned(), unknown),
+        symbol => symbol.to_owned(),
+    };
+    let symbols = &mut dictionary.symbols;
+    let name = symbols.strings.intern(&name);
+    let function = symbols.function(Function { name, system_name: 0, filename: 0, start_line: 0 });
+    let mapping = binary.map_or(NONE, |binary| {
+        let filename = symbols.strings.intern(binary);
+        let nowhere = Mapping { start: 0, size: 0, offset: 0, filename, build_id: 0, flags: HAS_FUNCTIONS };
+        symbols.mapping(nowhere)
+    });
+    symbols.location(mapping, 0, false, &[Line { function, line: 0, column: 0 }])
+}
+
+// === events ===
+
+/// Events that are known by more than their names: what follows their colon is how they were measured.
+const KNOWN: [&str; 14] = [
+    "alignment-faults",
+    "branch-misses",
+    "branches",
+    "cache-misses",
+    "cache-references",
+    "context-switches",
+    "cpu-clock",
+    "cpu-migrations",
+    "cycles",
+    "instructions",
+    "major-faults",
+    "minor-faults",
+    "page-faults",
+    "task-clock",
+];
+
+/// The type of each event.
+fn types(events: &[Event]) -> Vec<ValueType> {
+    let short: Vec<&str> = events.iter().map(|event| short(&event.name)).collect();
+    let of = |(event, name): (&Event, &&str)| {
+        let is_alone = short.iter().filter(|other| *other == name).count() == 1;
+        // Clocks count nanoseconds.
+        let is_time = event.has_periods && matches!(*name, "cpu-clock" | "task-clock");
+        let unit = if is_time { "nanoseconds" } else { "count" };
+        ValueType::new(&plain(if is_alone { name } else { &event.name }), unit)
+    };
+    events.iter().zip(&short).map(of).collect()
+}
+
+/// The name of an event without how it was measured: `cycles` of `cycles:ppp`. That of a tracepoint has a colon, too.
+fn short(name: &str) -> &str {
+    let event = name.split_once(':').map_or(name, |(event, _)| event);
+    if KNOWN.contains(&event) { event } else { name }
+}
+
+/// Types of values are parts of names that have colons and slashes between them.
+fn plain(name: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | ',' | '=');
+    let letters = name.chars().map(|letter| if is_plain(letter) { letter } else { '_' });
+    match letters.collect::<String>().trim_matches('_') {
+        "" => "event".to_owned(),
+        plain => plain.to_owned(),
+    }
+}

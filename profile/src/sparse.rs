@@ -1,0 +1,75 @@
+//! Values as formats give them that measure one type at a time, brought together to rows of all types.
+
+use crate::bounds::{OverLimit, within};
+use crate::model::Samples;
+use crate::pprof::Limits;
+
+/// A value of one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    /// The stack.
+    pub(crate) stack: u32,
+    /// The label set.
+    pub(crate) labels: u32,
+    /// Which type.
+    pub(crate) column: usize,
+    /// How much.
+    pub(crate) value: i64,
+}
+
+/// Rows in the order of their stacks. Equal rows are added up, those of nothing but zeros left out. There may be as
+/// many values as bytes were read: a type that few rows have costs something in all of them.
+pub(crate) fn rows(mut cells: Vec<Cell>, types: usize, limits: &Limits) -> Result<Samples, OverLimit> {
+    cells.retain(|cell| cell.value != 0);
+    cells.sort_unstable_by_key(|cell| (cell.stack, cell.labels));
+    let of_rows = || cells.chunk_by(|a, b| (a.stack, a.labels) == (b.stack, b.labels));
+    let values = of_rows().count().saturating_mul(types);
+    within("values, samples times types", values, limits.bytes)?;
+    let mut samples = Samples::default();
+    let mut row = vec![0i64; types];
+    for of_row in of_rows() {
+        row.fill(0);
+        for cell in of_row {
+            row[cell.column] = row[cell.column].wrapping_add(cell.value);
+        }
+        if row.iter().any(|&value| value != 0) {
+            samples.push(of_row[0].stack, of_row[0].labels, &row);
+        }
+    }
+    Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(stack: u32, labels: u32, column: usize, value: i64) -> Cell {
+        Cell { stack, labels, column, value }
+    }
+
+    #[test]
+    fn equal_rows_are_one_and_zeros_none() {
+        let cells = vec![
+            cell(2, 0, 1, 5),
+            cell(1, 0, 0, 3),
+            cell(2, 0, 0, 7),
+            cell(2, 0, 1, -1),
+            cell(3, 0, 0, 0),
+            cell(1, 1, 0, 9),
+            cell(4, 0, 0, 6),
+            cell(4, 0, 0, -6),
+        ];
+        let samples = rows(cells, 2, &Limits::default()).unwrap();
+        let seen: Vec<(u32, u32, &[i64])> = samples.rows(2).collect();
+        assert_eq!(seen, [(1, 0, &[3, 0][..]), (1, 1, &[9, 0]), (2, 0, &[7, 4])]);
+    }
+
+    #[test]
+    fn there_are_no_more_values_than_bytes() {
+        let cells: Vec<Cell> = (0..4).map(|stack| cell(stack, 0, 0, 1)).collect();
+        let limits = |bytes| Limits { bytes, ..Limits::default() };
+        assert!(rows(cells.clone(), 3, &limits(12)).is_ok());
+        let over = rows(cells, 3, &limits(11)).unwrap_err();
+        assert_eq!(over.to_string(), "12 values, samples times types, the limit is 11");
+    }
+}

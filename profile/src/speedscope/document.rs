@@ -1,0 +1,376 @@
+//! A document as it was written.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::bounds::OverLimit;
+use crate::decimal::Decimal;
+use crate::json::{self, Each, Guard, JsonError, once, remark};
+use crate::model::Dictionary;
+use crate::pprof::Limits;
+use crate::symbols::{Function, Line, NONE};
+
+/// What a document says, its frames in a dictionary.
+#[derive(Default)]
+pub(super) struct Document {
+    /// Who wrote it.
+    pub(super) exporter: String,
+    /// Which profile to show first.
+    pub(super) active: Option<usize>,
+    /// The location of each frame.
+    pub(super) frames: Vec<u32>,
+    pub(super) profiles: Vec<Draft>,
+}
+
+/// A profile as it was written: frames are numbers, values have no unit yet.
+#[derive(Default)]
+pub(super) struct Draft {
+    pub(super) kind: Option<Kind>,
+    pub(super) name: Option<String>,
+    pub(super) unit: Option<Unit>,
+    /// When it ended.
+    pub(super) end: Option<Decimal>,
+    pub(super) stacks: Option<WrittenStacks>,
+    pub(super) weights: Option<Vec<Decimal>>,
+    pub(super) events: Option<Vec<Event>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    Evented,
+    Sampled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Unit {
+    None,
+    Nanoseconds,
+    Microseconds,
+    Milliseconds,
+    Seconds,
+    Bytes,
+}
+
+/// Stacks of numbers of frames, root first, one behind the other.
+#[derive(Default)]
+pub(super) struct WrittenStacks {
+    frames: Vec<u32>,
+    depths: Vec<u32>,
+}
+
+/// A frame begins or ends.
+#[derive(Clone, Copy, Deserialize)]
+pub(super) struct Event {
+    #[serde(rename = "type")]
+    pub(super) kind: EventKind,
+    pub(super) frame: u32,
+    pub(super) at: Decimal,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(super) enum EventKind {
+    #[serde(rename = "O")]
+    Open,
+    #[serde(rename = "C")]
+    Close,
+}
+
+#[derive(Deserialize)]
+struct Frame<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    file: Option<Cow<'a, str>>,
+    #[serde(default, deserialize_with = "remark")]
+    line: i64,
+    #[serde(default, deserialize_with = "remark")]
+    col: i64,
+}
+
+impl WrittenStacks {
+    /// The stacks, root first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        let mut rest = &self.frames[..];
+        self.depths.iter().map(move |&depth| {
+            let (stack, after) = rest.split_at(depth as usize);
+            rest = after;
+            stack
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.depths.len()
+    }
+}
+
+/// Reads a document.
+pub(super) fn read(
+    bytes: &[u8],
+    limits: &Limits,
+    dictionary: &mut Dictionary,
+) -> Result<Document, JsonError> {
+    let guard = Guard::new(limits);
+    let pass = Pass { guard: &guard, dictionary: RefCell::new(dictionary), samples: Cell::new(0) };
+    json::read(bytes, &guard, Whole(&pass))
+}
+
+/// What the pass over a document needs wherever it is.
+struct Pass<'a> {
+    guard: &'a Guard<'a>,
+    dictionary: RefCell<&'a mut Dictionary>,
+    /// Samples and events so far, of all profiles.
+    samples: Cell<usize>,
+}
+
+impl Pass<'_> {
+    fn count_sample(&self, what: &'static str) -> Result<(), OverLimit> {
+        self.samples.set(self.samples.get() + 1);
+        self.guard.within(what, self.samples.get(), self.guard.limits.samples)
+    }
+
+    /// Takes a frame of the shared list in.
+    fn frame(&self, frame: &Frame<'_>, frames: &mut Vec<u32>) -> Result<(), OverLimit> {
+        self.guard.within("frames", frames.len() + 1, self.guard.limits.entries)?;
+        let symbols = &mut self.dictionary.borrow_mut().symbols;
+        let name = symbols.strings.intern(&frame.name);
+        let filename = symbols.strings.intern(frame.file.as_deref().unwrap_or_default());
+        let function = symbols.function(Function { name, system_name: 0, filename, start_line: 0 });
+        let line = Line { function, line: frame.line, column: frame.col };
+        frames.push(symbols.location(NONE, 0, false, &[line]));
+        Ok(())
+    }
+}
+
+// === the document ===
+
+struct Whole<'a>(&'a Pass<'a>);
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum Key {
+    Shared,
+    Profiles,
+    Exporter,
+    ActiveProfileIndex,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> DeserializeSeed<'de> for Whole<'_> {
+    type Value = Document;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Document, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Whole<'_> {
+    type Value = Document;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a speedscope document")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document, A::Error> {
+        let (mut frames, mut profiles) = (None, None);
+        let mut document = Document::default();
+        while let Some(key) = map.next_key()? {
+            match key {
+                Key::Shared => once(&mut frames, "shared", map.next_value_seed(Shared(self.0))?)?,
+                Key::Profiles => once(&mut profiles, "profiles", map.next_value_seed(Drafts(self.0))?)?,
+                Key::Exporter => document.exporter = map.next_value::<Option<String>>()?.unwrap_or_default(),
+                Key::ActiveProfileIndex => {
+                    let active: Option<f64> = map.next_value()?;
+                    document.active = active.filter(|active| *active >= 0.0).map(|active| active as usize);
+                }
+                Key::Other => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        document.frames = frames.ok_or_else(|| A::Error::missing_field("shared"))?;
+        document.profiles = profiles.ok_or_else(|| A::Error::missing_field("profiles"))?;
+        Ok(document)
+    }
+}
+
+/// What all profiles have in common.
+struct Shared<'a>(&'a Pass<'a>);
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum SharedKey {
+    Frames,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> DeserializeSeed<'de> for Shared<'_> {
+    type Value = Vec<u32>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<u32>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Shared<'_> {
+    type Value = Vec<u32>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object with frames")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<u32>, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key()? {
+            match key {
+                SharedKey::Frames => {
+                    let mut frames = Vec::new();
+                    let take = |frame: Frame<'de>| self.0.frame(&frame, &mut frames);
+                    map.next_value_seed(Each::new("frames", take))?;
+                    once(&mut found, "frames", frames)?;
+                }
+                SharedKey::Other => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        found.ok_or_else(|| A::Error::missing_field("frames"))
+    }
+}
+
+// === profiles ===
+
+struct Drafts<'a>(&'a Pass<'a>);
+
+impl<'de> DeserializeSeed<'de> for Drafts<'_> {
+    type Value = Vec<Draft>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Draft>, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Drafts<'_> {
+    type Value = Vec<Draft>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a list of profiles")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Draft>, A::Error> {
+        let guard = self.0.guard;
+        let mut drafts = Vec::new();
+        while let Some(draft) = list.next_element_seed(Profile(self.0))? {
+            guard.within("profiles", drafts.len() + 1, guard.limits.entries).map_err(A::Error::custom)?;
+            drafts.push(draft);
+        }
+        Ok(drafts)
+    }
+}
+
+struct Profile<'a>(&'a Pass<'a>);
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum ProfileKey {
+    Type,
+    Name,
+    Unit,
+    EndValue,
+    Samples,
+    Weights,
+    Events,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> DeserializeSeed<'de> for Profile<'_> {
+    type Value = Draft;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Draft, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Profile<'_> {
+    type Value = Draft;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a profile")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Draft, A::Error> {
+        let Profile(pass) = self;
+        let mut draft = Draft::default();
+        while let Some(key) = map.next_key()? {
+            match key {
+                ProfileKey::Type => once(&mut draft.kind, "type", map.next_value()?)?,
+                ProfileKey::Name => once(&mut draft.name, "name", map.next_value()?)?,
+                ProfileKey::Unit => once(&mut draft.unit, "unit", map.next_value()?)?,
+                ProfileKey::EndValue => once(&mut draft.end, "endValue", map.next_value()?)?,
+                ProfileKey::Samples => {
+                    once(&mut draft.stacks, "samples", map.next_value_seed(StacksOf(pass))?)?;
+                }
+                ProfileKey::Weights => {
+                    let mut weights = Vec::new();
+                    let most = pass.guard.limits.samples;
+                    let take = |weight: Decimal| {
+                        weights.push(weight);
+                        pass.guard.within("weights", weights.len(), most)
+                    };
+                    map.next_value_seed(Each::new("weights", take))?;
+                    once(&mut draft.weights, "weights", weights)?;
+                }
+                ProfileKey::Events => {
+                    let mut events = Vec::new();
+                    let take = |event: Event| {
+                        events.push(event);
+                        pass.count_sample("events")
+                    };
+                    map.next_value_seed(Each::new("events", take))?;
+                    once(&mut draft.events, "events", events)?;
+                }
+                ProfileKey::Other => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(draft)
+    }
+}
+
+struct StacksOf<'a>(&'a Pass<'a>);
+
+impl<'de> DeserializeSeed<'de> for StacksOf<'_> {
+    type Value = WrittenStacks;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<WrittenStacks, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for StacksOf<'_> {
+    type Value = WrittenStacks;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a list of stacks")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<WrittenStacks, A::Error> {
+        let StacksOf(pass) = self;
+        let WrittenStacks { mut frames, mut depths } = WrittenStacks::default();
+        loop {
+            let mut depth = 0;
+            let take = |frame: u32| {
+                frames.push(frame);
+                depth += 1;
+                pass.guard.within("frames in a stack", depth, pass.guard.limits.depth)
+            };
+            if list.next_element_seed(Each::new("numbers of frames", take))?.is_none() {
+                return Ok(WrittenStacks { frames, depths });
+            }
+            pass.count_sample("samples").map_err(A::Error::custom)?;
+            depths.push(depth as u32);
+        }
+    }
+}

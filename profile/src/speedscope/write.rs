@@ -1,0 +1,82 @@
+//! Writing.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use crate::model::Profile;
+use crate::tree::{Tree, path};
+
+/// A speedscope document: one sampled profile per value type, over shared frames.
+pub fn write(profile: &Profile, name: &str) -> String {
+    let mut frames: Vec<Value> = Vec::new();
+    let mut ids: HashMap<String, usize> = HashMap::new();
+    let mut profiles: Vec<Value> = Vec::new();
+    for (column, value_type) in profile.header.types.iter().enumerate() {
+        let tree = Tree::of(profile, column);
+        let (mut samples, mut weights, mut end) = (Vec::new(), Vec::new(), 0i128);
+        for (at, node) in (0..).zip(tree.nodes()).filter(|(_, node)| node.own != 0) {
+            let stack = path(&tree, at).into_iter().map(|frame| {
+                let name = tree.name(&tree.nodes()[frame as usize]);
+                *ids.entry(name.to_owned()).or_insert_with(|| {
+                    frames.push(json!({ "name": name }));
+                    frames.len() - 1
+                })
+            });
+            samples.push(stack.collect::<Vec<usize>>());
+            weights.push(node.own);
+            end += i128::from(node.own);
+        }
+        profiles.push(json!({
+            "type": "sampled",
+            "name": value_type.kind,
+            "unit": unit(&value_type.unit),
+            "startValue": 0,
+            "endValue": end as i64,
+            "samples": samples,
+            "weights": weights,
+        }));
+    }
+    json!({
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "exporter": super::OWN,
+        "name": name,
+        "activeProfileIndex": profile.header.shown_type(),
+        "shared": { "frames": frames },
+        "profiles": profiles,
+    })
+    .to_string()
+}
+
+/// The units that the format knows; any other is `none`.
+fn unit(unit: &str) -> &str {
+    match unit {
+        "nanoseconds" | "microseconds" | "milliseconds" | "seconds" | "bytes" => unit,
+        _ => "none",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ValueType;
+
+    #[test]
+    fn every_type_is_a_sampled_profile_over_shared_frames() {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds"), ValueType::new("samples", "count")];
+        let stack = profile.dictionary.named_stack(["main", "work \"x\""].into_iter());
+        profile.samples.push(stack, 0, &[70, 7]);
+        let document: Value = serde_json::from_str(&write(&profile, "run")).unwrap();
+        assert_eq!(document["shared"]["frames"], json!([{ "name": "main" }, { "name": "work \"x\"" }]));
+        let shape = |at: usize| {
+            let one = &document["profiles"][at];
+            ["type", "unit", "startValue", "endValue", "samples", "weights"].map(|key| one[key].clone())
+        };
+        assert_eq!(
+            shape(0),
+            [json!("sampled"), json!("nanoseconds"), json!(0), json!(70), json!([[0, 1]]), json!([70])]
+        );
+        assert_eq!(shape(1)[1..4], [json!("none"), json!(0), json!(7)]);
+    }
+}
