@@ -167,6 +167,51 @@ async fn what_is_uploaded_is_shown_then_and_later() {
     assert!(place.upload(&reader("a"), request).await.is_ok(), "without padding");
 }
 
+/// In each format the same calls are the same graph, and what is shown can be uploaded again.
+#[tokio::test]
+async fn each_format_is_shown() {
+    let (place, _) = place(|_| {});
+    let folded = upload(&place, "folded", b"main;work 30\nmain 12\n").await.expect("kept");
+    let again = upload(&place, "shown", folded.flamebearer_profile.as_bytes()).await.expect("kept");
+    assert_eq!(again.flamebearer_profile, folded.flamebearer_profile);
+    assert_eq!((again.profile_type, again.profile_types), (folded.profile_type, folded.profile_types));
+
+    let bars = |shown: &str| graph(shown)["flamebearer"].clone();
+    let events = json!([
+        { "type": "O", "frame": 1, "at": 0.5 }, { "type": "O", "frame": 0, "at": 12.5 },
+        { "type": "C", "frame": 0, "at": 42.5 }, { "type": "C", "frame": 1, "at": 42.5 },
+    ]);
+    let samples = json!([[1, 0], [1], [1, 0]]);
+    let document = json!({
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "profiles": [
+            { "type": "evented", "name": "a", "unit": "nanoseconds", "startValue": 0, "endValue": 43, "events": events },
+            { "type": "sampled", "name": "b", "unit": "bytes", "samples": samples, "weights": [10, 12, 20] },
+        ],
+        "shared": { "frames": [{ "name": "work" }, { "name": "main" }] },
+    });
+    let told = upload(&place, "speedscope", document.to_string().as_bytes()).await.expect("kept");
+    assert_eq!(
+        (told.profile_type.as_str(), &told.profile_types),
+        ("space", &vec!["wall".into(), "space".into()])
+    );
+    assert_eq!(bars(&told.flamebearer_profile), bars(&folded.flamebearer_profile));
+    let told = get(&place, "a", &told.id, Some("wall")).await.expect("it is there");
+    assert_eq!(bars(&told.flamebearer_profile), bars(&folded.flamebearer_profile));
+    assert_eq!(graph(&told.flamebearer_profile)["metadata"]["units"], json!("nanoseconds"));
+
+    let text = "main 7 [000] 1.000001: 12 cpu-clock: \n\n\
+                main 7 [000] 1.000002: 30 cpu-clock: \n\t 55d0 work+0x10 (/bin/main)\n\n";
+    let told = upload(&place, "perf", text.as_bytes()).await.expect("kept");
+    assert_eq!((told.profile_type.as_str(), told.profile_types.len()), ("cpu-clock", 2));
+    assert_eq!(bars(&told.flamebearer_profile), bars(&folded.flamebearer_profile));
+
+    let left = upload(&place, "left", document.to_string().as_bytes()).await.expect("kept").id;
+    let request = AdHocProfilesDiffRequest { left_id: left, right_id: told.id, ..Default::default() };
+    let refused = place.diff_uploads(&reader("a"), request).await.expect_err("nothing in common");
+    assert!(refused.message.contains("in one unit"), "{refused}");
+}
+
 #[tokio::test]
 async fn two_are_laid_over_each_other() {
     let (place, _) = place(|_| {});
@@ -324,6 +369,9 @@ async fn real_profiles_are_shown_whole() {
             let told = get(&place, "a", &told.id, Some(profile_type)).await.expect("it is there");
             let graph = graph(&told.flamebearer_profile);
             assert_eq!(graph["flamebearer"]["numTicks"], profile.total(column), "{name} {profile_type}");
+            let again = upload(&place, "again", told.flamebearer_profile.as_bytes()).await.expect("as shown");
+            let again = self::graph(&again.flamebearer_profile);
+            assert_eq!(again["flamebearer"]["numTicks"], profile.total(column), "{name} {profile_type}");
             shown += 1;
         }
     }

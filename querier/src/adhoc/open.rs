@@ -1,48 +1,42 @@
 //! Reading what people upload, in the formats that are known.
 
 use athanor_chassis::{ByteSize, Code, Status};
+use athanor_profile::format::{Format, KNOWN, ReadError};
 use athanor_profile::pprof::{DecodeError, Limits};
-use athanor_profile::{Profile, ValueType, folded, pprof};
+use athanor_profile::{Profile, ValueType, pprof};
 
 use crate::check::invalid;
 
-/// What can be read, for those who send something else.
-const KNOWN: &str = "upload pprof (plain, gzip or zstd) or folded stacks (lines such as main;work 12)";
 /// Frames of a stack.
 const DEPTH: usize = 10_000;
-/// Where control characters are looked for.
-const BEGINNING: usize = 4_096;
+/// Frames of all stacks for each byte, in formats that write what stacks share once: what it takes to tell stacks
+/// apart grows with them.
+const FRAMES: usize = 4;
 
 /// The plain bytes of what was uploaded.
 pub(super) fn inflate(bytes: &[u8], limit: ByteSize) -> Result<Vec<u8>, Status> {
-    pprof::inflate(bytes, limit.as_usize()).map_err(|error| refused(&error, limit))
+    pprof::inflate(bytes, limit.as_usize()).map_err(|error| refused(&error.into(), limit))
 }
 
-fn refused(error: &DecodeError, limit: ByteSize) -> Status {
-    if let DecodeError::OverLimit { what: "bytes", seen, .. } = error {
+fn refused(error: &ReadError, limit: ByteSize) -> Status {
+    if let ReadError::Pprof(DecodeError::OverLimit { what: "bytes", seen, .. }) = error {
         let message = format!(
             "profile has {seen} bytes or more, the limit is {limit} (querier.adhoc_profile); upload a shorter one"
         );
         return Status::new(Code::TooLarge, message);
     }
-    invalid(format!("{error}; {KNOWN}"))
+    invalid(format!("profile cannot be read: {error}; upload {KNOWN}"))
 }
 
-/// The profile in plain bytes: pprof has control characters near its beginning, text has none.
+/// The profile in plain bytes.
 pub(super) fn read(raw: &[u8], limit: ByteSize) -> Result<Profile, Status> {
-    let limits = Limits { bytes: limit.as_usize(), depth: DEPTH, ..Limits::default() };
-    let is_control = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\t' | b'\n' | b'\r');
-    let profile = if raw.iter().take(BEGINNING).any(is_control) {
-        pprof::decode(raw, &limits).map_err(|error| refused(&error, limit))?.0
-    } else {
-        match raw.trim_ascii_start().first() {
-            None => return Err(invalid(format!("profile is empty; {KNOWN}"))),
-            Some(b'{' | b'[') => return Err(invalid(format!("profile is JSON, which is not read; {KNOWN}"))),
-            Some(_) => {}
-        }
-        let read = folded::parse(raw, ValueType::new("samples", "count"), &limits);
-        read.map_err(|error| invalid(format!("profile is no folded stacks: {error}; {KNOWN}")))?
-    };
+    if raw.trim_ascii().is_empty() {
+        return Err(invalid(format!("profile is empty; upload {KNOWN}")));
+    }
+    let bytes = limit.as_usize();
+    let limits = Limits { bytes, depth: DEPTH, frames: bytes.saturating_mul(FRAMES), ..Limits::default() };
+    let read = Format::of(raw).and_then(|format| format.read(raw, &limits));
+    let profile = read.map_err(|error| refused(&error, limit))?;
     if profile.samples.values.iter().any(|&value| value < 0) {
         return Err(invalid(
             "profile has values below 0, as differences have; upload both sides and compare them",
@@ -125,19 +119,43 @@ mod tests {
     #[test]
     fn what_is_no_profile_is_told_what_would_be() {
         assert_eq!(said(b"main;f 3\nmain 2\n"), "5");
+        assert_eq!(said(b"{main};f 3\n"), "3");
         for (bytes, why) in [
             (&b""[..], "profile is empty"),
             (b" \n", "profile is empty"),
-            (b"{\"flamebearer\":{}}", "profile is JSON"),
-            (b"swapper 0 [000] 1.0: cycles:", "profile is no folded stacks: line 1"),
-            (b"\x1f\x8b\x08\0\0", "gzip stream is damaged"),
-            (b"\0\x01\x02", "not a pprof profile"),
+            (b"{\"flamebearer\":{}}", "profile cannot be read: not a flamebearer document: line 1, column "),
+            (b"{\"shared\":{}}", "profile cannot be read: not a speedscope document: line 1, column "),
+            (b"[{}]", "profile cannot be read: JSON that is neither"),
+            (
+                b"swapper 0 [000] 1.0: cycles:\n\tx",
+                "profile cannot be read: not the output of perf script: line 2",
+            ),
+            (b"main;f", "profile cannot be read: not folded stacks: line 1"),
+            (b"\x1f\x8b\x08\0\0", "profile cannot be read: gzip stream is damaged"),
+            (b"\0\x01\x02", "profile cannot be read: not a pprof profile"),
         ] {
             let said = said(bytes);
             assert!(said.starts_with(why) && said.contains("upload pprof"), "{bytes:?}: {said}");
         }
         assert!(said(&[b'a'; 1025]).contains("the limit is 1KiB (querier.adhoc_profile)"));
         assert!(said(b"main -3\n").contains("values below 0"));
+    }
+
+    /// Events write a frame once for all that it calls: what takes a few bytes more for each call may be deep.
+    #[test]
+    fn stacks_that_were_written_once_are_bounded_written_out() {
+        let document = |depth: usize| {
+            let event = |at| format!(r#"{{"type":"O","frame":0,"at":{at}}}"#);
+            let events: Vec<String> = (0..depth).map(event).collect();
+            let profile = format!(r#"{{"type":"evented","unit":"none","events":[{}]}}"#, events.join(","));
+            format!(r#"{{"shared":{{"frames":[{{"name":"a"}}]}},"profiles":[{profile}]}}"#)
+        };
+        let limit = ByteSize::kib(4);
+        assert!(read(document(100).as_bytes(), limit).is_ok());
+        let bytes = document(1_000);
+        assert!(bytes.len() < 40 << 10);
+        let refused = read(bytes.as_bytes(), ByteSize::kib(40)).unwrap_err();
+        assert!(refused.message.contains("frames of all stacks, each written out"), "{refused}");
     }
 
     #[test]
