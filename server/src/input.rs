@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use athanor_block::{Block, LocalFolder, META};
 use athanor_chassis::{Code, Compute, Status, TenantId};
+use athanor_profile::format::{Format, KNOWN};
 use athanor_profile::merge::Merger;
 use athanor_profile::pprof::{self, Limits};
-use athanor_profile::{Profile, ValueType, folded, prune};
+use athanor_profile::{Profile, prune};
 use athanor_query::{Query, TimeRange};
 use indicatif::ProgressBar;
 
@@ -43,7 +44,7 @@ pub fn read(path: &Path, limits: &Limits) -> Result<Vec<u8>, Status> {
         ));
     }
     if bytes.is_empty() {
-        return Err(failure::invalid(path, "it is empty; a profile is pprof or folded stacks"));
+        return Err(failure::invalid(path, format!("it is empty; a profile is {KNOWN}")));
     }
     Ok(bytes)
 }
@@ -52,26 +53,28 @@ pub fn read(path: &Path, limits: &Limits) -> Result<Vec<u8>, Status> {
 pub enum Content {
     /// Plain pprof.
     Pprof(Vec<u8>),
-    /// Folded stacks.
-    Folded(Box<Profile>),
+    /// Any other format, read.
+    Read(Box<Profile>),
 }
 
-/// Reads a file of either format.
+/// Reads a file of any format.
 pub fn content(path: &Path, limits: &Limits) -> Result<Content, Status> {
     content_of(path, &read(path, limits)?, limits)
 }
 
-/// Tells the format by the content: pprof always has control characters near its start, text has none.
+/// Tells the format by the content.
 pub fn content_of(path: &Path, bytes: &[u8], limits: &Limits) -> Result<Content, Status> {
     let raw = pprof::inflate(bytes, limits.bytes).map_err(|error| failure::invalid(path, error))?;
-    let is_control = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\t' | b'\n' | b'\r');
-    if raw.is_empty() || raw.iter().take(4096).any(is_control) {
+    if raw.is_empty() {
         return Ok(Content::Pprof(raw));
     }
-    let profile = folded::parse(&raw, ValueType::new("samples", "count"), limits);
-    profile
-        .map(|profile| Content::Folded(Box::new(profile)))
-        .map_err(|error| failure::invalid(path, format!("not folded stacks: {error}")))
+    let read = match Format::of(&raw) {
+        Ok(Format::Pprof) => return Ok(Content::Pprof(raw)),
+        Ok(format) => format.read(&raw, limits),
+        Err(error) => Err(error),
+    };
+    let named = |error| failure::invalid(path, format!("{error}; a profile is {KNOWN}"));
+    read.map(|profile| Content::Read(Box::new(profile))).map_err(named)
 }
 
 /// Blocks by their folders, or by a folder that they lie in.
@@ -157,7 +160,7 @@ fn add(merger: &mut Merger, path: &Path, picked: &Picked) -> Result<u64, Status>
             let dropped = merger.add_bytes(&raw, &limits).map_err(refused)?;
             Ok(dropped.samples as u64)
         }
-        Content::Folded(profile) => merger.add(&profile).map_err(refused).map(|()| 0),
+        Content::Read(profile) => merger.add(&profile).map_err(refused).map(|()| 0),
     }
 }
 

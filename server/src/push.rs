@@ -150,7 +150,7 @@ fn prepare(
     let limits = Limits::default();
     let bytes = input::read(file, &limits)?;
     let (raw, header, is_ready) = match input::content_of(file, &bytes, &limits)? {
-        Content::Folded(profile) => (pprof::encode(&profile), profile.header, false),
+        Content::Read(profile) => (pprof::encode(&profile), profile.header, false),
         Content::Pprof(raw) => {
             let decoded = pprof::decode(&raw, &limits);
             let (profile, _) = decoded.map_err(|error| failure::invalid(file, error))?;

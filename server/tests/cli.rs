@@ -100,6 +100,39 @@ fn top_lists_functions_as_pprof_does() {
     assert_eq!((table["rows"].as_array().unwrap().len(), table["rows"][0]["flat"].as_i64()), (1, Some(50)));
 }
 
+/// Each told by its content, whatever its name.
+#[test]
+fn files_of_other_tools_are_read() {
+    let files = Files::new();
+    let (a, speedscope) = (files.name("a.txt"), files.name("a.speedscope.json"));
+    text(&["convert", &a, "-o", &speedscope]);
+    assert_eq!(json(&["top", &speedscope]), json(&["top", &a]));
+    let bars = object!({ "names": ["total", "main", "work", "idle"],
+        "levels": [[0, 40, 0, 0], [0, 40, 0, 1], [0, 10, 10, 3, 0, 30, 30, 2]], "numTicks": 40 });
+    let metadata = object!({ "format": "single", "units": "objects", "sampleRate": 100, "name": "samples" });
+    let flamebearer = object!({ "version": 1, "flamebearer": bars, "metadata": metadata }).to_string();
+    fs::write(files.path("graph"), flamebearer).unwrap();
+    assert_eq!(json(&["top", &files.name("graph")]), json(&["top", &a]));
+    let printed = "main 7 [000] 1.000001: 30 cycles:u: \n\t 55d0 work+0x10 (/bin/main)\n\n\
+                   main 7 [000] 1.000002: 10 cycles:u: \n\t 55e0 idle+0x10 (/bin/main)\n\n";
+    fs::write(files.path("printed"), printed).unwrap();
+    let top = json(&["top", &files.name("printed")]);
+    assert_eq!((&top["type"], &top["rows"]), (&object!("cycles/count"), &json(&["top", &a])["rows"]));
+    let samples = json(&["top", &files.name("printed"), "--type", "samples"]);
+    assert_eq!(samples["total"].as_i64(), Some(2));
+    let folded = piped(&["convert", "-", "--to", "folded", "-o", "-"], printed.as_bytes());
+    assert_eq!(lines(&String::from_utf8(folded.stdout).unwrap()), ["main;idle 10", "main;work 30"]);
+    for (content, message) in [
+        ("{\"traceEvents\": []}", "JSON that is neither of speedscope"),
+        ("{\"shared\": {\"frames\": []}, \"profiles\": []}", "the document has no profiles"),
+        ("main;work\n", "not folded stacks: line 1, column 10: "),
+    ] {
+        fs::write(files.path("bad"), content).unwrap();
+        let (code, said) = refused(&["top", &files.name("bad")]);
+        assert!(code == 65 && said.contains(message) && said.contains("a profile is pprof"), "{said}");
+    }
+}
+
 #[test]
 fn focus_shows_callers_and_callees() {
     let files = Files::new();

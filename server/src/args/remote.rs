@@ -48,7 +48,8 @@ fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
     after_help = "Examples:\n  athanor push cpu.pb.gz --service checkout --label zone=eu-1\n  athanor push *.pb.gz --service checkout --url https://profiles.example --json\n\nA push that was cut off may be repeated: a profile that is sent again is counted once."
 )]
 pub struct Push {
-    /// pprof (plain, gzip or zstd) or folded stacks; - is standard input
+    /// pprof (plain, gzip or zstd), folded stacks, speedscope or flamebearer JSON, or what perf script prints; - is
+    /// standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// What the profiles are of: the label service_name
