@@ -151,13 +151,12 @@ struct Bars {
 
 /// A bar that was placed.
 struct Placed {
-    bar: usize,
+    bar: u32,
     node: u32,
-    total: i64,
     start: i64,
     end: i64,
-    /// Its own value, and those of the bars below it so far.
-    parts: i128,
+    /// Its total without its own value and what lies below it so far.
+    left: i64,
 }
 
 impl Bars {
@@ -191,7 +190,7 @@ impl Bars {
                     let caller =
                         callers.peek_mut().filter(|caller| caller.start <= start && end <= caller.end);
                     let caller = caller.ok_or_else(|| bad(BadBar::NoCaller { start, end }))?;
-                    caller.parts += i128::from(total);
+                    caller.left -= total;
                     caller.node
                 };
                 let node =
@@ -199,10 +198,10 @@ impl Bars {
                 // Bars of one name side by side are one function; more than the total they are never.
                 let sum = own.entry(node).or_default();
                 *sum = sum.wrapping_add(value);
-                placed.push(Placed { bar, node, total, start, end, parts: i128::from(value) });
+                placed.push(Placed { bar: bar as u32, node, start, end, left: total - value });
             }
             if level == 0 {
-                self.check_ticks(placed.iter().map(|bar| bar.total).sum())?;
+                self.check_ticks(placed.iter().map(|bar| bar.end - bar.start).sum())?;
             } else {
                 whole(level - 1, &above)?;
             }
@@ -239,8 +238,10 @@ impl Bars {
 
 /// Each bar is its own value and what lies below it.
 fn whole(level: usize, bars: &[Placed]) -> Result<(), FlamebearerError> {
-    let bad = bars.iter().find(|bar| bar.parts != i128::from(bar.total));
-    bad.map_or(Ok(()), |&Placed { bar, total, parts, .. }| {
+    let bad = bars.iter().find(|bar| bar.left != 0);
+    bad.map_or(Ok(()), |&Placed { bar, start, end, left, .. }| {
+        let (total, bar) = (end - start, bar as usize);
+        let parts = i128::from(total) - i128::from(left);
         Err(FlamebearerError::Bar { level, bar, why: BadBar::Sum { total, parts } })
     })
 }
