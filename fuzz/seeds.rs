@@ -6,10 +6,12 @@ use std::time::Duration;
 use athanor_block::{FILES, FORMAT, FileMeta, Meta, TenantMeta};
 use athanor_chassis::Random;
 use athanor_cluster::greeting::{Introductions, Me};
+use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::generate::arbitrary;
 use athanor_profile::pprof::encode;
 use athanor_profile::source::MemorySource;
-use athanor_profile::{Labels, Source};
+use athanor_profile::tree::Tree;
+use athanor_profile::{Labels, Source, speedscope};
 use athanor_proto::athanor::internal::v1::frame::Of;
 use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, Hello, More};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
@@ -19,6 +21,7 @@ use athanor_query::{Ask, Heat, Points, Profiles, StackFilter, Steps, Trees, Valu
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
+use serde_json::json;
 
 // The crates below are built to report to a fuzzer, and a fuzzer wants a target; this program runs neither.
 fuzz_target!(|_bytes: &[u8]| {});
@@ -41,6 +44,7 @@ fn main() -> std::io::Result<()> {
     for (number, text) in stacks.iter().enumerate() {
         save("folded", &format!("seed-{number}"), text.as_bytes())?;
     }
+    documents(&save)?;
     let selectors =
         ["{}", r#"{a="b", c!="d"}"#, r#"{a=~"x.*|y", f!~`\d+`,}"#, r#"{"ein name"='\u00e4\x41\n'}"#];
     for (number, text) in selectors.iter().enumerate() {
@@ -89,6 +93,43 @@ fn main() -> std::io::Result<()> {
     calls(&save)?;
     answers(&save)
 }
+
+/// Profiles as other tools write them.
+fn documents(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    for seed in 0..40 {
+        let mut profile = arbitrary(seed);
+        save("speedscope", &format!("seed-{seed}"), speedscope::write(&profile, "seed").as_bytes())?;
+        profile.samples.values.iter_mut().for_each(|value| *value = value.unsigned_abs() as i64 >> 20);
+        let Flamegraph { names, levels, total, max_self } = Flamegraph::of(&Tree::of(&profile, 0));
+        let bars = json!({ "names": names, "levels": levels, "numTicks": total, "maxSelf": max_self });
+        let metadata = json!({ "format": "single", "units": "samples", "sampleRate": 100, "name": "cpu" });
+        let graph = json!({ "version": 1, "flamebearer": bars, "metadata": metadata });
+        save("flamebearer", &format!("seed-{seed}"), graph.to_string().as_bytes())?;
+    }
+    let event = |kind: &str, frame: u32, at: f64| json!({ "type": kind, "frame": frame, "at": at });
+    let events = [event("O", 0, 0.5), event("O", 1, 1e0), event("C", 1, 2.25), event("C", 0, 1e3)];
+    let evented = json!({
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "shared": { "frames": [{ "name": "a", "file": "a.c", "line": 3, "col": 1 }, { "name": "b" }] },
+        "profiles": [{ "type": "evented", "name": "e", "unit": "milliseconds", "startValue": 0, "endValue": 1e4, "events": events }],
+        "exporter": "seed",
+        "activeProfileIndex": 0,
+    });
+    save("speedscope", "evented", evented.to_string().as_bytes())?;
+    for (number, text) in PRINTED.iter().enumerate() {
+        save("perf-script", &format!("seed-{number}"), text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// What `perf script` prints.
+const PRINTED: [&str; 4] = [
+    "# note\nmain 12/13 [000] 3.456789:    1001001 cpu-clock:u: \n\t    7f12ab f(int (*)(int))+0x34 (/bin/main)\n\t 0 [unknown] ([unknown])\n\n\
+     opt cgu.15 12 [001] 4.5: 7 cpu-clock:u: \n\t ab g+0x0 (/tmp/x (deleted))\n\n",
+    "   swapper     0 [000]   100.25:  7 cycles:  ffff81 halt+0x6 (vmlinux)\n   main 12 [000] 100.5: 8 cycles: ab [unknown] (x)\n",
+    "main 12 cpu-clock:\n\tab f\n\tac g (inlined)\n  main.c:12\n\n",
+    "a 1 1.5: sched:sched_switch: prev=a\na 1 [000] 0.0: PERF_RECORD_EXIT(1:1)\na 1 1.6: 3 page-faults:\n",
+];
 
 /// What members say to each other, and keep of themselves, each behind the byte that says which of it.
 fn raft_messages() -> Vec<Vec<u8>> {

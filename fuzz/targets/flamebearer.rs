@@ -1,0 +1,27 @@
+//! Any bytes as a flame graph of older clients: refused or read; what is read is shown as a graph that reads the same.
+#![no_main]
+
+use athanor_profile::flamebearer::parse;
+use athanor_profile::flamegraph::Flamegraph;
+use athanor_profile::pprof::Limits;
+use athanor_profile::tree::Tree;
+use libfuzzer_sys::fuzz_target;
+use serde_json::json;
+
+fuzz_target!(|bytes: &[u8]| {
+    let limits = Limits {
+        bytes: 1 << 20,
+        samples: 10_000,
+        depth: 1_000,
+        frames: 1 << 20,
+        entries: 10_000,
+        ..Limits::default()
+    };
+    let Ok(profile) = parse(bytes, &limits) else { return };
+    let tree = Tree::of(&profile, 0);
+    let Flamegraph { names, levels, total, max_self } = Flamegraph::of(&tree);
+    let bars = json!({ "names": names, "levels": levels, "numTicks": total, "maxSelf": max_self });
+    let document = json!({ "version": 1, "flamebearer": bars }).to_string();
+    let again = parse(document.as_bytes(), &Limits::default()).expect("what is shown reads");
+    assert_eq!(Tree::of(&again, 0), tree);
+});
