@@ -20,11 +20,12 @@ const ROOTS: [&str; 11] = [
 ];
 
 /// What nodes say to each other.
-const INTERNAL: [&str; 4] = [
+const INTERNAL: [&str; 5] = [
     "athanor/internal/v1/raft.proto",
     "athanor/internal/v1/shards.proto",
     "athanor/internal/v1/catalogue.proto",
     "athanor/internal/v1/gateways.proto",
+    "athanor/internal/v1/queriers.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

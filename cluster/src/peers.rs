@@ -12,6 +12,7 @@ use athanor_chassis::{Clock, Code, Coded, Net, Random, Tasks};
 use athanor_proto::athanor::internal::v1::catalogue_client::CatalogueClient;
 use athanor_proto::athanor::internal::v1::doors_client::DoorsClient;
 use athanor_proto::athanor::internal::v1::gateways_client::GatewaysClient;
+use athanor_proto::athanor::internal::v1::queriers_client::QueriersClient;
 use athanor_proto::athanor::internal::v1::raft_client::RaftClient;
 use athanor_proto::athanor::internal::v1::shards_client::ShardsClient;
 use http::Uri;
@@ -162,6 +163,13 @@ impl Peers {
     /// What a store-gateway does for others.
     pub fn gateways(&self, to: NodeId) -> GatewaysClient<Link> {
         GatewaysClient::with_origin(self.link(to, Purpose::Calls), origin())
+            .max_decoding_message_size(MESSAGE)
+            .max_encoding_message_size(MESSAGE)
+    }
+
+    /// What a querier does for others.
+    pub fn queriers(&self, to: NodeId) -> QueriersClient<Link> {
+        QueriersClient::with_origin(self.link(to, Purpose::Calls), origin())
             .max_decoding_message_size(MESSAGE)
             .max_encoding_message_size(MESSAGE)
     }

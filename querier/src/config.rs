@@ -22,6 +22,12 @@ pub struct Config {
     /// Queries of a tenant that may run in the background at once, for clients that ask for that. With 0 they wait for the
     /// answer as for any other. Example: `5`.
     pub background_queries: usize,
+    /// Memory that answers of such queries may take together as long as they are kept; those of one tenant take at most
+    /// half of it. No more than half of `answers` is used. Example: `256MiB`.
+    pub background_answers: ByteSize,
+    /// Memory for records of how queries were answered, for clients that ask for that; those of one tenant take at most
+    /// half of it. With 0 nothing is recorded. Example: `4MiB`.
+    pub diagnostics: ByteSize,
     /// Profiles uploaded by hand that are kept of each tenant; the oldest makes room for another one. With 0 none is taken.
     /// Example: `100`.
     pub adhoc_profiles: usize,
@@ -41,7 +47,9 @@ impl Default for Config {
             answer: ByteSize::mib(512),
             answers: ByteSize::mib(2048),
             kept_answers: ByteSize::mib(64),
-            background_queries: 0,
+            background_queries: 5,
+            background_answers: ByteSize::mib(256),
+            diagnostics: ByteSize::mib(4),
             adhoc_profiles: 100,
             adhoc_profile: ByteSize::mib(16),
             concurrent_queries: 64,
@@ -75,6 +83,11 @@ impl Config {
             return Err(ConfigError { setting: "querier.adhoc_profile", reason });
         }
         Ok(())
+    }
+
+    /// Bytes of answers that are kept of queries in the background: others find room, however many are kept.
+    pub(crate) fn background_bytes(&self) -> usize {
+        self.background_answers.as_usize().min(self.answers.as_usize() / 2)
     }
 
     /// The room for answers: what is put together, and what is made of it to be shown, takes memory until it is sent.

@@ -11,6 +11,7 @@ use athanor_query::{Ask, Held, Meeting, Partial, run};
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 
+use crate::diagnostics::{Part, Scribe};
 use crate::inbox::Inbox;
 use crate::replan::{Asked, Attempt};
 use crate::turns::Turn;
@@ -28,6 +29,8 @@ pub(crate) struct Merging {
     pub(crate) until: Duration,
     /// Where answers meet.
     pub(crate) meeting: Meeting,
+    /// Writes down what becomes of it, where that is wanted.
+    pub(crate) scribe: Scribe,
     /// What the answer lacks, in words.
     missing: Mutex<Vec<String>>,
     /// What of it lies in blocks, of each tenant, as long as nothing else has part in it.
@@ -50,14 +53,12 @@ impl Querier {
         reader: &Reader,
         ask: Arc<Ask>,
         turn: &Turn,
+        scribe: Scribe,
     ) -> Result<Partial, Status> {
-        let mut attempt = Attempt::default();
-        let merging = loop {
-            match self.by_one_plan(reader, &ask, turn, &attempt).await {
-                Ok(merging) => break merging,
-                Err(asked) => attempt = attempt.next(asked)?,
-            }
-        };
+        let begun = scribe.now();
+        let merging = self.by_plans(reader, &ask, turn, &scribe).await;
+        scribe.gathered(begun);
+        let merging = merging?;
         let made_of = merging.made_of.lock().unwrap_or_else(PoisonError::into_inner).take();
         reader.note_made((Arc::clone(&merging.ask), made_of.map(|of| hash::list(&of))));
         reader.miss(std::mem::take(&mut *merging.missing.lock().unwrap_or_else(PoisonError::into_inner)));
@@ -70,27 +71,45 @@ impl Querier {
         Ok(partial)
     }
 
-    async fn by_one_plan(
+    async fn by_plans(
         &self,
         reader: &Reader,
         ask: &Arc<Ask>,
         turn: &Turn,
+        scribe: &Scribe,
+    ) -> Result<Arc<Merging>, Status> {
+        let mut attempt = Attempt::default();
+        loop {
+            match self.by_one_plan(reader, ask, (turn, scribe), &attempt).await {
+                Ok(merging) => return Ok(merging),
+                Err(asked) => attempt = attempt.next(asked)?,
+            }
+        }
+    }
+
+    async fn by_one_plan(
+        &self,
+        reader: &Reader,
+        ask: &Arc<Ask>,
+        (turn, scribe): (&Turn, &Scribe),
         attempt: &Attempt,
     ) -> Result<Arc<Merging>, Asked> {
         let until = reader.until(&self.deps.clock);
         let meeting = Meeting::new(ask.bounds, Arc::clone(&self.room));
-        let merging = Merging {
+        let merging = Arc::new(Merging {
             ask: Arc::clone(ask),
             until,
             meeting,
+            scribe: scribe.clone(),
             missing: Mutex::default(),
             made_of: Mutex::new(Some(Vec::new())),
-        };
-        let merging = Arc::new(merging);
+        });
         let (mut parts, is_cheap) = (Parts::default(), ask.needs().is_index_only());
         for tenant in reader.tenants() {
-            let Plan { sources, stored, remote, missing, bytes, moved, made_of } =
-                self.deps.sources.plan(tenant, ask).await?;
+            let begun = scribe.now();
+            let plan = self.deps.sources.plan(tenant, ask).await?;
+            scribe.planned(tenant, &plan, begun);
+            let Plan { sources, stored, remote, missing, bytes, moved, made_of, .. } = plan;
             // What reads no rows tells what there is to ask about, and what it would cost.
             let bytes = if is_cheap { 0 } else { bytes };
             self.check_bytes(tenant, bytes)?;
@@ -130,19 +149,26 @@ impl Querier {
     }
 
     async fn open(&self, merging: &Arc<Merging>, stored: Box<dyn Stored>) -> Result<(), Asked> {
-        let partial = stored.answer().await?;
-        let merging = Arc::clone(merging);
-        let job = move || Ok(merging.meeting.add(partial, None)?);
-        self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
+        let begun = merging.scribe.now();
+        let (partial, part) = stored.answer().await?;
+        let of = Arc::clone(merging);
+        let job = move || Ok(of.scribe.merging(|| of.meeting.add(partial, None))?);
+        let done =
+            self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?;
+        merging.tell(begun, part, &done);
+        done
     }
 
     /// Reads a source. What is computed ends when whoever waits for it leaves.
     async fn run(&self, merging: &Arc<Merging>, source: Arc<dyn Source>) -> Result<(), Asked> {
         let (stop, _waiting) = Stop::when_left();
         let source = source.until_left(stop.flag()).unwrap_or(source);
-        let merging = Arc::clone(merging);
-        let job = move || merging.answer(source.as_ref());
-        self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
+        let (of, begun) = (Arc::clone(merging), merging.scribe.now());
+        let job = move || of.answer(source.as_ref());
+        let done =
+            self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?;
+        merging.tell(begun, Part::default(), &done);
+        done
     }
 
     async fn ask_afar(
@@ -172,10 +198,17 @@ impl Merging {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);
     }
 
+    /// Says what a source of this node did, for who wants to know why a query was slow.
+    fn tell(&self, begun: Duration, part: Part, done: &Result<(), Asked>) {
+        let took = self.scribe.now().saturating_sub(begun);
+        let failed = done.as_ref().err().map(ToString::to_string);
+        self.scribe.part(Part { took, failed, ..part });
+    }
+
     /// Adds the answer of one source.
     fn answer(&self, source: &dyn Source) -> Result<(), Asked> {
         let partial = run(&self.ask, source)?;
-        Ok(self.meeting.add(partial, None)?)
+        Ok(self.scribe.merging(|| self.meeting.add(partial, None))?)
     }
 }
 

@@ -8,6 +8,7 @@ use athanor_chassis::room::Taken;
 use athanor_chassis::{Activity, Clock, Code, Compute, Status, TenantId};
 use athanor_query::{Ask, Held, Meeting, Partial, Received};
 
+use crate::diagnostics::Part;
 use crate::gather::Merging;
 use crate::replan::Asked;
 
@@ -94,12 +95,14 @@ impl Inbox {
         let merging = Arc::clone(&self.merging);
         let met = self.met.take();
         let job = move || {
-            if let Some(Held { partial, taken }) = met {
-                return merging.meeting.add(partial, Some(taken));
-            }
-            let partial = received.unpack(&merging.ask).map_err(|error| Status::of(&error))?;
-            drop(received);
-            merging.meeting.add(partial, taken)
+            merging.scribe.merging(|| {
+                if let Some(Held { partial, taken }) = met {
+                    return merging.meeting.add(partial, Some(taken));
+                }
+                let partial = received.unpack(&merging.ask).map_err(|error| Status::of(&error))?;
+                drop(received);
+                merging.meeting.add(partial, taken)
+            })
         };
         self.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
     }
@@ -114,6 +117,11 @@ impl Inbox {
         if times.is_some_and(|times| self.merging.ask.selection.time.meets(times)) {
             self.merging.also_of(None);
         }
+    }
+
+    /// Says how the peer was asked, for who wants to know why a query was slow.
+    pub fn tell(&self, part: Part) {
+        self.merging.scribe.part(part);
     }
 
     /// Says what the peer lacks, in words: the answer is partial.

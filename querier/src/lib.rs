@@ -11,7 +11,7 @@
 //! A request is refused before anything is read, or it is answered exactly: partial answers are merged by id and
 //! name, and only the whole is cut down to what was asked for. Several tenants are read as one by asking the
 //! sources of each. Answers take room until they are sent, and there is only so much. Only so many questions are answered
-//! at once; tenants that have read less go first.
+//! at once; tenants that have read less go first. What one querier keeps for a client, others ask it for.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use athanor_chassis::clock::Elapsed;
 use athanor_chassis::room::{Room, RoomStats};
-use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId};
+use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Status, TenantId};
 use athanor_profile::Source;
 use athanor_profile::hash::Hash;
 use athanor_query::{Ask, Partial};
@@ -32,6 +32,8 @@ mod background;
 mod check;
 mod companion;
 mod config;
+mod diagnostics;
+mod elsewhere;
 mod estimate;
 mod explore;
 mod gather;
@@ -45,12 +47,16 @@ mod quarantine;
 mod reader;
 mod render;
 mod replan;
+mod shares;
 mod turns;
 
 pub use adhoc::{AdHoc, Shelf, Upload};
 pub use again::AgainStats;
+pub use background::{Answered, BackgroundStats, Looked, Progress};
 pub use companion::Companion;
 pub use config::{Config, ConfigError};
+pub use diagnostics::{Hits, Part, PartOf, Summary};
+pub use elsewhere::{Elsewhere, Errand, Place, Ticket};
 pub use inbox::{Inbox, Remote};
 pub use quarantine::QuarantineStats;
 pub use reader::{MAX_TENANTS, Reader, TenantsError};
@@ -59,7 +65,7 @@ pub use replan::Asked;
 pub use turns::TurnStats;
 
 use again::Answers;
-use background::{Background, Kept};
+use elsewhere::Standing;
 use gather::mixed_up;
 use quarantine::{Quarantine, Question};
 use turns::{Turn, Turns};
@@ -83,13 +89,18 @@ pub struct Plan {
     /// Names all blocks that an answer to the question is made of, and whatever else decides what they answer; none where
     /// anything in memory here has part in it, or something is missing. Peers tell of what they have in memory.
     pub made_of: Option<Hash>,
+    /// How many blocks it names, here and elsewhere: for who asks why a query was slow.
+    pub blocks: usize,
+    /// How many shards others lead, likewise.
+    pub shards: usize,
 }
 
 /// A source that is read when it is its turn, or has answered before.
 #[async_trait]
 pub trait Stored: Send {
-    /// What it has of what the plan was made for. A block that the bucket has no more is [`Asked::Gone`] (E18).
-    async fn answer(self: Box<Self>) -> Result<Partial, Asked>;
+    /// What it has of what the plan was made for, and how that was found. A block that the bucket has no more is
+    /// [`Asked::Gone`] (E18).
+    async fn answer(self: Box<Self>) -> Result<(Partial, Part), Asked>;
 }
 
 /// Of which time profiles there are.
@@ -140,8 +151,8 @@ pub struct Querier {
     answers: Arc<Answers>,
     turns: Arc<Turns>,
     quarantine: Arc<Quarantine>,
-    /// None where no query runs in the background.
-    background: Option<Arc<Background<Kept>>>,
+    /// None where nothing is kept for clients.
+    standing: Option<Arc<Standing>>,
 }
 
 /// How a querier fares.
@@ -155,6 +166,8 @@ pub struct QuerierStats {
     pub room: RoomStats,
     /// Answers that were kept.
     pub again: AgainStats,
+    /// What nobody waits for.
+    pub background: BackgroundStats,
 }
 
 impl Querier {
@@ -163,28 +176,27 @@ impl Querier {
         let turns = Turns::new(config.concurrent_queries);
         let (room, quarantine) = (config.room(), Arc::default());
         let answers = Arc::new(Answers::new(config.kept_answers));
-        Querier { deps, config, room, answers, turns, quarantine, background: None }
+        Querier { deps, config, room, answers, turns, quarantine, standing: None }
     }
 
-    /// Lets queries run in the background as such tasks, if the settings allow it.
+    /// Gives it a place: then queries run in the background there, and it is recorded how queries are answered, as far as
+    /// the settings allow that.
     #[must_use]
-    pub fn with_background(mut self, tasks: &Tasks, random: &Random) -> Self {
-        let most = self.config.background_queries;
-        self.background = (most > 0).then(|| {
-            let (tasks, random, clock) = (tasks.clone(), random.split(), self.deps.clock.clone());
-            Arc::new(Background::new(tasks, random, clock, most))
-        });
+    pub fn placed(mut self, place: Place) -> Self {
+        self.standing = Some(Arc::new(Standing::new(place, &self.config, &self.deps.clock)));
         self
     }
 
     /// How it fares.
     pub fn stats(&self) -> QuerierStats {
         let quarantine = self.quarantine.stats(self.deps.clock.monotonic());
+        let background = self.standing.as_ref().map(|standing| standing.background.stats());
         QuerierStats {
             turns: self.turns.stats(),
             quarantine,
             room: self.room.stats(),
             again: self.answers.stats(),
+            background: background.unwrap_or_default(),
         }
     }
 
@@ -204,7 +216,12 @@ impl Querier {
         self.admit(reader, &asked)?;
         let [ask] = &asked;
         reader.note(Arc::clone(ask));
-        let answer = |turn| async move { self.gather(reader, Arc::clone(ask), &turn).await };
+        let scribe = reader.scribe(ask);
+        let begun = scribe.now();
+        let answer = |turn| async move {
+            scribe.waited(begun);
+            self.gather(reader, Arc::clone(ask), &turn, scribe).await
+        };
         let answer = self.in_turn(reader, &limits, answer).await;
         answer.inspect_err(|status| self.mind(reader, &asked, status))
     }

@@ -14,7 +14,7 @@ mod wire;
 /// How a file begins to say what it lacks.
 pub(crate) const LACKS: &str = "partial: ";
 
-pub(crate) use wire::BAR;
+pub(crate) use wire::{BAR, Stacks};
 
 /// Which stacks are asked for, and in which shape.
 #[derive(Clone, Debug, Default)]

@@ -7,10 +7,11 @@ use std::time::Duration;
 use athanor_chassis::code::{Code, Coded};
 use athanor_chassis::room::Taken;
 use athanor_chassis::tenant::TenantError;
-use athanor_chassis::{Clock, TenantId};
+use athanor_chassis::{Clock, Status, TenantId};
 use athanor_query::Ask;
 
 use crate::again::Made;
+use crate::diagnostics::{Scribe, Watch};
 
 /// Most tenants that one request reads.
 pub const MAX_TENANTS: usize = 64;
@@ -33,6 +34,10 @@ pub struct Reader {
     asked: Arc<Mutex<Vec<Arc<Ask>>>>,
     /// Of what the answers so far were made. Clones share it.
     made: Arc<Mutex<Vec<Made>>>,
+    /// Where it is written down how this is answered, if that is wanted.
+    watch: Option<Arc<Watch>>,
+    /// It asks in the background what another reader has begun.
+    is_behind: bool,
 }
 
 /// Why a text names no tenants.
@@ -82,7 +87,28 @@ impl Reader {
             until: Arc::default(),
             asked: Arc::default(),
             made: Arc::default(),
+            watch: None,
+            is_behind: false,
         }
+    }
+
+    pub(crate) fn watched_by(self, watch: Arc<Watch>) -> Self {
+        Self { watch: Some(watch), ..self }
+    }
+
+    /// A question begins: who writes down how it is answered.
+    pub(crate) fn scribe(&self, ask: &Ask) -> Scribe {
+        self.watch.as_ref().map(|watch| watch.question(ask)).unwrap_or_default()
+    }
+
+    /// All that it asked is answered, or why it is not. The id of the record of that, if there is one; of what goes on in
+    /// the background it is written later.
+    pub fn ended(&self, failed: Option<&Status>) -> Option<String> {
+        let watch = self.watch.as_ref()?;
+        if self.is_behind || !watch.is_going_on() {
+            watch.end(failed, &self.all_missing());
+        }
+        Some(watch.id())
     }
 
     /// Waits no longer than so.
@@ -95,9 +121,11 @@ impl Reader {
         *self.until.get_or_init(|| clock.monotonic() + MAX_TIME)
     }
 
-    /// The same reader, who has asked nothing yet.
+    /// The same reader, who has asked nothing yet, and asks in the background.
     pub(crate) fn afresh(&self) -> Self {
-        Reader { utf8_labels: self.utf8_labels, ..Reader::of_all(self.tenants.clone()) }
+        let watch = self.watch.clone().inspect(|watch| watch.goes_on());
+        let utf8_labels = self.utf8_labels;
+        Reader { utf8_labels, watch, is_behind: true, ..Reader::of_all(self.tenants.clone()) }
     }
 
     /// Notes a question.
@@ -159,6 +187,11 @@ impl Reader {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
     }
 
+    /// The room that its answers take.
+    pub(crate) fn held(&self) -> usize {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Taken::bytes).sum()
+    }
+
     /// Gives back of the room that its answers take what is more than these bytes. How much it holds then.
     pub(crate) fn keep(&self, bytes: usize) -> usize {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,7 +202,8 @@ impl Reader {
         left
     }
 
-    pub(crate) fn tenants(&self) -> &[TenantId] {
+    /// Who they are, each once and in their order.
+    pub fn tenants(&self) -> &[TenantId] {
         &self.tenants
     }
 

@@ -1,6 +1,7 @@
 //! Queries in the background answer what they would have answered at once.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use athanor_chassis::{
     ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
@@ -10,8 +11,12 @@ use athanor_profile::{Labels, Profile, Source, ValueType};
 use athanor_proto::querier::v1::{
     AsyncQueryRequest, AsyncQueryStatus, AsyncQueryType, SelectMergeStacktracesRequest,
 };
-use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_querier::{
+    Answered, Config, Deps, Elsewhere, Errand, Looked, Place, Plan, Progress, Querier, Reader, Sources,
+    Ticket, Times,
+};
 use athanor_query::Ask;
+use bytes::Bytes;
 use prost::Message;
 
 struct One(Arc<dyn Source>);
@@ -36,6 +41,10 @@ fn querier(background_queries: usize) -> Querier {
 
 /// Over so many functions that `main` calls.
 fn querier_of(functions: usize, config: Config) -> Querier {
+    querier_at(7, None, functions, config)
+}
+
+fn querier_at(node: u64, others: Option<Arc<dyn Elsewhere>>, functions: usize, config: Config) -> Querier {
     let mut profile = Profile::default();
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     profile.header.time_nanos = 5_000_000;
@@ -50,7 +59,7 @@ fn querier_of(functions: usize, config: Config) -> Querier {
     let overrides = Overrides::new(Limits::default());
     let deps =
         Deps { sources: Arc::new(One(Arc::new(source))), overrides, clock, compute: Compute::inline() };
-    Querier::new(config, deps).with_background(&tasks, &Random::seeded(1))
+    Querier::new(config, deps).placed(Place { node, others, tasks, random: Random::seeded(node) })
 }
 
 fn request(start: i64, asked: Option<(AsyncQueryType, &str)>) -> SelectMergeStacktracesRequest {
@@ -153,4 +162,79 @@ async fn where_nothing_runs_in_the_background_the_answer_is_waited_for() {
     let poll = request(-5, Some((AsyncQueryType::Force, "7")));
     let refused = querier.select_merge_stacktraces(&reader, poll).await.expect_err("none was begun");
     assert_eq!(refused.code, Code::NotFound);
+}
+
+/// All queriers, each of which asks the others as if by a call.
+#[derive(Default)]
+struct Fleet(Mutex<BTreeMap<u64, Querier>>);
+
+impl Fleet {
+    fn at(&self, node: u64) -> Result<Querier, Status> {
+        let gone = || Status::new(Code::NotFound, format!("node {node} is gone"));
+        self.0.lock().expect("it is whole").get(&node).cloned().ok_or_else(gone)
+    }
+}
+
+#[async_trait::async_trait]
+impl Elsewhere for Fleet {
+    async fn look(&self, ticket: Ticket, errand: &Errand<'_>) -> Result<Looked, Status> {
+        let tenants: Vec<&str> = errand.tenants().iter().map(TenantId::as_str).collect();
+        let asker = Reader::parse(&tenants.join("|")).expect("tenants");
+        let Looked { progress, missing } = self.at(ticket.node)?.look_here(&asker, &ticket.to_string())?;
+        let progress = match progress {
+            Progress::Done(Answered { bytes, shown, .. }) => {
+                errand.take(bytes.len())?;
+                Progress::Done(Answered::sent(bytes, shown))
+            }
+            progress => progress,
+        };
+        Ok(Looked { progress, missing })
+    }
+
+    async fn record(&self, ticket: Ticket, errand: &Errand<'_>) -> Result<Bytes, Status> {
+        let tenants: Vec<&str> = errand.tenants().iter().map(TenantId::as_str).collect();
+        let asker = Reader::parse(&tenants.join("|")).expect("tenants");
+        self.at(ticket.node)?.record_here(&asker, &ticket.to_string())
+    }
+}
+
+#[tokio::test]
+async fn whichever_querier_is_asked_asks_the_one_that_runs_the_query() {
+    let fleet = Arc::<Fleet>::default();
+    // One of them runs none itself.
+    for (node, background_queries) in [(1, 2), (2, 0)] {
+        let config = Config { background_queries, ..Config::default() };
+        let querier = querier_at(node, Some(Arc::<Fleet>::clone(&fleet)), 1, config);
+        fleet.0.lock().expect("it is whole").insert(node, querier);
+    }
+    let (one, two) = (fleet.at(1).expect("it is there"), fleet.at(2).expect("it is there"));
+    let asker = || Reader::of(TenantId::anonymous());
+    for (start, status) in [(-5, AsyncQueryStatus::Success), (5, AsyncQueryStatus::Failure)] {
+        let begun = one.select_merge_stacktraces(&asker(), request(start, FORCE)).await.expect("it begins");
+        let id = begun.r#async.expect("it says so").request_id;
+        assert_eq!(Ticket::parse(&id).expect("an id").node, 1);
+        let poll = || request(start, Some((AsyncQueryType::Force, &id)));
+        let (of, reader, answer) = loop {
+            tokio::task::yield_now().await;
+            let reader = asker();
+            let answer = two.select_merge_stacktraces(&reader, poll()).await.expect("it is known");
+            let of = answer.r#async.clone().expect("it says so");
+            if of.status != AsyncQueryStatus::InProgress as i32 {
+                break (of, reader, answer);
+            }
+        };
+        let here = one.select_merge_stacktraces(&asker(), poll()).await.expect("it is known");
+        assert_eq!((&answer, of.status), (&here, status as i32));
+        let is_done = status == AsyncQueryStatus::Success;
+        assert_eq!((answer.flamegraph.is_some(), reader.missing().is_some()), (is_done, is_done));
+        let other = Reader::of("other".parse().expect("a tenant"));
+        let refused = two.select_merge_stacktraces(&other, poll()).await.expect_err("it is not theirs");
+        assert_eq!(refused.code, Code::NotFound);
+        let both = Reader::parse("anonymous|other").expect("tenants");
+        assert!(two.select_merge_stacktraces(&both, poll()).await.is_err(), "nor of both");
+    }
+    let gone = Ticket::parse("00000000-0000-0003-0000-000000000001").expect("an id").to_string();
+    let refused =
+        one.select_merge_stacktraces(&asker(), request(-5, Some((AsyncQueryType::Force, &gone)))).await;
+    assert_eq!(refused.expect_err("nobody is there").message, "node 3 is gone");
 }

@@ -10,7 +10,7 @@ use athanor_chassis::{Clock, Code, Random, Status, TenantId};
 use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
-use athanor_querier::{Asked, Inbox, Remote};
+use athanor_querier::{Asked, Inbox, Part, PartOf, Remote};
 use athanor_query::Ask;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
@@ -78,6 +78,11 @@ impl Asking {
 }
 
 impl Far {
+    /// How many shards these are.
+    pub fn count(&self) -> usize {
+        self.shards.len()
+    }
+
     /// Of which time there are profiles.
     pub async fn times(&self, tenant: &TenantId) -> Result<Beside, Status> {
         self.gather(tenant, &Bytes::new(), None).await
@@ -146,17 +151,30 @@ impl Far {
         let shards_at: Vec<wire::ShardAt> = shards.iter().map(at).collect();
         let question = question(tenant, ask, &shards_at);
         let left = inbox.as_ref().map_or(TRY, |inbox| inbox.left(&self.asking.clock));
-        let limit = left.min(TRY);
+        let (limit, begun, mut bytes) = (left.min(TRY), self.asking.clock.monotonic(), 0);
         let asked = async {
             let pieces = self.pieces(node, tenant, ask, shards_at, limit).await?;
-            let take = |bytes: Bytes| match inbox.as_deref_mut() {
-                Some(inbox) => inbox.piece(&bytes),
+            let take = |piece: Bytes| match inbox.as_deref_mut() {
+                Some(inbox) => {
+                    bytes += piece.len() as u64;
+                    inbox.piece(&piece)
+                }
                 None => Err(Status::new(Code::Internal, "a node says what was not asked for")),
             };
             receive(pieces, question, shards.len(), take).await.map_err(Unheard::status)
         };
         let said = self.asking.ways.within(node, limit, asked).await;
         let said = said.and_then(|done| complete(done, shards));
+        if let Some(inbox) = &inbox {
+            inbox.tell(Part {
+                of: PartOf::Shards(shards.iter().map(|shard| shard.id).collect()),
+                node: Some(node),
+                took: self.asking.clock.monotonic().saturating_sub(begun),
+                bytes,
+                failed: said.as_ref().err().map(|status| status.message.clone()),
+                ..Part::default()
+            });
+        }
         match (said, inbox) {
             // Not before each shard has said whether it is in it: else it could be asked for again, and count twice.
             (Ok(said), Some(inbox)) => inbox.end().await.map(|()| said),

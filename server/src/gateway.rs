@@ -46,6 +46,14 @@ struct Asked {
     patience: Duration,
 }
 
+/// What is said of how an answer was found.
+struct How {
+    /// When the question came, by the clock that goes on.
+    came: Duration,
+    /// When it was its turn.
+    begun: Duration,
+}
+
 impl Offering {
     fn asked(&self, request: wire::BlocksRequest) -> Result<Asked, Status> {
         let wire::BlocksRequest { caller, tenant, ask, blocks } = request;
@@ -62,13 +70,27 @@ impl Offering {
     }
 
     /// All pieces, and the room that they take until they are sent.
-    async fn answered(self, asked: Asked) -> Result<(Vec<wire::BlocksResponse>, Option<Taken>), Status> {
+    async fn answered(
+        self,
+        asked: Asked,
+        How { came, begun }: How,
+    ) -> Result<(Vec<wire::BlocksResponse>, Option<Taken>), Status> {
         let Asked { tenant, ask, blocks, question, patience } = asked;
         let count = blocks.len() as u32;
         let answer = self.clock.within(patience, self.gateway.answer(&tenant, ask, blocks)).await;
         let answer = answer.unwrap_or_else(|late| Err(Status::new(Code::Deadline, late.to_string())));
-        let Answer { pieces, gone, taken } = answer?;
-        let done = wire::BlocksDone { blocks: count, gone: gone.into_iter().map(named).collect() };
+        let Answer { pieces, gone, hits, taken } = answer?;
+        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        let done = wire::BlocksDone {
+            blocks: count,
+            gone: gone.into_iter().map(named).collect(),
+            from_memory: hits.memory,
+            from_disk: hits.disk,
+            joined: hits.joined,
+            read: hits.read,
+            waited_micros: micros(begun.saturating_sub(came)),
+            worked_micros: micros(self.clock.monotonic().saturating_sub(begun)),
+        };
         let pack = move || summed(question, pieces, [done].into_iter()).into_iter().map(to_wire).collect();
         let said = self.compute.run_as(Activity::Query, pack).await.map_err(|error| Status::of(&error))?;
         Ok((said, taken))
@@ -85,8 +107,10 @@ impl Gateways for Offering {
         request: Request<wire::BlocksRequest>,
     ) -> Result<Response<Self::QueryStream>, tonic::Status> {
         let asked = self.asked(request.into_inner()).map_err(|status| failure::to_grpc(&status))?;
+        let came = self.clock.monotonic();
         let turn = self.gateway.turn().await;
-        let answered = self.clone().answered(asked);
+        let how = How { came, begun: self.clock.monotonic() };
+        let answered = self.clone().answered(asked, how);
         let pieces = async move {
             let (said, taken) = answered.await.map_err(|status| failure::to_grpc(&status))?;
             let held = (turn, taken);

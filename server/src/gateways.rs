@@ -16,9 +16,9 @@ use athanor_cluster::members::{Member, MemberState, Members, RoleName};
 use athanor_cluster::placement::nodes_of_block;
 use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_querier::{Asked, Inbox, Remote, Stored};
+use athanor_querier::{Asked, Hits, Inbox, Part, PartOf, Remote, Stored};
 use athanor_query::{Ask, Partial};
-use athanor_store_gateway::{BlockAt, Gateway, MOST, Question as OfBlocks};
+use athanor_store_gateway::{self as gateway, BlockAt, Found, Gateway, MOST, Question as OfBlocks};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select, try_join_all};
@@ -215,12 +215,28 @@ impl Gateways {
         }
     }
 
-    /// Has one gateway answer for blocks.
+    /// Has one gateway answer for blocks, and says how that went.
     async fn answer_of(
         &self,
         node: NodeId,
         blocks: &[Owned],
         question: &Question<'_>,
+    ) -> Result<Whole, Unheard> {
+        let begun = self.ways.clock.monotonic();
+        let mut part = Part { of: PartOf::Blocks(blocks.len()), node: Some(node), ..Part::default() };
+        let said = self.called(node, blocks, question, &mut part).await;
+        part.took = self.ways.clock.monotonic().saturating_sub(begun);
+        part.failed = said.as_ref().err().map(|why| why.clone().status().message);
+        question.inbox.tell(part);
+        said
+    }
+
+    async fn called(
+        &self,
+        node: NodeId,
+        blocks: &[Owned],
+        question: &Question<'_>,
+        part: &mut Part,
     ) -> Result<Whole, Unheard> {
         let Ways { clock, .. } = &self.ways;
         let Afar { peers, introductions } = self.ways.others().map_err(Unheard::There)?;
@@ -238,8 +254,15 @@ impl Gateways {
         let pieces = answered.map_err(Unheard::There)?.into_inner();
         let pieces = pieces.map_ok(piece_of).map_err(|error| failure::from_grpc(&error));
         let mut inbox = question.inbox.another();
-        let done = receive(pieces, sum, 1, |bytes| inbox.piece(&bytes)).await?;
-        let gone = complete(done.into_iter().next(), blocks).map_err(Unheard::There)?;
+        let take = |bytes: Bytes| {
+            part.bytes += bytes.len() as u64;
+            inbox.piece(&bytes)
+        };
+        let done = receive(pieces, sum, 1, take).await?.into_iter().next();
+        if let Some(done) = &done {
+            (part.hits, part.there) = (hits_of(done), Some(there(done)));
+        }
+        let gone = complete(done, blocks).map_err(Unheard::There)?;
         self.hedges.answered(clock.monotonic().saturating_sub(begun));
         Ok(Whole { inbox, gone })
     }
@@ -248,9 +271,12 @@ impl Gateways {
     async fn read_here(&self, blocks: Vec<BlockAt>, question: &Question<'_>) -> Result<Vec<Whole>, Status> {
         let of_blocks = Arc::new(OfBlocks::new(question.tenant.clone(), question.ask.clone()));
         let mut inbox = question.inbox.another();
-        let place = Arc::new(inbox.place());
-        let gone = self.here.meet(&of_blocks, blocks, &place).await?;
+        let (place, begun) = (Arc::new(inbox.place()), self.ways.clock.monotonic());
+        let of = PartOf::Blocks(blocks.len());
+        let (gone, hits) = self.here.meet(&of_blocks, blocks, &place).await?;
         inbox.met(&place)?;
+        let took = self.ways.clock.monotonic().saturating_sub(begun);
+        inbox.tell(Part { of, took, hits: hits_here(hits), ..Part::default() });
         Ok(vec![Whole { inbox, gone }])
     }
 }
@@ -271,14 +297,36 @@ impl Remote for Away {
 
 #[async_trait]
 impl Stored for Here {
-    async fn answer(self: Box<Self>) -> Result<Partial, Asked> {
+    async fn answer(self: Box<Self>) -> Result<(Partial, Part), Asked> {
         let said = self.gateway.answer_of(&self.question, self.at).await;
-        said.map_err(|status| match status.code {
+        let (partial, found) = said.map_err(|status| match status.code {
             // Another took its place, or it is too old (E18).
             Code::NotFound => gone(&[self.at.block]),
             _ => status.into(),
-        })
+        })?;
+        Ok((partial, of_block(self.at.block, found)))
     }
+}
+
+/// What is told of a block that was read here.
+fn of_block(block: BlockId, found: Found) -> Part {
+    let mut hits = gateway::Hits::default();
+    hits.count(found);
+    Part { of: PartOf::Block(block.to_string()), hits: hits_here(hits), ..Part::default() }
+}
+
+fn hits_here(gateway::Hits { memory, disk, joined, read }: gateway::Hits) -> Hits {
+    Hits { memory, disk, joined, read }
+}
+
+/// Where a gateway says that it had answers from.
+fn hits_of(done: &wire::BlocksDone) -> Hits {
+    Hits { memory: done.from_memory, disk: done.from_disk, joined: done.joined, read: done.read }
+}
+
+/// How long it says that the question waited, and was worked on.
+fn there(done: &wire::BlocksDone) -> (Duration, Duration) {
+    (Duration::from_micros(done.waited_micros), Duration::from_micros(done.worked_micros))
 }
 
 /// Blocks that the bucket has no more, called the same whoever finds that out.
@@ -358,6 +406,7 @@ mod tests {
         let done = |blocks, gone: &[u128]| wire::BlocksDone {
             blocks,
             gone: gone.iter().map(|number| named(BlockId::from_number(*number))).collect(),
+            ..wire::BlocksDone::default()
         };
         let check = |done| complete(done, &blocks).map_err(|status| status.code);
         assert_eq!(check(Some(done(2, &[]))), Ok(vec![]));

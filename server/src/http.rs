@@ -10,6 +10,7 @@
 
 mod body;
 mod caller;
+mod diagnostics;
 mod door;
 mod encoding;
 mod guard;

@@ -6,6 +6,7 @@
 //!        ├─ sources    heads and blocks, as one plan; far: heads that other nodes have; blocks, fetch and cache: what of
 //!        │             blocks is in memory
 //!        ├─ others     the other nodes of a cluster, and the port for them; kept: what it does for them as an ingester
+//!        ├─ polls      queries in the background and records of queries that other queriers keep, or ask for
 //!        ├─ controller what somebody has to decide in a cluster
 //!        ├─ janitor    what is too old goes
 //!        ├─ repair     what the catalogue lost to damage, and the bucket still knows
@@ -43,6 +44,7 @@ mod others;
 mod overview;
 mod pieces;
 mod places;
+mod polls;
 mod readiness;
 mod repair;
 mod room;

@@ -275,7 +275,7 @@ mod tests {
         let (tenant, ask) = (TenantId::anonymous(), b"what is asked");
         let name = |byte: u8| Bytes::from(vec![byte; 16]);
         let blocks = [(1, true), (2, false)].map(|(byte, whole)| wire::BlockAt { block: name(byte), whole });
-        let done = wire::BlocksDone { blocks: 2, gone: vec![name(2)] };
+        let done = wire::BlocksDone { blocks: 2, gone: vec![name(2)], ..wire::BlocksDone::default() };
         let parts = [b"some of it".as_slice(), b"the rest"].map(Bytes::from_static);
         let sum = gateway::question(&tenant, ask, &blocks);
         let sent: Vec<wire::BlocksResponse> =

@@ -56,10 +56,12 @@ impl Sources for Everywhere {
         let wanted = blocks.iter().map(|block| wanted_of(block, tenant, range.from, last));
         let Divided { here: stored, away } = self.gateways.divide(tenant, ask, wanted);
         // Leaders first: they keep what was cut since the listing for a while only.
+        let shards = far.iter().map(Far::count).sum();
         let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>);
         let remote = far.chain(away).collect();
         let bytes = blocks.iter().map(|block| block.bytes_of(tenant)).sum::<u64>() + of_heads;
-        Ok(Plan { sources, stored, remote, missing, bytes, moved, made_of })
+        let blocks = blocks.len();
+        Ok(Plan { sources, stored, remote, missing, bytes, moved, made_of, blocks, shards })
     }
 
     async fn made_of(&self, tenant: &TenantId, ask: &Ask) -> Result<Option<Hash>, Status> {

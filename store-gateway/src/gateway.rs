@@ -39,8 +39,36 @@ pub struct Answer {
     pub pieces: Pieces,
     /// Blocks that are not in it since the bucket has them no more: others took their place, or they are too old.
     pub gone: Vec<BlockId>,
+    /// Where the answers of single blocks came from.
+    pub hits: Hits,
     /// Room that it takes until it is sent.
     pub taken: Option<Taken>,
+}
+
+/// Where the answer of a block came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It was kept in memory.
+    InMemory,
+    /// It was kept on disk.
+    OnDisk,
+    /// An equal question was being answered.
+    Joined,
+    /// The block was read.
+    ByReading,
+}
+
+/// How many answers of blocks came from where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// They were kept in memory.
+    pub memory: u32,
+    /// They were kept on disk.
+    pub disk: u32,
+    /// Equal questions were being answered.
+    pub joined: u32,
+    /// Blocks were read.
+    pub read: u32,
 }
 
 /// A tenant's question to blocks.
@@ -155,7 +183,7 @@ impl Gateway {
         }
         let question = Arc::new(Question::new(tenant.clone(), ask));
         let place = Arc::new(Meeting::new(question.ask.bounds, Arc::clone(&self.room)));
-        let gone = self.meet(&question, blocks, &place).await?;
+        let (gone, hits) = self.meet(&question, blocks, &place).await?;
         let pack = move || {
             let (partial, taken) = match place.take() {
                 Some(Held { partial, taken }) => (partial, Some(taken)),
@@ -166,47 +194,54 @@ impl Gateway {
         };
         let packed = self.reading.blocks.compute.run_as(Activity::Query, pack).await;
         let (pieces, taken) = packed.map_err(|error| Status::of(&error))??;
-        Ok(Answer { pieces, gone, taken })
+        Ok(Answer { pieces, gone, hits, taken })
     }
 
-    /// Has the answers of all of these blocks meet; says which of them are gone.
+    /// Has the answers of all of these blocks meet; says which of them are gone, and where the others came from.
     pub async fn meet(
         &self,
         question: &Arc<Question>,
         blocks: Vec<BlockAt>,
         place: &Arc<Meeting>,
-    ) -> Result<Vec<BlockId>, Status> {
+    ) -> Result<(Vec<BlockId>, Hits), Status> {
         let width = self.open_blocks.max(self.reading.blocks.compute.width() + 1);
         let each = blocks.into_iter().map(|at| self.add_one(question, at, place));
-        let gone = stream::iter(each).buffer_unordered(width);
-        gone.try_filter_map(|gone| async move { Ok(gone) }).try_collect().await
+        let mut said = stream::iter(each).buffer_unordered(width);
+        let (mut gone, mut hits) = (Vec::new(), Hits::default());
+        while let Some(one) = said.try_next().await? {
+            match one {
+                Ok(found) => hits.count(found),
+                Err(block) => gone.push(block),
+            }
+        }
+        Ok((gone, hits))
     }
 
-    /// Adds what one block has, or says that it is gone.
+    /// Adds what one block has, and says where it was, or that the block is gone.
     async fn add_one(
         &self,
         question: &Arc<Question>,
         at: BlockAt,
         place: &Arc<Meeting>,
-    ) -> Result<Option<BlockId>, Status> {
-        let partial = match self.answer_of(question, at).await {
-            Ok(partial) => partial,
-            Err(status) if status.code == Code::NotFound => return Ok(Some(at.block)),
+    ) -> Result<Result<Found, BlockId>, Status> {
+        let (partial, found) = match self.answer_of(question, at).await {
+            Ok(answered) => answered,
+            Err(status) if status.code == Code::NotFound => return Ok(Err(at.block)),
             Err(status) => return Err(status),
         };
         let place = Arc::clone(place);
         let job = move || place.add(partial, None);
         let done = self.reading.blocks.compute.run_as(Activity::Query, job).await;
-        done.map_err(|error| Status::of(&error))?.map(|()| None)
+        done.map_err(|error| Status::of(&error))?.map(|()| Ok(found))
     }
 
-    /// What one block has: [`Code::NotFound`] if the bucket has it no more.
-    pub async fn answer_of(&self, question: &Question, at: BlockAt) -> Result<Partial, Status> {
+    /// What one block has, and where that was: [`Code::NotFound`] if the bucket has it no more.
+    pub async fn answer_of(&self, question: &Question, at: BlockAt) -> Result<(Partial, Found), Status> {
         let Question { tenant, ask, whole } = question;
         let reading = &self.reading;
         let Some(canonical) = whole else {
             let made = Arc::clone(reading).make(tenant.clone(), at, Arc::clone(ask), || false).await?;
-            return made.take().ok_or_else(lost);
+            return Ok((made.take().ok_or_else(lost)?, Found::ByReading));
         };
         let canonical = match at.whole {
             true => Arc::clone(canonical),
@@ -231,14 +266,28 @@ impl Gateway {
             reading.answers.joined();
         }
         let made = made?;
-        match (made.take(), &made.packed) {
-            (Some(partial), _) => reading.as_asked(&canonical, partial).await,
-            (None, Some(packed)) => reading.unpack(&canonical, packed.clone()).await,
+        let found = if joined { Found::Joined } else { Found::ByReading };
+        let partial = match (made.take(), &made.packed) {
+            (Some(partial), _) => reading.as_asked(&canonical, partial).await?,
+            (None, Some(packed)) => reading.unpack(&canonical, packed.clone()).await?,
             (None, None) => {
                 let made = Arc::clone(reading).make(tenant.clone(), at, asked, || false).await?;
-                reading.as_asked(&canonical, made.take().ok_or_else(lost)?).await
+                reading.as_asked(&canonical, made.take().ok_or_else(lost)?).await?
             }
-        }
+        };
+        Ok((partial, found))
+    }
+}
+
+impl Hits {
+    /// One more.
+    pub fn count(&mut self, found: Found) {
+        *match found {
+            Found::InMemory => &mut self.memory,
+            Found::OnDisk => &mut self.disk,
+            Found::Joined => &mut self.joined,
+            Found::ByReading => &mut self.read,
+        } += 1;
     }
 }
 
@@ -263,7 +312,11 @@ impl Reading {
     }
 
     /// What was answered before. None where that was not kept, or is damaged.
-    async fn known(&self, key: &AnswerKey, canonical: &Arc<Canonical>) -> Option<Result<Partial, Status>> {
+    async fn known(
+        &self,
+        key: &AnswerKey,
+        canonical: &Arc<Canonical>,
+    ) -> Option<Result<(Partial, Found), Status>> {
         let kept = self.kept(key).await?;
         let (Kept::InMemory(packed) | Kept::OnDisk(packed)) = &kept;
         match self.unpack(canonical, packed.clone()).await {
@@ -273,11 +326,17 @@ impl Reading {
                 None
             }
             answered => {
-                match kept {
-                    Kept::InMemory(_) => self.answers.hit(),
-                    Kept::OnDisk(_) => self.answers.hit_on_disk(),
-                }
-                Some(answered)
+                let found = match kept {
+                    Kept::InMemory(_) => {
+                        self.answers.hit();
+                        Found::InMemory
+                    }
+                    Kept::OnDisk(_) => {
+                        self.answers.hit_on_disk();
+                        Found::OnDisk
+                    }
+                };
+                Some(answered.map(|partial| (partial, found)))
             }
         }
     }

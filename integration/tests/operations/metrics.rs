@@ -104,6 +104,8 @@ fn what_happened_is_counted() {
     is("athanor_queries_running", &[], 0.0);
     is("athanor_queries_running_limit", &[], 64.0);
     is("athanor_queries_waiting", &[], 0.0);
+    is("athanor_background_queries_running", &[], 0.0);
+    is("athanor_background_limit_bytes", &[], (256 << 20) as f64);
     is("athanor_queries_quarantined", &[], 0.0);
     is("athanor_queries_crashes_total", &[], 0.0);
     is("athanor_queries_refused_total", &[("reason", "crowded")], 0.0);

@@ -9,6 +9,7 @@
 //!  plain                                   that these are equal, while the story goes on
 //!  memory questions                        that answers are those of a server that has all in its memory, likewise
 //!  twice refresh                           what lies in two places; what a dashboard reads that goes on
+//!  kept                                    what queriers keep for clients between their questions
 //! ```
 
 #![allow(clippy::unwrap_used)]
@@ -18,6 +19,7 @@ mod decoded;
 mod files;
 mod graphs;
 mod heat;
+mod kept;
 mod lists;
 mod memory;
 mod naive;

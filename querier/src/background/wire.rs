@@ -6,21 +6,59 @@ use athanor_proto::querier::v1::{
     AsyncQueryResponse, AsyncQueryStatus, AsyncQueryType, Level, SelectMergeStacktracesRequest,
     SelectMergeStacktracesResponse,
 };
+use bytes::Bytes;
 use prost::Message;
 
 use super::{State, unknown};
+use crate::elsewhere::{Errand, Ticket};
+use crate::merge::Stacks;
 use crate::{Querier, Reader};
 
 /// An answer as it is kept: what it says takes a fraction of what it takes in memory.
 pub(crate) struct Kept {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     /// What it takes in memory when it is shown again.
     shown: usize,
 }
 
+/// How far a query in the background is, by the word of the node that runs it.
+pub struct Looked {
+    /// How far.
+    pub progress: Progress,
+    /// What its answer lacks, in words.
+    pub missing: Vec<String>,
+}
+
+/// How far a query in the background is.
+pub enum Progress {
+    /// It runs.
+    Running,
+    /// Why there is no answer, in words.
+    Failed(String),
+    /// Its answer.
+    Done(Answered),
+}
+
+/// An answer that is kept, or was sent by whoever keeps it.
+pub struct Answered {
+    /// The message, packed.
+    pub bytes: Bytes,
+    /// What it takes in memory when it is shown.
+    pub shown: usize,
+    /// Holds the room that it takes where it is kept.
+    pub(crate) keeper: Option<Reader>,
+}
+
 impl Kept {
     fn of(answer: &SelectMergeStacktracesResponse) -> Self {
-        Kept { bytes: answer.encode_to_vec(), shown: in_memory(answer) }
+        Kept { bytes: answer.encode_to_vec().into(), shown: in_memory(answer) }
+    }
+}
+
+impl Answered {
+    /// One that was sent by another node. Whoever asked for it holds the room.
+    pub fn sent(bytes: Bytes, shown: usize) -> Self {
+        Self { bytes, shown, keeper: None }
     }
 }
 
@@ -35,8 +73,9 @@ impl Querier {
         if !asked.request_id.is_empty() {
             return self.look(reader, asked.request_id).await;
         }
-        let is_forced = asked.r#type == AsyncQueryType::Force as i32;
-        let Some(background) = self.background.as_ref().filter(|_| is_forced) else {
+        let background = self.standing.as_ref().map(|standing| &standing.background);
+        let is_wanted = asked.r#type == AsyncQueryType::Force as i32;
+        let Some(background) = background.filter(|background| is_wanted && background.is_on()) else {
             let bytes = request.encode_to_vec();
             let answer = async { self.stacktraces(reader, self.stacks(reader, request).await?).await };
             return self.again(reader, "SelectMergeStacktraces", &bytes, answer).await;
@@ -45,36 +84,74 @@ impl Querier {
         let stacks = self.stacks(reader, request).await?;
         let querier = self.clone();
         let query = |reader: Reader| async move {
-            let answer = querier.stacktraces(&reader, stacks).await?;
-            let kept = querier.shape(&reader, move || Kept::of(&answer)).await?;
-            let held = reader.keep(kept.bytes.len());
-            querier.make_room(&reader, kept.bytes.len() - held)?;
-            Ok(kept)
+            let kept = querier.for_later(&reader, stacks).await;
+            reader.ended(kept.as_ref().err());
+            kept
         };
-        let request_id = background.begin(reader.afresh(), query)?;
-        Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new()))
+        let begun = background.begin(reader.afresh(), query);
+        let ticket = begun.inspect_err(|status| drop(reader.afresh().ended(Some(status))))?;
+        Ok(progress(ticket.to_string(), AsyncQueryStatus::InProgress, String::new()))
     }
 
-    /// How far a query in the background is.
+    /// An answer for later.
+    async fn for_later(&self, reader: &Reader, stacks: Stacks) -> Result<Kept, Status> {
+        let answer = self.stacktraces(reader, stacks).await?;
+        let kept = self.shape(reader, move || Kept::of(&answer)).await?;
+        let held = reader.keep(kept.bytes.len());
+        self.make_room(reader, kept.bytes.len() - held)?;
+        Ok(kept)
+    }
+
+    /// How far a query in the background is, as the node says that runs it.
     async fn look(
         &self,
         reader: &Reader,
         request_id: String,
     ) -> Result<SelectMergeStacktracesResponse, Status> {
-        let Some(background) = &self.background else { return Err(unknown(&request_id)) };
-        match background.look(reader, &request_id)? {
-            State::Running => Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new())),
-            State::Failed(status) => Ok(progress(request_id, AsyncQueryStatus::Failure, status.message)),
-            State::Done(kept) => {
+        let ticket = Ticket::parse(&request_id).ok_or_else(|| unknown(&request_id))?;
+        let looked = match self.standing.as_ref().and_then(|standing| standing.other(ticket)) {
+            Some(other) => {
+                let errand = Errand { reader, room: &self.room, clock: &self.deps.clock };
+                other.look(ticket, &errand).await?
+            }
+            None => self.look_here(reader, &request_id)?,
+        };
+        reader.miss(looked.missing);
+        match looked.progress {
+            Progress::Running => Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new())),
+            Progress::Failed(why) => Ok(progress(request_id, AsyncQueryStatus::Failure, why)),
+            Progress::Done(Answered { bytes, shown, keeper }) => {
                 // As it is, and as bytes on its way.
-                self.make_room(reader, kept.shown.saturating_add(kept.bytes.len()))?;
-                let read = move || SelectMergeStacktracesResponse::decode(kept.bytes.as_slice());
+                self.make_room(reader, shown.saturating_add(bytes.len()))?;
+                let read = move || {
+                    let read = SelectMergeStacktracesResponse::decode(bytes);
+                    drop(keeper);
+                    read
+                };
                 let unreadable = |error: prost::DecodeError| Status::new(Code::Internal, error.to_string());
                 let mut answer = self.compute(read).await?.map_err(unreadable)?;
                 answer.r#async = progress(request_id, AsyncQueryStatus::Success, String::new()).r#async;
                 Ok(answer)
             }
         }
+    }
+
+    /// How far a query is that runs here: for another node, too, where the reader is whoever asks there.
+    pub fn look_here(&self, reader: &Reader, id: &str) -> Result<Looked, Status> {
+        let of = self.standing.as_ref().zip(Ticket::parse(id));
+        let (standing, ticket) = of.ok_or_else(|| unknown(id))?;
+        let (state, keeper) = standing.background.look(reader, ticket)?;
+        let missing = keeper.all_missing();
+        let progress = match state {
+            State::Running => Progress::Running,
+            State::Failed(status) => Progress::Failed(status.message),
+            State::Done(kept) => Progress::Done(Answered {
+                bytes: kept.bytes.clone(),
+                shown: kept.shown,
+                keeper: Some(keeper),
+            }),
+        };
+        Ok(Looked { progress, missing })
     }
 }
 

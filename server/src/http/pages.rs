@@ -113,6 +113,7 @@ fn listing(services: &BTreeMap<String, Vec<String>>) -> String {
     }
     page.push_str(
         "<p class=\"t\">Also here: <a href=\"/shards\">shards</a>, <a href=\"/metrics\">metrics</a>, <a href=\"/config\">settings</a>, \
+         <a href=\"/query-diagnostics\">recorded queries</a>, \
          <a href=\"/ready\">readiness</a>. Grafana's Pyroscope data source takes this address.</p></html>",
     );
     page

@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
 use super::body::{GZIP, takes_gzip};
 use super::caller;
+use super::diagnostics::{name, watched};
 use super::encoding::{json_error, json_error_with};
 use super::partial::mark;
 use super::routes::{Hall, text};
@@ -65,6 +66,17 @@ enum Read {
     Export,
 }
 
+impl Read {
+    fn path(self) -> &'static str {
+        match self {
+            Read::Render => "/pyroscope/render",
+            Read::RenderDiff => "/pyroscope/render-diff",
+            Read::Values => "/pyroscope/label-values",
+            Read::Export => "/athanor/export",
+        }
+    }
+}
+
 /// `GET /pyroscope/render`.
 pub fn render(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     read(hall, request, Read::Render)
@@ -92,6 +104,7 @@ fn read(hall: Arc<Hall>, request: Request<Body>, what: Read) -> Answering {
             Ok(reader) => reader,
             Err(status) => return vary(json_error(&status)),
         };
+        let reader = watched(&hall, reader, &parts.headers, what.path());
         let query = parts.uri.query().unwrap_or_default();
         let rendered = match (hall.services.querier(), what) {
             (Ok(querier), Read::Render) => querier.render(&reader, query).await,
@@ -100,7 +113,9 @@ fn read(hall: Arc<Hall>, request: Request<Body>, what: Read) -> Answering {
             (Ok(querier), Read::Export) => querier.export(&reader, query).await,
             (Err(status), _) => Err(status),
         };
+        let failed = rendered.as_ref().err().cloned();
         let mut response = show(&hall, &parts.headers, rendered).await;
+        name(&mut response, reader.ended(failed.as_ref()));
         mark(&mut response, &reader.all_missing());
         response
     })

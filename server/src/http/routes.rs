@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::encoding::{Refused, json_error};
 use super::partial::PARTIAL;
 use super::weight::Admits;
-use super::{Door, Guard, caller, health, members, operations, pages, plain, shards, unary};
+use super::{Door, Guard, caller, diagnostics, health, members, operations, pages, plain, shards, unary};
 use crate::metrics::{Scrape, Underway};
 use crate::overview::Overview;
 use crate::readiness::Readiness;
@@ -320,7 +320,10 @@ where
     let answer = any(move |request: Request<Body>| async move {
         let hall = Arc::clone(&inner);
         let method = move |caller, message| method(hall, caller, message);
-        let who = |headers: &HeaderMap| who(&inner, headers);
+        let who = |headers: &HeaderMap| {
+            let watch = |reader| diagnostics::watched(&inner, reader, headers, path);
+            Ok(who(&inner, headers)?.watched(watch))
+        };
         unary::answer(&inner.door, request, who, |caller| admits(&inner, caller), method).await
     });
     router.route(path, counted(hall, path, answer))
@@ -334,11 +337,13 @@ fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
     };
     let writes: [(&'static str, Handler); 2] =
         [("/ingest", plain::ingest), ("/pyroscope/ingest", plain::ingest)];
-    let reads: [(&'static str, Handler); 9] = [
+    let reads: [(&'static str, Handler); 11] = [
         ("/pyroscope/render", plain::render),
         ("/pyroscope/render-diff", plain::render_diff),
         ("/pyroscope/label-values", plain::label_values),
         ("/athanor/export", plain::export),
+        (diagnostics::RECORDS, diagnostics::records),
+        ("/query-diagnostics/{id}", diagnostics::record),
         ("/", pages::index),
         ("/flamegraph.svg", pages::flamegraph),
         ("/ready", operations::ready),

@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Door;
+use super::diagnostics::name;
 use super::encoding::{ACCEPTED, Encoding};
 use super::partial::mark;
 use super::weight::Admits;
@@ -35,6 +36,17 @@ pub trait Caller: Clone {
 
     /// Hears of a request whose body was not read to a message.
     fn unread(&self, _: &Status) {}
+
+    /// Has what readers are answered recorded, as `watch` says.
+    #[must_use]
+    fn watched(self, _: impl FnOnce(Reader) -> Reader) -> Self {
+        self
+    }
+
+    /// It is answered, or why it is not: the id of the record of that, if there is one.
+    fn ended(&self, _: Option<&Status>) -> Option<String> {
+        None
+    }
 }
 
 impl Caller for () {}
@@ -46,6 +58,14 @@ impl Caller for Reader {
 
     fn waits(&self, clock: &Clock, wait: Duration) {
         Reader::waits(self, clock, wait);
+    }
+
+    fn watched(self, watch: impl FnOnce(Reader) -> Reader) -> Self {
+        watch(self)
+    }
+
+    fn ended(&self, failed: Option<&Status>) -> Option<String> {
+        Reader::ended(self, failed)
     }
 }
 
@@ -69,34 +89,44 @@ where
         Err(refused) => return *refused,
     };
     let headers = &parts.headers;
-    let answered = async {
+    let come = deadline(headers).and_then(|wait| {
         encoding.check(headers)?;
-        let caller = caller(headers)?;
-        if let Some(wait) = deadline(headers)? {
-            caller.waits(&door.clock, wait);
+        Ok((wait, caller(headers)?))
+    });
+    let (result, record) = match come {
+        Err(status) => (Err(status), None),
+        Ok((wait, caller)) => {
+            if let Some(wait) = wait {
+                caller.waits(&door.clock, wait);
+            }
+            let asked = caller.clone();
+            let answered = async move {
+                let admits = admits(&asked);
+                let message = async {
+                    let mut held = door.read(headers, body, &admits).await?;
+                    let message = encoding.read(door, headers, &mut held, &admits).await?;
+                    Ok((message, held))
+                };
+                // What it held stays taken until it is answered.
+                let (message, _held) = message.await.inspect_err(|status| asked.unread(status))?;
+                let answer = method(asked.clone(), message).await?;
+                let mut response = encoding.answer(door, headers, answer).await?;
+                mark(&mut response, &asked.missing());
+                Ok(response)
+            };
+            let result = match wait {
+                None => answered.await,
+                Some(wait) => match door.clock.within(wait, answered).await {
+                    Ok(result) => result,
+                    Err(elapsed) => Err(Status::new(Code::Deadline, elapsed.to_string())),
+                },
+            };
+            let record = caller.ended(result.as_ref().err());
+            (result, record)
         }
-        let admits = admits(&caller);
-        let message = async {
-            let mut held = door.read(headers, body, &admits).await?;
-            let message = encoding.read(door, headers, &mut held, &admits).await?;
-            Ok((message, held))
-        };
-        // What it held stays taken until it is answered.
-        let (message, _held) = message.await.inspect_err(|status| caller.unread(status))?;
-        let answer = method(caller.clone(), message).await?;
-        let mut response = encoding.answer(door, headers, answer).await?;
-        mark(&mut response, &caller.missing());
-        Ok(response)
-    };
-    let result = match deadline(headers) {
-        Ok(None) => answered.await,
-        Ok(Some(wait)) => match door.clock.within(wait, answered).await {
-            Ok(result) => result,
-            Err(elapsed) => Err(Status::new(Code::Deadline, elapsed.to_string())),
-        },
-        Err(status) => Err(status),
     };
     let mut response = result.unwrap_or_else(|status| encoding.error(&status));
+    name(&mut response, record);
     encoding.advertise(&mut response);
     response
 }

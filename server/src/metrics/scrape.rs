@@ -400,13 +400,21 @@ impl Numbers {
         page.gauge("athanor_room_limit_bytes", "How much they may take", of_rooms(|room| room.limit));
         let help = "Answers that were refused since others took that memory";
         page.counter("athanor_room_refused_total", help, of_rooms(|room| room.refused));
-        let Some(QuerierStats { turns, quarantine, room: _, again }) = self.querier else { return };
+        let Some(QuerierStats { turns, quarantine, background, again, room: _ }) = self.querier else { return };
         let mut gauge = |name, help, value: usize| page.gauge(name, help, alone(value as f64));
         gauge("athanor_queries_running", "Queries that are answered", turns.running);
         gauge("athanor_queries_running_limit", "How many may be answered at once", turns.most);
         gauge("athanor_queries_waiting", "Queries that wait for their turn", turns.waiting);
         let help = "Queries that crashed too often, and are refused";
         gauge("athanor_queries_quarantined", help, quarantine.quarantined);
+        gauge("athanor_background_queries_running", "Queries that run in the background", background.running);
+        gauge(
+            "athanor_background_queries_kept",
+            "Those that have ended and can be asked for",
+            background.kept,
+        );
+        gauge("athanor_background_bytes", "Bytes of their answers", background.bytes);
+        gauge("athanor_background_limit_bytes", "How many of them are kept", background.limit);
         page.gauge(
             "athanor_queries_kept_bytes",
             "Memory of answers that are kept",

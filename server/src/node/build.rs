@@ -17,6 +17,7 @@ use athanor_metastore::{Client, Deciding, Facts, Metastore, Reach, Service, Serv
 use athanor_proto::athanor::internal::v1::catalogue_server::CatalogueServer;
 use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
 use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
+use athanor_proto::athanor::internal::v1::queriers_server::QueriersServer;
 use athanor_proto::athanor::internal::v1::shards_server::ShardsServer;
 use athanor_querier::Querier;
 use athanor_store_gateway::Gateway;
@@ -37,6 +38,7 @@ use crate::loads::Told;
 use crate::metrics::{Routes, Scrape};
 use crate::others::{Entry, Others};
 use crate::overview::Overview;
+use crate::polls::Polled;
 use crate::readiness::Readiness;
 use crate::repair::Repair;
 use crate::room::Room;
@@ -52,6 +54,7 @@ pub struct Offered {
     catalogue: Late<CatalogueServer<Service>>,
     pub(super) doors: Late<DoorsServer<Told>>,
     pub(super) gateways: Late<GatewaysServer<Offering>>,
+    pub(super) queriers: Late<QueriersServer<Polled>>,
 }
 
 /// What all roles of a process share.
@@ -97,9 +100,9 @@ pub async fn begin(
     // What is counted is durable before anybody hears of it.
     let boot = identity::next_boot(&*system.state)?;
     let me = Me { cluster: identity.cluster, node: identity.node, boot };
-    let Offered { shards, catalogue, doors, gateways } = offered.clone();
+    let Offered { shards, catalogue, doors, gateways, queriers } = offered.clone();
     let offer = |services: athanor_cluster::internal::Services| {
-        services.with(shards).with(catalogue).with(doors).with(gateways)
+        services.with(shards).with(catalogue).with(doors).with(gateways).with(queriers)
     };
     let taking_part = (&config.cluster, config.target.roles());
     let others = entry.begin(me, taking_part, system, tasks, offer).await?;

@@ -12,7 +12,8 @@ use athanor_ingester::Ingester;
 use athanor_metastore::Views;
 use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
 use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
-use athanor_querier::{AdHoc, Querier};
+use athanor_proto::athanor::internal::v1::queriers_server::QueriersServer;
+use athanor_querier::{AdHoc, Elsewhere, Place, Querier};
 use athanor_store_gateway::{Blocks, Gateway};
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +24,7 @@ use crate::gateway::Offering;
 use crate::gateways::Gateways;
 use crate::loads::Told;
 use crate::places::Places;
+use crate::polls::{Polled, Polls};
 use crate::route::Route;
 use crate::sources::Everywhere;
 use crate::telling::Telling;
@@ -97,12 +99,13 @@ impl Site<'_> {
         &self,
         catalog: &Arc<dyn Catalog>,
         ingester: Option<&Arc<Ingester>>,
-        Reaching { leaders, ways, hedges }: &Reaching,
+        reaching: &Reaching,
         gateway: &Arc<Gateway>,
     ) -> Option<Querier> {
         if !self.has(RoleName::Querier) {
             return None;
         }
+        let Reaching { leaders, ways, hedges } = reaching;
         let System { clock, random, compute, .. } = &self.system;
         let asking = Asking {
             leaders: Arc::clone(leaders),
@@ -129,8 +132,28 @@ impl Site<'_> {
             clock: clock.clone(),
             compute: compute.clone(),
         };
-        let querier = Querier::new(self.config.querier.clone(), deps);
-        Some(querier.with_background(&self.tasks, &self.system.random))
+        Some(Querier::new(self.config.querier.clone(), deps).placed(self.place(reaching)))
+    }
+
+    /// Where a querier stands among others.
+    fn place(&self, Reaching { ways, .. }: &Reaching) -> Place {
+        let members = self.others.map(|others| others.company().members.clone());
+        let polls = members.map(|members| Polls { ways: ways.clone(), members });
+        Place {
+            node: self.identity.node,
+            others: polls.map(|polls| Arc::new(polls) as Arc<dyn Elsewhere>),
+            tasks: self.tasks.clone(),
+            random: self.system.random.split(),
+        }
+    }
+
+    /// Lets other queriers ask for what this one keeps.
+    pub fn offer_kept(&self, querier: Option<&Querier>, offered: &Offered) {
+        if let (Some(querier), Some(others)) = (querier, self.others) {
+            let introductions = Arc::clone(&others.afar().introductions);
+            let polled = Polled { querier: querier.clone(), introductions };
+            offered.queriers.begin(QueriersServer::new(polled).max_decoding_message_size(peers::MESSAGE));
+        }
     }
 
     /// Where profiles are kept that people upload by hand.

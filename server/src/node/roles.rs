@@ -108,6 +108,7 @@ impl Roles {
         let distributor = site.distributor(&views, &reaching, &offered);
         let gateway = site.gateway(&reaching, &offered)?;
         let querier = site.querier(&catalog, ingester.as_ref(), &reaching, &gateway);
+        site.offer_kept(querier.as_ref(), &offered);
         let adhoc = site.ad_hoc(querier.as_ref());
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
         let overview = site.overview(client.clone(), &views, &reaching);

@@ -13,7 +13,7 @@ async fn asked(bucket: &Bucket, asks: &[(Ask, String)], what: &str) -> Vec<Resul
         let question = Question::new(tenant(), ask.clone());
         let whole = ask.selection.time.from == 0;
         let answered = gateway.answer_of(&question, BlockAt { block: block(1), whole }).await;
-        all.push(answered.map(|partial| assert!(said(&partial) == *expected, "{what}: another answer")));
+        all.push(answered.map(|(partial, _)| assert!(said(&partial) == *expected, "{what}: another answer")));
     }
     all
 }
@@ -116,14 +116,14 @@ async fn a_gateway_gets_over_damage_that_passes() {
             gateway.tend_disk().await;
             flip(&bucket, file, 20, 1).await;
             match answered {
-                Ok(answer) => assert_eq!(said(&answer), said(&expected(&ask, &source))),
+                Ok((answer, _)) => assert_eq!(said(&answer), said(&expected(&ask, &source))),
                 Err(status) => {
                     assert_eq!(status.code, Code::DataLoss, "{file}: {status:?}");
                     noticed += 1;
                 }
             }
             let answered = gateway.answer_of(&question, place).await;
-            let answer = answered.unwrap_or_else(|status| panic!("{file} is sound again: {status:?}"));
+            let (answer, _) = answered.unwrap_or_else(|status| panic!("{file} is sound again: {status:?}"));
             assert_eq!(said(&answer), said(&expected(&ask, &source)), "{file}");
             gateway.tend_disk().await;
         }

@@ -16,7 +16,7 @@ use athanor_profile::source::MemorySource;
 use athanor_profile::tree::{Node, Tree};
 use athanor_profile::{Labels, Profile, ValueType, hash};
 use athanor_query::{Ask, Bounds, Partial, Selection, StackFilter, TimeRange, What, answer};
-use athanor_store_gateway::{BlockAt, Blocks, Config, Gateway, Question};
+use athanor_store_gateway::{BlockAt, Blocks, Config, Found, Gateway, Question};
 use bucket::Bucket;
 
 /// Seconds of Unix time, as nanoseconds.
@@ -92,7 +92,7 @@ fn tree(selector: &str, from: i64, to: i64) -> Ask {
 /// The answer of one block.
 async fn of_block(gateway: &Gateway, ask: &Ask, number: u128, whole: bool) -> Partial {
     let question = Question::new(tenant(), ask.clone());
-    gateway.answer_of(&question, BlockAt { block: block(number), whole }).await.unwrap()
+    gateway.answer_of(&question, BlockAt { block: block(number), whole }).await.unwrap().0
 }
 
 /// The answer of what a block was made of.

@@ -1,0 +1,249 @@
+//! What is recorded of a query is what became of it, to the millisecond, for its tenants alone, and within bounds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::clock::ManualClock;
+use athanor_chassis::{
+    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
+};
+use athanor_profile::source::MemorySource;
+use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_proto::querier::v1::{
+    AsyncQueryRequest, AsyncQueryType, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
+};
+use athanor_querier::{
+    Asked, Config, Deps, Hits, Part, PartOf, Place, Plan, Querier, Reader, Sources, Stored, Ticket, Times,
+};
+use athanor_query::{Ask, Partial, run};
+use serde_json::{Value, json};
+
+const PLANNED: Duration = Duration::from_millis(5);
+const READ: Duration = Duration::from_millis(20);
+const BLOCKS: usize = 70;
+
+/// A head and many blocks, each of which takes its time.
+struct Slow {
+    held: Arc<dyn Source>,
+    hand: ManualClock,
+}
+
+struct Block {
+    held: Arc<dyn Source>,
+    hand: ManualClock,
+    ask: Ask,
+    number: usize,
+}
+
+#[async_trait::async_trait]
+impl Sources for Slow {
+    async fn plan(&self, tenant: &TenantId, ask: &Ask) -> Result<Plan, Status> {
+        self.hand.advance(PLANNED);
+        if tenant.as_str() == "broken" {
+            return Err(Status::new(Code::Unavailable, "the catalogue is away"));
+        }
+        let block = |number| {
+            let (held, hand, ask) = (Arc::clone(&self.held), self.hand.clone(), ask.clone());
+            Box::new(Block { held, hand, ask, number }) as Box<dyn Stored>
+        };
+        let missing = vec!["a shard".to_owned()];
+        let stored = (0..BLOCKS).map(block).collect();
+        let sources = vec![Arc::clone(&self.held)];
+        Ok(Plan { sources, stored, missing, bytes: 1_234, blocks: BLOCKS, ..Plan::default() })
+    }
+
+    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+        Ok(Times::default())
+    }
+}
+
+#[async_trait::async_trait]
+impl Stored for Block {
+    async fn answer(self: Box<Self>) -> Result<(Partial, Part), Asked> {
+        let mut hits = Hits::default();
+        match self.number {
+            // One of them is slow.
+            17 => {
+                self.hand.advance(READ);
+                hits.read = 1;
+            }
+            _ => hits.memory = 1,
+        }
+        let part = Part { of: PartOf::Block(format!("block {}", self.number)), hits, ..Part::default() };
+        Ok((run(&self.ask, self.held.as_ref())?, part))
+    }
+}
+
+fn querier(diagnostics: ByteSize) -> (Querier, ManualClock) {
+    let mut profile = Profile::default();
+    profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+    profile.header.time_nanos = 5_000_000;
+    let stack = profile.dictionary.named_stack(["main"].into_iter());
+    profile.samples.push(stack, 0, &[7]);
+    let mut source = MemorySource::default();
+    source.add(&Labels::default(), &profile, 1);
+    let (clock, hand) = Clock::manual(Timestamp::from_seconds(100));
+    let sources = Slow { held: Arc::new(source), hand: hand.clone() };
+    let tasks = Tasks::new(clock.clone(), 100);
+    let overrides = Overrides::new(Limits::default());
+    let deps = Deps { sources: Arc::new(sources), overrides, clock, compute: Compute::inline() };
+    let place = Place { node: 7, others: None, tasks, random: Random::seeded(1) };
+    let config = Config { diagnostics, ..Config::default() };
+    (Querier::new(config, deps).placed(place), hand)
+}
+
+async fn ask(
+    querier: &Querier,
+    reader: &Reader,
+    selector: &str,
+    force: bool,
+) -> Result<SelectMergeStacktracesResponse, Status> {
+    let request = SelectMergeStacktracesRequest {
+        profile_type_id: ":cpu:nanoseconds::".to_owned(),
+        label_selector: selector.to_owned(),
+        start: 1,
+        end: 10,
+        r#async: force.then(|| AsyncQueryRequest {
+            r#type: AsyncQueryType::Force as i32,
+            ..AsyncQueryRequest::default()
+        }),
+        ..SelectMergeStacktracesRequest::default()
+    };
+    querier.select_merge_stacktraces(reader, request).await
+}
+
+fn reader(tenants: &str) -> Reader {
+    Reader::parse(tenants).expect("tenants")
+}
+
+fn of(querier: &Querier, tenants: &str, id: &str) -> Value {
+    let record = querier.record_here(&reader(tenants), id).expect("a record");
+    serde_json::from_slice(&record).expect("JSON")
+}
+
+#[tokio::test]
+async fn a_record_tells_where_the_time_went() {
+    let (querier, hand) = querier(ByteSize::mib(1));
+    let watched = querier.watched(reader("acme"), "a call");
+    ask(&querier, &watched, "{pod!=\"x\"}", false).await.expect("an answer");
+    hand.advance(Duration::from_millis(3));
+    let id = watched.ended(None).expect("an id");
+    assert_eq!(Ticket::parse(&id).expect("a ticket").node, 7);
+    let record = of(&querier, "acme", &id);
+    assert_eq!(record["milliseconds"], json!({ "all": 28.0, "shown": 3.0 }));
+    for (field, expected) in [
+        ("id", json!(id)),
+        ("node", json!("0000000000000007")),
+        ("call", json!("a call")),
+        ("tenants", json!(["acme"])),
+        ("timeMillis", json!(100_000)),
+        ("outcome", json!("ok")),
+        ("missing", json!(["a shard"])),
+    ] {
+        assert_eq!(record[field], expected, "{field}");
+    }
+    let question = &record["questions"][0];
+    assert_eq!((&question["what"], &question["selector"]), (&json!("tree"), &json!("{pod!=\"x\"}")));
+    assert_eq!((&question["fromNanos"], &question["toNanos"]), (&json!("1000000"), &json!("10000001")));
+    let times = json!({ "waited": 0.0, "planned": 5.0, "gathered": 20.0, "merged": 0.0 });
+    assert_eq!(question["milliseconds"], times);
+    let plan = json!({
+        "tenant": "acme", "milliseconds": 5.0, "blocks": BLOCKS, "heads": 1, "shardsElsewhere": 0, "calls": 0, "bytes": 1234,
+        "moved": [],
+    });
+    assert_eq!(question["plans"], json!([plan]));
+    let cache = json!({ "memory": BLOCKS - 1, "disk": 0, "joined": 0, "read": 1 });
+    let sums = json!({
+        "parts": BLOCKS + 1, "failed": 0, "heads": 1, "blocks": BLOCKS, "shards": 0, "bytesReceived": 0, "cache": cache,
+    });
+    assert_eq!(question["sums"], sums);
+    // The slowest first; of many not all.
+    let slowest = &question["slowest"];
+    assert_eq!((&slowest[0]["block"], &slowest[0]["milliseconds"]), (&json!("block 17"), &json!(20.0)));
+    assert_eq!(slowest[0]["cache"]["read"], 1);
+    let told = slowest.as_array().expect("a list").len();
+    assert_eq!(question["partsLeftOut"], BLOCKS + 1 - told);
+    assert!(told < BLOCKS, "{told}");
+}
+
+#[tokio::test]
+async fn what_failed_or_was_left_is_recorded_and_nothing_that_nobody_asked_for() {
+    let (querier, _hand) = querier(ByteSize::mib(1));
+    let watched = querier.watched(reader("broken"), "a call");
+    let status = ask(&querier, &watched, "{}", false).await.expect_err("it is away");
+    let id = watched.ended(Some(&status)).expect("an id");
+    let record = of(&querier, "broken", &id);
+    assert_eq!(
+        (&record["outcome"], &record["error"]),
+        (&json!("unavailable"), &json!("the catalogue is away"))
+    );
+    // It is ended once.
+    watched.ended(None);
+    assert_eq!(of(&querier, "broken", &id), record);
+
+    let left = querier.watched(reader("acme"), "another call");
+    ask(&querier, &left, "{}", false).await.expect("an answer");
+    drop(left);
+    let told = querier.records(&reader("acme"));
+    assert_eq!((told.len(), told[0].outcome, told[0].call), (1, "cancelled", "another call"));
+
+    let unwatched = reader("acme");
+    ask(&querier, &unwatched, "{}", false).await.expect("an answer");
+    assert_eq!((unwatched.ended(None), querier.records(&reader("acme")).len()), (None, 1));
+    let (off, _hand) = self::querier(ByteSize::bytes(0));
+    let watched = off.watched(reader("acme"), "a call");
+    ask(&off, &watched, "{}", false).await.expect("an answer");
+    assert_eq!(watched.ended(None), None);
+}
+
+#[tokio::test]
+async fn a_query_in_the_background_is_recorded_when_it_ends() {
+    let (querier, _hand) = querier(ByteSize::mib(1));
+    let watched = querier.watched(reader("acme"), "a call");
+    ask(&querier, &watched, "{}", true).await.expect("it begins");
+    let id = watched.ended(None).expect("an id");
+    drop(watched);
+    let record = loop {
+        if let Ok(record) = querier.record_here(&reader("acme"), &id) {
+            break record;
+        }
+        tokio::task::yield_now().await;
+    };
+    let record: Value = serde_json::from_slice(&record).expect("JSON");
+    assert_eq!(
+        (&record["outcome"], &record["questions"][0]["sums"]["blocks"]),
+        (&json!("ok"), &json!(BLOCKS))
+    );
+    assert_eq!(record["missing"], json!(["a shard"]));
+}
+
+#[tokio::test]
+async fn tenants_see_their_own_and_none_takes_all_the_room() {
+    let room = ByteSize::kib(64);
+    let (querier, hand) = querier(room);
+    let mut ids = Vec::new();
+    for number in 0..40 {
+        let tenants = if number == 0 { "few" } else { "many" };
+        let watched = querier.watched(reader(tenants), "a call");
+        ask(&querier, &watched, "{}", false).await.expect("an answer");
+        ids.push(watched.ended(None).expect("an id"));
+        hand.advance(Duration::from_secs(1));
+    }
+    let bytes = |tenants: &str| -> usize {
+        let records = querier.records(&reader(tenants));
+        records
+            .iter()
+            .map(|of| querier.record_here(&reader(tenants), &of.id).expect("it is listed").len())
+            .sum()
+    };
+    assert!((bytes("many") as u64) <= room.get() / 2, "{}", bytes("many"));
+    let listed: Vec<String> = querier.records(&reader("many")).into_iter().map(|of| of.id).collect();
+    let newest: Vec<String> = ids.iter().rev().take(listed.len()).cloned().collect();
+    assert!(listed.len() > 2 && listed == newest, "the newest first: {listed:?}");
+    assert_eq!(querier.records(&reader("few")).len(), 1, "others drive nothing out");
+    for (tenants, id) in [("few", &ids[39]), ("many", &ids[0]), ("few|many", &ids[39]), ("many", &ids[1])] {
+        let refused = querier.record(&reader(tenants), id).await.expect_err("it is not theirs, or gone");
+        assert_eq!(refused.code, Code::NotFound);
+    }
+    assert_eq!(querier.record(&reader("few"), "7").await.expect_err("no id").code, Code::NotFound);
+}
