@@ -124,30 +124,32 @@ impl Answers {
 
 impl Querier {
     /// The answer to a request that was given before, if it still holds; else `answer`, which is kept if it can be.
-    pub(crate) async fn again<A, F>(
+    pub(crate) async fn again<M, A, F>(
         &self,
         reader: &Reader,
         method: &str,
-        request: &[u8],
-        answer: F,
+        request: M,
+        answer: impl FnOnce(M) -> F,
     ) -> Result<A, Status>
     where
+        M: Message,
         A: Answer + Send + Sync + 'static,
         F: Future<Output = Result<A, Status>>,
     {
         if !self.answers.is_on() {
-            return answer.await;
+            return answer(request).await;
         }
         let limits = self.limits(reader);
-        let key = key(reader, &limits, method, request);
+        let key = key(reader, &limits, method, &request.encode_to_vec());
         if let Some(kept) = self.answers.kept.get(&key) {
             if let Some(answer) = self.kept(reader, &limits, &key, kept).await? {
                 self.answers.hits.fetch_add(1, Ordering::Relaxed);
+                reader.was_told_before();
                 return Ok(answer);
             }
             self.answers.misses.fetch_add(1, Ordering::Relaxed);
         }
-        let answer = answer.await?;
+        let answer = answer(request).await?;
         let made = reader.made();
         let is_of_blocks = !made.is_empty() && made.iter().all(|(_, of)| of.is_some());
         if !is_of_blocks || reader.missing().is_some() {

@@ -198,6 +198,13 @@ impl Watch {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The answer to an equal request was kept, and still holds: nothing is asked.
+    pub(crate) fn was_told_before(&self) {
+        if let Some(asked) = self.asked().as_mut() {
+            asked.was_told_before = true;
+        }
+    }
+
     /// A question begins.
     pub(crate) fn question(self: &Arc<Self>, ask: &Ask) -> Scribe {
         let place = self.asked().as_mut().and_then(|asked| asked.begin(ask));

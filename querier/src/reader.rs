@@ -101,6 +101,13 @@ impl Reader {
         self.watch.as_ref().map(|watch| watch.question(ask)).unwrap_or_default()
     }
 
+    /// What it asked was answered before, and that answer still holds.
+    pub(crate) fn was_told_before(&self) {
+        if let Some(watch) = &self.watch {
+            watch.was_told_before();
+        }
+    }
+
     /// All that it asked is answered, or why it is not. The id of the record of that, if there is one; of what goes on in
     /// the background it is written later.
     pub fn ended(&self, failed: Option<&Status>) -> Option<String> {

@@ -84,7 +84,7 @@ impl Querier {
         };
         // Times may be told from now on.
         let request = format!("{} {} {query}", side.start, side.end);
-        self.again(reader, "render", request.as_bytes(), self.drawn(reader, side, asked, max_nodes)).await
+        self.again(reader, "render", request, |_| self.drawn(reader, side, asked, max_nodes)).await
     }
 
     /// A flame graph, a timeline and those of groups.

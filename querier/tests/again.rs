@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use athanor_chassis::clock::ManualClock;
-use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
+use athanor_chassis::{
+    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
+};
 use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, Source, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectSeriesRequest};
-use athanor_querier::{Asked, Config, Deps, Inbox, Plan, Querier, Reader, Remote, Sources, Times};
+use athanor_querier::{Asked, Config, Deps, Inbox, Place, Plan, Querier, Reader, Remote, Sources, Times};
 use athanor_query::Ask;
 
 /// What is there, as blocks would be: each state has a number.
@@ -254,4 +256,23 @@ async fn without_memory_for_it_nothing_is_kept() {
     setup.total("a").await;
     setup.total("a").await;
     assert_eq!((setup.plans(), setup.again()), (2, (0, 0)));
+}
+
+/// Whoever looks into why an answer came as it did is told that nothing was read for it.
+#[tokio::test]
+async fn a_record_says_that_an_answer_was_kept() {
+    let setup = Setup::new();
+    let (clock, _) = Clock::manual(Timestamp::EPOCH);
+    let place = Place { node: 1, others: None, tasks: Tasks::new(clock, 1), random: Random::seeded(1) };
+    let querier = setup.querier.clone().placed(place);
+    let mut told = Vec::new();
+    for state in [100, 100, 101] {
+        setup.blocks.state.store(state, Ordering::SeqCst);
+        let reader = querier.watched(Reader::parse("a").unwrap(), "a call");
+        querier.select_merge_stacktraces(&reader, graph()).await.expect("an answer");
+        let record = querier.record_here(&reader, &reader.ended(None).unwrap()).unwrap();
+        let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+        told.push((record["keptAnswer"].as_bool().unwrap(), record["questions"].as_array().unwrap().len()));
+    }
+    assert_eq!(told, [(false, 1), (true, 0), (false, 1)]);
 }

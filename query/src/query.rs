@@ -38,6 +38,11 @@ impl Default for TimeRange {
 }
 
 impl TimeRange {
+    /// The last moment that is within.
+    pub fn last(&self) -> i64 {
+        if self.to == i64::MAX { i64::MAX } else { self.to.saturating_sub(1) }
+    }
+
     /// Whether any moment from a first to a last one, both in it, may be within.
     pub fn meets(&self, (first, last): (i64, i64)) -> bool {
         self.from <= last && (first < self.to || self.to == i64::MAX)

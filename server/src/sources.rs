@@ -13,7 +13,7 @@ use athanor_ingester::{Ingester, Moved, View};
 use athanor_profile::Source;
 use athanor_profile::hash::{self, Hash};
 use athanor_querier::{Plan, Remote, Sources, Times};
-use athanor_query::Ask;
+use athanor_query::{Ask, TimeRange};
 use futures::future::{join_all, try_join_all};
 
 use crate::far::{Asking, Beside, Far};
@@ -45,15 +45,13 @@ struct Found {
 impl Sources for Everywhere {
     async fn plan(&self, tenant: &TenantId, ask: &Ask) -> Result<Plan, Status> {
         let range = ask.selection.time;
-        let last = if range.to == i64::MAX { i64::MAX } else { range.to.saturating_sub(1) };
-        let Found { views, far, blocks, missing, moved } = self.find(tenant, range.from, last).await?;
-        let heads = views.iter().filter(|view| view.times().is_some_and(|times| range.meets(times)));
-        let (in_heads, of_heads) =
-            heads.fold((0, 0), |(heads, bytes), view| (heads + 1, bytes + view.bytes() as u64));
-        let is_of_blocks = in_heads == 0 && missing.is_empty() && moved.is_empty();
-        let made_of = is_of_blocks.then(|| made_of(&blocks));
+        let found = self.find(tenant, range).await?;
+        let made_of = found.made_of(range);
+        let Found { views, far, blocks, missing, moved } = found;
+        let in_heads = views.iter().filter(|view| view.times().is_some_and(|times| range.meets(times)));
+        let of_heads: u64 = in_heads.map(|view| view.bytes() as u64).sum();
         let sources = views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>).collect();
-        let wanted = blocks.iter().map(|block| wanted_of(block, tenant, range.from, last));
+        let wanted = blocks.iter().map(|block| wanted_of(block, tenant, range.from, range.last()));
         let Divided { here: stored, away } = self.gateways.divide(tenant, ask, wanted);
         // Leaders first: they keep what was cut since the listing for a while only.
         let shards = far.iter().map(Far::count).sum();
@@ -66,21 +64,18 @@ impl Sources for Everywhere {
 
     async fn made_of(&self, tenant: &TenantId, ask: &Ask) -> Result<Option<Hash>, Status> {
         let range = ask.selection.time;
-        let last = if range.to == i64::MAX { i64::MAX } else { range.to.saturating_sub(1) };
-        let Found { views, far, blocks, missing, moved } = self.find(tenant, range.from, last).await?;
-        let has_part = |times: Option<(i64, i64)>| times.is_some_and(|times| range.meets(times));
-        if !missing.is_empty() || !moved.is_empty() || views.iter().any(|view| has_part(view.times())) {
-            return Ok(None);
-        }
-        let afar = try_join_all(far.iter().map(|far| far.times(tenant))).await?;
-        let is_of_blocks = |beside: &Beside| {
-            beside.missing().is_empty() && beside.moved.is_empty() && !has_part(beside.times)
+        let found = self.find(tenant, range).await?;
+        let Some(made_of) = found.made_of(range) else { return Ok(None) };
+        let afar = try_join_all(found.far.iter().map(|far| far.times(tenant))).await?;
+        let has_no_part = |beside: &Beside| {
+            let in_memory = beside.times.is_some_and(|times| range.meets(times));
+            !in_memory && beside.missing().is_empty() && beside.moved.is_empty()
         };
-        Ok(afar.iter().all(is_of_blocks).then(|| made_of(&blocks)))
+        Ok(afar.iter().all(has_no_part).then_some(made_of))
     }
 
     async fn times(&self, tenant: &TenantId) -> Result<Times, Status> {
-        let found = self.find(tenant, i64::MIN, i64::MAX).await?;
+        let found = self.find(tenant, TimeRange::default()).await?;
         let Found { views, far, blocks, mut missing, mut moved } = found;
         let mut afar = Vec::new();
         for beside in join_all(far.iter().map(|far| far.times(tenant))).await {
@@ -101,8 +96,9 @@ impl Sources for Everywhere {
 }
 
 impl Everywhere {
-    async fn find(&self, tenant: &TenantId, from: i64, last: i64) -> Result<Found, Status> {
-        let listing = self.catalog.listing(tenant, from, last).await.map_err(|error| Status::of(&error))?;
+    async fn find(&self, tenant: &TenantId, range: TimeRange) -> Result<Found, Status> {
+        let listing = self.catalog.listing(tenant, range.from, range.last()).await;
+        let listing = listing.map_err(|error| Status::of(&error))?;
         let (mut views, mut moved, mut away) = (Vec::new(), Vec::new(), Vec::new());
         let mut beside = Beside { lost: listing.lost, ..Beside::default() };
         // All at once: a shard that waits for an answer of its other members keeps no other waiting.
@@ -151,11 +147,19 @@ impl Everywhere {
     }
 }
 
-/// Names these blocks, in whichever order. What a block answers is decided by nothing else (E19).
-fn made_of(blocks: &[BlockEntry]) -> Hash {
-    let mut ids: Vec<Hash> = blocks.iter().map(|block| block.id.number()).collect();
-    ids.sort_unstable();
-    hash::list(&ids)
+impl Found {
+    /// Names the blocks, in whichever order: what a block answers is decided by nothing else (E19). None where a head of this
+    /// node has part in that time, or something is missing.
+    fn made_of(&self, range: TimeRange) -> Option<Hash> {
+        let Self { views, blocks, missing, moved, .. } = self;
+        let has_part = |view: &View| view.times().is_some_and(|times| range.meets(times));
+        if !missing.is_empty() || !moved.is_empty() || views.iter().any(has_part) {
+            return None;
+        }
+        let mut ids: Vec<Hash> = blocks.iter().map(|block| block.id.number()).collect();
+        ids.sort_unstable();
+        Some(hash::list(&ids))
+    }
 }
 
 /// What this node has of a shard.

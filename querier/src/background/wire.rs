@@ -76,9 +76,8 @@ impl Querier {
         let background = self.standing.as_ref().map(|standing| &standing.background);
         let is_wanted = asked.r#type == AsyncQueryType::Force as i32;
         let Some(background) = background.filter(|background| is_wanted && background.is_on()) else {
-            let bytes = request.encode_to_vec();
-            let answer = async { self.stacktraces(reader, self.stacks(reader, request).await?).await };
-            return self.again(reader, "SelectMergeStacktraces", &bytes, answer).await;
+            let answer = async |request| self.stacktraces(reader, self.stacks(reader, request).await?).await;
+            return self.again(reader, "SelectMergeStacktraces", request, answer).await;
         };
         // What is wrong is told at once.
         let stacks = self.stacks(reader, request).await?;

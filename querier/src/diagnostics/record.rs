@@ -25,6 +25,8 @@ const RECORD: usize = 64 << 10;
 pub(super) struct Asked {
     questions: Vec<Question>,
     left_out: usize,
+    /// The answer to an equal request was kept, and still holds.
+    pub(super) was_told_before: bool,
 }
 
 /// A question to all sources of all tenants that are read as one.
@@ -297,6 +299,7 @@ impl Record<'_> {
             "timeMillis": self.time.millis(),
             "outcome": self.outcome(),
             "milliseconds": { "all": millis(self.took), "shown": millis(self.shown) },
+            "keptAnswer": self.asked.was_told_before,
             "missing": missing.collect::<Vec<_>>(),
             "missingLeftOut": self.missing.len().saturating_sub(few),
             "questions": told.iter().map(|question| question.shown(parts)).collect::<Vec<_>>(),

@@ -6,7 +6,6 @@ use athanor_proto::querier::v1::{
 };
 use athanor_proto::types::v1::{Exemplar, ExemplarType, HeatmapSeries, HeatmapSlot};
 use athanor_query::{Spot, SpotKey};
-use prost::Message;
 
 use super::{Column, HeatmapAsked, HeatmapOf, ROWS, Spacing};
 use crate::check::{self, MILLI, invalid};
@@ -20,8 +19,7 @@ impl Querier {
         reader: &Reader,
         request: SelectHeatmapRequest,
     ) -> Result<SelectHeatmapResponse, Status> {
-        let bytes = request.encode_to_vec();
-        self.again(reader, "SelectHeatmap", &bytes, self.heatmap_of(reader, request)).await
+        self.again(reader, "SelectHeatmap", request, |request| self.heatmap_of(reader, request)).await
     }
 
     async fn heatmap_of(

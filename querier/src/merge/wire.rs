@@ -154,8 +154,8 @@ impl Querier {
         reader: &Reader,
         request: SelectMergeSpanProfileRequest,
     ) -> Result<SelectMergeSpanProfileResponse, Status> {
-        let bytes = request.encode_to_vec();
-        self.again(reader, "SelectMergeSpanProfile", &bytes, self.merged_spans(reader, request)).await
+        self.again(reader, "SelectMergeSpanProfile", request, |request| self.merged_spans(reader, request))
+            .await
     }
 
     async fn merged_spans(
@@ -188,8 +188,8 @@ impl Querier {
         reader: &Reader,
         request: SelectMergeProfileRequest,
     ) -> Result<Profile, Status> {
-        let bytes = request.encode_to_vec();
-        self.again(reader, "SelectMergeProfile", &bytes, self.merged_profile(reader, request)).await
+        self.again(reader, "SelectMergeProfile", request, |request| self.merged_profile(reader, request))
+            .await
     }
 
     async fn merged_profile(
@@ -235,8 +235,7 @@ impl Querier {
 
     /// Two selections side by side, cut alike.
     pub async fn diff(&self, reader: &Reader, request: DiffRequest) -> Result<DiffResponse, Status> {
-        let bytes = request.encode_to_vec();
-        self.again(reader, "Diff", &bytes, self.difference(reader, request)).await
+        self.again(reader, "Diff", request, |request| self.difference(reader, request)).await
     }
 
     async fn difference(&self, reader: &Reader, request: DiffRequest) -> Result<DiffResponse, Status> {

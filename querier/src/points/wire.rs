@@ -7,7 +7,6 @@ use athanor_proto::types::v1::{
     Exemplar as WireExemplar, ExemplarType, LabelPair, Point, Series, TimeSeriesAggregationType,
 };
 use athanor_query::Exemplar;
-use prost::Message;
 
 use super::{PointsAsked, PointsOf};
 use crate::check::{self, MILLI, invalid};
@@ -20,8 +19,7 @@ impl Querier {
         reader: &Reader,
         request: SelectSeriesRequest,
     ) -> Result<SelectSeriesResponse, Status> {
-        let bytes = request.encode_to_vec();
-        self.again(reader, "SelectSeries", &bytes, self.series_of(reader, request)).await
+        self.again(reader, "SelectSeries", request, |request| self.series_of(reader, request)).await
     }
 
     async fn series_of(

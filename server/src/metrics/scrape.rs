@@ -400,7 +400,9 @@ impl Numbers {
         page.gauge("athanor_room_limit_bytes", "How much they may take", of_rooms(|room| room.limit));
         let help = "Answers that were refused since others took that memory";
         page.counter("athanor_room_refused_total", help, of_rooms(|room| room.refused));
-        let Some(QuerierStats { turns, quarantine, background, again, room: _ }) = self.querier else { return };
+        let Some(QuerierStats { turns, quarantine, background, again, room: _ }) = self.querier else {
+            return;
+        };
         let mut gauge = |name, help, value: usize| page.gauge(name, help, alone(value as f64));
         gauge("athanor_queries_running", "Queries that are answered", turns.running);
         gauge("athanor_queries_running_limit", "How many may be answered at once", turns.most);
