@@ -120,6 +120,31 @@ fn a_server_runs_queries_in_the_background_unless_told_otherwise() {
     assert_eq!(ask(server.address, MERGE, "acme", &[], &wrong).status, 400, "what is wrong is told at once");
 }
 
+/// Two blocks and a head were asked, and where answers of the blocks came from.
+fn is_told(told: &Value, id: &str, cache: &Value) {
+    assert_eq!(
+        (&told["id"], &told["outcome"], &told["tenants"]),
+        (&json!(id), &json!("ok"), &json!(["acme"]))
+    );
+    assert_eq!(told["call"], "querier.v1.QuerierService/SelectMergeStacktraces");
+    let question = &told["questions"][0];
+    assert_eq!(question["selector"], "{service_name=~\"shop.*\"}");
+    let plan = &question["plans"][0];
+    assert_eq!(
+        (&plan["blocks"], &plan["heads"], &plan["calls"]),
+        (&json!(2), &json!(1), &json!(0)),
+        "{told}"
+    );
+    assert!(plan["bytes"].as_u64().unwrap() > 0, "{told}");
+    let sums = &question["sums"];
+    assert_eq!((&sums["blocks"], &sums["heads"], &sums["cache"]), (&json!(2), &json!(1), cache), "{told}");
+    let all = told["milliseconds"]["all"].as_f64().unwrap();
+    let phases = question["milliseconds"].as_object().unwrap();
+    let parts: f64 =
+        ["waited", "planned", "gathered"].map(|phase| phases[phase].as_f64().unwrap()).iter().sum();
+    assert!(all > 0.0 && parts <= all, "{told}");
+}
+
 #[test]
 fn a_server_records_how_queries_are_answered_for_who_asks_for_that() {
     let server = server();
@@ -140,31 +165,7 @@ fn a_server_records_how_queries_are_answered_for_who_asks_for_that() {
         let answer = merged(server.address, "acme", &[COLLECT]);
         let id = answer.header("x-pyroscope-diagnostics-id").to_owned();
         let told = body(&record("acme", &id, &[]));
-        assert_eq!(
-            (&told["id"], &told["outcome"], &told["tenants"]),
-            (&json!(id), &json!("ok"), &json!(["acme"]))
-        );
-        assert_eq!(told["call"], "querier.v1.QuerierService/SelectMergeStacktraces");
-        let question = &told["questions"][0];
-        assert_eq!(question["selector"], "{service_name=~\"shop.*\"}");
-        let plan = &question["plans"][0];
-        assert_eq!(
-            (&plan["blocks"], &plan["heads"], &plan["calls"]),
-            (&json!(2), &json!(1), &json!(0)),
-            "{told}"
-        );
-        assert!(plan["bytes"].as_u64().unwrap() > 0, "{told}");
-        let sums = &question["sums"];
-        assert_eq!(
-            (&sums["blocks"], &sums["heads"], &sums["cache"]),
-            (&json!(2), &json!(1), &cache),
-            "{told}"
-        );
-        let all = told["milliseconds"]["all"].as_f64().unwrap();
-        let phases = question["milliseconds"].as_object().unwrap();
-        let parts: f64 =
-            ["waited", "planned", "gathered"].map(|phase| phases[phase].as_f64().unwrap()).iter().sum();
-        assert!(all > 0.0 && parts <= all, "{told}");
+        is_told(&told, &id, &cache);
         ids.push(id);
     }
     assert!(merged(server.address, "acme", &[]).header("x-pyroscope-diagnostics-id").is_empty());
