@@ -35,8 +35,6 @@ impl Server {
             ..Config::default()
         };
         config.log.reserve = ByteSize::bytes(0);
-        // Where they were recorded, no query ran in the background.
-        config.querier.background_queries = 0;
         // The answers were recorded some time ago.
         config.limits.reject_older_than = Duration::ZERO;
         config.limits.reject_newer_than = Duration::ZERO;

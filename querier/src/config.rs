@@ -47,7 +47,7 @@ impl Default for Config {
             answer: ByteSize::mib(512),
             answers: ByteSize::mib(2048),
             kept_answers: ByteSize::mib(64),
-            background_queries: 5,
+            background_queries: 0,
             background_answers: ByteSize::mib(256),
             diagnostics: ByteSize::mib(4),
             adhoc_profiles: 100,

@@ -92,11 +92,12 @@ fn server() -> Server {
         config.multitenancy_enabled = true;
         config.limits.reject_older_than = Duration::ZERO;
         config.limits.reject_newer_than = Duration::ZERO;
+        config.querier.background_queries = 5;
     })
 }
 
 #[test]
-fn a_server_runs_queries_in_the_background_unless_told_otherwise() {
+fn a_server_runs_queries_in_the_background_where_it_is_told_to() {
     let server = server();
     store(server.address, "acme", 1);
     let at_once = graph(body(&merged(server.address, "acme", &[])));
@@ -218,6 +219,7 @@ async fn three() -> Cluster {
         .node("c", "zc", "querier,store-gateway")
         .config(|config| {
             config.multitenancy_enabled = true;
+            config.querier.background_queries = 5;
             (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
             config.ingester.cut.max_age = Duration::from_millis(300);
         });
