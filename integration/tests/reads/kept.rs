@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use athanor_chassis::ByteSize;
 use athanor_cluster::members::{Member, MemberState};
 use athanor_integration::cluster::Cluster;
 use athanor_integration::server::{Answer, Server, send};
@@ -220,6 +221,8 @@ async fn three() -> Cluster {
         .config(|config| {
             config.multitenancy_enabled = true;
             config.querier.background_queries = 5;
+            // What is asked twice is put to the block twice.
+            config.querier.kept_answers = ByteSize::bytes(0);
             (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
             config.ingester.cut.max_age = Duration::from_millis(300);
         });
