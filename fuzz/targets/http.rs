@@ -31,6 +31,7 @@ mod http {
     pub mod encoding;
     pub mod json;
     pub mod partial;
+    pub mod recorded;
     pub mod unary;
     pub mod weight;
 

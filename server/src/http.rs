@@ -23,6 +23,7 @@ mod operations;
 mod pages;
 mod partial;
 mod plain;
+mod recorded;
 mod routes;
 mod seldom;
 mod shards;

@@ -9,7 +9,7 @@ use athanor_chassis::{Code, Status, Timestamp};
 use athanor_querier::{Reader, Summary};
 use axum::body::Body;
 use axum::http::header::{ACCEPT, HeaderName};
-use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use axum::http::{HeaderMap, Request, Response};
 use serde_json::{Value, json};
 
 use super::caller;
@@ -22,8 +22,6 @@ use super::routes::{Hall, text};
 pub const RECORDS: &str = "/query-diagnostics";
 /// Asks for a record.
 const COLLECT: HeaderName = HeaderName::from_static("x-pyroscope-collect-diagnostics");
-/// Names it.
-const ID: HeaderName = HeaderName::from_static("x-pyroscope-diagnostics-id");
 
 /// Has it recorded how a reader's request is answered, if it asks for that.
 pub fn watched(hall: &Hall, reader: Reader, headers: &HeaderMap, path: &'static str) -> Reader {
@@ -34,13 +32,6 @@ pub fn watched(hall: &Hall, reader: Reader, headers: &HeaderMap, path: &'static 
     match &hall.services.querier {
         Some(querier) if is_wanted => querier.watched(reader, path.trim_start_matches('/')),
         _ => reader,
-    }
-}
-
-/// Names the record of what is answered, if there is one.
-pub fn name(response: &mut Response<Body>, record: Option<String>) {
-    if let Some(value) = record.and_then(|id| HeaderValue::try_from(id).ok()) {
-        response.headers_mut().insert(ID, value);
     }
 }
 

@@ -12,9 +12,10 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
 use super::body::{GZIP, takes_gzip};
 use super::caller;
-use super::diagnostics::{name, watched};
+use super::diagnostics::watched;
 use super::encoding::{json_error, json_error_with};
 use super::partial::mark;
+use super::recorded::name;
 use super::routes::{Hall, text};
 use super::weight::Admits;
 

@@ -14,9 +14,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Door;
-use super::diagnostics::name;
 use super::encoding::{ACCEPTED, Encoding};
 use super::partial::mark;
+use super::recorded::name;
 use super::weight::Admits;
 
 /// The content types that a call takes.
