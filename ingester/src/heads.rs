@@ -39,8 +39,8 @@ pub enum Moved {
         /// Up to which they moved.
         dropped: u64,
     },
-    /// The shard has ended; all that it took lies in blocks.
-    #[error("shard {shard} is over, its profiles have moved to blocks")]
+    /// The shard has ended: what it took lies in blocks, or was given up.
+    #[error("shard {shard} is over")]
     Over {
         /// The shard.
         shard: ShardId,

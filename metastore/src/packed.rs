@@ -44,6 +44,8 @@ impl Coded for PackError {
 
 pub(crate) fn pack(value: &impl Serialize) -> Result<Bytes, PackError> {
     let mut encoder = Encoder::new(Vec::new(), LEVEL)?;
+    // A digit that is wrong would be read as another watermark or time.
+    encoder.include_checksum(true)?;
     serde_json::to_writer(&mut encoder, value)?;
     let packed = encoder.finish()?;
     match packed.len() <= PACKED {
@@ -92,6 +94,20 @@ mod tests {
         assert_eq!(unpack::<View>(&pack(&"text").unwrap()).unwrap_err().code(), Code::Internal);
         for end in 0..packed.len() {
             assert!(unpack::<View>(&packed[..end]).is_err(), "{end}");
+        }
+    }
+
+    /// Of an answer of a realistic length: what says other digits is refused.
+    #[test]
+    fn every_flipped_bit_is_noticed_or_changes_nothing() {
+        let numbers: Vec<u64> = (0..400).map(|number| number * 1_000_003).collect();
+        let packed = pack(&numbers).unwrap();
+        for bit in 0..packed.len() * 8 {
+            let mut flipped = packed.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(read) = unpack::<Vec<u64>>(&flipped) {
+                assert_eq!(read, numbers, "bit {bit}");
+            }
         }
     }
 

@@ -12,9 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use athanor_chassis::room::Room;
 use athanor_chassis::{ByteSize, Limits, Status};
 use athanor_profile::hash::{self, Hash};
-use athanor_query::Ask;
+use athanor_query::TimeRange;
+use futures::future::join_all;
 use moka::sync::Cache;
 use prost::Message;
 
@@ -22,8 +24,8 @@ use crate::limits;
 use crate::render::Rendered;
 use crate::{Querier, Reader};
 
-/// What an entry takes beside its bytes, about: a question with it.
-const ENTRY: usize = 1024;
+/// What an entry takes beside its bytes, about.
+const ENTRY: usize = 512;
 /// How long it may take to learn that an answer still holds: finding it anew is then no worse.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -55,17 +57,27 @@ pub struct AgainStats {
 }
 
 struct Kept {
-    /// What was asked of all sources for it, and of what the answers were made.
     made: Vec<Made>,
     bytes: Vec<u8>,
     sum: Hash,
+    /// The room that the answer took when it was put together.
+    room: usize,
 }
 
-/// A question to all sources, and of what its answer was made: [`Plan::made_of`](crate::Plan::made_of) of each tenant.
-pub(crate) type Made = (Arc<Ask>, Option<Hash>);
+/// What decides whether the answer of all sources to one question still holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    /// Of which time it is, and how long before the time that was named that begins.
+    pub(crate) time: TimeRange,
+    pub(crate) lead: Duration,
+    /// Of what it was made: [`Plan::made_of`](crate::Plan::made_of) of all tenants.
+    pub(crate) of: Option<Hash>,
+}
 
 /// What can be kept.
 pub(crate) trait Answer: Sized {
+    /// How many bytes it is.
+    fn packed(&self) -> usize;
     /// As bytes.
     fn to_bytes(&self) -> Vec<u8>;
     /// From those.
@@ -73,6 +85,10 @@ pub(crate) trait Answer: Sized {
 }
 
 impl<M: Message + Default> Answer for M {
+    fn packed(&self) -> usize {
+        self.encoded_len()
+    }
+
     fn to_bytes(&self) -> Vec<u8> {
         self.encode_to_vec()
     }
@@ -83,6 +99,10 @@ impl<M: Message + Default> Answer for M {
 }
 
 impl Answer for Rendered {
+    fn packed(&self) -> usize {
+        self.body.len()
+    }
+
     fn to_bytes(&self) -> Vec<u8> {
         self.body.clone()
     }
@@ -96,7 +116,8 @@ impl Answers {
     /// At most so many bytes.
     pub(crate) fn new(limit: ByteSize) -> Self {
         let weigh = |key: &Arc<[u8]>, kept: &Arc<Kept>| {
-            u32::try_from(key.len() + kept.bytes.len() + ENTRY * kept.made.len()).unwrap_or(u32::MAX)
+            let made = kept.made.len() * size_of::<Made>();
+            u32::try_from(key.len() + kept.bytes.len() + made + ENTRY).unwrap_or(u32::MAX)
         };
         let kept =
             Cache::builder().max_capacity(limit.get()).weigher(weigh).build_with_hasher(Fixed::default());
@@ -120,6 +141,21 @@ impl Answers {
     fn is_on(&self) -> bool {
         self.limit.get() > 0
     }
+
+    /// Keeps an answer for which so much room was taken, unless it would only drive out others, or there is no room to
+    /// write it.
+    fn keep(&self, key: Arc<[u8]>, answer: &impl Answer, made: Vec<Made>, held: usize, room: &Arc<Room>) {
+        let size = answer.packed();
+        if size as u64 >= self.limit.get() / 4 {
+            return;
+        }
+        let Ok(_written) = room.take(size) else { return };
+        let bytes = answer.to_bytes();
+        let sum = hash::bytes(&bytes);
+        // As it is, and as bytes on its way.
+        let room = held.max(size.saturating_mul(2));
+        self.kept.insert(key, Arc::new(Kept { made, bytes, sum, room }));
+    }
 }
 
 impl Querier {
@@ -139,40 +175,42 @@ impl Querier {
         if !self.answers.is_on() {
             return answer(request).await;
         }
-        let limits = self.limits(reader);
-        let key = key(reader, &limits, method, &request.encode_to_vec());
+        let limits = &self.limits(reader);
+        let key = self.key(reader, limits, method, &request.encode_to_vec());
         if let Some(kept) = self.answers.kept.get(&key) {
-            if let Some(answer) = self.kept(reader, &limits, &key, kept).await? {
+            // All nodes are asked whether it holds, so that has its turn as a question has.
+            let look = |turn| async move {
+                let told = self.told_again(reader, limits, kept).await;
+                drop(turn);
+                told
+            };
+            if let Some(answer) = self.in_turn(reader, limits, look).await? {
                 self.answers.hits.fetch_add(1, Ordering::Relaxed);
                 reader.was_told_before();
                 return Ok(answer);
             }
             self.answers.misses.fetch_add(1, Ordering::Relaxed);
+            // Nobody is to look at it once more.
+            self.answers.kept.invalidate(&key);
         }
         let answer = answer(request).await?;
         let made = reader.made();
-        let is_of_blocks = !made.is_empty() && made.iter().all(|(_, of)| of.is_some());
+        let is_of_blocks = !made.is_empty() && made.iter().all(|made| made.of.is_some());
         if !is_of_blocks || reader.missing().is_some() {
             return Ok(answer);
         }
-        let answers = Arc::clone(&self.answers);
+        let (answers, room, held) = (Arc::clone(&self.answers), Arc::clone(&self.room), reader.held());
         self.compute(move || {
-            let bytes = answer.to_bytes();
-            // What is larger than a part of all room would only drive out others.
-            if (bytes.len() as u64) < answers.limit.get() / 4 {
-                let sum = hash::bytes(&bytes);
-                answers.kept.insert(key, Arc::new(Kept { made, bytes, sum }));
-            }
+            answers.keep(key, &answer, made, held, &room);
             answer
         })
         .await
     }
 
-    async fn kept<A: Answer + Send + 'static>(
+    async fn told_again<A: Answer + Send + 'static>(
         &self,
         reader: &Reader,
         limits: &Limits,
-        key: &Arc<[u8]>,
         kept: Arc<Kept>,
     ) -> Result<Option<A>, Status> {
         let clock = &self.deps.clock;
@@ -181,53 +219,52 @@ impl Querier {
         {
             return Ok(None);
         }
-        // As it is, and as bytes on its way.
-        self.make_room(reader, kept.bytes.len().saturating_mul(2))?;
+        self.make_room(reader, kept.room)?;
         let read = move || (hash::bytes(&kept.bytes) == kept.sum).then(|| A::of_bytes(&kept.bytes)).flatten();
         let answer = self.compute(read).await?;
         if answer.is_none() {
             self.answers.damaged.fetch_add(1, Ordering::Relaxed);
-            self.answers.kept.invalidate(key);
         }
         Ok(answer)
     }
 
     /// Whether an answer would be made of the same.
     async fn holds(&self, reader: &Reader, limits: &Limits, made: &[Made]) -> bool {
-        for (ask, of) in made {
-            let (time, now) = (ask.selection.time, self.deps.clock.wall());
-            match limits::within(limits, now, time, limits::lead(ask)) {
-                Ok((within, None)) if within == time => {}
-                _ => return false,
-            }
-            let mut still = Vec::new();
-            for tenant in reader.tenants() {
-                match self.deps.sources.made_of(tenant, ask).await {
-                    Ok(Some(one)) => still.push(one),
-                    Ok(None) | Err(_) => return false,
-                }
-            }
-            if Some(hash::list(&still)) != *of {
-                return false;
-            }
-        }
-        true
+        let all = made.iter().map(|of| self.is_made_so(reader, limits, of));
+        join_all(all).await.into_iter().all(|holds| holds)
     }
-}
 
-/// All that decides what is answered, beside what there is: each part behind its length, so that no two are alike.
-fn key(reader: &Reader, limits: &Limits, method: &str, request: &[u8]) -> Arc<[u8]> {
-    let nodes = [limits.max_flamegraph_nodes_default, limits.max_flamegraph_nodes_max].map(u64::from);
-    let mut key = Vec::new();
-    let mut part = |bytes: &[u8]| {
-        key.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-        key.extend_from_slice(bytes);
-    };
-    part(method.as_bytes());
-    part(&[u8::from(reader.utf8_labels)]);
-    part(&nodes.map(u64::to_le_bytes).concat());
-    part(&(reader.tenants().len() as u64).to_le_bytes());
-    reader.tenants().iter().for_each(|tenant| part(tenant.as_str().as_bytes()));
-    part(request);
-    key.into()
+    /// Whether the answer to one question would be.
+    async fn is_made_so(&self, reader: &Reader, limits: &Limits, made: &Made) -> bool {
+        let Made { time, lead, of } = *made;
+        match limits::within(limits, self.deps.clock.wall(), time, lead) {
+            Ok((within, None)) if within == time => {}
+            _ => return false,
+        }
+        let still = reader.tenants().iter().map(|tenant| self.deps.sources.made_of(tenant, time));
+        let still: Option<Vec<Hash>> =
+            join_all(still).await.into_iter().map(|made_of| made_of.ok().flatten()).collect();
+        still.is_some_and(|still| Some(hash::list(&still)) == of)
+    }
+
+    /// All that decides what is answered, beside what there is: each part behind its length, so that no two are alike.
+    fn key(&self, reader: &Reader, limits: &Limits, method: &str, request: &[u8]) -> Arc<[u8]> {
+        let nodes = [limits.max_flamegraph_nodes_default, limits.max_flamegraph_nodes_max].map(u64::from);
+        let mut key = Vec::new();
+        let mut part = |bytes: &[u8]| {
+            key.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+            key.extend_from_slice(bytes);
+        };
+        part(method.as_bytes());
+        part(&[u8::from(reader.utf8_labels)]);
+        part(&nodes.map(u64::to_le_bytes).concat());
+        part(&(reader.tenants().len() as u64).to_le_bytes());
+        for tenant in reader.tenants() {
+            part(tenant.as_str().as_bytes());
+            let most = self.deps.overrides.of(tenant).max_query_bytes;
+            part(&most.map_or(u64::MAX, ByteSize::get).to_le_bytes());
+        }
+        part(request);
+        key.into()
+    }
 }

@@ -8,14 +8,15 @@ use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
 use athanor_profile::Source;
 use athanor_profile::hash::{self, Hash};
 use athanor_query::{Ask, Held, Meeting, Partial, run};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join_all};
 use futures::{StreamExt, TryStreamExt};
 
+use crate::again::Made;
 use crate::diagnostics::{Part, Scribe};
 use crate::inbox::Inbox;
 use crate::replan::{Asked, Attempt};
 use crate::turns::Turn;
-use crate::{Plan, Querier, Reader, Remote, Stored};
+use crate::{Plan, Querier, Reader, Remote, Stored, limits};
 
 /// Sources of one question that are open at once, at least: while some are fetched, others are read.
 const OPEN: usize = 16;
@@ -60,7 +61,8 @@ impl Querier {
         scribe.gathered(begun);
         let merging = merging?;
         let made_of = merging.made_of.lock().unwrap_or_else(PoisonError::into_inner).take();
-        reader.note_made((Arc::clone(&merging.ask), made_of.map(|of| hash::list(&of))));
+        let (time, lead) = (merging.ask.selection.time, limits::lead(&merging.ask));
+        reader.note_made(Made { time, lead, of: made_of.map(|of| hash::list(&of)) });
         reader.miss(std::mem::take(&mut *merging.missing.lock().unwrap_or_else(PoisonError::into_inner)));
         let Some(Held { partial, taken }) = merging.meeting.take() else {
             return Ok(Partial::none(&merging.ask.what));
@@ -105,10 +107,13 @@ impl Querier {
             made_of: Mutex::new(Some(Vec::new())),
         });
         let (mut parts, is_cheap) = (Parts::default(), ask.needs().is_index_only());
-        for tenant in reader.tenants() {
+        let plans = reader.tenants().iter().map(async |tenant| {
             let begun = scribe.now();
             let plan = self.deps.sources.plan(tenant, ask).await?;
             scribe.planned(tenant, &plan, begun);
+            Ok::<_, Status>((tenant, plan))
+        });
+        for (tenant, plan) in try_join_all(plans).await? {
             let Plan { sources, stored, remote, missing, bytes, moved, made_of, .. } = plan;
             // What reads no rows tells what there is to ask about, and what it would cost.
             let bytes = if is_cheap { 0 } else { bytes };

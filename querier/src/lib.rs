@@ -24,7 +24,7 @@ use athanor_chassis::room::{Room, RoomStats};
 use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Status, TenantId};
 use athanor_profile::Source;
 use athanor_profile::hash::Hash;
-use athanor_query::{Ask, Partial};
+use athanor_query::{Ask, Partial, TimeRange};
 
 mod adhoc;
 mod again;
@@ -120,8 +120,8 @@ pub trait Sources: Send + Sync {
     /// Whatever may hold profiles that are asked about.
     async fn plan(&self, tenant: &TenantId, ask: &Ask) -> Result<Plan, Status>;
 
-    /// What [`Plan::made_of`] would say, once all peers have said that nothing in memory has part in the answer.
-    async fn made_of(&self, _tenant: &TenantId, _ask: &Ask) -> Result<Option<Hash>, Status> {
+    /// What [`Plan::made_of`] would say of a time, once all peers have said that nothing in memory has part in the answer.
+    async fn made_of(&self, _tenant: &TenantId, _time: TimeRange) -> Result<Option<Hash>, Status> {
         Ok(None)
     }
 

@@ -14,7 +14,7 @@ use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, Source, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectSeriesRequest};
 use athanor_querier::{Asked, Config, Deps, Inbox, Place, Plan, Querier, Reader, Remote, Sources, Times};
-use athanor_query::Ask;
+use athanor_query::{Ask, TimeRange};
 
 /// What is there, as blocks would be: each state has a number.
 #[derive(Default)]
@@ -62,7 +62,7 @@ impl Sources for Shared {
         })
     }
 
-    async fn made_of(&self, _: &TenantId, _: &Ask) -> Result<Option<u128>, Status> {
+    async fn made_of(&self, _: &TenantId, _: TimeRange) -> Result<Option<u128>, Status> {
         let trouble = *self.0.trouble.lock().unwrap();
         match trouble {
             Some(Trouble::Fails) => return Err(Status::new(Code::Unavailable, "no catalogue")),

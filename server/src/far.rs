@@ -96,7 +96,10 @@ impl Far {
         mut inbox: Option<&mut Inbox>,
     ) -> Result<Beside, Status> {
         let Asking { leaders, clock, .. } = &self.asking;
-        let until = clock.monotonic() + PATIENCE;
+        // Who waits no longer than that is told in time what there is.
+        let wanted = inbox.as_ref().map_or(Duration::MAX, |inbox| inbox.left(clock) / 4 * 3);
+        let patience = PATIENCE.min(wanted);
+        let until = clock.monotonic() + patience;
         let (mut beside, mut left) = (Beside::default(), self.shards.clone());
         for attempt in 0.. {
             let mut whys = BTreeMap::new();
@@ -125,7 +128,7 @@ impl Far {
             }
             if clock.monotonic() >= until {
                 beside.silent.extend(whys.iter().map(|(shard, why)| {
-                    format!("shard {shard} did not answer within {PATIENCE:?}, its latest profiles are left out: {why}")
+                    format!("shard {shard} did not answer within {patience:.1?}, its latest profiles are left out: {why}")
                 }));
                 break;
             }

@@ -62,8 +62,7 @@ impl Sources for Everywhere {
         Ok(Plan { sources, stored, remote, missing, bytes, moved, made_of, blocks, shards })
     }
 
-    async fn made_of(&self, tenant: &TenantId, ask: &Ask) -> Result<Option<Hash>, Status> {
-        let range = ask.selection.time;
+    async fn made_of(&self, tenant: &TenantId, range: TimeRange) -> Result<Option<Hash>, Status> {
         let found = self.find(tenant, range).await?;
         let Some(made_of) = found.made_of(range) else { return Ok(None) };
         let afar = try_join_all(found.far.iter().map(|far| far.times(tenant))).await?;

@@ -222,10 +222,7 @@ async fn appends(oracle: &Oracle, number: usize, leader: &Line<'_>) {
             |request| (batch(request).shard, batch(request).epoch) = (UNKNOWN, 1),
             "not_leader: this node does not lead shard 999; an election is on, try again",
         ),
-        (
-            |request| (batch(request).shard, batch(request).epoch) = (OVER, 1),
-            "not_leader: shard 1 is over, its profiles have moved to blocks",
-        ),
+        (|request| (batch(request).shard, batch(request).epoch) = (OVER, 1), "not_leader: shard 1 is over"),
         (
             |request| batch(request).epoch = 1,
             "invalid: shard 65537 is the one of epoch 2 of slot 0, not of 1",

@@ -155,6 +155,14 @@ async fn nobody_works_longer_than_the_client_waits() {
             assert!(late.text().contains("deadline_exceeded"), "{}", late.text());
             left(&cluster, "the time of Connect is over").await;
 
+            // What is asked by a URL alone has the same headers.
+            let begun = clock.monotonic();
+            let path = format!("GET /pyroscope/render?query={TYPE}%7B%7D&from=3999999990&until=4000100000");
+            let late = send(cluster.node("a").address(), &path, &headers[1..], b"");
+            let took = clock.monotonic() - begun;
+            assert_eq!((late.status, took < SOON), (504, true), "after {took:?}: {}", late.text());
+            left(&cluster, "the time of the page is over").await;
+
             let begun = clock.monotonic();
             let late = grpc(&cluster).await.send_request(in_grpc(&cluster, "400m")).await.unwrap();
             let took = clock.monotonic() - begun;

@@ -6,9 +6,11 @@ use std::time::Duration;
 use athanor_catalog::{Phase, ShardEntry, ShardId, View};
 use athanor_cluster::NodeId;
 use athanor_integration::cluster::{Builder, Cluster};
+use athanor_integration::server::send;
+use serde_json::json;
 
 use crate::commands::command;
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, TYPE};
 use crate::scenarios::opened;
 
 /// Of the first slot...
@@ -19,6 +21,7 @@ const SLOTS: usize = 2;
 /// Profiles that lie in blocks when the majority is lost, and as many that do not.
 const IN_BLOCKS: usize = 14;
 const DOORS: [usize; 2] = [0, 1];
+const MERGE: &str = "POST /querier.v1.QuerierService/SelectMergeStacktraces";
 
 /// Six nodes that keep two shards, each in three zones, and two doors.
 fn six() -> Builder {
@@ -52,6 +55,13 @@ async fn without_a_majority() -> (Cluster, Oracle, Vec<String>) {
     dead.sort_by_key(|name| Some(name) != leader.as_ref());
     dead.truncate(2);
     dead.iter().for_each(|name| cluster.kill(name));
+    // Who waits a few seconds is told meanwhile what there is.
+    let question =
+        json!({ "profileTypeID": TYPE, "labelSelector": "{}", "start": 1, "end": i64::MAX / 1_000_000 });
+    let headers = [("content-type", "application/json"), ("connect-timeout-ms", "5000")];
+    let answer = send(cluster.node("n").address(), MERGE, &headers, question.to_string().as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(!answer.header("athanor-partial").is_empty(), "{}", answer.text());
     let is_served = |shard: &ShardEntry| shard.slot == 0 && shard.epoch == 2 && shard.phase == Phase::Open;
     cluster.until("another serves the slot", |view| view.shards.iter().any(is_served)).await;
     (cluster, oracle, dead)

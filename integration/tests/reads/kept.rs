@@ -8,7 +8,7 @@ use athanor_chassis::ByteSize;
 use athanor_cluster::members::{Member, MemberState};
 use athanor_integration::cluster::Cluster;
 use athanor_integration::server::{Answer, Server, send};
-use athanor_server::request;
+use athanor_server::{Config, request};
 use serde_json::{Value, json};
 
 const MERGE: &str = "POST /querier.v1.QuerierService/SelectMergeStacktraces";
@@ -212,20 +212,33 @@ fn a_server_records_how_queries_are_answered_for_who_asks_for_that() {
     assert!(page.text().contains(&format!("href=\"/query-diagnostics/{}\"", ids[1])), "{}", page.text());
 }
 
+/// Of nodes that keep for their clients.
+fn settings(config: &mut Config) {
+    config.multitenancy_enabled = true;
+    config.querier.background_queries = 5;
+    (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
+}
+
+/// All is put to blocks at once, and what is asked twice is put to them twice.
+fn nothing_is_kept(config: &mut Config) {
+    settings(config);
+    config.querier.kept_answers = ByteSize::bytes(0);
+    config.ingester.cut.max_age = Duration::from_millis(300);
+}
+
+/// Heads are cut only when they are told to.
+fn heads_stay(config: &mut Config) {
+    settings(config);
+    config.ingester.cut.max_age = Duration::from_secs(3600);
+}
+
 /// Two queriers beside the one that has all else; the third reads blocks for others.
-async fn three() -> Cluster {
+async fn three(settings: fn(&mut Config)) -> Cluster {
     let nodes = Cluster::builder()
         .node("a", "za", "metastore,ingester,distributor,querier")
         .node("b", "zb", "querier")
         .node("c", "zc", "querier,store-gateway")
-        .config(|config| {
-            config.multitenancy_enabled = true;
-            config.querier.background_queries = 5;
-            // What is asked twice is put to the block twice.
-            config.querier.kept_answers = ByteSize::bytes(0);
-            (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
-            config.ingester.cut.max_age = Duration::from_millis(300);
-        });
+        .config(settings);
     let cluster = nodes.start().await;
     cluster.until("its slot is open", |view| view.shards.iter().any(|shard| shard.serves())).await;
     cluster
@@ -248,7 +261,7 @@ async fn refused(cluster: &Cluster, at: SocketAddr, id: &str, status: u16) -> St
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_querier_tells_how_far_a_query_is_that_another_one_runs() {
-    let mut cluster = three().await;
+    let mut cluster = three(nothing_is_kept).await;
     let [a, b, c] = ["a", "b", "c"].map(|name| cluster.node(name).address());
     (1..4).for_each(|number| store(a, "acme", number));
     let at_once = graph(body(&merged(a, "acme", &[])));
@@ -287,7 +300,7 @@ async fn any_querier_tells_how_far_a_query_is_that_another_one_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_tells_of_other_nodes_and_is_read_at_any_querier() {
-    let cluster = three().await;
+    let cluster = three(nothing_is_kept).await;
     let [a, b, c] = ["a", "b", "c"].map(|name| cluster.node(name).address());
     store(a, "acme", 1);
     cluster.wait("all is cut", || cluster.is_cut(1)).await;
@@ -321,5 +334,32 @@ async fn a_record_tells_of_other_nodes_and_is_read_at_any_querier() {
         assert!(parts.iter().any(|part| part["shards"].is_array()), "{told}");
         assert_eq!(body(&read(c, "acme")), told);
         assert_eq!(read(c, "globex").status, 404);
+    }
+}
+
+/// What was told is told again as long as nothing in memory belongs into it, of the node that is asked or of another.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_told_again_until_something_comes() {
+    let cluster = three(heads_stay).await;
+    let doors = ["a", "b"].map(|name| cluster.node(name).address());
+    let told = |at| {
+        let answer = merged(at, "acme", &[COLLECT]);
+        let id = answer.header("x-pyroscope-diagnostics-id");
+        let record = body(&ask(at, &format!("{RECORDS}/{id}"), "acme", &[], ""));
+        let total = body(&answer)["flamegraph"]["total"].as_str().unwrap().to_owned();
+        (record["keptAnswer"].as_bool().unwrap(), total)
+    };
+    for count in 1..=3 {
+        store(doors[0], "acme", count);
+        let total = (count * (70 + 3)).to_string();
+        for at in doors {
+            for _ in 0..2 {
+                assert_eq!(told(at), (false, total.clone()), "it lies in memory");
+            }
+        }
+        cluster.make_blocks(1).await;
+        for at in doors {
+            assert_eq!((told(at), told(at)), ((false, total.clone()), (true, total.clone())));
+        }
     }
 }

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use athanor_chassis::Status;
+use athanor_chassis::clock::Elapsed;
+use athanor_chassis::{Code, Status};
 use athanor_querier::Rendered;
 use axum::body::Body;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
@@ -17,6 +18,7 @@ use super::encoding::{json_error, json_error_with};
 use super::partial::mark;
 use super::recorded::name;
 use super::routes::{Hall, text};
+use super::unary::deadline;
 use super::weight::Admits;
 
 /// A handler's answer, on its way.
@@ -107,12 +109,23 @@ fn read(hall: Arc<Hall>, request: Request<Body>, what: Read) -> Answering {
         };
         let reader = watched(&hall, reader, &parts.headers, what.path());
         let query = parts.uri.query().unwrap_or_default();
-        let rendered = match (hall.services.querier(), what) {
-            (Ok(querier), Read::Render) => querier.render(&reader, query).await,
-            (Ok(querier), Read::RenderDiff) => querier.render_diff(&reader, query).await,
-            (Ok(querier), Read::Values) => querier.values(&reader, query).await,
-            (Ok(querier), Read::Export) => querier.export(&reader, query).await,
-            (Err(status), _) => Err(status),
+        let answered = async {
+            let querier = hall.services.querier()?;
+            match what {
+                Read::Render => querier.render(&reader, query).await,
+                Read::RenderDiff => querier.render_diff(&reader, query).await,
+                Read::Values => querier.values(&reader, query).await,
+                Read::Export => querier.export(&reader, query).await,
+            }
+        };
+        let rendered = match deadline(&parts.headers) {
+            Ok(None) => answered.await,
+            Ok(Some(wait)) => {
+                reader.waits(&hall.door.clock, wait);
+                let late = |elapsed: Elapsed| Err(Status::new(Code::Deadline, elapsed.to_string()));
+                hall.door.clock.within(wait, answered).await.unwrap_or_else(late)
+            }
+            Err(status) => Err(status),
         };
         let failed = rendered.as_ref().err().cloned();
         let mut response = show(&hall, &parts.headers, rendered).await;

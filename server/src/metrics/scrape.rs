@@ -433,7 +433,7 @@ impl Numbers {
             "Requests that were answered as before, since nothing has come that belongs into the answer";
         counter("athanor_queries_again_total", help, again.hits);
         let help =
-            "Requests that were answered before, and anew since the answer would be made of other blocks";
+            "Requests that were answered before, and anew since nobody could say that the answer still holds";
         counter("athanor_queries_anew_total", help, again.misses);
         let help = "Kept answers that were not what had been kept: they were found anew";
         counter("athanor_queries_damaged_total", help, again.damaged);
