@@ -5,7 +5,8 @@
 //!  profiles ─► a cluster that cuts and merges ─► asker ─► decoded, otlp ─┐
 //!      │                                                                 ├─ equal, at each node, at every moment
 //!      └─────► naive ─► sums ────────────────────────────────────────────┘
-//!  lists graphs points heat pages files    what is asked, and what plain lists answer
+//!  lists graphs points heat pages files explore
+//!                                          what is asked, and what plain lists answer
 //!  plain                                   that these are equal, while the story goes on
 //!  memory questions                        that answers are those of a server that has all in its memory, likewise
 //!  twice refresh                           what lies in two places; what a dashboard reads that goes on
@@ -16,6 +17,7 @@
 
 mod asker;
 mod decoded;
+mod explore;
 mod files;
 mod graphs;
 mod heat;

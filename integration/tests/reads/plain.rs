@@ -10,7 +10,7 @@ use crate::asker::{Answers, Asker};
 use crate::naive::{Ids, Naive, picked};
 use crate::profiles::{IN_A_WAVE, TENANTS, millis, owner, send};
 use crate::story::{BOTH, Story, is_equal, serving, three};
-use crate::{files, graphs, heat, lists, pages, points};
+use crate::{explore, files, graphs, heat, lists, pages, points};
 
 /// How often profiles come.
 const WAVES: usize = 3;
@@ -41,6 +41,7 @@ fn naive_answers(naive: &Naive) -> Answers {
         heat::expected,
         pages::expected,
         files::expected,
+        explore::expected,
     ];
     all.into_iter().flat_map(|expected| expected(naive)).collect()
 }
@@ -52,6 +53,7 @@ async fn all_answers(asker: &Asker) -> Answers {
     all.extend(heat::asked(asker).await);
     all.extend(pages::asked(asker).await);
     all.extend(files::asked(asker).await);
+    all.extend(explore::asked(asker).await);
     all
 }
 
