@@ -1,12 +1,14 @@
 //! What to compute, and over what.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use athanor_chassis::code::{Code, Coded};
 use athanor_profile::hash::Hash;
 use athanor_profile::identity::profile_of;
 use athanor_profile::{ProfileRow, ProfileType, RequestFilter, SourceError};
 
+use crate::doubles::Without;
 use crate::profiles::Profiles;
 use crate::query::TimeRange;
 use crate::selector::Selector;
@@ -36,13 +38,17 @@ pub struct Selection {
     pub profiles: BTreeSet<Hash>,
     /// Only what belongs to one of these requests counts; everything if none.
     pub requests: Option<RequestFilter>,
+    /// Not those with these ids: they count in another place.
+    pub without: Without,
 }
 
 impl Selection {
     /// Whether a profile of a series that is meant is meant itself.
     pub fn picks(&self, profile: &ProfileRow) -> bool {
         let is_named = |id: Hash| self.profiles.contains(&id) || self.profiles.contains(&profile_of(id));
-        self.time.contains(profile.time) && (self.profiles.is_empty() || is_named(profile.id))
+        self.time.contains(profile.time)
+            && (self.profiles.is_empty() || is_named(profile.id))
+            && (self.without.is_empty() || !self.without.contains(&profile.id))
     }
 }
 
@@ -72,6 +78,8 @@ pub enum What {
     Trees(Trees),
     /// The profiles themselves.
     Profiles(Profiles),
+    /// The ids of all profiles.
+    Ids,
 }
 
 /// Values of one label.
@@ -113,9 +121,40 @@ impl Needs {
 }
 
 impl Ask {
+    /// Whether a profile that lies in two places would count twice.
+    pub fn counts(&self) -> bool {
+        match self.what {
+            What::ProfileTypes | What::LabelNames | What::Series(_) | What::Sizes | What::Ids => false,
+            What::LabelValues(_)
+            | What::Tree(_)
+            | What::Profile(..)
+            | What::Points(_)
+            | What::Heat(_)
+            | What::Trees(_)
+            | What::Profiles(_) => true,
+        }
+    }
+
+    /// The same question where some profiles do not count.
+    #[must_use]
+    pub fn without(&self, without: &Without) -> Self {
+        let mut ask = self.clone();
+        ask.selection.without = Arc::clone(without);
+        ask
+    }
+
+    /// Which profiles of such a time it is about, all of them.
+    pub fn ids(&self, within: TimeRange) -> Self {
+        let mut ask = Ask { what: What::Ids, ..self.clone() };
+        let time = &mut ask.selection.time;
+        *time = TimeRange { from: time.from.max(within.from), to: time.to.min(within.to) };
+        ask.selection.requests = None;
+        ask
+    }
+
     /// What it needs.
     pub fn needs(&self) -> Needs {
-        let named = !self.selection.profiles.is_empty();
+        let named = !self.selection.profiles.is_empty() || !self.selection.without.is_empty();
         // Sums say nothing of requests.
         let requests = self.selection.requests.is_some();
         let needs = Needs { profiles: named, requests, ..Needs::default() };
@@ -128,6 +167,7 @@ impl Ask {
             What::ProfileTypes | What::LabelNames | What::LabelValues(_) | What::Series(_) | What::Sizes => {
                 Needs { requests: false, ..needs }
             }
+            What::Ids => Needs { profiles: true, requests: false, ..needs },
             What::Tree(_) | What::Profile(..) => {
                 Needs { totals: !requests, rows: requests, names: true, ..needs }
             }

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! An [`Ask`] goes to every source that may hold something; [`run`] answers from one of them, and answers merge in
-//! any order. So profiles may lie anywhere, as long as each lies in one place. Nothing is cut down on the way:
-//! whoever shows an answer truncates it, once.
+//! any order. So profiles may lie anywhere. Where one may lie in two places, each place tells the ids of what it has, and
+//! all but one leave it out ([`Ids`], [`LeftOut`]). Nothing is cut down on the way: whoever shows an answer truncates it,
+//! once.
 //!
 //! Where sources are another process's, the question goes there packed, [`answer`] answers it, and the answer comes
 //! back in [`Pieces`], which make a [`Received`] and then the same [`Partial`] again.
@@ -21,6 +22,7 @@
 
 mod ask;
 mod canonical;
+mod doubles;
 mod frames;
 mod heat;
 mod meet;
@@ -38,13 +40,14 @@ mod wire;
 
 pub use ask::{Ask, AskError, Bounds, Heat, Needs, Points, Selection, Steps, Trees, Values, What};
 pub use canonical::Canonical;
+pub use doubles::{Ids, LeftOut, Place, Without};
 pub use frames::{FrameFilter, FrameFilterError, FrameNames};
 pub use heat::{HeatSeries, Spot, SpotKey};
 pub use meet::{Held, Meeting};
-pub use partial::{Cell, Exemplar, LabelCounts, Merged, Partial, PointSeries};
+pub use partial::{Cell, Exemplar, LabelCounts, Merged, Partial, PointSeries, Told};
 pub use profiles::{ListedProfile, ProfileList, ProfileOrder, Profiles};
 pub use query::{NoKind, Query, TimeRange, TypeFilter};
-pub use run::{Picked, answer, run, run_picked, series_labels};
+pub use run::{Lying, Picked, answer, run, run_picked, series_labels};
 pub use selector::{Matcher, Selector};
 pub use size::{Size, Sizes};
 pub use stacks::{CallSite, GoPgo, StackFilter};

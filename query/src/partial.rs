@@ -10,6 +10,7 @@ use athanor_profile::tree::Tree;
 use athanor_profile::{Dictionary, Labels, ProfileType};
 
 use crate::ask::{AskError, Bounds, Values, What};
+use crate::doubles::{Ids, Place};
 use crate::heat::{self, HeatSeries, spot_bytes};
 use crate::profiles::ProfileList;
 use crate::size::Sizes;
@@ -43,6 +44,19 @@ pub enum Partial {
     Trees(BTreeMap<Labels, Tree>),
     /// Single profiles.
     Profiles(ProfileList),
+    /// Ids of profiles.
+    Ids(Vec<Hash>),
+    /// Another answer, and which profiles were meant.
+    Told(Box<Told>),
+}
+
+/// An answer of places that tell which profiles they have, so that none counts twice.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// The answer to the question.
+    pub answer: Partial,
+    /// The profiles.
+    pub ids: Ids,
 }
 
 /// Points by the values of the labels asked for.
@@ -171,12 +185,38 @@ impl Partial {
             What::Sizes => Partial::Sizes(Box::default()),
             What::Trees(_) => Partial::Trees(BTreeMap::new()),
             What::Profiles(asked) => Partial::Profiles(ProfileList::none(asked)),
+            What::Ids => Partial::Ids(Vec::new()),
+        }
+    }
+
+    /// The answer of one place, which tells which profiles are meant there.
+    #[must_use]
+    pub fn telling(self, place: Place, ids: Vec<Hash>) -> Partial {
+        Partial::Told(Box::new(Told { answer: self, ids: Ids::of(place, ids) }))
+    }
+
+    /// The answer alone, and the profiles of those places that told of them.
+    pub fn told(self) -> (Partial, Ids) {
+        match self {
+            Partial::Told(told) => (told.answer, told.ids),
+            answer => (answer, Ids::default()),
         }
     }
 
     /// Adds the answer of other sources to the same question; answers to different questions do not add.
     pub fn merge(self, other: Partial, bounds: &Bounds) -> Result<Partial, AskError> {
         let merged = match (self, other) {
+            (Partial::Told(told), other) | (other, Partial::Told(told)) => {
+                let Told { answer, mut ids } = *told;
+                let (other, others) = other.told();
+                ids.merge(others);
+                let answer = answer.merge(other, bounds)?;
+                return Ok(Partial::Told(Box::new(Told { answer, ids })));
+            }
+            (Partial::Ids(mut left), Partial::Ids(mut right)) => {
+                left.append(&mut right);
+                Partial::Ids(left)
+            }
             (Partial::ProfileTypes(left), Partial::ProfileTypes(right)) => {
                 Partial::ProfileTypes(union(left, right))
             }
@@ -233,6 +273,8 @@ impl Partial {
                 trees.iter().map(|(labels, tree)| labels_bytes(labels) + tree.bytes()).sum()
             }
             Partial::Profiles(list) => list.bytes(),
+            Partial::Ids(ids) => size_of_val(&**ids),
+            Partial::Told(told) => told.answer.bytes() + told.ids.bytes(),
         }
     }
 
@@ -258,6 +300,9 @@ impl Partial {
                 ("nodes", trees.values().map(|tree| tree.nodes().len()).sum(), bounds.nodes)
             }
             Partial::Profiles(list) => ("profiles", list.rows.len(), bounds.entries),
+            // They take room, and nothing else says how many there may be.
+            Partial::Ids(_) => return Ok(()),
+            Partial::Told(told) => return told.answer.within(bounds),
         };
         if seen > limit { Err(AskError::TooLarge { what, limit }) } else { Ok(()) }
     }

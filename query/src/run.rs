@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use athanor_profile::hash::Hash;
 use athanor_profile::identity::profile_of;
 use athanor_profile::series::{METRIC_NAME, SERVICE_NAME};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Labels, ProfileRow, Series, Source, SourceError};
 
-use crate::ask::{Ask, AskError, Points, Selection, Values, What};
+use crate::ask::{Ask, AskError, Needs, Points, Selection, Values, What};
+use crate::doubles::Place;
 use crate::heat::heat;
 use crate::partial::{Exemplar, LabelCounts, Merged, Partial, PointSeries};
 use crate::size::sizes;
@@ -46,8 +48,13 @@ pub struct Picked {
 impl Picked {
     /// Finds them.
     pub fn of(ask: &Ask, source: &dyn Source) -> Result<Picked, AskError> {
+        Picked::with(ask, ask.needs(), source)
+    }
+
+    /// Finds them with at least what is needed of each.
+    fn with(ask: &Ask, needs: Needs, source: &dyn Source) -> Result<Picked, AskError> {
         let (selection, series) = (&ask.selection, source.series()?);
-        let profiles = if ask.needs().profiles { source.profiles()? } else { source.brief_profiles()? };
+        let profiles = if needs.profiles { source.profiles()? } else { source.brief_profiles()? };
         let labels: Vec<Option<Labels>> = series
             .iter()
             .map(|one| {
@@ -124,16 +131,59 @@ pub fn run_picked(ask: &Ask, source: &dyn Source, picked: &Picked) -> Result<Par
         What::Heat(asked) => Partial::Heat(heat(picked, &ask.selection, asked, &ask.bounds, source)?),
         What::Trees(asked) => Partial::Trees(groups::trees(picked, &ask.selection, asked, source)?),
         What::Profiles(asked) => Partial::Profiles(listed::profiles(picked, &ask.selection, asked, source)?),
+        What::Ids => Partial::Ids(picked.rows().map(|row| row.id).collect()),
     };
     answer.within(&ask.bounds)?;
     Ok(answer)
 }
 
+/// A source that may hold profiles which others hold, too.
+pub struct Lying<'s> {
+    /// It.
+    pub source: &'s dyn Source,
+    /// Where its profiles lie, if they are to be told.
+    pub tells: Option<Place>,
+    /// Those of its profiles that do not count.
+    pub without: &'s BTreeSet<Hash>,
+}
+
+/// Everything counts.
+static NONE: BTreeSet<Hash> = BTreeSet::new();
+
+impl<'s> From<&'s dyn Source> for Lying<'s> {
+    /// A source whose profiles lie nowhere else.
+    fn from(source: &'s dyn Source) -> Self {
+        Lying { source, tells: None, without: &NONE }
+    }
+}
+
+impl Lying<'_> {
+    /// Its answer.
+    pub fn run(&self, ask: &Ask) -> Result<Partial, AskError> {
+        let Lying { source, tells, without } = *self;
+        let needs = Needs { profiles: tells.is_some() || !without.is_empty(), ..ask.needs() };
+        let mut picked = Picked::with(ask, needs, source)?;
+        let ids = tells.map(|place| (place, picked.rows().map(|row| row.id).collect()));
+        let Picked { profiles, places, .. } = &mut picked;
+        if !without.is_empty() {
+            places.retain(|&place| !without.contains(&profiles[place as usize].id));
+        }
+        let partial = run_picked(ask, source, &picked)?;
+        Ok(match ids {
+            Some((place, ids)) => partial.telling(place, ids),
+            None => partial,
+        })
+    }
+}
+
 /// The answer of all sources that one process has for others, such as the heads of the shards that it leads. Merging
 /// answers of several such processes gives what asking all of their sources would have given.
-pub fn answer<'s>(ask: &Ask, sources: impl IntoIterator<Item = &'s dyn Source>) -> Result<Partial, AskError> {
+pub fn answer<'s, L: Into<Lying<'s>>>(
+    ask: &Ask,
+    sources: impl IntoIterator<Item = L>,
+) -> Result<Partial, AskError> {
     sources.into_iter().try_fold(Partial::none(&ask.what), |sum, source| {
-        let next = run(ask, source)?;
+        let next = source.into().run(ask)?;
         sum.merge(next, &ask.bounds)
     })
 }

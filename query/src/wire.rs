@@ -26,6 +26,7 @@ mod partial;
 mod pieces;
 #[cfg(test)]
 mod tests;
+mod told;
 mod values;
 mod what;
 
@@ -33,7 +34,7 @@ pub use ask::MAX_ASK;
 pub use pieces::{MAX_PARTIAL, MAX_PIECE, Pieces, Received};
 
 /// How bytes are to be read. Another number means that readers of this one cannot.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Why a question or an answer cannot be packed, or bytes are none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,7 @@
 //! Questions as bytes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use athanor_profile::hash::Hash;
 use athanor_profile::packed::{PackedError, Unpacker, put, put_bytes, put_signed};
@@ -22,7 +23,7 @@ impl Ask {
     /// As bytes, for whoever has the sources.
     pub fn pack(&self) -> Result<Vec<u8>, WireError> {
         let mut out = vec![VERSION];
-        let Selection { selector, profile_type, time, profiles, requests } = &self.selection;
+        let Selection { selector, profile_type, time, profiles, requests, without } = &self.selection;
         put(&mut out, selector.matchers().len() as u64);
         selector.matchers().iter().for_each(|matcher| put_matcher(&mut out, matcher));
         put(&mut out, u64::from(profile_type.is_some()));
@@ -31,6 +32,7 @@ impl Ask {
         put_signed(&mut out, time.to);
         put_ids(&mut out, profiles.len(), profiles.iter().map(|id| id.to_le_bytes()));
         put_requests(&mut out, requests.as_ref());
+        put_ids(&mut out, without.len(), without.iter().map(|id| id.to_le_bytes()));
         put_what(&mut out, &self.what);
         let Bounds { entries, nodes, stacks, points } = self.bounds;
         [entries, nodes, stacks, points].into_iter().for_each(|bound| put(&mut out, bound as u64));
@@ -98,8 +100,9 @@ fn rest(unpacker: &mut Unpacker<'_>) -> Result<Ask, PackedError> {
         _ => return Err(unpacker.wrong("neither a type nor none")),
     };
     let time = TimeRange { from: unpacker.signed()?, to: unpacker.signed()? };
-    let profiles = profiles(unpacker)?;
+    let profiles = profiles_of(unpacker)?;
     let requests = requests(unpacker)?;
+    let without = Arc::new(profiles_of(unpacker)?);
     let what = what(unpacker)?;
     let mut bound = || {
         let wrong = unpacker.wrong("a bound that this machine cannot count to");
@@ -109,7 +112,8 @@ fn rest(unpacker: &mut Unpacker<'_>) -> Result<Ask, PackedError> {
     if !unpacker.is_done() {
         return Err(unpacker.wrong("more than a question"));
     }
-    let selection = Selection { selector: Selector::default(), profile_type, time, profiles, requests };
+    let selector = Selector::default();
+    let selection = Selection { selector, profile_type, time, profiles, requests, without };
     Ok(Ask { selection, what, bounds })
 }
 
@@ -137,7 +141,7 @@ fn ids<const N: usize, T: Ord>(
     Ok(ids)
 }
 
-fn profiles(unpacker: &mut Unpacker<'_>) -> Result<BTreeSet<Hash>, PackedError> {
+fn profiles_of(unpacker: &mut Unpacker<'_>) -> Result<BTreeSet<Hash>, PackedError> {
     Ok(ids(unpacker, Hash::from_le_bytes)?.into_iter().collect())
 }
 

@@ -6,15 +6,23 @@ use athanor_profile::tree::Tree;
 
 use super::pieces::WHAT;
 use super::what::kind;
-use super::{WireError, damaged, listed, lists, values};
+use super::{WireError, damaged, listed, lists, told, values};
 use crate::ask::{Ask, Heat, Points, Trees, Values, What};
-use crate::partial::{Merged, Partial};
+use crate::partial::{Merged, Partial, Told};
 use crate::profiles::Profiles;
 use crate::stacks::StackFilter;
+
+/// By what answers that tell of profiles are known; what follows is the answer itself.
+const TOLD: u8 = 255;
 
 impl Partial {
     /// Appends all of it.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
+        if let Partial::Told(told) = self {
+            out.push(TOLD);
+            told::put_ids(out, &told.ids);
+            return told.answer.put(out);
+        }
         out.push(match self {
             Partial::ProfileTypes(_) => kind(&What::ProfileTypes),
             Partial::Texts(_) => kind(&What::LabelNames),
@@ -27,6 +35,8 @@ impl Partial {
             Partial::Heat(_) => kind(&What::Heat(Heat::default())),
             Partial::Trees(_) => kind(&What::Trees(Trees::default())),
             Partial::Profiles(_) => kind(&What::Profiles(Profiles::default())),
+            Partial::Ids(_) => kind(&What::Ids),
+            Partial::Told(_) => TOLD,
         });
         match self {
             Partial::ProfileTypes(types) => lists::put_types(out, types),
@@ -40,6 +50,8 @@ impl Partial {
             Partial::Heat(heat) => values::put_heat(out, heat),
             Partial::Trees(trees) => listed::put_trees(out, trees),
             Partial::Profiles(list) => listed::put_profiles(out, list),
+            Partial::Ids(ids) => told::put_list(out, ids),
+            Partial::Told(_) => {}
         }
     }
 
@@ -47,7 +59,25 @@ impl Partial {
     /// is bounded by the bytes that are read.
     pub(super) fn read(unpacker: &mut Unpacker<'_>, ask: &Ask, claim: usize) -> Result<Partial, WireError> {
         let damaged = damaged(WHAT);
-        if unpacker.take(1).map_err(&damaged)?[0] != kind(&ask.what) {
+        match unpacker.take(1).map_err(&damaged)?[0] {
+            TOLD => {
+                let ids = told::ids(unpacker, claim).map_err(&damaged)?;
+                let kind = unpacker.take(1).map_err(&damaged)?[0];
+                let answer = Partial::read_answer(unpacker, kind, ask, claim - ids.bytes())?;
+                Ok(Partial::Told(Box::new(Told { answer, ids })))
+            }
+            kind => Partial::read_answer(unpacker, kind, ask, claim),
+        }
+    }
+
+    fn read_answer(
+        unpacker: &mut Unpacker<'_>,
+        seen: u8,
+        ask: &Ask,
+        claim: usize,
+    ) -> Result<Partial, WireError> {
+        let damaged = damaged(WHAT);
+        if seen != kind(&ask.what) {
             return Err(damaged(unpacker.wrong("an answer to another question")));
         }
         let partial = match &ask.what {
@@ -62,6 +92,7 @@ impl Partial {
             What::Heat(_) => values::heat(unpacker, claim).map(Partial::Heat),
             What::Trees(_) => listed::trees(unpacker, claim).map(Partial::Trees),
             What::Profiles(asked) => listed::profiles(unpacker, asked, claim).map(Partial::Profiles),
+            What::Ids => told::list(unpacker, claim).map(Partial::Ids),
         };
         let partial = partial.map_err(&damaged)?;
         if !unpacker.is_done() {

@@ -12,8 +12,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::profiles::{ListedProfile, ProfileList, ProfileOrder, Profiles};
 use crate::{
-    Ask, Bounds, Cell, Exemplar, FrameFilter, FrameNames, GoPgo, Heat, LabelCounts, Merged, Partial, Points,
-    Selection, Size, Sizes, Spot, SpotKey, StackFilter, Steps, TimeRange, Trees, Values, What,
+    Ask, Bounds, Cell, Exemplar, FrameFilter, FrameNames, GoPgo, Heat, Ids, LabelCounts, Merged, Partial,
+    Place, Points, Selection, Size, Sizes, Spot, SpotKey, StackFilter, Steps, TimeRange, Told, Trees, Values,
+    What,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -148,6 +149,7 @@ fn what() -> impl Strategy<Value = What> {
         Just(What::ProfileTypes),
         Just(What::LabelNames),
         Just(What::Sizes),
+        Just(What::Ids),
         values.prop_map(|(name, prefix, most)| What::LabelValues(Values { name, prefix, most })),
         list().prop_map(What::Series),
         stacks().prop_map(What::Tree),
@@ -175,13 +177,15 @@ fn ask() -> impl Strategy<Value = Ask> {
     let selector = vec(matcher, 0..5).prop_filter_map("a regular expression", |matchers| {
         format!("{{{}}}", matchers.join(",")).parse().ok()
     });
-    let picked = (btree_set(any::<u128>(), 0..4), prop::option::of(requests()));
+    let some = || btree_set(any::<u128>(), 0..4);
+    let picked = (some(), prop::option::of(requests()), some());
     let selection = (selector, prop::option::of(profile_type()), any::<[i64; 2]>(), picked);
     (selection, what(), any::<[usize; 4]>()).prop_map(
-        |((selector, profile_type, [from, to], (profiles, requests)), what, bounds)| {
+        |((selector, profile_type, [from, to], (profiles, requests, without)), what, bounds)| {
             let [entries, nodes, stacks, points] = bounds;
             let time = TimeRange { from, to };
-            let selection = Selection { selector, profile_type, time, profiles, requests };
+            let without = without.into();
+            let selection = Selection { selector, profile_type, time, profiles, requests, without };
             Ask { selection, what, bounds: Bounds { entries, nodes, stacks, points } }
         },
     )
@@ -211,7 +215,20 @@ fn answered() -> impl Strategy<Value = (What, Partial)> {
     let groups = btree_map(labels(), tree(), 0..4)
         .prop_map(|trees| (What::Trees(Trees::default()), Partial::Trees(trees)));
     let listed = self::profiles().prop_map(|(asked, list)| (What::Profiles(asked), Partial::Profiles(list)));
-    prop_oneof![types, texts, values, series, trees, profiles, points, heat, sizes, groups, listed]
+    let ids = vec(any::<u128>(), 0..9).prop_map(|ids| (What::Ids, Partial::Ids(ids)));
+    let answers =
+        prop_oneof![types, texts, values, series, trees, profiles, points, heat, sizes, groups, listed];
+    prop_oneof![2 => answers.clone(), 1 => (answers, told_of()).prop_map(|((what, answer), ids)| {
+        (what, Partial::Told(Box::new(Told { answer, ids })))
+    }), 1 => ids]
+}
+
+fn told_of() -> impl Strategy<Value = Ids> {
+    let place = prop_oneof![
+        any::<(u32, u32)>().prop_map(|(shard, n)| Place::Head { shard, n }),
+        any::<u128>().prop_map(Place::Block),
+    ];
+    btree_map(place, vec(any::<u128>(), 0..5), 0..4).prop_map(|all| all.into_iter().collect())
 }
 
 fn of(what: What) -> Ask {
@@ -248,6 +265,10 @@ fn is_same(one: &Partial, other: &Partial) -> bool {
         (Partial::Profiles(one), Partial::Profiles(other)) => {
             (one.rows(), one.profiles, one.periods) == (other.rows(), other.profiles, other.periods)
         }
+        (Partial::Ids(one), Partial::Ids(other)) => one == other,
+        (Partial::Told(one), Partial::Told(other)) => {
+            one.ids == other.ids && is_same(&one.answer, &other.answer)
+        }
         (Partial::Profile(one), Partial::Profile(other)) => {
             (&one.totals, one.profiles) == (&other.totals, other.profiles)
                 && dictionary(one) == dictionary(other)
@@ -266,6 +287,7 @@ proptest! {
         prop_assert_eq!(read.selection.time, ask.selection.time);
         prop_assert_eq!(&read.selection.profiles, &ask.selection.profiles);
         prop_assert_eq!(&read.selection.requests, &ask.selection.requests);
+        prop_assert_eq!(&read.selection.without, &ask.selection.without);
         prop_assert_eq!(&read.what, &ask.what);
         prop_assert_eq!(read.bounds, ask.bounds);
         prop_assert_eq!(read.pack().unwrap(), packed.clone());

@@ -10,7 +10,7 @@ use crate::stacks::{GoPgo, StackFilter};
 pub(super) fn put_what(out: &mut Vec<u8>, what: &What) {
     out.push(kind(what));
     match what {
-        What::ProfileTypes | What::LabelNames | What::Sizes => {}
+        What::ProfileTypes | What::LabelNames | What::Sizes | What::Ids => {}
         What::LabelValues(Values { name, prefix, most }) => {
             put_bytes(out, name.as_bytes());
             put_bytes(out, prefix.as_bytes());
@@ -65,6 +65,7 @@ pub(super) fn kind(what: &What) -> u8 {
         What::Sizes => 8,
         What::Trees(_) => 20,
         What::Profiles(_) => 21,
+        What::Ids => 22,
     }
 }
 
@@ -100,6 +101,7 @@ pub(super) fn what(unpacker: &mut Unpacker<'_>) -> Result<What, PackedError> {
             keep: unpacker.number()?,
             stacks: stacks(unpacker)?,
         }),
+        22 => What::Ids,
         _ => return Err(unpacker.wrong("a question of no known kind")),
     })
 }

@@ -183,7 +183,3 @@ pub fn question(asked: &Asked, what: What) -> Ask {
     }
     Ask { selection, what, bounds: Bounds::default() }
 }
-
-pub fn orders() -> impl Strategy<Value = Vec<usize>> {
-    Just(vec![0, 1, 2, 3]).prop_shuffle()
-}
