@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_querier::{Config, Deps, Plan, Querier, Reader, Rendered, Sources, Times, parse_parameters};
+use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Rendered, Sources, Times, parse_parameters};
 use athanor_query::Ask;
 use libfuzzer_sys::fuzz_target;
 
@@ -18,7 +18,7 @@ struct Nothing;
 
 #[async_trait]
 impl Sources for Nothing {
-    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
         Ok(Plan::default())
     }
 

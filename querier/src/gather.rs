@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
-use athanor_profile::Source;
 use athanor_profile::hash::{self, Hash};
-use athanor_query::{Ask, Held, Meeting, Partial, run};
+use athanor_query::{Ask, Held, Meeting, Partial};
 use futures::future::{BoxFuture, try_join_all};
 use futures::{StreamExt, TryStreamExt};
 
@@ -16,6 +15,7 @@ use crate::diagnostics::{Part, Scribe};
 use crate::inbox::Inbox;
 use crate::replan::{Asked, Attempt};
 use crate::turns::Turn;
+use crate::twice::{InMemory, Met, Once};
 use crate::{Plan, Querier, Reader, Remote, Stored, limits};
 
 /// Sources of one question that are open at once, at least: while some are fetched, others are read.
@@ -36,12 +36,14 @@ pub(crate) struct Merging {
     missing: Mutex<Vec<String>>,
     /// What of it lies in blocks, of each tenant, as long as nothing else has part in it.
     made_of: Mutex<Option<Vec<Hash>>>,
+    /// Of which time there are profiles that are in one place for sure, or not.
+    pub(crate) met: Met,
 }
 
 /// Everything that is to be asked.
 #[derive(Default)]
 struct Parts {
-    sources: Vec<Arc<dyn Source>>,
+    sources: Vec<InMemory>,
     stored: Vec<Box<dyn Stored>>,
     remote: Vec<(TenantId, Arc<dyn Remote>)>,
 }
@@ -59,12 +61,12 @@ impl Querier {
         let begun = scribe.now();
         let merging = self.by_plans(reader, &ask, turn, &scribe).await;
         scribe.gathered(begun);
-        let merging = merging?;
+        let (merging, held) = merging?;
         let made_of = merging.made_of.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (time, lead) = (merging.ask.selection.time, limits::lead(&merging.ask));
         reader.note_made(Made { time, lead, of: made_of.map(|of| hash::list(&of)) });
         reader.miss(std::mem::take(&mut *merging.missing.lock().unwrap_or_else(PoisonError::into_inner)));
-        let Some(Held { partial, taken }) = merging.meeting.take() else {
+        let Some(Held { partial, taken }) = held else {
             return Ok(Partial::none(&merging.ask.what));
         };
         // As much again is made of it to be shown.
@@ -79,11 +81,15 @@ impl Querier {
         ask: &Arc<Ask>,
         turn: &Turn,
         scribe: &Scribe,
-    ) -> Result<Arc<Merging>, Status> {
-        let mut attempt = Attempt::default();
+    ) -> Result<(Arc<Merging>, Option<Held>), Status> {
+        let doubts = self.twice.doubts(reader.tenants(), self.deps.clock.wall());
+        let mut attempt = Attempt::with(doubts);
         loop {
             match self.by_one_plan(reader, ask, (turn, scribe), &attempt).await {
-                Ok(merging) => return Ok(merging),
+                Ok(merging) => match self.once(reader, &merging, &mut attempt.doubts).await? {
+                    Once::Counted(held) => return Ok((merging, held)),
+                    Once::Again => {}
+                },
                 Err(asked) => attempt = attempt.next(asked)?,
             }
         }
@@ -105,21 +111,23 @@ impl Querier {
             scribe: scribe.clone(),
             missing: Mutex::default(),
             made_of: Mutex::new(Some(Vec::new())),
+            met: Met::default(),
         });
         let (mut parts, is_cheap) = (Parts::default(), ask.needs().is_index_only());
         let plans = reader.tenants().iter().map(async |tenant| {
             let begun = scribe.now();
-            let plan = self.deps.sources.plan(tenant, ask).await?;
+            let plan = self.deps.sources.plan(tenant, ask, &attempt.doubts).await?;
             scribe.planned(tenant, &plan, begun);
             Ok::<_, Status>((tenant, plan))
         });
         for (tenant, plan) in try_join_all(plans).await? {
-            let Plan { sources, stored, remote, missing, bytes, moved, made_of, .. } = plan;
+            let Plan { sources, stored, remote, missing, bytes, moved, made_of, untold, .. } = plan;
             // What reads no rows tells what there is to ask about, and what it would cost.
             let bytes = if is_cheap { 0 } else { bytes };
             self.check_bytes(tenant, bytes)?;
             turn.pay(tenant, bytes);
             merging.also_of(made_of);
+            merging.met.untold(untold);
             parts.sources.extend(sources);
             parts.stored.extend(stored);
             parts.remote.extend(remote.into_iter().map(|remote| (tenant.clone(), remote)));
@@ -165,11 +173,13 @@ impl Querier {
     }
 
     /// Reads a source. What is computed ends when whoever waits for it leaves.
-    async fn run(&self, merging: &Arc<Merging>, source: Arc<dyn Source>) -> Result<(), Asked> {
+    async fn run(&self, merging: &Arc<Merging>, mut lying: InMemory) -> Result<(), Asked> {
         let (stop, _waiting) = Stop::when_left();
-        let source = source.until_left(stop.flag()).unwrap_or(source);
+        if let Some(source) = lying.source.until_left(stop.flag()) {
+            lying.source = source;
+        }
         let (of, begun) = (Arc::clone(merging), merging.scribe.now());
-        let job = move || of.answer(source.as_ref());
+        let job = move || of.answer(&lying);
         let done =
             self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?;
         merging.tell(begun, Part::default(), &done);
@@ -211,8 +221,8 @@ impl Merging {
     }
 
     /// Adds the answer of one source.
-    fn answer(&self, source: &dyn Source) -> Result<(), Asked> {
-        let partial = run(&self.ask, source)?;
+    fn answer(&self, lying: &InMemory) -> Result<(), Asked> {
+        let partial = lying.run(&self.ask)?;
         Ok(self.scribe.merging(|| self.meeting.add(partial, None))?)
     }
 }

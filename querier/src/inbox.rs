@@ -114,8 +114,10 @@ impl Inbox {
 
     /// Says of which time the peer has profiles in memory: if of that which is asked about, the answer is not of blocks alone.
     pub fn in_memory(&self, times: Option<(i64, i64)>) {
-        if times.is_some_and(|times| self.merging.ask.selection.time.meets(times)) {
+        let asked = self.merging.ask.selection.time;
+        if let Some(times) = times.filter(|times| asked.meets(*times)) {
             self.merging.also_of(None);
+            self.merging.met.afar(times.0.max(asked.from));
         }
     }
 

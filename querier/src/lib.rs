@@ -49,6 +49,7 @@ mod render;
 mod replan;
 mod shares;
 mod turns;
+mod twice;
 
 pub use adhoc::{AdHoc, Shelf, Upload};
 pub use again::AgainStats;
@@ -63,18 +64,20 @@ pub use reader::{MAX_TENANTS, Reader, TenantsError};
 pub use render::{Rendered, parse_parameters, parse_time};
 pub use replan::Asked;
 pub use turns::TurnStats;
+pub use twice::{Doubts, InMemory};
 
 use again::Answers;
 use elsewhere::Standing;
 use gather::mixed_up;
 use quarantine::{Quarantine, Question};
 use turns::{Turn, Turns};
+use twice::Twice;
 
-/// What there is to read. Each profile is in exactly one of the sources.
+/// What there is to read. Where a profile may be in two of the sources, both tell of it.
 #[derive(Default)]
 pub struct Plan {
     /// Those in memory.
-    pub sources: Vec<Arc<dyn Source>>,
+    pub sources: Vec<InMemory>,
     /// Those that are read when it is their turn.
     pub stored: Vec<Box<dyn Stored>>,
     /// Peers that answer for sources of theirs.
@@ -89,10 +92,19 @@ pub struct Plan {
     /// Names all blocks that an answer to the question is made of, and whatever else decides what they answer; none where
     /// anything in memory here has part in it, or something is missing. Peers tell of what they have in memory.
     pub made_of: Option<Hash>,
+    /// The last moment of which one of them holds profiles without telling of them: peers may have some of that time, too.
+    pub untold: Option<i64>,
     /// How many blocks it names, here and elsewhere: for who asks why a query was slow.
     pub blocks: usize,
     /// How many shards others lead, likewise.
     pub shards: usize,
+}
+
+impl Plan {
+    /// Of sources in memory whose profiles lie nowhere else.
+    pub fn of(sources: impl IntoIterator<Item = Arc<dyn Source>>) -> Self {
+        Plan { sources: sources.into_iter().map(InMemory::from).collect(), ..Plan::default() }
+    }
 }
 
 /// A source that is read when it is its turn, or has answered before.
@@ -118,7 +130,7 @@ pub struct Times {
 #[async_trait]
 pub trait Sources: Send + Sync {
     /// Whatever may hold profiles that are asked about.
-    async fn plan(&self, tenant: &TenantId, ask: &Ask) -> Result<Plan, Status>;
+    async fn plan(&self, tenant: &TenantId, ask: &Ask, doubts: &Doubts) -> Result<Plan, Status>;
 
     /// What [`Plan::made_of`] would say of a time, once all peers have said that nothing in memory has part in the answer.
     async fn made_of(&self, _tenant: &TenantId, _time: TimeRange) -> Result<Option<Hash>, Status> {
@@ -151,6 +163,7 @@ pub struct Querier {
     answers: Arc<Answers>,
     turns: Arc<Turns>,
     quarantine: Arc<Quarantine>,
+    twice: Arc<Twice>,
     /// None where nothing is kept for clients.
     standing: Option<Arc<Standing>>,
 }
@@ -168,15 +181,17 @@ pub struct QuerierStats {
     pub again: AgainStats,
     /// What nobody waits for.
     pub background: BackgroundStats,
+    /// Questions that were asked again since profiles lie in two places.
+    pub twice: u64,
 }
 
 impl Querier {
     /// A querier over these sources.
     pub fn new(config: Config, deps: Deps) -> Self {
         let turns = Turns::new(config.concurrent_queries);
-        let (room, quarantine) = (config.room(), Arc::default());
+        let (room, quarantine, twice) = (config.room(), Arc::default(), Arc::default());
         let answers = Arc::new(Answers::new(config.kept_answers));
-        Querier { deps, config, room, answers, turns, quarantine, standing: None }
+        Querier { deps, config, room, answers, turns, quarantine, twice, standing: None }
     }
 
     /// Gives it a place: then queries run in the background there, and it is recorded how queries are answered, as far as
@@ -197,6 +212,7 @@ impl Querier {
             room: self.room.stats(),
             again: self.answers.stats(),
             background: background.unwrap_or_default(),
+            twice: self.twice.again(),
         }
     }
 
@@ -305,7 +321,7 @@ mod tests {
 
     #[async_trait]
     impl Sources for Nothing {
-        async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
+        async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
             Ok(Plan::default())
         }
         async fn times(&self, _: &TenantId) -> Result<Times, Status> {

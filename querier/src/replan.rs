@@ -11,6 +11,8 @@ use athanor_chassis::{Code, Status};
 use athanor_profile::SourceError;
 use athanor_query::AskError;
 
+use crate::twice::Doubts;
+
 /// How often a plan is made anew. The last one goes on without what has moved, and says so.
 const REPLANS: usize = 3;
 
@@ -44,9 +46,16 @@ pub(crate) struct Attempt {
     replans: usize,
     /// Blocks that were gone when the plans before were carried out. Whoever lists them still has lost them.
     gone: BTreeSet<String>,
+    /// What is known of profiles that lie in two places.
+    pub(crate) doubts: Doubts,
 }
 
 impl Attempt {
+    /// The first one.
+    pub(crate) fn with(doubts: Doubts) -> Self {
+        Self { doubts, ..Self::default() }
+    }
+
     /// What is to be said of an answer that goes on without what has moved. Before the last plan it does not go on.
     pub(crate) fn without(&self, asked: Asked) -> Result<String, Asked> {
         match asked {

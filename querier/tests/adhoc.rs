@@ -14,7 +14,7 @@ use athanor_proto::adhocprofiles::v1::{
     AdHocProfilesDiffRequest, AdHocProfilesGetRequest, AdHocProfilesGetResponse, AdHocProfilesListRequest,
     AdHocProfilesUploadRequest,
 };
-use athanor_querier::{AdHoc, Config, Deps, Plan, Querier, Reader, Shelf, Sources, Times, Upload};
+use athanor_querier::{AdHoc, Config, Deps, Doubts, Plan, Querier, Reader, Shelf, Sources, Times, Upload};
 use athanor_query::Ask;
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
@@ -26,7 +26,7 @@ struct Nothing;
 
 #[async_trait::async_trait]
 impl Sources for Nothing {
-    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
         Ok(Plan::default())
     }
     async fn times(&self, _: &TenantId) -> Result<Times, Status> {

@@ -13,7 +13,9 @@ use athanor_chassis::{
 use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, Source, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectSeriesRequest};
-use athanor_querier::{Asked, Config, Deps, Inbox, Place, Plan, Querier, Reader, Remote, Sources, Times};
+use athanor_querier::{
+    Asked, Config, Deps, Doubts, Inbox, Place, Plan, Querier, Reader, Remote, Sources, Times,
+};
 use athanor_query::{Ask, TimeRange};
 
 /// What is there, as blocks would be: each state has a number.
@@ -49,16 +51,15 @@ struct Shared(Arc<Blocks>);
 
 #[async_trait::async_trait]
 impl Sources for Shared {
-    async fn plan(&self, tenant: &TenantId, _: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, tenant: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
         self.0.plans.fetch_add(1, Ordering::SeqCst);
         let state = self.0.state.load(Ordering::SeqCst);
         let value = state as i64 + tenant.as_str().len() as i64;
         Ok(Plan {
-            sources: vec![source(value)],
             remote: vec![Arc::new(Peer(*self.0.in_memory.lock().unwrap()))],
             missing: self.0.missing.lock().unwrap().clone(),
             made_of: Some(state.into()),
-            ..Plan::default()
+            ..Plan::of([source(value)])
         })
     }
 

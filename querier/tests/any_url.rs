@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
 use athanor_query::Ask;
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ struct Nothing;
 
 #[async_trait::async_trait]
 impl Sources for Nothing {
-    async fn plan(&self, _: &TenantId, ask: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, _: &TenantId, ask: &Ask, _: &Doubts) -> Result<Plan, Status> {
         assert!(ask.selection.time.from < ask.selection.time.to);
         Ok(Plan::default())
     }

@@ -12,8 +12,8 @@ use athanor_proto::querier::v1::{
     AsyncQueryRequest, AsyncQueryStatus, AsyncQueryType, SelectMergeStacktracesRequest,
 };
 use athanor_querier::{
-    Answered, Config, Deps, Elsewhere, Errand, Looked, Place, Plan, Progress, Querier, Reader, Sources,
-    Ticket, Times,
+    Answered, Config, Deps, Doubts, Elsewhere, Errand, Looked, Place, Plan, Progress, Querier, Reader,
+    Sources, Ticket, Times,
 };
 use athanor_query::Ask;
 use bytes::Bytes;
@@ -23,12 +23,12 @@ struct One(Arc<dyn Source>);
 
 #[async_trait::async_trait]
 impl Sources for One {
-    async fn plan(&self, _: &TenantId, ask: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, _: &TenantId, ask: &Ask, _: &Doubts) -> Result<Plan, Status> {
         if ask.selection.time.from > 0 {
             return Err(Status::new(Code::Unavailable, "the catalogue is away"));
         }
         let missing = vec!["a block".to_owned()];
-        Ok(Plan { sources: vec![Arc::clone(&self.0)], missing, ..Plan::default() })
+        Ok(Plan { missing, ..Plan::of([Arc::clone(&self.0)]) })
     }
     async fn times(&self, _: &TenantId) -> Result<Times, Status> {
         Ok(Times::default())

@@ -13,7 +13,8 @@ use athanor_proto::querier::v1::{
     AsyncQueryRequest, AsyncQueryType, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
 };
 use athanor_querier::{
-    Asked, Config, Deps, Hits, Part, PartOf, Place, Plan, Querier, Reader, Sources, Stored, Ticket, Times,
+    Asked, Config, Deps, Doubts, Hits, Part, PartOf, Place, Plan, Querier, Reader, Sources, Stored, Ticket,
+    Times,
 };
 use athanor_query::{Ask, Partial, run};
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ struct Block {
 
 #[async_trait::async_trait]
 impl Sources for Slow {
-    async fn plan(&self, tenant: &TenantId, ask: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, tenant: &TenantId, ask: &Ask, _: &Doubts) -> Result<Plan, Status> {
         self.hand.advance(PLANNED);
         if tenant.as_str() == "broken" {
             return Err(Status::new(Code::Unavailable, "the catalogue is away"));
@@ -48,8 +49,8 @@ impl Sources for Slow {
         };
         let missing = vec!["a shard".to_owned()];
         let stored = (0..BLOCKS).map(block).collect();
-        let sources = vec![Arc::clone(&self.held)];
-        Ok(Plan { sources, stored, missing, bytes: 1_234, blocks: BLOCKS, ..Plan::default() })
+        let held = Plan::of([Arc::clone(&self.held)]);
+        Ok(Plan { stored, missing, bytes: 1_234, blocks: BLOCKS, ..held })
     }
 
     async fn times(&self, _: &TenantId) -> Result<Times, Status> {

@@ -10,13 +10,16 @@ use athanor_profile::tree::Tree;
 use athanor_query::{GoPgo, Heat, Partial, Points, Size, Steps, Values, What, answer};
 use proptest::prelude::*;
 
+#[path = "../../query/tests/model/orders.rs"]
+mod orders;
 #[path = "../../query/tests/model/steps.rs"]
 mod steps;
 #[path = "../../query/tests/model/uploads.rs"]
 mod uploads;
 
+use orders::orders;
 use steps::steps;
-use uploads::{Upload, asked, orders, question, sources, upload};
+use uploads::{Upload, asked, question, sources, upload};
 
 const TENANT: &str = "acme";
 

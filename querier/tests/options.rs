@@ -12,7 +12,7 @@ use athanor_proto::querier::v1::{
 use athanor_proto::types::v1::{
     ExemplarType, GoPgo, LabelValuesRequest, Location, StackFrameFilter, StackTraceSelector,
 };
-use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
 use athanor_query::Ask;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds::";
@@ -21,8 +21,8 @@ struct All(Vec<Arc<dyn Source>>);
 
 #[async_trait::async_trait]
 impl Sources for All {
-    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
-        Ok(Plan { sources: self.0.clone(), ..Plan::default() })
+    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
+        Ok(Plan::of(self.0.clone()))
     }
     async fn times(&self, _: &TenantId) -> Result<Times, Status> {
         Ok(Times::default())

@@ -6,7 +6,7 @@ use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId,
 use athanor_profile::pprof::{self, Limits as PprofLimits};
 use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, Source, ValueType};
-use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
 use athanor_query::Ask;
 use prost::Message;
 use serde_json::Value;
@@ -19,7 +19,7 @@ struct Services(Vec<(&'static str, &'static str, ValueType, i64)>);
 
 #[async_trait::async_trait]
 impl Sources for Services {
-    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
         let mut source = MemorySource::default();
         for (id, (service, metric, value_type, value)) in (1u128..).zip(&self.0) {
             let mut profile = Profile::default();
@@ -35,7 +35,7 @@ impl Sources for Services {
             let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
             source.add(&Labels::new(labels), &profile, id << 64);
         }
-        Ok(Plan { sources: vec![Arc::new(source) as Arc<dyn Source>], ..Plan::default() })
+        Ok(Plan::of([Arc::new(source) as Arc<dyn Source>]))
     }
 
     async fn times(&self, _: &TenantId) -> Result<Times, Status> {

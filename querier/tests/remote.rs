@@ -12,7 +12,7 @@ use athanor_proto::querier::v1::{
     SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, SelectSeriesRequest, SeriesRequest,
 };
 use athanor_proto::types::v1::{GetProfileStatsRequest, LabelNamesRequest, LabelValuesRequest};
-use athanor_querier::{Asked, Config, Deps, Inbox, Plan, Querier, Reader, Remote, Sources, Times};
+use athanor_querier::{Asked, Config, Deps, Doubts, Inbox, Plan, Querier, Reader, Remote, Sources, Times};
 use athanor_query::{Ask, answer};
 use tokio::sync::Barrier;
 
@@ -109,7 +109,7 @@ struct Plans<F> {
 
 #[async_trait::async_trait]
 impl<F: Fn(usize) -> Plan + Send + Sync> Sources for Plans<F> {
-    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
         Ok((self.make)(self.made.fetch_add(1, Ordering::Relaxed)))
     }
 
@@ -167,7 +167,7 @@ async fn ask(make: impl Fn(usize) -> Plan + Send + Sync + 'static) -> Outcome {
 
 /// One source here, and one peer.
 fn with(peer: Peer) -> Plan {
-    Plan { sources: vec![source("here", 1)], remote: vec![Arc::new(peer)], ..Plan::default() }
+    Plan { remote: vec![Arc::new(peer)], ..Plan::of([source("here", 1)]) }
 }
 
 fn two_shards() -> Peer {
@@ -191,7 +191,7 @@ async fn peers_are_asked_at_once_and_their_answers_add_up() {
     // Whoever holds a source, the answer is the same.
     let here = ask(|_| {
         let shards = (0..3).flat_map(|_| two_shards().shards).flatten();
-        Plan { sources: shards.chain([source("here", 1)]).collect(), ..Plan::default() }
+        Plan::of(shards.chain([source("here", 1)]))
     });
     assert_eq!(here.await.answer, afar.answer);
 }
@@ -200,7 +200,7 @@ async fn peers_are_asked_at_once_and_their_answers_add_up() {
 async fn what_was_put_together_by_an_overtaken_plan_does_not_count() {
     let overtaken: [fn() -> Plan; 3] = [
         || with(Peer { ends: replan(), ..two_shards() }),
-        || Plan { sources: vec![source("here", 1), Arc::new(Moved)], ..Plan::default() },
+        || Plan::of([source("here", 1), Arc::new(Moved)]),
         || Plan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
     ];
     for first in overtaken {
@@ -219,7 +219,7 @@ async fn what_was_put_together_by_an_overtaken_plan_does_not_count() {
 async fn after_three_new_plans_the_answer_goes_on_without_what_has_moved_and_says_so() {
     let always: [fn() -> Plan; 3] = [
         || with(Peer { ends: replan(), ..two_shards() }),
-        || Plan { sources: vec![source("b", 330), source("here", 1), Arc::new(Moved)], ..Plan::default() },
+        || Plan::of([source("b", 330), source("here", 1), Arc::new(Moved)]),
         || Plan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
     ];
     for plan in always {
@@ -316,7 +316,7 @@ async fn queries_are_within_the_limits_of_their_tenants() {
         max_query_bytes: Some(ByteSize::kib(1)),
         ..Limits::default()
     };
-    let plan = |made| Plan { sources: vec![source("here", 1)], bytes: 1000 + made as u64, ..Plan::default() };
+    let plan = |made| Plan { bytes: 1000 + made as u64, ..Plan::of([source("here", 1)]) };
     let sources = Arc::new(Plans { made: AtomicUsize::new(20), make: plan });
     let (overrides, compute) = (Overrides::new(limits), Compute::inline());
     let querier = Querier::new(Config::default(), Deps { sources, overrides, clock, compute });
@@ -340,7 +340,7 @@ async fn queries_are_within_the_limits_of_their_tenants() {
 /// A querier at 20 ms, of one source at 5 ms in blocks of so many bytes.
 fn limited(limits: Limits, bytes: u64) -> Querier {
     let (clock, _hand) = Clock::manual(Timestamp::from_nanos(20_000_000));
-    let make = move |_| Plan { sources: vec![source("here", 1)], bytes, ..Plan::default() };
+    let make = move |_| Plan { bytes, ..Plan::of([source("here", 1)]) };
     let sources = Arc::new(Plans { made: AtomicUsize::new(0), make });
     let (overrides, compute) = (Overrides::new(limits), Compute::inline());
     Querier::new(Config::default(), Deps { sources, overrides, clock, compute })

@@ -8,7 +8,7 @@ use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status,
 use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames};
 use athanor_profile::{Labels, Profile, ProfileRow, Series, Source, SourceError, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
-use athanor_querier::{Asked, Config, Deps, Part, Plan, Querier, Reader, Sources, Stored, Times};
+use athanor_querier::{Asked, Config, Deps, Doubts, Part, Plan, Querier, Reader, Sources, Stored, Times};
 use athanor_query::{Ask, Partial, run};
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
@@ -82,10 +82,10 @@ impl Stored for Fetch {
 
 #[async_trait::async_trait]
 impl Sources for Fetched {
-    async fn plan(&self, _: &TenantId, ask: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, _: &TenantId, ask: &Ask, _: &Doubts) -> Result<Plan, Status> {
         let fetch = || Box::new(Fetch(Arc::clone(&self.0), ask.clone())) as Box<dyn Stored>;
         let stored = (0..100).map(|_| fetch()).collect();
-        Ok(Plan { sources: vec![source("a", 1)], stored, ..Plan::default() })
+        Ok(Plan { stored, ..Plan::of([source("a", 1)]) })
     }
 
     async fn times(&self, _: &TenantId) -> Result<Times, Status> {
@@ -97,7 +97,7 @@ struct ByTenant;
 
 #[async_trait::async_trait]
 impl Sources for ByTenant {
-    async fn plan(&self, tenant: &TenantId, _: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, tenant: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
         let sources: Vec<Arc<dyn Source>> = match tenant.as_str() {
             "many" => (0..200).map(|n| source(["a", "b", "c"][n % 3], 1)).collect(),
             "one" => vec![source("a", 1_000)],
@@ -105,7 +105,7 @@ impl Sources for ByTenant {
             _ => Vec::new(),
         };
         let missing = if tenant.as_str() == "one" { vec!["half of it".to_owned()] } else { Vec::new() };
-        Ok(Plan { sources, missing, ..Plan::default() })
+        Ok(Plan { missing, ..Plan::of(sources) })
     }
 
     async fn times(&self, _: &TenantId) -> Result<Times, Status> {
@@ -227,12 +227,12 @@ impl Source for Endless {
 
 #[async_trait::async_trait]
 impl Sources for Endless {
-    async fn plan(&self, tenant: &TenantId, _: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, tenant: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
         let sources: Vec<Arc<dyn Source>> = match tenant.as_str() {
             "endless" => vec![source("a", 1), Arc::new(self.clone())],
             _ => vec![source("a", 1)],
         };
-        Ok(Plan { sources, ..Plan::default() })
+        Ok(Plan::of(sources))
     }
 
     async fn times(&self, _: &TenantId) -> Result<Times, Status> {

@@ -8,7 +8,7 @@ use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status,
 use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames};
 use athanor_profile::{Labels, Profile, ProfileRow, Series, Source, SourceError, ValueType};
 use athanor_proto::types::v1::{LabelValuesRequest, LabelValuesResponse};
-use athanor_querier::{Asked, Config, Deps, Inbox, Plan, Querier, Reader, Remote, Sources, Times};
+use athanor_querier::{Asked, Config, Deps, Doubts, Inbox, Plan, Querier, Reader, Remote, Sources, Times};
 use athanor_query::{Ask, answer};
 
 const TENANT: &str = "acme";
@@ -104,8 +104,8 @@ struct Everywhere {
 
 #[async_trait::async_trait]
 impl Sources for Everywhere {
-    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
-        Ok(Plan { sources: self.sources.clone(), remote: self.peers.clone(), ..Plan::default() })
+    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
+        Ok(Plan { remote: self.peers.clone(), ..Plan::of(self.sources.clone()) })
     }
 
     async fn times(&self, _: &TenantId) -> Result<Times, Status> {

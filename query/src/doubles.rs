@@ -124,10 +124,25 @@ impl FromIterator<(Place, Vec<Hash>)> for Ids {
     }
 }
 
+impl FromIterator<(Place, Without)> for LeftOut {
+    fn from_iter<I: IntoIterator<Item = (Place, Without)>>(all: I) -> Self {
+        LeftOut(all.into_iter().collect())
+    }
+}
+
 impl LeftOut {
     /// What does not count in a place; none if all does.
     pub fn at(&self, place: Place) -> Option<&Without> {
         self.0.get(&place)
+    }
+
+    /// What does not count in the heads of a shard.
+    pub fn in_heads(&self, shard: u32) -> impl Iterator<Item = (u32, &Without)> {
+        let heads = Place::Head { shard, n: 0 }..=Place::Head { shard, n: u32::MAX };
+        self.0.range(heads).filter_map(|(place, without)| match place {
+            Place::Head { n, .. } => Some((*n, without)),
+            Place::Block(_) => None,
+        })
     }
 
     /// Whether everything counts everywhere.

@@ -11,10 +11,13 @@ use proptest::prelude::*;
 
 #[path = "model/meant.rs"]
 mod meant;
+#[path = "model/orders.rs"]
+mod orders;
 #[path = "model/uploads.rs"]
 mod uploads;
 
-use uploads::{Asked, Row, Upload, asked, orders, path, question, sources, upload};
+use orders::orders;
+use uploads::{Asked, Row, Upload, asked, path, question, sources, upload};
 
 /// The answer over the wire and merged in some order.
 fn answer(uploads: &[Upload], asked: &Asked, what: What, order: &[usize]) -> Partial {

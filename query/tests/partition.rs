@@ -10,17 +10,16 @@ use proptest::prelude::*;
 
 #[path = "model/meant.rs"]
 mod meant;
+#[path = "model/orders.rs"]
+mod orders;
 #[path = "model/steps.rs"]
 mod steps;
 #[path = "model/uploads.rs"]
 mod uploads;
 
+use orders::orders;
 use steps::steps;
 use uploads::{Asked, Row, TYPES, Upload, asked, id, path, question, sources, upload};
-
-fn orders() -> impl Strategy<Value = Vec<usize>> {
-    Just(vec![0, 1, 2, 3]).prop_shuffle()
-}
 
 fn answer(uploads: &[Upload], asked: &Asked, what: What, order: &[usize]) -> Partial {
     let (ask, sources) = (question(asked, what), sources(uploads));

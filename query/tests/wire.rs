@@ -5,13 +5,16 @@ use athanor_profile::{Labels, Profile, Source, ValueType};
 use athanor_query::{Ask, GoPgo, Heat, Partial, Points, Received, StackFilter, Values, What, answer};
 use proptest::prelude::*;
 
+#[path = "model/orders.rs"]
+mod orders;
 #[path = "model/steps.rs"]
 mod steps;
 #[path = "model/uploads.rs"]
 mod uploads;
 
+use orders::orders;
 use steps::steps;
-use uploads::{TYPES, asked, orders, question, sources, upload};
+use uploads::{TYPES, asked, question, sources, upload};
 
 /// What another process answers from its sources.
 fn from_afar<'s>(ask: &Ask, sources: impl Iterator<Item = &'s dyn Source>) -> Partial {

@@ -11,13 +11,14 @@ use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
 use athanor_querier::{Asked, Inbox, Part, PartOf, Remote};
-use athanor_query::Ask;
+use athanor_query::{Ask, LeftOut};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use crate::leaders::Leaders;
 use crate::pieces::{Piece, Unheard, receive};
 use crate::telling::{Telling, piece_of, question, span};
+use crate::twice::pack_heads;
 use crate::ways::{Afar, Ways};
 
 /// How long a shard may be without a leader until an answer goes on without it, and says so.
@@ -49,6 +50,10 @@ pub struct Asking {
 pub struct Far {
     asking: Asking,
     shards: Vec<ShardEntry>,
+    /// Whether they tell which profiles they have of those that are meant.
+    tells: bool,
+    /// Those that do not count there.
+    left_out: LeftOut,
 }
 
 /// What other nodes have of some shards beside rows.
@@ -67,22 +72,18 @@ pub struct Beside {
 }
 
 impl Asking {
-    /// Divides shards by who seems to lead them.
-    pub fn far(&self, shards: Vec<ShardEntry>) -> Vec<Far> {
+    /// Divides shards by who seems to lead them. They tell which profiles they have, or not; some of these do not count.
+    pub fn far(&self, shards: Vec<ShardEntry>, tells: bool, left_out: &LeftOut) -> Vec<Far> {
         let mut by_leader: BTreeMap<NodeId, Vec<ShardEntry>> = BTreeMap::new();
         for shard in shards {
             by_leader.entry(self.leaders.guess(&shard, 0)).or_default().push(shard);
         }
-        by_leader.into_values().map(|shards| Far { asking: self.clone(), shards }).collect()
+        let of_one = |shards| Far { asking: self.clone(), shards, tells, left_out: left_out.clone() };
+        by_leader.into_values().map(of_one).collect()
     }
 }
 
 impl Far {
-    /// How many shards these are.
-    pub fn count(&self) -> usize {
-        self.shards.len()
-    }
-
     /// Of which time there are profiles.
     pub async fn times(&self, tenant: &TenantId) -> Result<Beside, Status> {
         self.gather(tenant, &Bytes::new(), None).await
@@ -150,6 +151,8 @@ impl Far {
             shard: shard.id,
             epoch: shard.epoch,
             watermark: shard.watermark,
+            tells: self.tells,
+            without: pack_heads(&self.left_out, shard.id),
         };
         let shards_at: Vec<wire::ShardAt> = shards.iter().map(at).collect();
         let question = question(tenant, ask, &shards_at);

@@ -13,14 +13,16 @@ use athanor_cluster::greeting::Introductions;
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::blocks_response::Of;
 use athanor_proto::athanor::internal::v1::gateways_server::Gateways;
-use athanor_query::Ask;
+use athanor_query::{Ask, TimeRange};
 use athanor_store_gateway::{Answer, BlockAt, Gateway};
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use prost::Message;
 use tonic::{Request, Response};
 
 use crate::kept::tenant_of;
 use crate::pieces::{Piece, Sum, summed};
+use crate::twice::{pack, unpack};
 
 /// The blocks of this node, for others.
 #[derive(Clone)]
@@ -126,8 +128,7 @@ impl Gateways for Offering {
 
 /// The sum of a question to blocks.
 pub fn question(tenant: &TenantId, ask: &[u8], blocks: &[wire::BlockAt]) -> Sum {
-    let about = |at: &wire::BlockAt| [&at.block[..], &[u8::from(at.whole)]].concat();
-    Sum::of(tenant, ask, blocks.iter().map(about))
+    Sum::of(tenant, ask, blocks.iter().map(Message::encode_to_vec))
 }
 
 /// A piece as it is sent.
@@ -165,5 +166,12 @@ pub fn block_of(name: &[u8]) -> Result<BlockId, Status> {
 }
 
 fn at(at: &wire::BlockAt) -> Result<BlockAt, Status> {
-    Ok(BlockAt { block: block_of(&at.block)?, whole: at.whole })
+    let tells = at.tells.map(|wire::Times { from, to }| TimeRange { from, to });
+    Ok(BlockAt { block: block_of(&at.block)?, whole: at.whole, tells, without: unpack(&at.without)? })
+}
+
+/// As it is sent.
+pub fn to_wire_at(at: &BlockAt) -> wire::BlockAt {
+    let tells = at.tells.map(|TimeRange { from, to }| wire::Times { from, to });
+    wire::BlockAt { block: named(at.block), whole: at.whole, tells, without: pack(&at.without) }
 }

@@ -24,7 +24,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select, try_join_all};
 use futures::stream::TryStreamExt;
 
-use crate::gateway::{block_of, named, piece_of, question as sum_of};
+use crate::gateway::{block_of, piece_of, question as sum_of, to_wire_at};
 use crate::hedges::Hedges;
 use crate::pieces::{Unheard, receive};
 use crate::ways::{Afar, Ways};
@@ -241,12 +241,11 @@ impl Gateways {
         let Ways { clock, .. } = &self.ways;
         let Afar { peers, introductions } = self.ways.others().map_err(Unheard::There)?;
         let (begun, left) = (clock.monotonic(), question.inbox.left(clock));
-        let of_block = |Owned { at, .. }: &Owned| wire::BlockAt { block: named(at.block), whole: at.whole };
         let request = wire::BlocksRequest {
             caller: Some(introductions.caller(node, left)),
             tenant: question.tenant.as_str().to_owned(),
             ask: question.packed.clone(),
-            blocks: blocks.iter().map(of_block).collect(),
+            blocks: blocks.iter().map(|owned| to_wire_at(&owned.at)).collect(),
         };
         let sum = sum_of(question.tenant, &question.packed, &request.blocks);
         let mut client = peers.gateways(node);
@@ -298,7 +297,7 @@ impl Remote for Away {
 #[async_trait]
 impl Stored for Here {
     async fn answer(self: Box<Self>) -> Result<(Partial, Part), Asked> {
-        let said = self.gateway.answer_of(&self.question, self.at).await;
+        let said = self.gateway.answer_of(&self.question, &self.at).await;
         let (partial, found) = said.map_err(|status| match status.code {
             // Another took its place, or it is too old (E18).
             Code::NotFound => gone(&[self.at.block]),
@@ -358,7 +357,7 @@ pub fn wanted_of(block: &BlockEntry, tenant: &TenantId, from: i64, last: i64) ->
     let span = block.span(tenant, from, last);
     let within = |time: i64| from <= time && time <= last;
     let whole = span.is_some_and(|span| within(span.min_time) && within(span.max_time));
-    BlockAt { block: block.id, whole }
+    BlockAt::alone(block.id, whole)
 }
 
 #[cfg(test)]
@@ -371,6 +370,7 @@ mod tests {
     use athanor_store_gateway::{Blocks, Config};
 
     use super::*;
+    use crate::gateway::named;
 
     #[test]
     fn what_panics_is_not_passed_on() {
@@ -390,7 +390,7 @@ mod tests {
         let here = Here {
             gateway: Arc::new(Gateway::new(Arc::new(blocks), &config)),
             question: Arc::new(question),
-            at: BlockAt { block, whole: true },
+            at: BlockAt::alone(block, true),
         };
         let said = Box::new(here).answer().await.expect_err("the bucket is empty");
         assert_eq!(said, gone(&[block]));
@@ -398,10 +398,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_of_all_blocks_that_were_asked_for() {
-        let block = |number| Owned {
-            at: BlockAt { block: BlockId::from_number(number), whole: true },
-            owners: Vec::new(),
-        };
+        let block =
+            |number| Owned { at: BlockAt::alone(BlockId::from_number(number), true), owners: Vec::new() };
         let blocks = [block(1), block(2)];
         let done = |blocks, gone: &[u128]| wire::BlocksDone {
             blocks,

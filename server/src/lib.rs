@@ -51,6 +51,7 @@ mod room;
 mod route;
 mod sources;
 mod telling;
+mod twice;
 mod uploads;
 mod ways;
 

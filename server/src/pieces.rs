@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn said(whole: bool) -> wire::BlockAt {
-        wire::BlockAt { block: Bytes::new(), whole }
+        wire::BlockAt { block: Bytes::new(), whole, ..wire::BlockAt::default() }
     }
 
     fn answer(parts: &[&'static [u8]], done: usize) -> Vec<Result<Piece, Status>> {
@@ -238,7 +238,10 @@ mod tests {
     #[tokio::test]
     async fn every_flipped_bit_of_what_a_leader_answers_is_noticed() {
         let (tenant, ask) = (TenantId::anonymous(), b"what is asked");
-        let shards = [1, 2, 3].map(|shard| wire::ShardAt { shard, epoch: 1, watermark: 7 });
+        let shards = [1, 2, 3].map(|shard| {
+            let without = vec![wire::Without { n: 1, ids: Bytes::from_static(b"some") }];
+            wire::ShardAt { shard, epoch: 1, watermark: 7, tells: shard == 2, without }
+        });
         let failure = wire::Failure { leader: 7, message: "no".to_owned(), ..wire::Failure::default() };
         let of =
             [None, Some(wire::shard_done::Of::Failure(failure)), Some(wire::shard_done::Of::Replan(true))];
@@ -274,7 +277,12 @@ mod tests {
     async fn every_flipped_bit_of_what_a_gateway_answers_is_noticed() {
         let (tenant, ask) = (TenantId::anonymous(), b"what is asked");
         let name = |byte: u8| Bytes::from(vec![byte; 16]);
-        let blocks = [(1, true), (2, false)].map(|(byte, whole)| wire::BlockAt { block: name(byte), whole });
+        let blocks = [(1, true), (2, false)].map(|(byte, whole)| wire::BlockAt {
+            block: name(byte),
+            whole,
+            tells: whole.then_some(wire::Times { from: -5, to: 9 }),
+            without: Bytes::from_static(b"others"),
+        });
         let done = wire::BlocksDone { blocks: 2, gone: vec![name(2)], ..wire::BlocksDone::default() };
         let parts = [b"some of it".as_slice(), b"the rest"].map(Bytes::from_static);
         let sum = gateway::question(&tenant, ask, &blocks);

@@ -10,15 +10,16 @@ use async_trait::async_trait;
 use athanor_catalog::{BlockEntry, Catalog, Phase, Scar, ShardEntry, ShardId, Wound};
 use athanor_chassis::{Status, TenantId};
 use athanor_ingester::{Ingester, Moved, View};
-use athanor_profile::Source;
 use athanor_profile::hash::{self, Hash};
-use athanor_querier::{Plan, Remote, Sources, Times};
-use athanor_query::{Ask, TimeRange};
+use athanor_querier::{Doubts, InMemory, Plan, Remote, Sources, Times};
+use athanor_query::{Ask, LeftOut, Place, TimeRange};
+use athanor_store_gateway::BlockAt;
 use futures::future::{join_all, try_join_all};
 
-use crate::far::{Asking, Beside, Far};
+use crate::far::{Asking, Beside};
 use crate::gateways::{Divided, Gateways, wanted_of};
 use crate::telling::span;
+use crate::twice::{Span, numbered, shared, told, untold};
 
 /// Everything that may hold profiles.
 pub struct Everywhere {
@@ -34,8 +35,8 @@ pub struct Everywhere {
 
 /// Where a tenant's profiles of some time lie at a moment.
 struct Found {
-    views: Vec<View>,
-    far: Vec<Far>,
+    views: Vec<(Place, View)>,
+    far: Vec<ShardEntry>,
     blocks: Vec<BlockEntry>,
     missing: Vec<String>,
     moved: Vec<String>,
@@ -43,29 +44,30 @@ struct Found {
 
 #[async_trait]
 impl Sources for Everywhere {
-    async fn plan(&self, tenant: &TenantId, ask: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, tenant: &TenantId, ask: &Ask, doubts: &Doubts) -> Result<Plan, Status> {
         let range = ask.selection.time;
         let found = self.find(tenant, range).await?;
         let made_of = found.made_of(range);
-        let Found { views, far, blocks, missing, moved } = found;
-        let in_heads = views.iter().filter(|view| view.times().is_some_and(|times| range.meets(times)));
-        let of_heads: u64 = in_heads.map(|view| view.bytes() as u64).sum();
-        let sources = views.into_iter().map(|view| Arc::new(view) as Arc<dyn Source>).collect();
-        let wanted = blocks.iter().map(|block| wanted_of(block, tenant, range.from, range.last()));
+        let in_heads =
+            found.views.iter().filter(|(_, view)| view.times().is_some_and(|times| range.meets(times)));
+        let of_heads: u64 = in_heads.map(|(_, view)| view.bytes() as u64).sum();
+        let bytes = found.blocks.iter().map(|block| block.bytes_of(tenant)).sum::<u64>() + of_heads;
+        let (blocks, shards) = (found.blocks.len(), found.far.len());
+        let Telling { sources, wanted, leaders_tell, untold } = found.telling(tenant, ask, doubts);
+        let Found { far, missing, moved, .. } = found;
         let Divided { here: stored, away } = self.gateways.divide(tenant, ask, wanted);
         // Leaders first: they keep what was cut since the listing for a while only.
-        let shards = far.iter().map(Far::count).sum();
+        let far = self.asking.far(far, leaders_tell, &doubts.left_out);
         let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>);
         let remote = far.chain(away).collect();
-        let bytes = blocks.iter().map(|block| block.bytes_of(tenant)).sum::<u64>() + of_heads;
-        let blocks = blocks.len();
-        Ok(Plan { sources, stored, remote, missing, bytes, moved, made_of, blocks, shards })
+        Ok(Plan { sources, stored, remote, missing, bytes, moved, made_of, untold, blocks, shards })
     }
 
     async fn made_of(&self, tenant: &TenantId, range: TimeRange) -> Result<Option<Hash>, Status> {
         let found = self.find(tenant, range).await?;
         let Some(made_of) = found.made_of(range) else { return Ok(None) };
-        let afar = try_join_all(found.far.iter().map(|far| far.times(tenant))).await?;
+        let far = self.asking.far(found.far, false, &LeftOut::default());
+        let afar = try_join_all(far.iter().map(|far| far.times(tenant))).await?;
         let has_no_part = |beside: &Beside| {
             let in_memory = beside.times.is_some_and(|times| range.meets(times));
             !in_memory && beside.missing().is_empty() && beside.moved.is_empty()
@@ -76,6 +78,7 @@ impl Sources for Everywhere {
     async fn times(&self, tenant: &TenantId) -> Result<Times, Status> {
         let found = self.find(tenant, TimeRange::default()).await?;
         let Found { views, far, blocks, mut missing, mut moved } = found;
+        let far = self.asking.far(far, false, &LeftOut::default());
         let mut afar = Vec::new();
         for beside in join_all(far.iter().map(|far| far.times(tenant))).await {
             match beside {
@@ -89,7 +92,7 @@ impl Sources for Everywhere {
         }
         let of_blocks = blocks.iter().filter_map(|block| block.span(tenant, i64::MIN, i64::MAX));
         let of_blocks = of_blocks.map(|span| (span.min_time, span.max_time));
-        let all = views.iter().filter_map(View::times).chain(of_blocks).chain(afar);
+        let all = views.iter().filter_map(|(_, view)| view.times()).chain(of_blocks).chain(afar);
         Ok(Times { span: span(all), missing, moved })
     }
 }
@@ -106,7 +109,7 @@ impl Everywhere {
             match here {
                 None => away.push(shard),
                 Some(Ok(of_shard)) => {
-                    views.extend(of_shard.views);
+                    views.extend(numbered(shard.id, of_shard.views));
                     beside.lost += of_shard.lost;
                     beside.forgets |= of_shard.forgets;
                 }
@@ -115,8 +118,7 @@ impl Everywhere {
         }
         let mut missing = missing(&beside, &listing.scars);
         missing.extend(without(&listing.partial));
-        let far = self.asking.far(away);
-        Ok(Found { views, far, blocks: listing.blocks, missing, moved })
+        Ok(Found { views, far: away, blocks: listing.blocks, missing, moved })
     }
 
     /// What a shard has that this node leads; none where another does. Only who serves or has served its slot has rows
@@ -147,11 +149,56 @@ impl Everywhere {
 }
 
 impl Found {
+    /// Which of these places tell what of their profiles: those that hold some of a moment of which others may, too.
+    fn telling(&self, tenant: &TenantId, ask: &Ask, doubts: &Doubts) -> Telling {
+        let range = ask.selection.time;
+        let within = |(first, last): Span| (first.max(range.from), last.min(range.last()));
+        let of_block = |block: &BlockEntry| {
+            let span = block.span(tenant, range.from, range.last());
+            span.map(|span| (span.min_time, span.max_time))
+        };
+        let of_view = |view: &View| view.times().filter(|times| range.meets(*times)).map(within);
+        let views = self.views.iter().map(|(_, view)| of_view(view));
+        let blocks = self.blocks.iter().map(|block| of_block(block).map(within));
+        // A shard may have profiles of any time, but mostly has late ones only.
+        let far = self.far.iter().map(|_| Some((doubts.since, i64::MAX)));
+        let all: Vec<Option<Span>> =
+            if ask.counts() { views.chain(blocks).chain(far).collect() } else { Vec::new() };
+        let mut shared = shared(&all.iter().flatten().copied().collect::<Vec<_>>()).into_iter();
+        let mut shared = all.iter().map(|span| span.and_then(|_| shared.next()).flatten());
+
+        let mut telling = Telling::default();
+        for (place, view) in &self.views {
+            let without = doubts.left_out.at(*place).cloned().unwrap_or_default();
+            let tells = shared.next().flatten().is_some() || !without.is_empty();
+            if !tells {
+                telling.untold = telling.untold.max(of_view(view).map(|span| span.1));
+            }
+            let tells = tells.then_some(*place);
+            telling.sources.push(InMemory { source: Arc::new(view.clone()), tells, without });
+        }
+        for block in &self.blocks {
+            let mut wanted = wanted_of(block, tenant, range.from, range.last());
+            let shared = shared.next().flatten();
+            if let Some(span) = of_block(block) {
+                wanted.tells = shared.map(|shared| told(shared, span));
+                if let Some(without) = doubts.left_out.at(Place::Block(block.id.number())) {
+                    wanted.without = Arc::clone(without);
+                    wanted.tells = Some(TimeRange::default());
+                }
+                telling.untold = telling.untold.max(untold(wanted.tells, within(span)));
+            }
+            telling.wanted.push(wanted);
+        }
+        telling.leaders_tell = shared.any(|shared| shared.is_some());
+        telling
+    }
+
     /// Names the blocks, in whichever order: what a block answers is decided by nothing else (E19). None where a head of this
     /// node has part in that time, or something is missing.
     fn made_of(&self, range: TimeRange) -> Option<Hash> {
         let Self { views, blocks, missing, moved, .. } = self;
-        let has_part = |view: &View| view.times().is_some_and(|times| range.meets(times));
+        let has_part = |(_, view): &(Place, View)| view.times().is_some_and(|times| range.meets(times));
         if !missing.is_empty() || !moved.is_empty() || views.iter().any(has_part) {
             return None;
         }
@@ -159,6 +206,17 @@ impl Found {
         ids.sort_unstable();
         Some(hash::list(&ids))
     }
+}
+
+/// What the places of a plan tell of their profiles.
+#[derive(Default)]
+struct Telling {
+    sources: Vec<InMemory>,
+    wanted: Vec<BlockAt>,
+    /// Whether shards tell that others lead.
+    leaders_tell: bool,
+    /// The last moment of which a place here tells nothing.
+    untold: Option<i64>,
 }
 
 /// What this node has of a shard.

@@ -7,15 +7,16 @@ use athanor_catalog::{ShardId, slot_and_epoch};
 use athanor_chassis::{Activity, Code, Compute, Status, Stop, TenantId};
 use athanor_cluster::failure;
 use athanor_ingester::{Ingester, Moved, View};
-use athanor_profile::Source;
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::query_response::Of;
-use athanor_query::{Ask, answer};
+use athanor_query::{Ask, Lying, Place, Without, answer};
 use bytes::Bytes;
 use futures::future::join_all;
+use prost::Message;
 use tokio::sync::Semaphore;
 
 use crate::pieces::{Piece, Sum, summed};
+use crate::twice;
 
 /// Questions that are answered at once.
 const QUESTIONS: usize = 64;
@@ -28,6 +29,13 @@ pub struct Telling {
     ingester: Arc<Ingester>,
     compute: Compute,
     questions: Arc<Semaphore>,
+}
+
+/// Rows that are asked about.
+struct Told {
+    view: View,
+    tells: Option<Place>,
+    without: Without,
 }
 
 impl Telling {
@@ -55,16 +63,24 @@ impl Telling {
         }
         shards.iter().try_for_each(|at| is_of_epoch(at.shard, at.epoch))?;
         let _turn = self.questions.acquire().await;
+        // What is computed ends when the caller leaves.
+        let (stop, _waiting) = Stop::when_left();
         let (mut views, mut done) = (Vec::new(), Vec::new());
         // All at once: a shard that waits for an answer of its other members keeps no other waiting.
         let confirmed = join_all(shards.iter().map(|at| self.ingester.confirm(at.shard))).await;
-        for (wire::ShardAt { shard, watermark, .. }, confirmed) in shards.into_iter().zip(confirmed) {
+        for (at, confirmed) in shards.into_iter().zip(confirmed) {
+            let wire::ShardAt { shard, watermark, tells, without, .. } = at;
+            let left_out = twice::heads(shard, &without)?;
             let mut times = None;
             let of_shard = confirmed.and_then(|()| self.ingester.views(shard, watermark, tenant));
             let of = match of_shard {
                 Ok(of_shard) => {
                     times = span(of_shard.iter().filter_map(View::times));
-                    views.extend(of_shard);
+                    views.extend(twice::numbered(shard, of_shard).map(|(place, view)| Told {
+                        view: view.until(stop.flag()),
+                        tells: tells.then_some(place),
+                        without: left_out.at(place).cloned().unwrap_or_default(),
+                    }));
                     None
                 }
                 Err(Moved::Rows { .. } | Moved::Over { .. }) => Some(wire::shard_done::Of::Replan(true)),
@@ -76,11 +92,13 @@ impl Telling {
             done.push(wire::ShardDone { shard, lost, forgets, first_nanos, last_nanos, of });
         }
         let Some(ask) = ask else { return Ok(summed(question, std::iter::empty(), done.into_iter())) };
-        // What is computed ends when the caller leaves.
-        let (stop, _waiting) = Stop::when_left();
-        let views: Vec<View> = views.iter().map(|view| view.until(stop.flag())).collect();
         let job = move || {
-            let partial = answer(&ask, views.iter().map(|view| view as &dyn Source));
+            let lying = views.iter().map(|Told { view, tells, without }| Lying {
+                source: view,
+                tells: *tells,
+                without,
+            });
+            let partial = answer(&ask, lying);
             let partial = partial.map_err(|error| Status::of(&error))?;
             let packed = partial.pack().map_err(|error| Status::of(&error))?;
             Ok(summed(question, packed, done.into_iter()))
@@ -91,10 +109,7 @@ impl Telling {
 
 /// The sum of a question to shards.
 pub fn question(tenant: &TenantId, ask: &[u8], shards: &[wire::ShardAt]) -> Sum {
-    let about = |at: &wire::ShardAt| {
-        [&at.shard.to_be_bytes()[..], &at.epoch.to_be_bytes(), &at.watermark.to_be_bytes()].concat()
-    };
-    Sum::of(tenant, ask, shards.iter().map(about))
+    Sum::of(tenant, ask, shards.iter().map(Message::encode_to_vec))
 }
 
 /// A piece as it is sent.

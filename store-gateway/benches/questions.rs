@@ -61,8 +61,8 @@ async fn gateway(folder: &Path, compute: &Compute, keeps: bool) -> Gateway {
 async fn asked(gateway: &Gateway, ask: &Ask, whole: bool) -> (Duration, i64) {
     let begun = Instant::now();
     let question = Question::new(TenantId::anonymous(), ask.clone());
-    let at = BlockAt { block: BlockId::from_number(BLOCK), whole };
-    let (partial, _) = gateway.answer_of(&question, at).await.unwrap();
+    let at = BlockAt::alone(BlockId::from_number(BLOCK), whole);
+    let (partial, _) = gateway.answer_of(&question, &at).await.unwrap();
     let Partial::Tree(tree) = partial else { unreachable!("a tree") };
     (begun.elapsed(), tree.total())
 }

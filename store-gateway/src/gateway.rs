@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use athanor_catalog::BlockId;
 use athanor_chassis::room::{Room, RoomStats, Taken};
 use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
-use athanor_query::{Ask, Canonical, Held, Meeting, Partial, Pieces, run_picked};
+use athanor_query::{Ask, Canonical, Held, Meeting, Partial, Pieces, Place, TimeRange, Without, run_picked};
 use futures::FutureExt;
+use futures::future::try_join;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -25,12 +26,16 @@ pub const MOST: usize = 256;
 const MOST_KEPT: usize = 64 << 20;
 
 /// A block that a question is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockAt {
     /// Its name.
     pub block: BlockId,
     /// Whether the question is about all of the time of the tenant's part.
     pub whole: bool,
+    /// Of which time it tells which profiles are meant, since they may lie elsewhere, too.
+    pub tells: Option<TimeRange>,
+    /// Those of its profiles that count elsewhere.
+    pub without: Without,
 }
 
 /// What some blocks have of what is asked.
@@ -121,12 +126,24 @@ pub struct GatewayStats {
     pub room: RoomStats,
 }
 
+impl BlockAt {
+    /// One whose profiles lie nowhere else.
+    pub fn alone(block: BlockId, whole: bool) -> Self {
+        Self { block, whole, tells: None, without: Without::default() }
+    }
+}
+
 impl Question {
     /// A question of this tenant.
     pub fn new(tenant: TenantId, ask: Ask) -> Self {
         // A question that is too long to be packed has answers all the same; they are not kept.
         let lasting = ask.is_lasting().then(|| ask.canonical(i64::MAX, i64::MIN).ok()).flatten();
         Self { tenant, ask: Arc::new(ask), whole: lasting.map(Arc::new) }
+    }
+
+    /// The same, where some profiles do not count.
+    fn without(&self, without: &Without) -> Option<Self> {
+        (!without.is_empty()).then(|| Self::new(self.tenant.clone(), self.ask.without(without)))
     }
 }
 
@@ -224,7 +241,7 @@ impl Gateway {
         at: BlockAt,
         place: &Arc<Meeting>,
     ) -> Result<Result<Found, BlockId>, Status> {
-        let (partial, found) = match self.answer_of(question, at).await {
+        let (partial, found) = match self.answer_of(question, &at).await {
             Ok(answered) => answered,
             Err(status) if status.code == Code::NotFound => return Ok(Err(at.block)),
             Err(status) => return Err(status),
@@ -236,11 +253,27 @@ impl Gateway {
     }
 
     /// What one block has, and where that was: [`Code::NotFound`] if the bucket has it no more.
-    pub async fn answer_of(&self, question: &Question, at: BlockAt) -> Result<(Partial, Found), Status> {
+    pub async fn answer_of(&self, question: &Question, at: &BlockAt) -> Result<(Partial, Found), Status> {
+        let less = question.without(&at.without);
+        let answer = self.one_answer(less.as_ref().unwrap_or(question), at);
+        let Some(time) = at.tells else { return answer.await };
+        // A question of its own: it has the same answer whatever else is asked of the same profiles.
+        let of_ids = Question::new(question.tenant.clone(), question.ask.ids(time));
+        let of_block = BlockAt::alone(at.block, at.whole && time == TimeRange::default());
+        match try_join(answer, self.one_answer(&of_ids, &of_block)).await? {
+            ((answer, found), (Partial::Ids(ids), _)) => {
+                Ok((answer.telling(Place::Block(at.block.number()), ids), found))
+            }
+            _ => Err(Status::new(Code::Internal, "a block tells something else than ids")),
+        }
+    }
+
+    async fn one_answer(&self, question: &Question, at: &BlockAt) -> Result<(Partial, Found), Status> {
         let Question { tenant, ask, whole } = question;
         let reading = &self.reading;
         let Some(canonical) = whole else {
-            let made = Arc::clone(reading).make(tenant.clone(), at, Arc::clone(ask), || false).await?;
+            let made =
+                Arc::clone(reading).make(tenant.clone(), at.clone(), Arc::clone(ask), || false).await?;
             return Ok((made.take().ok_or_else(lost)?, Found::ByReading));
         };
         let canonical = match at.whole {
@@ -259,7 +292,7 @@ impl Gateway {
         let asked = Arc::new(canonical.ask.clone());
         let begin = || {
             reading.answers.missed();
-            Arc::clone(reading).find(key.clone(), at, Arc::clone(&asked)).boxed()
+            Arc::clone(reading).find(key.clone(), at.clone(), Arc::clone(&asked)).boxed()
         };
         let (made, joined) = reading.flights.join(key.clone(), begin).await;
         if joined {
@@ -271,7 +304,7 @@ impl Gateway {
             (Some(partial), _) => reading.as_asked(&canonical, partial).await?,
             (None, Some(packed)) => reading.unpack(&canonical, packed.clone()).await?,
             (None, None) => {
-                let made = Arc::clone(reading).make(tenant.clone(), at, asked, || false).await?;
+                let made = Arc::clone(reading).make(tenant.clone(), at.clone(), asked, || false).await?;
                 reading.as_asked(&canonical, made.take().ok_or_else(lost)?).await?
             }
         };
@@ -373,7 +406,7 @@ impl Reading {
         is_packed: impl FnOnce() -> bool + Send + 'static,
     ) -> Result<Made, Status> {
         let (stop, _waiting) = Stop::when_left();
-        let BlockAt { block, whole } = at;
+        let BlockAt { block, whole, .. } = at;
         let wanted = Wanted { blocks: Arc::clone(&self.blocks), block, tenant, ask: Arc::clone(&ask), whole };
         let Opened { part, picked, held } = wanted.open().await.map_err(|status| named(block, status))?;
         let source = part.source().until(stop);
@@ -439,7 +472,7 @@ impl Made {
 #[cfg(test)]
 mod tests {
     use athanor_chassis::{ByteSize, Compute};
-    use athanor_query::{Bounds, Received, Selection, StackFilter, TimeRange, What};
+    use athanor_query::{Bounds, Received, Selection, StackFilter, What};
 
     use super::*;
     use crate::blocks::tests::{bucket, held, put};
@@ -462,7 +495,7 @@ mod tests {
     }
 
     fn at(blocks: impl Iterator<Item = u128>) -> Vec<BlockAt> {
-        blocks.map(|number| BlockAt { block: BlockId::from_number(number), whole: true }).collect()
+        blocks.map(|number| BlockAt::alone(BlockId::from_number(number), true)).collect()
     }
 
     async fn total(gateway: &Gateway, tenant: &str, blocks: Vec<BlockAt>) -> (i64, Vec<BlockId>) {

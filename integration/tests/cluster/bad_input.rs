@@ -151,7 +151,7 @@ fn refused(status: &athanor_chassis::Status) -> String {
 }
 
 fn shard_at(shard: ShardId, epoch: u32) -> wire::ShardAt {
-    wire::ShardAt { shard, epoch, watermark: 0 }
+    wire::ShardAt { shard, epoch, ..wire::ShardAt::default() }
 }
 
 /// Profiles of the time of a table that only the second shard of the slot knows.

@@ -326,6 +326,7 @@ fn name(what: &What) -> &'static str {
         What::Sizes => "sizes",
         What::Trees(_) => "trees",
         What::Profiles(_) => "profiles",
+        What::Ids => "ids",
     }
 }
 

@@ -7,7 +7,7 @@ use athanor_profile::source::MemorySource;
 use athanor_profile::symbols::{Function, Line, NONE};
 use athanor_profile::{Labels, Profile, Source, ValueType};
 use athanor_proto::athanor::v1::Query;
-use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
 use athanor_query::Ask;
 use proptest::prelude::*;
 
@@ -78,14 +78,14 @@ struct Uploads {
 
 #[async_trait::async_trait]
 impl Sources for Uploads {
-    async fn plan(&self, tenant: &TenantId, _: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, tenant: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
         let mut sources: Vec<MemorySource> = (0..3).map(|_| MemorySource::default()).collect();
         let of_tenant = |one: &&Upload| tenant.as_str() == if one.tenant { "b" } else { "a" };
         for (id, upload) in (1u128..).zip(self.uploads.iter()).filter(|(_, one)| of_tenant(one)) {
             sources[upload.source].add(&upload.labels(), &upload.profile(), id << 64);
         }
-        let sources = sources.into_iter().map(|source| Arc::new(source) as Arc<dyn Source>).collect();
-        Ok(Plan { sources, missing: self.missing.clone(), ..Plan::default() })
+        let sources = sources.into_iter().map(|source| Arc::new(source) as Arc<dyn Source>);
+        Ok(Plan { missing: self.missing.clone(), ..Plan::of(sources) })
     }
 
     async fn times(&self, _: &TenantId) -> Result<Times, Status> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
 use athanor_profile::Source;
 use athanor_profile::source::MemorySource;
-use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
 use athanor_query::Ask;
 use serde_json::{Value, json};
 
@@ -25,8 +25,8 @@ struct Uploads(Vec<Arc<dyn Source>>);
 
 #[async_trait::async_trait]
 impl Sources for Uploads {
-    async fn plan(&self, _tenant: &TenantId, _ask: &Ask) -> Result<Plan, Status> {
-        Ok(Plan { sources: self.0.clone(), ..Plan::default() })
+    async fn plan(&self, _tenant: &TenantId, _ask: &Ask, _: &Doubts) -> Result<Plan, Status> {
+        Ok(Plan::of(self.0.clone()))
     }
 
     async fn times(&self, _tenant: &TenantId) -> Result<Times, Status> {

@@ -5,7 +5,7 @@ use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random};
 use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, ValueType};
 use athanor_proto::types::v1::LabelValuesRequest;
-use athanor_querier::{Config as Queries, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_querier::{Config as Queries, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
 use athanor_query::{Values, What};
 use athanor_storage::path::{FileName, Key, Owner};
 use athanor_storage::{Config as Bucket, Store, StoreDeps};
@@ -21,8 +21,8 @@ struct Elsewhere(Gateways);
 
 #[async_trait]
 impl Sources for Elsewhere {
-    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
-        let blocks = vec![Owned { at: BlockAt { block: BLOCK, whole: true }, owners: vec![2, 3] }];
+    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
+        let blocks = vec![Owned { at: BlockAt::alone(BLOCK, true), owners: vec![2, 3] }];
         let away = Away { gateways: self.0.clone(), blocks };
         Ok(Plan { remote: vec![Arc::new(away)], ..Plan::default() })
     }
@@ -65,7 +65,7 @@ async fn what_is_read_here_takes_the_room_of_the_query() {
     // As an answer to another node it is too large.
     let what = What::LabelValues(Values { name: "pod".to_owned(), ..Values::default() });
     let ask = Ask { what, ..Ask::default() };
-    let at = vec![BlockAt { block: BLOCK, whole: true }];
+    let at = vec![BlockAt::alone(BLOCK, true)];
     let refused = here.answer(&TenantId::anonymous(), ask, at).await.err().unwrap();
     assert!(refused.message.contains("the limit is 64KiB (store_gateway.answer)"), "{refused}");
 

@@ -400,7 +400,7 @@ impl Numbers {
         page.gauge("athanor_room_limit_bytes", "How much they may take", of_rooms(|room| room.limit));
         let help = "Answers that were refused since others took that memory";
         page.counter("athanor_room_refused_total", help, of_rooms(|room| room.refused));
-        let Some(QuerierStats { turns, quarantine, background, again, room: _ }) = self.querier else {
+        let Some(QuerierStats { turns, quarantine, background, again, twice, room: _ }) = self.querier else {
             return;
         };
         let mut gauge = |name, help, value: usize| page.gauge(name, help, alone(value as f64));
@@ -437,6 +437,8 @@ impl Numbers {
         counter("athanor_queries_anew_total", help, again.misses);
         let help = "Kept answers that were not what had been kept: they were found anew";
         counter("athanor_queries_damaged_total", help, again.damaged);
+        let help = "Questions that were asked again since profiles were found to lie in two places";
+        counter("athanor_queries_twice_total", help, twice);
         let refused = [("crowded", turns.refused), ("crashed", quarantine.refused)];
         page.counter(
             "athanor_queries_refused_total",

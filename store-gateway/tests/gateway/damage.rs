@@ -12,7 +12,7 @@ async fn asked(bucket: &Bucket, asks: &[(Ask, String)], what: &str) -> Vec<Resul
     for (ask, expected) in asks {
         let question = Question::new(tenant(), ask.clone());
         let whole = ask.selection.time.from == 0;
-        let answered = gateway.answer_of(&question, BlockAt { block: block(1), whole }).await;
+        let answered = gateway.answer_of(&question, &BlockAt::alone(block(1), whole)).await;
         all.push(answered.map(|(partial, _)| assert!(said(&partial) == *expected, "{what}: another answer")));
     }
     all
@@ -109,9 +109,9 @@ async fn a_gateway_gets_over_damage_that_passes() {
         gateway.tend_disk().await;
         for ask in [tree("{}", 0, 60), tree("{}", 15, 60)] {
             let (question, whole) = (Question::new(tenant(), ask.clone()), ask.selection.time.from == 0);
-            let place = BlockAt { block: block(1), whole };
+            let place = BlockAt::alone(block(1), whole);
             flip(&bucket, file, 20, 1).await;
-            let answered = gateway.answer_of(&question, place).await;
+            let answered = gateway.answer_of(&question, &place).await;
             // What was damaged must not come to lie on disk, and stay there.
             gateway.tend_disk().await;
             flip(&bucket, file, 20, 1).await;
@@ -122,7 +122,7 @@ async fn a_gateway_gets_over_damage_that_passes() {
                     noticed += 1;
                 }
             }
-            let answered = gateway.answer_of(&question, place).await;
+            let answered = gateway.answer_of(&question, &place).await;
             let (answer, _) = answered.unwrap_or_else(|status| panic!("{file} is sound again: {status:?}"));
             assert_eq!(said(&answer), said(&expected(&ask, &source)), "{file}");
             gateway.tend_disk().await;

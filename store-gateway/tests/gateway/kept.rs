@@ -28,8 +28,7 @@ async fn a_question_that_comes_again_reads_nothing() {
     assert_eq!(said(&other), said(&expected(&tree(r#"{pod="pod-1"}"#, 0, 60), &old)));
     assert!(bucket.read().0 > 1);
     let question = Question::new("other".parse().unwrap(), tree("{}", 0, 60));
-    let (of_other, found) =
-        gateway.answer_of(&question, BlockAt { block: block(1), whole: true }).await.unwrap();
+    let (of_other, found) = gateway.answer_of(&question, &BlockAt::alone(block(1), true)).await.unwrap();
     assert_eq!(found, Found::ByReading);
     let theirs = expected(&tree("{}", 0, 60), &profiles(0..1, &[10], 3));
     assert_eq!(said(&of_other), said(&theirs));
@@ -59,7 +58,7 @@ async fn a_block_that_is_cut_by_the_beginning_is_kept_whatever_the_end_is() {
     // It is said where the answer was.
     for (from, found) in [(25, Found::InMemory), (5, Found::ByReading), (5, Found::InMemory)] {
         let question = Question::new(tenant(), tree("{}", from, 60));
-        let answered = gateway.answer_of(&question, BlockAt { block: block(1), whole: false }).await;
+        let answered = gateway.answer_of(&question, &BlockAt::alone(block(1), false)).await;
         assert_eq!(answered.unwrap().1, found, "{from}");
     }
 }

@@ -92,7 +92,7 @@ fn tree(selector: &str, from: i64, to: i64) -> Ask {
 /// The answer of one block.
 async fn of_block(gateway: &Gateway, ask: &Ask, number: u128, whole: bool) -> Partial {
     let question = Question::new(tenant(), ask.clone());
-    gateway.answer_of(&question, BlockAt { block: block(number), whole }).await.unwrap().0
+    gateway.answer_of(&question, &BlockAt::alone(block(number), whole)).await.unwrap().0
 }
 
 /// The answer of what a block was made of.

@@ -1,0 +1,278 @@
+//! Profiles that lie in two places: what is known of them before a question is asked, and what its answers tell.
+//!
+//! Places that may hold the same profiles tell the ids of those that are meant. Where an answer counted one twice, the
+//! question is asked again, and all but one place leave it out; what was found is remembered for the next question, whose
+//! answers are held to the same.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use athanor_chassis::{Activity, Status, TenantId, Timestamp};
+use athanor_profile::Source;
+use athanor_query::{Ask, AskError, Held, LeftOut, Lying, Partial, Place, Without};
+
+use crate::gather::Merging;
+use crate::{Querier, Reader};
+
+/// Of which time heads elsewhere are thought to have profiles, unless it is seen that they have older ones.
+const RECENT: Duration = Duration::from_hours(1);
+/// How often a question is asked again for profiles that counted twice.
+const AGAIN: u32 = 4;
+/// Profiles that one question leaves out somewhere: they are named in each.
+const MOST: usize = 1 << 16;
+/// Tenants of which it is remembered what lies in two places, and how much of all of them.
+const TENANTS: usize = 1 << 12;
+const REMEMBERED: usize = 1 << 20;
+
+/// What is known of profiles that lie in two places, when a plan is made.
+#[derive(Clone, Debug)]
+pub struct Doubts {
+    /// Those that do not count in some places.
+    pub left_out: LeftOut,
+    /// Heads of other nodes are thought to hold nothing older: Unix nanoseconds.
+    pub since: i64,
+    /// How often the question was asked.
+    asked: u32,
+}
+
+/// A source in memory.
+#[derive(Clone)]
+pub struct InMemory {
+    /// It.
+    pub source: Arc<dyn Source>,
+    /// Where its profiles lie, if they are to be told: others may hold the same ones.
+    pub tells: Option<Place>,
+    /// Those of its profiles that count elsewhere.
+    pub without: Without,
+}
+
+/// What was seen while a question was answered.
+#[derive(Debug, Default)]
+pub(crate) struct Met(Mutex<Seen>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// The first moment of profiles that peers have in memory.
+    afar: Option<i64>,
+    /// The last moment of profiles of which a place did not tell.
+    untold: Option<i64>,
+}
+
+/// Whether each profile counted once.
+pub(crate) enum Once {
+    /// This is the answer; none where nothing came.
+    Counted(Option<Held>),
+    /// The question is to be asked again.
+    Again,
+}
+
+/// What was found so far, by tenant.
+#[derive(Default)]
+pub(crate) struct Twice {
+    known: Mutex<BTreeMap<TenantId, Known>>,
+    again: AtomicU64,
+}
+
+#[derive(Default)]
+struct Known {
+    left_out: LeftOut,
+    /// The first moment of what heads elsewhere were seen to have, if it is not recent.
+    since: Option<i64>,
+}
+
+impl Default for Doubts {
+    fn default() -> Self {
+        Doubts { left_out: LeftOut::default(), since: i64::MIN, asked: 0 }
+    }
+}
+
+impl From<Arc<dyn Source>> for InMemory {
+    /// One whose profiles lie nowhere else.
+    fn from(source: Arc<dyn Source>) -> Self {
+        InMemory { source, tells: None, without: Without::default() }
+    }
+}
+
+impl Known {
+    /// Learns what is left out where.
+    fn leave_out(&mut self, found: &LeftOut) {
+        self.left_out.learn(found);
+        if self.left_out.profiles() > MOST {
+            self.left_out = found.clone();
+        }
+    }
+}
+
+impl InMemory {
+    pub(crate) fn run(&self, ask: &Ask) -> Result<Partial, AskError> {
+        let InMemory { source, tells, without } = self;
+        Lying { source: source.as_ref(), tells: *tells, without }.run(ask)
+    }
+}
+
+impl Met {
+    /// A peer has profiles in memory, the first of this moment.
+    pub(crate) fn afar(&self, first: i64) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.afar = Some(seen.afar.map_or(first, |before| before.min(first)));
+    }
+
+    /// A place did not tell of profiles, the last of this moment.
+    pub(crate) fn untold(&self, last: Option<i64>) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.untold = seen.untold.max(last);
+    }
+
+    /// Whether peers have nothing in memory that is older than this.
+    fn is_recent(&self, since: i64) -> bool {
+        let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.afar.is_none_or(|first| first >= since)
+    }
+
+    /// Since when places should have told of their profiles, where one did not.
+    fn late(&self) -> Option<i64> {
+        let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.afar.filter(|first| seen.untold.is_some_and(|last| *first <= last))
+    }
+}
+
+impl Twice {
+    /// How often a question was asked again.
+    pub(crate) fn again(&self) -> u64 {
+        self.again.load(Ordering::Relaxed)
+    }
+
+    /// What is known before any answer.
+    pub(crate) fn doubts(&self, tenants: &[TenantId], now: Timestamp) -> Doubts {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut doubts = Doubts { since: now.minus(RECENT).nanos(), ..Doubts::default() };
+        for of_tenant in tenants.iter().filter_map(|tenant| known.get(tenant)) {
+            doubts.left_out.learn(&of_tenant.left_out);
+            doubts.since = doubts.since.min(of_tenant.since.unwrap_or(i64::MAX));
+        }
+        doubts
+    }
+
+    /// Remembers what was found.
+    fn learn(&self, tenants: &[TenantId], find: impl FnOnce(&mut Known)) {
+        self.again.fetch_add(1, Ordering::Relaxed);
+        // What is of several tenants would name profiles of one to the others.
+        let [tenant] = tenants else { return };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        find(known.entry(tenant.clone()).or_default());
+        // Whatever is forgotten is found again.
+        let all: usize = known.values().map(|of| of.left_out.profiles()).sum();
+        if known.len() > TENANTS || all > REMEMBERED {
+            known.retain(|of, _| of == tenant);
+        }
+    }
+
+    /// Heads elsewhere have nothing that is older than what is recent.
+    fn all_recent(&self, tenants: &[TenantId]) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for tenant in tenants {
+            if let Some(of_tenant) = known.get_mut(tenant) {
+                of_tenant.since = None;
+            }
+        }
+    }
+}
+
+impl Querier {
+    /// Whether each profile counted once; else the question is asked again, as doubts say then.
+    pub(crate) async fn once(
+        &self,
+        reader: &Reader,
+        merging: &Arc<Merging>,
+        doubts: &mut Doubts,
+    ) -> Result<Once, Status> {
+        doubts.asked += 1;
+        let may_ask = doubts.asked <= AGAIN;
+        if let Some(since) = merging.met.late().filter(|_| may_ask) {
+            doubts.since = since;
+            self.twice.learn(reader.tenants(), |known| known.since = Some(since));
+            return Ok(Once::Again);
+        }
+        if merging.met.is_recent(self.deps.clock.wall().minus(RECENT).nanos()) {
+            self.twice.all_recent(reader.tenants());
+        }
+        let Some(Held { partial, taken }) = merging.meeting.take() else { return Ok(Once::Counted(None)) };
+        let (partial, ids) = partial.told();
+        let held = Held { partial, taken };
+        if ids.places().is_empty() && merging.met.late().is_none() {
+            return Ok(Once::Counted(Some(held)));
+        }
+        let known = doubts.left_out.clone();
+        let job = move || ids.once(&known);
+        let once =
+            self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?;
+        match once {
+            Ok(()) if merging.met.late().is_none() => Ok(Once::Counted(Some(held))),
+            Err(left_out) if may_ask && left_out.profiles() <= MOST => {
+                self.twice.learn(reader.tenants(), |known| known.leave_out(&left_out));
+                doubts.left_out = left_out;
+                Ok(Once::Again)
+            }
+            _ => {
+                merging.miss([format!(
+                    "profiles that were sent twice lie in two places each, {MOST} or more, or ever others; some may \
+                     count twice until blocks are merged: select a shorter time"
+                )]);
+                Ok(Once::Counted(Some(held)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn left_out(block: u128, ids: impl IntoIterator<Item = u128>) -> LeftOut {
+        [(Place::Block(block), Without::new(BTreeSet::from_iter(ids)))].into_iter().collect()
+    }
+
+    #[test]
+    fn what_was_found_is_remembered_of_each_tenant_within_bounds() {
+        let (twice, now) = (Twice::default(), Timestamp::EPOCH.plus(RECENT));
+        let [shop, other]: [TenantId; 2] = ["shop", "other"].map(|name| name.parse().unwrap());
+        let known = |tenant: &TenantId| twice.doubts(std::slice::from_ref(tenant), now).left_out;
+        let learn =
+            |tenants: &[TenantId], found: LeftOut| twice.learn(tenants, |known| known.leave_out(&found));
+        learn(std::slice::from_ref(&shop), left_out(1, [7]));
+        learn(std::slice::from_ref(&shop), left_out(1, [8]));
+        assert_eq!((known(&shop), known(&other)), (left_out(1, [7, 8]), LeftOut::default()));
+        learn(&[shop.clone(), other.clone()], left_out(2, [9]));
+        assert_eq!(known(&other), LeftOut::default(), "whose it is was not said");
+        // More than one question may name: what is newest is kept.
+        learn(std::slice::from_ref(&shop), left_out(3, 0..MOST as u128));
+        assert_eq!(known(&shop).profiles(), MOST);
+        let since = || twice.doubts(std::slice::from_ref(&shop), now).since;
+        assert_eq!(since(), 0);
+        twice.learn(std::slice::from_ref(&shop), |known| known.since = Some(-5));
+        assert_eq!(since(), -5);
+        twice.all_recent(std::slice::from_ref(&shop));
+        assert_eq!(since(), 0);
+        for tenant in 0..TENANTS {
+            learn(&[format!("t{tenant}").parse().unwrap()], left_out(1, [1]));
+        }
+        assert_eq!(twice.known.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_peer_with_older_profiles_than_others_have_told_of_is_late() {
+        let met = Met::default();
+        met.untold(Some(10));
+        assert_eq!(met.late(), None);
+        met.afar(11);
+        assert_eq!(met.late(), None);
+        met.untold(None);
+        met.afar(4);
+        met.afar(20);
+        assert_eq!(met.late(), Some(4));
+    }
+}
