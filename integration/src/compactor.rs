@@ -94,24 +94,6 @@ impl Compactor {
         Ok(Round::Replaced)
     }
 
-    /// Registers what one shard has cut for another one as well, as if it had taken repeats that it does not know. Gives
-    /// how many profiles that are. Nothing may be sent after that: entries of the other one count as cut.
-    pub async fn plant(&self) -> Result<u64, Status> {
-        let asked = self.catalog.listing(&TenantId::anonymous(), 0, 0).await;
-        let shards = asked.map_err(|error| Status::of(&error))?.shards;
-        let listed = self.catalog.blocks().await.map_err(|error| Status::of(&error))?;
-        let Some(cut) = listed.iter().find(|block| block.level == 0) else { return Ok(0) };
-        let Some(other) = shards.iter().find(|shard| shard.id != cut.shard) else { return Ok(0) };
-        let id = BlockId::new(self.clock.wall(), &self.random);
-        let blocks = vec![self.fetch(cut.id).await?];
-        let (from, to) = (other.watermark, other.watermark + 1);
-        let origin = self.origin_of(Rows { shard: other.id, epoch: other.epoch, from, to });
-        let block = self.put(id, origin, None, blocks).await?;
-        let planted = block.tenants.iter().map(|span| span.profiles).sum();
-        self.catalog.register(block).await.map_err(|error| Status::of(&error))?;
-        Ok(planted)
-    }
-
     fn choose(&self, listed: &[BlockEntry]) -> Option<Made> {
         let count = 1 + self.random.below(MOST);
         let mut chosen = BTreeMap::new();

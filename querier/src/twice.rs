@@ -188,6 +188,9 @@ impl Querier {
         merging: &Arc<Merging>,
         doubts: &mut Doubts,
     ) -> Result<Once, Status> {
+        if !merging.ask.counts() {
+            return Ok(Once::Counted(merging.meeting.take()));
+        }
         doubts.asked += 1;
         let may_ask = doubts.asked <= AGAIN;
         if let Some(since) = merging.met.late().filter(|_| may_ask) {

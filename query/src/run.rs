@@ -161,7 +161,8 @@ impl Lying<'_> {
     /// Its answer.
     pub fn run(&self, ask: &Ask) -> Result<Partial, AskError> {
         let Lying { source, tells, without } = *self;
-        let needs = Needs { profiles: tells.is_some() || !without.is_empty(), ..ask.needs() };
+        let needs = ask.needs();
+        let needs = Needs { profiles: needs.profiles || tells.is_some() || !without.is_empty(), ..needs };
         let mut picked = Picked::with(ask, needs, source)?;
         let ids = tells.map(|place| (place, picked.rows().map(|row| row.id).collect()));
         let Picked { profiles, places, .. } = &mut picked;

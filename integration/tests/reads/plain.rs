@@ -16,7 +16,7 @@ use crate::{explore, files, graphs, heat, lists, pages, points};
 const WAVES: usize = 3;
 
 /// Heads are cut when they are told to.
-fn told() -> Builder {
+pub fn told() -> Builder {
     three().config(|config| {
         config.cluster.slots = Some(3);
         config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
@@ -24,16 +24,16 @@ fn told() -> Builder {
 }
 
 /// Whose profiles a question is about, and of which time.
-type Part = (&'static str, [i64; 2]);
+pub type Part = (&'static str, [i64; 2]);
 
 /// All of the time, and of all tenants a part of it that begins and ends between profiles.
-fn parts(count: usize) -> Vec<Part> {
+pub fn parts(count: usize) -> Vec<Part> {
     let all = [TENANTS[0], TENANTS[1], BOTH].map(|tenants| (tenants, [millis(0), millis(count)]));
     let part = (BOTH, [millis(count / 4) + 2_000, millis(count - count / 6) - 1_000]);
     all.into_iter().chain([part]).collect()
 }
 
-fn naive_answers(naive: &Naive) -> Answers {
+pub fn naive_answers(naive: &Naive) -> Answers {
     let all = [
         lists::expected,
         graphs::expected,
@@ -46,7 +46,7 @@ fn naive_answers(naive: &Naive) -> Answers {
     all.into_iter().flat_map(|expected| expected(naive)).collect()
 }
 
-async fn all_answers(asker: &Asker) -> Answers {
+pub async fn all_answers(asker: &Asker) -> Answers {
     let mut all = lists::asked(asker).await;
     all.extend(graphs::asked(asker).await);
     all.extend(points::asked(asker).await);
@@ -71,7 +71,7 @@ fn says_something(before: &BTreeMap<Part, Answers>, now: &BTreeMap<Part, Answers
 }
 
 /// Ids are the same wherever the records lie.
-async fn ids(cluster: &Cluster, place: usize, count: usize) -> Ids {
+pub async fn ids(cluster: &Cluster, place: usize, count: usize) -> Ids {
     let mut all = Ids::new();
     for tenant in TENANTS {
         let asker = Asker::of_all(cluster, place, tenant, count);

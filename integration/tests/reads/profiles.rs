@@ -7,7 +7,7 @@ use athanor_distributor::{SentProfile, SentSeries};
 use athanor_integration::cluster::{Cluster, on};
 use athanor_profile::pprof::encode;
 use athanor_profile::symbols::{Function, Line, NONE};
-use athanor_profile::{Dictionary, Profile, SampleLabel, ValueType};
+use athanor_profile::{Dictionary, Labels, Profile, SampleLabel, Upload, ValueType};
 
 /// Of the first profile, Unix nanoseconds.
 const BEGIN: i64 = 1_900_000_000_000_000_000;
@@ -158,6 +158,29 @@ fn profile(number: usize) -> Profile {
         profile.samples.push(stack, set, &values);
     }
     profile
+}
+
+/// Gives one to a shard, whichever it belongs to; how many of its records were new there.
+pub async fn plant(cluster: &Cluster, shard: u32, number: usize) -> u64 {
+    let labels = Labels::new(labels(number));
+    let pprof = encode(&profile(number)).into();
+    let upload = Upload { sent: labels.clone(), labels, pprof, ..Upload::default() };
+    let planting = async {
+        loop {
+            let leader = cluster.leader(shard).unwrap_or_default();
+            let roles = cluster.names().contains(&leader).then(|| cluster.node(&leader).roles());
+            if let Some(ingester) = roles.and_then(|roles| roles.ingester.clone()) {
+                let (tenant, upload) = (owner(number).parse::<TenantId>().unwrap(), upload.clone());
+                let table = roles.unwrap().views.now().tables.as_ref().unwrap().of(i64::MAX).version();
+                let taken = async move { ingester.append(shard, table, &tenant, vec![upload]).await };
+                if let Ok(stored) = on(cluster.catalog(&leader).0, taken).await {
+                    return stored.into_iter().next().unwrap().unwrap().new;
+                }
+            }
+            cluster.moment().await;
+        }
+    };
+    cluster.patiently("a leader takes it", planting).await as u64
 }
 
 /// Sends one to a cluster; how many of its records were new, and how many repeats.
