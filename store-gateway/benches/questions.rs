@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p athanor-store-gateway --bench questions` makes a block of R-10k in a folder and has gateways that know
 //! nothing draw a flame graph of it: of all time, where sums answer, and of the middle half of it, where rows do. Then the
-//! same gateway is asked again, and one that begins anew on the same disk. `-- --profiles 1200` takes fewer profiles. The
+//! same gateway is asked again, and one that begins anew on the same disk; all that with the ids of the profiles as well,
+//! as where another place may hold the same ones. `-- --profiles 1200` takes fewer profiles. The
 //! floor of adding up rows is one thread that adds as many values into an array, from memory.
 #![expect(clippy::unwrap_used, reason = "a bench")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
@@ -19,7 +20,7 @@ use athanor_chassis::disk::LocalDisk;
 use athanor_chassis::{ByteSize, Clock, Compute, Random, TenantId};
 use athanor_profile::generate::Reference;
 use athanor_profile::source::{MemorySource, Source};
-use athanor_query::{Ask, Partial, Selection, StackFilter, TimeRange, What};
+use athanor_query::{Ask, Ids, LeftOut, Partial, Place, Selection, StackFilter, TimeRange, What};
 use athanor_storage::path::{FileName, Key, Owner};
 use athanor_storage::{Config as Bucket, Store, StoreDeps};
 use athanor_store_gateway::{BlockAt, Blocks, Config, Gateway, Question};
@@ -58,12 +59,18 @@ async fn gateway(folder: &Path, compute: &Compute, keeps: bool) -> Gateway {
     gateway
 }
 
-async fn asked(gateway: &Gateway, ask: &Ask, whole: bool) -> (Duration, i64) {
+async fn asked(gateway: &Gateway, ask: &Ask, whole: bool, tells: bool) -> (Duration, i64) {
     let begun = Instant::now();
     let question = Question::new(TenantId::anonymous(), ask.clone());
     let at = BlockAt::alone(BlockId::from_number(BLOCK), whole);
+    let at = BlockAt { tells: tells.then(TimeRange::default), ..at };
     let (partial, _) = gateway.answer_of(&question, &at).await.unwrap();
+    let (partial, ids) = partial.told();
     let Partial::Tree(tree) = partial else { unreachable!("a tree") };
+    // As if another place told of one, so that there is something to compare.
+    let other = Ids::of(Place::Head { shard: 1, n: 0 }, vec![0]);
+    let both: Ids = other.places().iter().chain(ids.places()).map(|(place, ids)| (*place, ids.clone())).collect();
+    both.once(&LeftOut::default()).unwrap();
     (begun.elapsed(), tree.total())
 }
 
@@ -107,26 +114,28 @@ async fn run(profiles: usize) {
     let all: usize = rows.iter().map(|row| row.samples as usize).sum();
     println!("{profiles} profiles, {all} samples, {threads} threads, best of {ROUNDS}");
     let asks = [
-        ("all time, from sums", tree(i64::MIN, i64::MAX), true),
-        ("half of it, from rows", tree(from, to), false),
+        ("all time, from sums", tree(i64::MIN, i64::MAX), true, false),
+        ("all time, telling ids", tree(i64::MIN, i64::MAX), true, true),
+        ("half of it, from rows", tree(from, to), false, false),
+        ("half of it, telling ids", tree(from, to), false, true),
     ];
-    for (what, ask, whole) in &asks {
+    for (what, ask, whole, tells) in &asks {
         let (mut cold, mut again) = (Duration::MAX, Duration::MAX);
         for _ in 0..ROUNDS {
             let gateway = gateway(folder.path(), &compute, false).await;
-            let (first, total) = asked(&gateway, ask, *whole).await;
-            let (second, same) = asked(&gateway, ask, *whole).await;
+            let (first, total) = asked(&gateway, ask, *whole, *tells).await;
+            let (second, same) = asked(&gateway, ask, *whole, *tells).await;
             assert_eq!(total, same);
             (cold, again) = (cold.min(first), again.min(second));
         }
         shown(&format!("{what}: first"), cold);
         shown(&format!("{what}: again"), again);
         let before = gateway(folder.path(), &compute, true).await;
-        asked(&before, ask, *whole).await;
+        asked(&before, ask, *whole, *tells).await;
         before.tend_disk().await;
         drop(before);
         let again = gateway(folder.path(), &compute, true).await;
-        let (restarted, _) = asked(&again, ask, *whole).await;
+        let (restarted, _) = asked(&again, ask, *whole, *tells).await;
         shown(&format!("{what}: again, after a restart"), restarted);
         if !whole {
             let a_second = scanned as f64 / cold.as_secs_f64() / threads.get() as f64;
