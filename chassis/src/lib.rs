@@ -27,6 +27,8 @@
 //! * [`tasks`], [`gate`]: background work and requests, both of which a shutdown waits for.
 //! * [`compute`]: threads for what would hold up an I/O thread.
 //! * [`activity`], [`process`], [`histogram`]: what a process uses, what for, and how numbers are spread.
+//! * [`deaths`]: what was under way when the process before this one died.
+//! * [`room`], [`turns`]: memory that answers share, and whose question is next.
 //! * [`config`], [`units`], [`limits`], [`tenant`]: settings, and what each tenant may do.
 //! * [`telemetry`]: log lines.
 //!
@@ -37,6 +39,7 @@ pub mod clock;
 pub mod code;
 pub mod compute;
 pub mod config;
+pub mod deaths;
 pub mod disk;
 pub mod gate;
 pub mod histogram;
@@ -49,6 +52,7 @@ pub mod stop;
 pub mod tasks;
 pub mod telemetry;
 pub mod tenant;
+pub mod turns;
 pub mod units;
 
 pub use activity::Activity;

@@ -58,6 +58,7 @@ pub struct Cluster {
     bucket: Bucket,
     folder: TempDir,
     change: fn(&mut Config),
+    tries: u32,
     /// Where nodes that start ask for others: where each took gossip last.
     seeds: Mutex<BTreeMap<String, String>>,
     clock: Clock,
@@ -68,6 +69,8 @@ pub struct Builder {
     nodes: Vec<[String; 3]>,
     skews: BTreeMap<String, i64>,
     change: fn(&mut Config),
+    /// How often a call of the bucket is tried.
+    tries: u32,
 }
 
 /// A node, running or not.
@@ -134,6 +137,13 @@ impl Builder {
         self
     }
 
+    /// Calls of the bucket are tried so often, and not as often as by default.
+    #[must_use]
+    pub fn tries(mut self, tries: u32) -> Self {
+        self.tries = tries;
+        self
+    }
+
     /// Starts all nodes at once, and waits until all serve.
     pub async fn start(self) -> Cluster {
         let folder = TempDir::new().unwrap();
@@ -150,6 +160,7 @@ impl Builder {
             bucket: Bucket::default(),
             folder,
             change: self.change,
+            tries: self.tries,
             seeds: Mutex::default(),
             clock: Clock::system(),
         };
@@ -161,7 +172,8 @@ impl Builder {
 impl Cluster {
     /// One without nodes so far.
     pub fn builder() -> Builder {
-        Builder { nodes: Vec::new(), skews: BTreeMap::new(), change: |_| {} }
+        let tries = StoreConfig::default().patience.attempts;
+        Builder { nodes: Vec::new(), skews: BTreeMap::new(), change: |_| {}, tries }
     }
 
     /// Starts nodes again, all at once, and waits until they serve.
@@ -222,13 +234,16 @@ impl Cluster {
         let server = &self.servers[name];
         let (clock, random) = (Clock::system().skewed(server.skew), Random::system());
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
+        let mut patience = StoreConfig::default();
+        patience.patience.attempts = self.tries;
         System {
             compute: Compute::threads(NonZeroUsize::MIN, 4096).unwrap(),
             log: Arc::new(server.log.clone()),
             state: Arc::new(server.state.clone()),
             kept: Some(Arc::new(MemoryDisk::new())),
+            asked: None,
             pump: Pump::Thread,
-            store: Store::on(Arc::new(self.bucket.clone()), &StoreConfig::default(), deps),
+            store: Store::on(Arc::new(self.bucket.clone()), &patience, deps),
             net: Arc::new(FaultNet {
                 web: Arc::clone(&self.web),
                 name: name.to_owned(),
@@ -455,7 +470,12 @@ impl Cluster {
     }
 }
 
-/// Runs something where a node does its work.
-pub async fn on<R: Send + 'static>(runtime: &Threads, work: impl Future<Output = R> + Send + 'static) -> R {
-    runtime.spawn(work).await.unwrap()
+/// Runs something where a node does its work, from now on.
+pub fn on<R, W>(runtime: &Threads, work: W) -> impl Future<Output = R> + use<R, W>
+where
+    R: Send + 'static,
+    W: Future<Output = R> + Send + 'static,
+{
+    let task = runtime.spawn(work);
+    async move { task.await.unwrap() }
 }

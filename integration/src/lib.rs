@@ -8,12 +8,13 @@
 //!  wire         each call in each way to write it, what is refused and how, and a canary
 //!  flamegraph   the panel that Grafana shows, in a browser, shows what was answered
 //!  clients      SDKs as they are shipped: what they send is taken and found
-//!  partial      whoever is asked for what the bucket has lost says so, in a header and in the answer
+//!  partial      whoever is asked for what the bucket has lost, or holds damaged, says so, in a header and in the answer
 //!  damage       what damage of the log took is told with every answer
 //!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err
 //!  cluster      whole servers in one process, with faults: nothing is lost, and nothing counts twice
 //!  reads        every question, while profiles are cut and blocks replaced: the answer is that of one server's memory
 //!  kill         a server that is killed under load loses nothing and counts nothing twice
+//!  aborts       a query that takes the process along twice is refused
 //!  dev          the local cluster of a command tells what happens in it, and leaves nobody behind
 //!  chaos        so does a cluster of processes in three zones, whichever are killed or cut off
 //!  rebuild      a catalogue whose voters lost all their disks comes back by command, and sums are what they were

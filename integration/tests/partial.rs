@@ -1,6 +1,9 @@
-//! A block that the bucket has lost: whoever is asked says so, in the header and in the answer itself.
+//! A block that the bucket has lost, or that is damaged: whoever is asked says so, in the header and in the answer itself,
+//! and answers what can be read.
 
 #![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
 
 use athanor_chassis::Clock;
 use athanor_integration::server::{Answer, Server};
@@ -8,12 +11,49 @@ use athanor_server::request;
 use serde_json::{Value, json};
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
-const SAID: &str = "listed, but not in the bucket";
 /// Says nothing of blocks that it need not read.
 const UNREAD: &str = "GetProfileStats";
 
-/// A server that has two profiles: one in a block that the bucket has lost, one in its head.
-fn with_a_lost_block() -> Server {
+/// What a block comes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Harm {
+    /// The bucket has it no more.
+    Lost,
+    /// A bit of each file is flipped.
+    Flipped,
+    /// Each file ends too early.
+    Cut,
+}
+
+impl Harm {
+    /// What is said of it.
+    fn said(self) -> &'static str {
+        match self {
+            Harm::Lost => "listed, but not in the bucket",
+            Harm::Flipped | Harm::Cut => "damaged: block ",
+        }
+    }
+}
+
+/// The files of all blocks, without what each says of itself.
+fn files(server: &Server) -> Vec<PathBuf> {
+    let of = |folder: PathBuf| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let blocks = of(server.folder.path().join("bucket/blocks/_shared"));
+    let files = blocks.flat_map(of).filter(|file| file.extension().is_some_and(|kind| kind == "parquet"));
+    files.collect()
+}
+
+fn flip(server: &Server) {
+    for file in files(server) {
+        let mut bytes = std::fs::read(&file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 16;
+        std::fs::write(file, bytes).unwrap();
+    }
+}
+
+/// A server that has two profiles: one in a block that comes to harm, one in its head.
+fn with(harm: Harm) -> Server {
     let server = Server::start(|_| ());
     let push = |stack: &str| {
         let pushed = server.post("/ingest?name=shop&format=folded", &[], stack.as_bytes());
@@ -23,8 +63,19 @@ fn with_a_lost_block() -> Server {
     server.runtime.block_on(request(server.folder.path(), "/cut")).unwrap();
     push("main;found 1\n");
     let blocks = server.folder.path().join("bucket/blocks/_shared");
-    for block in std::fs::read_dir(blocks).unwrap() {
-        std::fs::remove_dir_all(block.unwrap().path()).unwrap();
+    match harm {
+        Harm::Lost => {
+            for block in std::fs::read_dir(blocks).unwrap() {
+                std::fs::remove_dir_all(block.unwrap().path()).unwrap();
+            }
+        }
+        Harm::Flipped => flip(&server),
+        Harm::Cut => {
+            for file in files(&server) {
+                let bytes = std::fs::read(&file).unwrap();
+                std::fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
+            }
+        }
     }
     server
 }
@@ -77,14 +128,15 @@ fn questions() -> Vec<(String, Value)> {
         .collect()
 }
 
-fn told(answer: &Answer, what: &str) {
+fn told(answer: &Answer, harm: Harm, what: &str) {
     assert_eq!(answer.status, 200, "{what}: {}", answer.text());
-    assert!(answer.header("athanor-partial").contains(SAID), "{what}: {:?}", answer.headers);
+    let said = answer.header("athanor-partial");
+    assert!(said.contains(harm.said()), "{what}: {:?}", answer.headers);
+    assert!(harm == Harm::Lost || said.contains(".parquet"), "{what}: {said}");
 }
 
-#[test]
-fn every_call_says_what_its_answer_lacks() {
-    let server = with_a_lost_block();
+fn every_call_says(harm: Harm) -> Server {
+    let server = with(harm);
     for (path, question) in questions() {
         let body = serde_json::to_vec(&question).unwrap();
         let answer = server.post(&path, &[("content-type", "application/json")], &body);
@@ -92,7 +144,7 @@ fn every_call_says_what_its_answer_lacks() {
             assert_eq!(answer.header("athanor-partial"), "");
             continue;
         }
-        told(&answer, &path);
+        told(&answer, harm, &path);
         let shown: Value = serde_json::from_slice(&answer.body).unwrap();
         let in_comments = |profile: &Value| {
             let comments = profile["comment"].as_array().unwrap().iter();
@@ -106,13 +158,51 @@ fn every_call_says_what_its_answer_lacks() {
             }
             _ => shown["missing"].to_string(),
         };
-        assert!(missing.contains(SAID), "{path}: {shown}");
+        assert!(missing.contains(harm.said()), "{path}: {shown}");
+        // What is not whole is not told again as if it were.
+        let again = server.post(&path, &[("content-type", "application/json")], &body);
+        told(&again, harm, &path);
     }
+    server
+}
+
+#[test]
+fn every_call_says_that_a_block_is_gone() {
+    every_call_says(Harm::Lost);
+}
+
+#[test]
+fn every_call_says_that_a_file_is_cut_short() {
+    every_call_says(Harm::Cut);
+}
+
+#[test]
+fn every_call_says_that_a_block_is_damaged_and_is_whole_when_it_is_mended() {
+    let server = every_call_says(Harm::Flipped);
+    let (path, question) = questions().remove(4);
+    let body = serde_json::to_vec(&question).unwrap();
+    let ask = || server.post(&path, &[("content-type", "application/json")], &body);
+    let answer = ask();
+    assert!(answer.text().contains("found") && !answer.text().contains("lost"), "{}", answer.text());
+    let page = server.get("/metrics", &[]);
+    let counted = "athanor_queries_blocks_left_out_total{reason=\"damaged\"} ";
+    let counted = page.text().lines().find_map(|line| line.strip_prefix(counted)).unwrap();
+    assert!(counted.parse::<f64>().unwrap() > 40.0, "{counted}");
+    flip(&server);
+    let answer = ask();
+    assert_eq!(answer.header("athanor-partial"), "", "{}", answer.text());
+    assert!(answer.text().contains("found") && answer.text().contains("lost"), "{}", answer.text());
 }
 
 #[test]
 fn so_does_whatever_is_read_by_a_url() {
-    let server = with_a_lost_block();
+    for harm in [Harm::Lost, Harm::Flipped] {
+        by_a_url(harm);
+    }
+}
+
+fn by_a_url(harm: Harm) {
+    let server = with(harm);
     let query = "query=process_cpu:cpu:nanoseconds:cpu:nanoseconds%7B%7D&from=now-1h";
     let sides = query.replace("query=", "leftQuery=").replace("from=", "leftFrom=");
     let sides = format!("{sides}&{}", query.replace("query=", "rightQuery=").replace("from=", "rightFrom="));
@@ -131,9 +221,9 @@ fn so_does_whatever_is_read_by_a_url() {
     ] {
         let answer = server.get(&path, &[]);
         assert_eq!(answer.status, 200, "{path}");
-        assert!(answer.header("athanor-partial").contains(SAID), "{path}: {:?}", answer.headers);
+        assert!(answer.header("athanor-partial").contains(harm.said()), "{path}: {:?}", answer.headers);
         let body = inflated(&answer.body);
-        let is_said = body.windows(SAID.len()).any(|bytes| bytes == SAID.as_bytes());
+        let is_said = body.windows(harm.said().len()).any(|bytes| bytes == harm.said().as_bytes());
         assert_eq!(is_said, has_place, "{path}: {}", String::from_utf8_lossy(&body));
     }
 }
@@ -147,4 +237,28 @@ fn inflated(body: &[u8]) -> Vec<u8> {
     let read = libdeflater::Decompressor::new().gzip_decompress(body, &mut out).unwrap();
     out.truncate(read);
     out
+}
+
+/// Blocks alone have part in the answer, so that it could be told again without reading.
+#[test]
+fn what_is_not_whole_is_not_told_again_as_if_it_were() {
+    let server = Server::start(|_| ());
+    let from = Clock::system().wall().millis() / 1000 - 1_800;
+    for (name, at) in [("lost", from), ("found", from + 20)] {
+        let path = format!("/ingest?name=shop&format=folded&from={at}&until={}", at + 10);
+        assert_eq!(server.post(&path, &[], format!("main;{name} 1\n").as_bytes()).status, 200);
+        server.runtime.block_on(request(server.folder.path(), "/cut")).unwrap();
+        if name == "lost" {
+            flip(&server);
+        }
+    }
+    let (start, end) = ((from - 60) * 1000, (from + 60) * 1000);
+    let ask = json!({ "profile_typeID": TYPE, "label_selector": "{}", "start": start, "end": end });
+    let body = serde_json::to_vec(&ask).unwrap();
+    let path = "/querier.v1.QuerierService/SelectMergeStacktraces";
+    for _ in 0..3 {
+        let answer = server.post(path, &[("content-type", "application/json")], &body);
+        told(&answer, Harm::Flipped, path);
+        assert!(answer.text().contains("found") && !answer.text().contains("lost"), "{}", answer.text());
+    }
 }

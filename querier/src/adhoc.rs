@@ -13,6 +13,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use athanor_chassis::turns::Turn;
 use athanor_chassis::{ByteSize, Code, Random, Status, TenantId};
 use athanor_profile::Profile;
 use athanor_profile::diff::DiffTree;
@@ -22,7 +23,6 @@ use bytes::Bytes;
 use crate::check::{self, Nodes, invalid};
 use crate::merge::BAR;
 use crate::render::{show, show_diff};
-use crate::turns::Turn;
 use crate::{Querier, Reader};
 
 mod open;

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use athanor_chassis::turns::Turn;
 use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
 use athanor_profile::hash::{self, Hash};
 use athanor_query::{Ask, Held, Meeting, Partial};
@@ -13,8 +14,8 @@ use futures::{StreamExt, TryStreamExt};
 use crate::again::Made;
 use crate::diagnostics::{Part, Scribe};
 use crate::inbox::Inbox;
+use crate::left_out::LeftOut;
 use crate::replan::{Asked, Attempt};
-use crate::turns::Turn;
 use crate::twice::{InMemory, Met, Once};
 use crate::{Plan, Querier, Reader, Remote, Stored, limits};
 
@@ -34,6 +35,8 @@ pub(crate) struct Merging {
     pub(crate) scribe: Scribe,
     /// What the answer lacks, in words.
     missing: Mutex<Vec<String>>,
+    /// What it goes on without since that could not be read.
+    pub(crate) left_out: LeftOut,
     /// What of it lies in blocks, of each tenant, as long as nothing else has part in it.
     made_of: Mutex<Option<Vec<Hash>>>,
     /// Of which time there are profiles that are in one place for sure, or not.
@@ -66,6 +69,7 @@ impl Querier {
         let (time, lead) = (merging.ask.selection.time, limits::lead(&merging.ask));
         reader.note_made(Made { time, lead, of: made_of.map(|of| hash::list(&of)) });
         reader.miss(std::mem::take(&mut *merging.missing.lock().unwrap_or_else(PoisonError::into_inner)));
+        reader.miss(merging.left_out.told(held.as_ref().map(|held| &held.partial), &self.left_out)?);
         let Some(Held { partial, taken }) = held else {
             return Ok(Partial::none(&merging.ask.what));
         };
@@ -110,6 +114,7 @@ impl Querier {
             meeting,
             scribe: scribe.clone(),
             missing: Mutex::default(),
+            left_out: LeftOut::default(),
             made_of: Mutex::new(Some(Vec::new())),
             met: Met::default(),
         });
@@ -163,7 +168,8 @@ impl Querier {
 
     async fn open(&self, merging: &Arc<Merging>, stored: Box<dyn Stored>) -> Result<(), Asked> {
         let begun = merging.scribe.now();
-        let (partial, part) = stored.answer().await?;
+        let mut inbox = Inbox::new(Arc::clone(merging), self.deps.compute.clone());
+        let Some((partial, part)) = stored.answer(&mut inbox).await? else { return Ok(inbox.check()?) };
         let of = Arc::clone(merging);
         let job = move || Ok(of.scribe.merging(|| of.meeting.add(partial, None))?);
         let done =

@@ -10,6 +10,7 @@ use athanor_query::{Ask, Held, Meeting, Partial, Received};
 
 use crate::diagnostics::Part;
 use crate::gather::Merging;
+use crate::left_out::Unread;
 use crate::replan::Asked;
 
 /// A peer that has profiles: those of shards that it leads, which are in no block yet, or those of blocks that it reads.
@@ -129,6 +130,16 @@ impl Inbox {
     /// Says what the peer lacks, in words: the answer is partial.
     pub fn miss(&mut self, what: String) {
         self.merging.miss([what]);
+    }
+
+    /// Says which blocks nobody could read: the answer goes on without them.
+    pub fn left_out(&self, unread: Vec<Unread>) {
+        self.merging.left_out.blocks(unread);
+    }
+
+    /// Says that a peer did not answer, as is told by [`miss`](Self::miss): it may in a moment.
+    pub fn silent(&self, words: &str) {
+        self.merging.left_out.silent(words);
     }
 
     /// An answer that begins must end.

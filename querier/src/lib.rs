@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_chassis::clock::Elapsed;
+use athanor_chassis::deaths::Deaths;
 use athanor_chassis::room::{Room, RoomStats};
+use athanor_chassis::turns::{Turn, TurnStats, Turns, Words};
 use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Status, TenantId};
 use athanor_profile::Source;
 use athanor_profile::hash::Hash;
@@ -39,6 +41,7 @@ mod explore;
 mod gather;
 mod heatmap;
 mod inbox;
+mod left_out;
 mod limits;
 mod lists;
 mod merge;
@@ -48,7 +51,6 @@ mod reader;
 mod render;
 mod replan;
 mod shares;
-mod turns;
 mod twice;
 
 pub use adhoc::{AdHoc, Shelf, Upload};
@@ -59,18 +61,17 @@ pub use config::{Config, ConfigError};
 pub use diagnostics::{Hits, Part, PartOf, Summary};
 pub use elsewhere::{Elsewhere, Errand, Place, Ticket};
 pub use inbox::{Inbox, Remote};
+pub use left_out::{LeftOutStats, Unread};
 pub use quarantine::QuarantineStats;
 pub use reader::{MAX_TENANTS, Reader, TenantsError};
 pub use render::{Rendered, parse_parameters, parse_time};
 pub use replan::Asked;
-pub use turns::TurnStats;
 pub use twice::{Doubts, InMemory};
 
 use again::Answers;
 use elsewhere::Standing;
 use gather::mixed_up;
 use quarantine::{Quarantine, Question};
-use turns::{Turn, Turns};
 use twice::Twice;
 
 /// What there is to read. Where a profile may be in two of the sources, both tell of it.
@@ -111,8 +112,9 @@ impl Plan {
 #[async_trait]
 pub trait Stored: Send {
     /// What it has of what the plan was made for, and how that was found. A block that the bucket has no more is
-    /// [`Asked::Gone`] (E18).
-    async fn answer(self: Box<Self>) -> Result<(Partial, Part), Asked>;
+    /// [`Asked::Gone`] (E18). None where it has nothing but what it has put into the inbox: the answer of another one who
+    /// can read it, or that nobody can.
+    async fn answer(self: Box<Self>, inbox: &mut Inbox) -> Result<Option<(Partial, Part)>, Asked>;
 }
 
 /// Of which time profiles there are.
@@ -164,6 +166,7 @@ pub struct Querier {
     turns: Arc<Turns>,
     quarantine: Arc<Quarantine>,
     twice: Arc<Twice>,
+    left_out: Arc<left_out::Counts>,
     /// None where nothing is kept for clients.
     standing: Option<Arc<Standing>>,
 }
@@ -175,6 +178,8 @@ pub struct QuerierStats {
     pub turns: TurnStats,
     /// What crashed.
     pub quarantine: QuarantineStats,
+    /// What answers went on without.
+    pub left_out: LeftOutStats,
     /// The room for answers.
     pub room: RoomStats,
     /// Answers that were kept.
@@ -188,10 +193,16 @@ pub struct QuerierStats {
 impl Querier {
     /// A querier over these sources.
     pub fn new(config: Config, deps: Deps) -> Self {
-        let turns = Turns::new(config.concurrent_queries);
+        let words = Words {
+            questions: "queries",
+            setting: "querier.concurrent_queries",
+            of_tenant: "limits.max_concurrent_queries",
+        };
+        let turns = Turns::new(config.concurrent_queries, words);
         let (room, quarantine, twice) = (config.room(), Arc::default(), Arc::default());
         let answers = Arc::new(Answers::new(config.kept_answers));
-        Querier { deps, config, room, answers, turns, quarantine, twice, standing: None }
+        let left_out = Arc::default();
+        Querier { deps, config, room, answers, turns, quarantine, twice, left_out, standing: None }
     }
 
     /// Gives it a place: then queries run in the background there, and it is recorded how queries are answered, as far as
@@ -202,6 +213,18 @@ impl Querier {
         self
     }
 
+    /// Has it know what earlier processes died over, and write down what is under way for those that come after.
+    #[must_use]
+    pub fn remembering(mut self, deaths: Deaths) -> Self {
+        self.quarantine = Arc::new(Quarantine::of(deaths));
+        self
+    }
+
+    /// The process ends in order: no question that is still under way is to blame.
+    pub fn close(&self) {
+        self.quarantine.close();
+    }
+
     /// How it fares.
     pub fn stats(&self) -> QuerierStats {
         let quarantine = self.quarantine.stats(self.deps.clock.monotonic());
@@ -209,6 +232,7 @@ impl Querier {
         QuerierStats {
             turns: self.turns.stats(),
             quarantine,
+            left_out: self.left_out.stats(),
             room: self.room.stats(),
             again: self.answers.stats(),
             background: background.unwrap_or_default(),
@@ -234,8 +258,17 @@ impl Querier {
         reader.note(Arc::clone(ask));
         let scribe = reader.scribe(ask);
         let begun = scribe.now();
+        let question = || Question::of(reader.tenants(), &asked);
+        let clock = &self.deps.clock;
+        let left = reader.until(clock).saturating_sub(clock.monotonic());
+        let alone = clock.within(left, self.quarantine.alone(reader.asking(), question)).await;
+        alone.map_err(|_| {
+            let message = "query waited for others that may have killed the process before; ask again later";
+            Status::new(Code::Deadline, message)
+        })??;
         let answer = |turn| async move {
             scribe.waited(begun);
+            self.quarantine.begin(reader.asking(), question).await?;
             self.gather(reader, Arc::clone(ask), &turn, scribe).await
         };
         let answer = self.in_turn(reader, &limits, answer).await;
@@ -290,6 +323,8 @@ impl Querier {
         // A single question was admitted when it was asked.
         if asked.len() > 1 {
             self.admit(reader, &asked)?;
+            let question = || Question::of(reader.tenants(), &asked);
+            self.quarantine.begin_together(reader.asking(), question).await?;
         }
         self.compute(job).await.inspect_err(|status| self.mind(reader, &asked, status))
     }
@@ -312,7 +347,10 @@ impl Querier {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use athanor_chassis::Timestamp;
+    use athanor_chassis::disk::MemoryDisk;
     use athanor_query::What;
 
     use super::*;
@@ -361,7 +399,7 @@ mod tests {
         assert!(refused.contains("crashed 2 times"), "{refused}");
         assert_eq!(shaped(&querier, std::slice::from_ref(&types), false).await, Ok(()));
         let stats = querier.stats().quarantine;
-        assert_eq!(stats, QuarantineStats { quarantined: 1, crashes: 2, refused: 1 });
+        assert_eq!(stats, QuarantineStats { quarantined: 1, suspected: 0, crashes: 2, refused: 1 });
         assert_eq!(querier.lift_quarantine(), 1);
         assert_eq!(shaped(&querier, &[names], false).await, Ok(()));
     }
@@ -379,5 +417,50 @@ mod tests {
         for alone in both {
             assert_eq!(shaped(&querier, &[alone], false).await, Ok(()));
         }
+    }
+
+    /// The process dies while a question is under way: it does not come to be answered.
+    async fn dies(querier: &Querier, what: &What) {
+        let reader = Reader::of(TenantId::anonymous());
+        let asked = querier.ask(&reader, Ask { what: what.clone(), ..Ask::default() }).await;
+        asked.unwrap();
+        std::mem::forget(reader);
+    }
+
+    #[tokio::test]
+    async fn what_kills_the_process_twice_is_refused_and_who_runs_beside_is_not() {
+        let disk = MemoryDisk::new();
+        let begun = || {
+            let deaths = Deaths::open(Arc::new(disk.clone()), Clock::system()).unwrap();
+            querier().remembering(deaths)
+        };
+        let (killer, beside, other) = (What::LabelNames, What::ProfileTypes, What::Series(Vec::new()));
+        let first = begun();
+        dies(&first, &killer).await;
+        dies(&first, &beside).await;
+        let second = begun();
+        assert_eq!(second.stats().quarantine.suspected, 2);
+        // Each of the two is asked alone: no other suspect is under way when the process dies again.
+        let reader = Reader::of(TenantId::anonymous());
+        second.ask(&reader, Ask { what: killer.clone(), ..Ask::default() }).await.unwrap();
+        let waits = shaped(&second, std::slice::from_ref(&beside), false);
+        let (clock, moment) = (Clock::system(), Duration::from_millis(50));
+        assert!(clock.within(moment, waits).await.is_err(), "it waits for the other one");
+        assert_eq!(shaped(&second, std::slice::from_ref(&other), false).await, Ok(()), "nobody suspects it");
+        std::mem::forget(reader);
+        let third = begun();
+        let refused = shaped(&third, std::slice::from_ref(&killer), false).await.unwrap_err();
+        assert!(refused.contains("under way 2 times") && refused.contains("athanor lift"), "{refused}");
+        let stats = third.stats().quarantine;
+        assert_eq!(stats, QuarantineStats { quarantined: 1, suspected: 1, crashes: 0, refused: 1 });
+        // What ends well is above suspicion.
+        let reader = Reader::of(TenantId::anonymous());
+        third.ask(&reader, Ask { what: beside, ..Ask::default() }).await.unwrap();
+        reader.ended(None);
+        assert_eq!(third.stats().quarantine.suspected, 0);
+        assert_eq!(third.lift_quarantine(), 1);
+        assert_eq!(shaped(&third, &[killer], false).await, Ok(()));
+        third.close();
+        assert_eq!(begun().stats().quarantine, QuarantineStats::default());
     }
 }

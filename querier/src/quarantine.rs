@@ -1,12 +1,15 @@
-//! Questions that crashed whoever computed them are not asked a third time.
+//! Questions that crashed whoever computed them are not asked a third time, be it that they panicked or that the whole
+//! process died over them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use athanor_chassis::deaths::{Alone, Deaths, UnderWay};
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_profile::hash::{self, Hash};
 use athanor_query::{Ask, Heat, Points, TimeRange, What};
+use futures::lock::Mutex as AsyncMutex;
 
 /// Crashes after which a question is refused.
 const CRASHES: u32 = 2;
@@ -19,6 +22,16 @@ const MOST: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
     known: Mutex<Known>,
+    /// What earlier processes died over; none where nothing is written down.
+    deaths: Option<Deaths>,
+}
+
+/// What a reader has asked and is not answered yet, as is written down for the case that it kills the process.
+#[derive(Default)]
+pub(crate) struct Asking {
+    /// Held while there is a question that was under way when the process died.
+    alone: Option<Alone>,
+    questions: Vec<UnderWay>,
 }
 
 /// Crashes so far.
@@ -26,6 +39,8 @@ pub(crate) struct Quarantine {
 pub struct QuarantineStats {
     /// Questions that are refused at the moment.
     pub quarantined: usize,
+    /// Those that were under way when the process died, and may have killed it: each is asked alone.
+    pub suspected: usize,
     /// Crashes, so far.
     pub crashes: u64,
     /// Questions that were refused, so far.
@@ -71,17 +86,84 @@ fn timeless(ask: &Ask) -> Result<Hash, Status> {
     Ok(hash::bytes(&timeless.pack().map_err(|error| Status::of(&error))?))
 }
 
+impl Asking {
+    /// All that was asked is answered, and kills nobody; or it is not, which says nothing.
+    pub(crate) fn end(&mut self, well: bool) {
+        if well {
+            self.questions.iter().for_each(UnderWay::ended_well);
+        }
+        *self = Self::default();
+    }
+}
+
+impl std::fmt::Debug for Asking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asking").field("questions", &self.questions.len()).finish_non_exhaustive()
+    }
+}
+
 impl Quarantine {
+    /// One that knows what earlier processes died over.
+    pub(crate) fn of(deaths: Deaths) -> Self {
+        Self { deaths: Some(deaths), ..Self::default() }
+    }
+
+    /// Before a question is worked on: where a process has died over it, it waits until it is the only such one at work.
+    /// Else who runs beside one that kills would come to be suspected as often.
+    pub(crate) async fn alone(
+        &self,
+        asking: &AsyncMutex<Asking>,
+        question: impl FnOnce() -> Result<Question, Status>,
+    ) -> Result<(), Status> {
+        let Some(deaths) = self.deaths.as_ref().filter(|deaths| !deaths.is_quiet()) else { return Ok(()) };
+        let Question(key) = question()?;
+        if deaths.of(key).is_some() {
+            let mut asking = asking.lock().await;
+            if asking.alone.is_none() {
+                asking.alone = Some(deaths.alone().await);
+            }
+        }
+        Ok(())
+    }
+
+    /// A question is worked on from now on, until its reader is answered or has left.
+    pub(crate) async fn begin(
+        &self,
+        asking: &AsyncMutex<Asking>,
+        question: impl FnOnce() -> Result<Question, Status>,
+    ) -> Result<(), Status> {
+        let Some(deaths) = &self.deaths else { return Ok(()) };
+        let Question(key) = question()?;
+        asking.lock().await.questions.extend(deaths.begin(key));
+        Ok(())
+    }
+
+    /// Several questions are answered, and what is made of all of them together is worked on from now on.
+    pub(crate) async fn begin_together(
+        &self,
+        asking: &AsyncMutex<Asking>,
+        question: impl FnOnce() -> Result<Question, Status> + Copy,
+    ) -> Result<(), Status> {
+        if self.deaths.is_none() {
+            return Ok(());
+        }
+        asking.lock().await.end(true);
+        self.alone(asking, question).await?;
+        self.begin(asking, question).await
+    }
+
     /// Refuses a question that has crashed too often. It is put together only where there are such.
     pub(crate) fn admit(
         &self,
         now: Duration,
         question: impl FnOnce() -> Result<Question, Status>,
     ) -> Result<(), Status> {
-        if self.known(now).crashed.is_empty() {
+        let is_quiet = self.deaths.as_ref().is_none_or(Deaths::is_quiet);
+        if is_quiet && self.known(now).crashed.is_empty() {
             return Ok(());
         }
         let question = question()?;
+        self.killed(question, now)?;
         let mut known = self.known(now);
         let Known { crashed, refused, .. } = &mut *known;
         match crashed.iter().find(|one| one.question == question) {
@@ -91,6 +173,23 @@ impl Quarantine {
                 let message = format!(
                     "this query crashed {times} times, the limit is {CRASHES}: it is refused for {left} more minutes; \
                      ask differently, and report the crash that the log tells of"
+                );
+                Err(Status::new(Code::Internal, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a question over which the process has died too often.
+    fn killed(&self, Question(key): Question, now: Duration) -> Result<(), Status> {
+        match self.deaths.as_ref().and_then(|deaths| deaths.of(key)) {
+            Some((times, left)) if times >= CRASHES => {
+                self.known(now).refused += 1;
+                let left = left.as_secs().div_ceil(60);
+                let message = format!(
+                    "this query was under way {times} times when the process died, the limit is {CRASHES}: it is refused \
+                     for {left} more minutes; ask differently, or look why the process died and have it answered again \
+                     with `athanor lift`"
                 );
                 Err(Status::new(Code::Internal, message))
             }
@@ -116,14 +215,24 @@ impl Quarantine {
         let mut known = self.known(now);
         let quarantined = known.quarantined();
         known.crashed.clear();
-        quarantined
+        quarantined + self.deaths.as_ref().map_or(0, |deaths| deaths.forget(CRASHES))
+    }
+
+    /// The process ends in order: nothing that is under way kills it.
+    pub(crate) fn close(&self) {
+        if let Some(deaths) = &self.deaths {
+            deaths.close();
+        }
     }
 
     /// How many there are.
     pub(crate) fn stats(&self, now: Duration) -> QuarantineStats {
+        let of_deaths = |least| self.deaths.as_ref().map_or(0, |deaths| deaths.count(least));
+        let (killed, all) = (of_deaths(CRASHES), of_deaths(1));
         let known = self.known(now);
         let Known { crashes, refused, .. } = *known;
-        QuarantineStats { quarantined: known.quarantined(), crashes, refused }
+        let quarantined = known.quarantined() + killed;
+        QuarantineStats { quarantined, suspected: all.saturating_sub(killed), crashes, refused }
     }
 
     /// What is remembered still.

@@ -9,9 +9,11 @@ use athanor_chassis::room::Taken;
 use athanor_chassis::tenant::TenantError;
 use athanor_chassis::{Clock, Status, TenantId};
 use athanor_query::Ask;
+use futures::lock::Mutex as AsyncMutex;
 
 use crate::again::Made;
 use crate::diagnostics::{Scribe, Watch};
+use crate::quarantine::Asking;
 
 /// Most tenants that one request reads.
 pub const MAX_TENANTS: usize = 64;
@@ -34,6 +36,8 @@ pub struct Reader {
     asked: Arc<Mutex<Vec<Arc<Ask>>>>,
     /// Of what the answers so far were made. Clones share it.
     made: Arc<Mutex<Vec<Made>>>,
+    /// What is written down of its questions, for the case that they kill the process. Clones share it.
+    asking: Arc<AsyncMutex<Asking>>,
     /// Where it is written down how this is answered, if that is wanted.
     watch: Option<Arc<Watch>>,
     /// It asks in the background what another reader has begun.
@@ -87,6 +91,7 @@ impl Reader {
             until: Arc::default(),
             asked: Arc::default(),
             made: Arc::default(),
+            asking: Arc::default(),
             watch: None,
             is_behind: false,
         }
@@ -111,6 +116,10 @@ impl Reader {
     /// All that it asked is answered, or why it is not. The id of the record of that, if there is one; of what goes on in
     /// the background it is written later.
     pub fn ended(&self, failed: Option<&Status>) -> Option<String> {
+        // Nobody works for it any more.
+        if let Some(mut asking) = self.asking.try_lock() {
+            asking.end(failed.is_none());
+        }
         let watch = self.watch.as_ref()?;
         if self.is_behind || !watch.is_going_on() {
             watch.end(failed, &self.all_missing());
@@ -133,6 +142,11 @@ impl Reader {
         let watch = self.watch.clone().inspect(|watch| watch.goes_on());
         let utf8_labels = self.utf8_labels;
         Reader { utf8_labels, watch, is_behind: true, ..Reader::of_all(self.tenants.clone()) }
+    }
+
+    /// What is written down of its questions.
+    pub(crate) fn asking(&self) -> &AsyncMutex<Asking> {
+        &self.asking
     }
 
     /// Notes a question.

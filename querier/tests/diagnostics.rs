@@ -13,7 +13,7 @@ use athanor_proto::querier::v1::{
     AsyncQueryRequest, AsyncQueryType, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
 };
 use athanor_querier::{
-    Asked, Config, Deps, Doubts, Hits, Part, PartOf, Place, Plan, Querier, Reader, Sources, Stored, Ticket,
+    Asked, Config, Deps, Doubts, Hits, Inbox, Part, PartOf, Place, Plan, Querier, Reader, Sources, Stored, Ticket,
     Times,
 };
 use athanor_query::{Ask, Partial, run};
@@ -60,7 +60,7 @@ impl Sources for Slow {
 
 #[async_trait::async_trait]
 impl Stored for Block {
-    async fn answer(self: Box<Self>) -> Result<(Partial, Part), Asked> {
+    async fn answer(self: Box<Self>, _: &mut Inbox) -> Result<Option<(Partial, Part)>, Asked> {
         let mut hits = Hits::default();
         match self.number {
             // One of them is slow.
@@ -71,7 +71,7 @@ impl Stored for Block {
             _ => hits.memory = 1,
         }
         let part = Part { of: PartOf::Block(format!("block {}", self.number)), hits, ..Part::default() };
-        Ok((run(&self.ask, self.held.as_ref())?, part))
+        Ok(Some((run(&self.ask, self.held.as_ref())?, part)))
     }
 }
 

@@ -8,7 +8,7 @@ use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status,
 use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames};
 use athanor_profile::{Labels, Profile, ProfileRow, Series, Source, SourceError, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
-use athanor_querier::{Asked, Config, Deps, Doubts, Part, Plan, Querier, Reader, Sources, Stored, Times};
+use athanor_querier::{Asked, Config, Deps, Doubts, Inbox, Part, Plan, Querier, Reader, Sources, Stored, Times};
 use athanor_query::{Ask, Partial, run};
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
@@ -71,12 +71,12 @@ impl Drop for Held {
 
 #[async_trait::async_trait]
 impl Stored for Fetch {
-    async fn answer(self: Box<Self>) -> Result<(Partial, Part), Asked> {
+    async fn answer(self: Box<Self>, _: &mut Inbox) -> Result<Option<(Partial, Part)>, Asked> {
         let open = self.0.open.fetch_add(1, Ordering::Relaxed) + 1;
         self.0.most.fetch_max(open, Ordering::Relaxed);
         tokio::task::yield_now().await;
         let _held = Held(Arc::clone(&self.0));
-        Ok((run(&self.1, source("a", 10).as_ref())?, Part::default()))
+        Ok(Some((run(&self.1, source("a", 10).as_ref())?, Part::default())))
     }
 }
 

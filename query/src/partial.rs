@@ -203,6 +203,26 @@ impl Partial {
         }
     }
 
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Partial::ProfileTypes(types) => types.is_empty(),
+            Partial::Texts(texts) => texts.is_empty(),
+            Partial::Values(values) => values.counts.is_empty(),
+            Partial::Series(series) => series.is_empty(),
+            // The root is always there.
+            Partial::Tree(tree) => tree.nodes().len() <= 1,
+            Partial::Profile(merged) => merged.profiles == 0,
+            Partial::Points(points) => points.is_empty(),
+            Partial::Heat(heat) => heat.is_empty(),
+            Partial::Sizes(sizes) => sizes.heads.profiles == 0 && sizes.blocks.profiles == 0,
+            Partial::Trees(trees) => trees.is_empty(),
+            Partial::Profiles(list) => list.profiles == 0,
+            Partial::Ids(ids) => ids.is_empty(),
+            Partial::Told(told) => told.answer.is_empty(),
+        }
+    }
+
     /// Adds the answer of other sources to the same question; answers to different questions do not add.
     pub fn merge(self, other: Partial, bounds: &Bounds) -> Result<Partial, AskError> {
         let merged = match (self, other) {

@@ -1,13 +1,20 @@
-//! `metastore` and `shard`: what is said to a running cluster, by way of a server on a folder of this machine.
+//! `lift`, `metastore` and `shard`: what is said to a running server or cluster, by way of a server on a folder of this machine.
 
 use std::fmt::Write;
 
 use athanor_chassis::Status;
 use serde_json::Value;
 
-use crate::args::{Metastore, MetastoreCommand, Shard, ShardCommand};
+use crate::args::{Metastore, MetastoreCommand, Settings, Shard, ShardCommand};
 use crate::output::{Output, harmless};
 use crate::serve::administered;
+
+/// Has a server answer queries again that it refuses since they crashed.
+pub fn lift(settings: &Settings, output: &Output) -> Result<(), Status> {
+    let told = administered(settings, "/queries/lift")?;
+    let text = format!("{} queries are no longer refused\n", told["lifted"]);
+    output.either(|| told.clone(), || text)
+}
 
 /// Runs a command about voters.
 pub fn metastore(args: Metastore, output: &Output) -> Result<(), Status> {

@@ -82,6 +82,9 @@ pub enum Command {
     /// Cut what a running server holds in memory into blocks now
     #[command(after_help = "Example:\n  athanor cut --listen 127.0.0.1:4040")]
     Cut(Settings),
+    /// Have a running server answer queries again that it refuses since they crashed
+    #[command(after_help = "Example:\n  athanor lift --data /var/lib/athanor")]
+    Lift(Settings),
     /// The voters of a cluster's catalogue
     Metastore(Metastore),
     /// The shards of a cluster

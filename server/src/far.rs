@@ -222,6 +222,7 @@ impl Remote for Far {
     async fn ask(&self, tenant: &TenantId, ask: &Ask, inbox: &mut Inbox) -> Result<(), Asked> {
         let packed = ask.pack().map_err(|error| Status::of(&error))?;
         let beside = self.gather(tenant, &packed.into(), Some(&mut *inbox)).await?;
+        beside.silent.iter().for_each(|words| inbox.silent(words));
         beside.missing().into_iter().for_each(|missing| inbox.miss(missing));
         inbox.in_memory(beside.times);
         // The others are in the inbox by now: the last plan goes on with them.

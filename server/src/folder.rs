@@ -34,6 +34,8 @@ pub struct Parts {
     pub state: LocalDisk,
     /// Of what was found in blocks, if there can be one: nothing in it is needed.
     pub kept: Option<LocalDisk>,
+    /// Of what is asked, for the case that it kills the process, if there can be one.
+    pub asked: Option<LocalDisk>,
 }
 
 /// Takes a data folder, making it if need be.
@@ -75,7 +77,10 @@ pub fn open(data: &Path) -> Result<Parts, FolderError> {
     let kept = LocalDisk::open(data.join("kept")).inspect_err(|error| {
         tracing::warn!(%error, "what is found in blocks is kept in memory only");
     });
-    Ok(Parts { log, state, kept: kept.ok() })
+    let asked = LocalDisk::open(data.join("asked")).inspect_err(|error| {
+        tracing::warn!(%error, "which queries kill the process will not be known");
+    });
+    Ok(Parts { log, state, kept: kept.ok(), asked: asked.ok() })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use athanor_catalog::BlockId;
 use athanor_chassis::room::Taken;
+use athanor_chassis::turns::Turn;
 use athanor_chassis::{Activity, Clock, Code, Compute, Status, TenantId};
 use athanor_cluster::failure;
 use athanor_cluster::greeting::Introductions;
@@ -14,7 +15,7 @@ use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::blocks_response::Of;
 use athanor_proto::athanor::internal::v1::gateways_server::Gateways;
 use athanor_query::{Ask, TimeRange};
-use athanor_store_gateway::{Answer, BlockAt, Gateway};
+use athanor_store_gateway::{Answer, BlockAt, Gateway, Met};
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use prost::Message;
@@ -76,12 +77,14 @@ impl Offering {
         self,
         asked: Asked,
         How { came, begun }: How,
+        turn: &Turn,
     ) -> Result<(Vec<wire::BlocksResponse>, Option<Taken>), Status> {
         let Asked { tenant, ask, blocks, question, patience } = asked;
         let count = blocks.len() as u32;
         let answer = self.clock.within(patience, self.gateway.answer(&tenant, ask, blocks)).await;
         let answer = answer.unwrap_or_else(|late| Err(Status::new(Code::Deadline, late.to_string())));
-        let Answer { pieces, gone, hits, taken } = answer?;
+        let Answer { pieces, met: Met { gone, unread, hits }, read, taken } = answer?;
+        turn.pay(&tenant, read);
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         let done = wire::BlocksDone {
             blocks: count,
@@ -92,6 +95,7 @@ impl Offering {
             read: hits.read,
             waited_micros: micros(begun.saturating_sub(came)),
             worked_micros: micros(self.clock.monotonic().saturating_sub(begun)),
+            unread: unread.iter().map(unread_of).collect(),
         };
         let pack = move || summed(question, pieces, [done].into_iter()).into_iter().map(to_wire).collect();
         let said = self.compute.run_as(Activity::Query, pack).await.map_err(|error| Status::of(&error))?;
@@ -110,11 +114,12 @@ impl Gateways for Offering {
     ) -> Result<Response<Self::QueryStream>, tonic::Status> {
         let asked = self.asked(request.into_inner()).map_err(|status| failure::to_grpc(&status))?;
         let came = self.clock.monotonic();
-        let turn = self.gateway.turn().await;
+        let turn = self.gateway.turn(&asked.tenant).await.map_err(|status| failure::to_grpc(&status))?;
         let how = How { came, begun: self.clock.monotonic() };
-        let answered = self.clone().answered(asked, how);
+        let here = self.clone();
         let pieces = async move {
-            let (said, taken) = answered.await.map_err(|status| failure::to_grpc(&status))?;
+            let (said, taken) =
+                here.answered(asked, how, &turn).await.map_err(|status| failure::to_grpc(&status))?;
             let held = (turn, taken);
             Ok::<_, tonic::Status>(stream::iter(said).map(move |piece| {
                 // Until all are sent.
@@ -155,6 +160,10 @@ pub fn piece_of(response: wire::BlocksResponse) -> Piece {
 /// The name of a block as it is sent.
 pub fn named(block: BlockId) -> Bytes {
     Bytes::copy_from_slice(&block.number().to_be_bytes())
+}
+
+fn unread_of((block, why): &(BlockId, Status)) -> wire::Unread {
+    wire::Unread { block: named(*block), why: Some(failure::pack(why, None)) }
 }
 
 /// The block of a name that was sent.

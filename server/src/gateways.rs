@@ -2,7 +2,9 @@
 //!
 //! A block belongs to the first of the gateways that are there, by its name; where that one does not answer, the next one
 //! is asked, and at last this node reads the block itself. So where no gateway is, queriers read all blocks themselves.
-//! What an answer holds is taken as a whole or not at all: a block whose answer broke off is in none.
+//! What an answer holds is taken as a whole or not at all: a block whose answer broke off is in none. One that a gateway
+//! cannot read, since it is damaged or the bucket does not give it, goes the same way; where nobody can read it, the answer
+//! goes on without it and says so.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -16,9 +18,11 @@ use athanor_cluster::members::{Member, MemberState, Members, RoleName};
 use athanor_cluster::placement::nodes_of_block;
 use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_querier::{Asked, Hits, Inbox, Part, PartOf, Remote, Stored};
+use athanor_querier::{Asked, Hits, Inbox, Part, PartOf, Remote, Stored, Unread};
 use athanor_query::{Ask, Partial};
-use athanor_store_gateway::{self as gateway, BlockAt, Found, Gateway, MOST, Question as OfBlocks};
+use athanor_store_gateway::{
+    self as gateway, BlockAt, Found, Gateway, MOST, Met, Question as OfBlocks, is_unread,
+};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select, try_join_all};
@@ -85,15 +89,30 @@ struct Question<'a> {
 /// The answer of some blocks, which is not merged yet.
 struct Whole {
     inbox: Inbox,
+    lacks: Lacks,
+}
+
+/// Blocks that are not in an answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Lacks {
     /// Those that the bucket has no more.
     gone: Vec<BlockId>,
+    /// Those that could not be read, and why.
+    unread: Vec<(BlockId, Status)>,
 }
 
 /// A block that is read here.
 struct Here {
-    gateway: Arc<Gateway>,
+    of: Arc<OfHere>,
+    block: Owned,
+}
+
+/// What blocks that are read here are asked.
+struct OfHere {
+    gateways: Gateways,
     question: Arc<OfBlocks>,
-    at: BlockAt,
+    tenant: TenantId,
+    ask: Ask,
 }
 
 impl Gateways {
@@ -101,7 +120,8 @@ impl Gateways {
     pub fn divide(&self, tenant: &TenantId, ask: &Ask, blocks: impl IntoIterator<Item = BlockAt>) -> Divided {
         let nodes = self.nodes();
         let question = Arc::new(OfBlocks::new(tenant.clone(), ask.clone()));
-        let (mut here, mut away) = (Vec::new(), BTreeMap::<NodeId, Vec<Owned>>::new());
+        let of = OfHere { gateways: self.clone(), question, tenant: tenant.clone(), ask: ask.clone() };
+        let (of, mut here, mut away) = (Arc::new(of), Vec::new(), BTreeMap::<NodeId, Vec<Owned>>::new());
         for at in blocks {
             let mut owners = nodes_of_block(at.block.number(), nodes.iter().copied());
             owners.truncate(TRIES);
@@ -109,17 +129,16 @@ impl Gateways {
                 Some(&node) if node != self.ways.me => {
                     away.entry(node).or_default().push(Owned { at, owners });
                 }
-                _ => here.push(self.read(&question, at)),
+                _ => {
+                    let block = Owned { at, owners };
+                    here.push(Box::new(Here { of: Arc::clone(&of), block }) as Box<dyn Stored>);
+                }
             }
         }
         let calls =
             away.into_values().flat_map(|blocks| blocks.chunks(CALL).map(<[_]>::to_vec).collect::<Vec<_>>());
         let remote = |blocks| Arc::new(Away { gateways: self.clone(), blocks }) as Arc<dyn Remote>;
         Divided { here, away: calls.map(remote).collect() }
-    }
-
-    fn read(&self, question: &Arc<OfBlocks>, at: BlockAt) -> Box<dyn Stored> {
-        Box::new(Here { gateway: Arc::clone(&self.here), question: Arc::clone(question), at })
     }
 
     /// The gateways that seem to be there.
@@ -198,6 +217,11 @@ impl Gateways {
                         return next.await.inspect(won);
                     }
                     Either::Left((said, _)) => said,
+                    // The first one may be able to read what others are not.
+                    Either::Right((Ok(wholes), first)) if wholes.iter().any(Whole::has_unread) => {
+                        let first = first.await.ok().filter(|whole| !whole.has_unread());
+                        return Ok(first.map_or(wholes, |whole| vec![whole]));
+                    }
                     Either::Right((Ok(wholes), _)) => return Ok(wholes).inspect(won),
                     Either::Right((Err(_), first)) => {
                         return first.await.map(|whole| vec![whole]).map_err(Unheard::status);
@@ -206,13 +230,32 @@ impl Gateways {
             }
         };
         match said {
-            Ok(whole) => Ok(vec![whole]),
+            Ok(whole) => self.with_others(tried, whole, &blocks, question).await,
             Err(Unheard::There(why)) if may_pass(&why) => {
                 tracing::debug!(node, error = %why, "a gateway did not answer, another one is asked");
                 next().await
             }
             Err(why) => Err(why.status()),
         }
+    }
+
+    /// An answer with those of others for what a gateway could not read.
+    async fn with_others(
+        &self,
+        tried: usize,
+        mut whole: Whole,
+        blocks: &[Owned],
+        question: &Question<'_>,
+    ) -> Result<Vec<Whole>, Status> {
+        let unread = std::mem::take(&mut whole.lacks.unread);
+        if unread.is_empty() {
+            return Ok(vec![whole]);
+        }
+        let is_unread = |block: &&Owned| unread.iter().any(|(unread, _)| *unread == block.at.block);
+        let left = blocks.iter().filter(is_unread).cloned().collect();
+        let mut wholes = self.answers(tried + 1, left, question).await?;
+        wholes.push(whole);
+        Ok(wholes)
     }
 
     /// Has one gateway answer for blocks, and says how that went.
@@ -261,9 +304,9 @@ impl Gateways {
         if let Some(done) = &done {
             (part.hits, part.there) = (hits_of(done), Some(there(done)));
         }
-        let gone = complete(done, blocks).map_err(Unheard::There)?;
+        let lacks = complete(done, blocks).map_err(Unheard::There)?;
         self.hedges.answered(clock.monotonic().saturating_sub(begun));
-        Ok(Whole { inbox, gone })
+        Ok(Whole { inbox, lacks })
     }
 
     /// Reads blocks itself that no gateway answered for.
@@ -272,12 +315,30 @@ impl Gateways {
         let mut inbox = question.inbox.another();
         let (place, begun) = (Arc::new(inbox.place()), self.ways.clock.monotonic());
         let of = PartOf::Blocks(blocks.len());
-        let (gone, hits) = self.here.meet(&of_blocks, blocks, &place).await?;
+        let Met { gone, unread, hits } = self.here.meet(&of_blocks, blocks, &place).await?;
         inbox.met(&place)?;
         let took = self.ways.clock.monotonic().saturating_sub(begun);
-        inbox.tell(Part { of, took, hits: hits_here(hits), ..Part::default() });
-        Ok(vec![Whole { inbox, gone }])
+        let failed = unread.first().map(|(_, why)| why.message.clone());
+        inbox.tell(Part { of, took, hits: hits_here(hits), failed, ..Part::default() });
+        Ok(vec![Whole { inbox, lacks: Lacks { gone, unread } }])
     }
+}
+
+impl Whole {
+    fn has_unread(&self) -> bool {
+        !self.lacks.unread.is_empty()
+    }
+}
+
+/// Merges answers, and says what is in none of them.
+async fn merge(wholes: Vec<Whole>, inbox: &Inbox) -> Result<(), Asked> {
+    let mut gone = Vec::new();
+    for mut whole in wholes {
+        whole.inbox.end().await?;
+        gone.extend(whole.lacks.gone);
+        inbox.left_out(whole.lacks.unread.into_iter().map(unread).collect());
+    }
+    if gone.is_empty() { Ok(()) } else { Err(self::gone(&gone)) }
 }
 
 #[async_trait]
@@ -285,25 +346,39 @@ impl Remote for Away {
     async fn ask(&self, tenant: &TenantId, ask: &Ask, inbox: &mut Inbox) -> Result<(), Asked> {
         let packed: Bytes = ask.pack().map_err(|error| Status::of(&error))?.into();
         let question = Question { tenant, ask, packed, inbox };
-        let mut gone = Vec::new();
-        for mut whole in self.gateways.answers(0, self.blocks.clone(), &question).await? {
-            whole.inbox.end().await?;
-            gone.extend(whole.gone);
-        }
-        if gone.is_empty() { Ok(()) } else { Err(self::gone(&gone)) }
+        let wholes = self.gateways.answers(0, self.blocks.clone(), &question).await?;
+        merge(wholes, inbox).await
     }
 }
 
 #[async_trait]
 impl Stored for Here {
-    async fn answer(self: Box<Self>) -> Result<(Partial, Part), Asked> {
-        let said = self.gateway.answer_of(&self.question, &self.at).await;
-        let (partial, found) = said.map_err(|status| match status.code {
+    async fn answer(self: Box<Self>, inbox: &mut Inbox) -> Result<Option<(Partial, Part)>, Asked> {
+        let (OfHere { gateways, question, .. }, at) = (&*self.of, &self.block.at);
+        match gateways.here.answer_of(question, at).await {
+            Ok((partial, found)) => Ok(Some((partial, of_block(at.block, found)))),
             // Another took its place, or it is too old (E18).
-            Code::NotFound => gone(&[self.at.block]),
-            _ => status.into(),
-        })?;
-        Ok((partial, of_block(self.at.block, found)))
+            Err(status) if status.code == Code::NotFound => Err(gone(&[at.block])),
+            Err(status) if is_unread(&status) => self.others(status, inbox).await.map(|()| None),
+            Err(status) => Err(status.into()),
+        }
+    }
+}
+
+impl Here {
+    /// Has others answer for a block that cannot be read here; where nobody can, that is said.
+    async fn others(self: Box<Self>, why: Status, inbox: &Inbox) -> Result<(), Asked> {
+        let OfHere { gateways, tenant, ask, .. } = &*self.of;
+        let of = PartOf::Block(self.block.at.block.to_string());
+        inbox.tell(Part { of, failed: Some(why.message.clone()), ..Part::default() });
+        // What the bucket does not give, it gives no sooner here; while damage may be that of what was kept of it.
+        if why.code != Code::DataLoss && gateways.other(&self.block, 1).is_none() {
+            inbox.left_out(vec![unread((self.block.at.block, why))]);
+            return Ok(());
+        }
+        let packed: Bytes = ask.pack().map_err(|error| Status::of(&error))?.into();
+        let question = Question { tenant, ask, packed, inbox };
+        merge(gateways.answers(1, vec![self.block.clone()], &question).await?, inbox).await
     }
 }
 
@@ -328,22 +403,39 @@ fn there(done: &wire::BlocksDone) -> (Duration, Duration) {
     (Duration::from_micros(done.waited_micros), Duration::from_micros(done.worked_micros))
 }
 
+/// A block that nobody could read, as answers name it.
+fn unread((block, why): (BlockId, Status)) -> Unread {
+    match Unread::may_pass(&why) {
+        true => {
+            tracing::warn!(%block, error = %why, "a block cannot be read now, an answer goes on without it")
+        }
+        false => tracing::error!(%block, error = %why, "a block is damaged, an answer goes on without it"),
+    }
+    Unread { block: block.to_string(), why }
+}
+
 /// Blocks that the bucket has no more, called the same whoever finds that out.
 fn gone(blocks: &[BlockId]) -> Asked {
     Asked::Gone(blocks.iter().map(|block| format!("block {block}")).collect())
 }
 
-/// The blocks that are gone, of an answer that came as it was sent.
-fn complete(done: Option<wire::BlocksDone>, blocks: &[Owned]) -> Result<Vec<BlockId>, Status> {
+/// The blocks that are not in an answer that came as it was sent.
+fn complete(done: Option<wire::BlocksDone>, blocks: &[Owned]) -> Result<Lacks, Status> {
     let broken = |why: &str| Status::new(Code::Unavailable, format!("a gateway's answer {why}"));
     let done = done.ok_or_else(|| broken("says of no block what became of it"))?;
-    let gone: Result<Vec<BlockId>, Status> = done.gone.iter().map(|name| block_of(name)).collect();
-    let gone = gone.map_err(|_| broken("names what is no block"))?;
-    let is_asked = |gone: &BlockId| blocks.iter().any(|block| block.at.block == *gone);
-    if done.blocks as usize != blocks.len() || !gone.iter().all(is_asked) {
+    let block = |name: &Bytes| block_of(name).map_err(|_| broken("names what is no block"));
+    let gone = done.gone.iter().map(block).collect::<Result<Vec<BlockId>, Status>>()?;
+    let unread = |wire::Unread { block: name, why }: &wire::Unread| {
+        let why = why.as_ref().map(failure::unpack).filter(is_unread);
+        Ok((block(name)?, why.ok_or_else(|| broken("does not say why a block is not in it"))?))
+    };
+    let unread = done.unread.iter().map(unread).collect::<Result<Vec<_>, Status>>()?;
+    let is_asked = |lacked: &BlockId| blocks.iter().any(|block| block.at.block == *lacked);
+    let mut lacked = gone.iter().chain(unread.iter().map(|(block, _)| block));
+    if done.blocks as usize != blocks.len() || !lacked.all(is_asked) {
         return Err(broken("is to another question"));
     }
-    Ok(gone)
+    Ok(Lacks { gone, unread })
 }
 
 /// Whether another one may answer: whatever it is that this gateway lacks, unless the question is at fault. What panicked
@@ -385,15 +477,14 @@ mod tests {
         let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).expect("a bucket");
         let config = Config::default();
         let blocks = Blocks::new(store, Compute::inline(), None, &config);
-        let question = OfBlocks::new(TenantId::anonymous(), Ask::default());
+        let question = Arc::new(OfBlocks::new(TenantId::anonymous(), Ask::default()));
         let block = BlockId::from_number(7);
-        let here = Here {
-            gateway: Arc::new(Gateway::new(Arc::new(blocks), &config)),
-            question: Arc::new(question),
-            at: BlockAt::alone(block, true),
-        };
-        let said = Box::new(here).answer().await.expect_err("the bucket is empty");
-        assert_eq!(said, gone(&[block]));
+        let at = vec![BlockAt::alone(block, true)];
+        let gateway = Gateway::new(Arc::new(blocks), &config);
+        let said = gateway.answer_of(&question, &at[0]).await.map(drop).expect_err("the bucket is empty");
+        assert_eq!(said.code, Code::NotFound);
+        let answer = gateway.answer(&TenantId::anonymous(), Ask::default(), at).await.expect("an answer");
+        assert_eq!(gone(&answer.met.gone), gone(&[block]));
     }
 
     #[test]
@@ -407,8 +498,24 @@ mod tests {
             ..wire::BlocksDone::default()
         };
         let check = |done| complete(done, &blocks).map_err(|status| status.code);
-        assert_eq!(check(Some(done(2, &[]))), Ok(vec![]));
-        assert_eq!(check(Some(done(2, &[2]))), Ok(vec![BlockId::from_number(2)]));
+        assert_eq!(check(Some(done(2, &[]))), Ok(Lacks::default()));
+        let gone = vec![BlockId::from_number(2)];
+        assert_eq!(check(Some(done(2, &[2]))), Ok(Lacks { gone, ..Lacks::default() }));
+        let unread = |number, why: Option<Status>| wire::BlocksDone {
+            unread: vec![wire::Unread {
+                block: named(BlockId::from_number(number)),
+                why: why.map(|why| failure::pack(&why, None)),
+            }],
+            ..done(2, &[])
+        };
+        let damaged = Status::new(Code::DataLoss, "series.parquet: byte 7");
+        let lacks = Lacks { unread: vec![(BlockId::from_number(1), damaged.clone())], ..Lacks::default() };
+        assert_eq!(check(Some(unread(1, Some(damaged.clone())))), Ok(lacks));
+        // What is the question's fault is no block's.
+        let odd = [(3, Some(damaged)), (1, None), (1, Some(Status::new(Code::Invalid, "no")))];
+        for (number, why) in odd {
+            assert_eq!(check(Some(unread(number, why))), Err(Code::Unavailable));
+        }
         for done in [None, Some(done(1, &[])), Some(done(2, &[3]))] {
             assert_eq!(check(done), Err(Code::Unavailable));
         }

@@ -63,6 +63,7 @@ fn run(cli: Cli) -> Result<(), Status> {
         Command::Serve(args) => serve::run(&args, &output),
         Command::Config(settings) => serve::show(&settings, &output),
         Command::Cut(settings) => serve::cut(&settings, &output),
+        Command::Lift(settings) => administer::lift(&settings, &output),
         Command::Metastore(args) => administer::metastore(args, &output),
         Command::Shard(args) => administer::shard(args, &output),
         Command::Catalogue(args) => serve::catalogue(args, &output),

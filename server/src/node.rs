@@ -65,6 +65,8 @@ pub struct System {
     pub state: Arc<dyn Disk>,
     /// The folder for what was found in blocks; without one it is kept in memory only.
     pub kept: Option<Arc<dyn Disk>>,
+    /// The folder for what is asked; without one it is not known which queries killed the process before this one.
+    pub asked: Option<Arc<dyn Disk>>,
     /// Who commits what waits in the log.
     pub pump: Pump,
     /// The bucket.
@@ -92,7 +94,7 @@ impl System {
     pub fn local(config: &Config) -> Result<Self, StartError> {
         let (clock, random) = (Clock::system(), Random::system());
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let Folders { log, state, kept } = folder::open(&config.data)?;
+        let Folders { log, state, kept, asked } = folder::open(&config.data)?;
         let store =
             Store::open(&config.bucket(), StoreDeps { clock: clock.clone(), random: random.split() })?;
         Ok(Self {
@@ -100,6 +102,7 @@ impl System {
             log: Arc::new(log),
             state: Arc::new(state),
             kept: kept.map(|kept| Arc::new(kept) as _),
+            asked: asked.map(|asked| Arc::new(asked) as _),
             pump: Pump::Thread,
             store,
             net: Arc::new(LocalNet::new(clock.clone())),
@@ -249,6 +252,9 @@ impl Node {
         };
         if let Err(error) = served {
             tracing::warn!(%error, "the listener did not end well");
+        }
+        if let Some(querier) = &self.roles.querier {
+            querier.close();
         }
         let kept = self.roles.end(&ending, &self.haste).await;
         tracing::info!("stopped");

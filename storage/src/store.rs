@@ -99,12 +99,27 @@ impl Store {
         self.shared.attempts.run("get", path.as_ref(), attempt).await
     }
 
-    /// Reads part of an object.
+    /// By which it measures deadlines.
+    pub fn clock(&self) -> &Clock {
+        &self.shared.attempts.clock
+    }
+
+    /// Reads part of an object: as much of it as there is, where the object ends before.
     pub async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Bytes, StoreError> {
         let path = path(key);
         let (objects, path, range) = (self.objects(), &path, &range);
-        let attempt =
-            |_| Box::pin(async move { objects.get_range(path, range.clone()).await }) as BoxFuture<'_, _>;
+        let attempt = |attempt: u32| {
+            Box::pin(async move {
+                match objects.get_range(path, range.clone()).await {
+                    // Buckets say in many words that there is nothing so far back, and none that tells it from what may pass.
+                    Err(error @ Error::Generic { .. }) if attempt == 1 => match objects.head(path).await {
+                        Ok(there) if there.size <= range.start => Ok(Bytes::new()),
+                        _ => Err(error),
+                    },
+                    got => got,
+                }
+            }) as BoxFuture<'_, _>
+        };
         self.shared.attempts.run("get range of", path.as_ref(), attempt).await
     }
 

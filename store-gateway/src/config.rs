@@ -26,7 +26,8 @@ pub struct Config {
     /// Free space of that disk below which nothing is kept there: what was kept makes room. More than `log.reserve`, so that
     /// no profile is refused for it. Example: `2GiB`.
     pub disk_spare: ByteSize,
-    /// Questions of other nodes that are answered at once; others wait. Example: `32`.
+    /// Questions of other nodes that are answered at once; others wait, and tenants for which less was read go first.
+    /// Example: `32`.
     pub questions: usize,
     /// Blocks of one such question that are open at once, and never fewer than keep all threads busy: while some are
     /// fetched, others are read. Example: `16`.

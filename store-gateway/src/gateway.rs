@@ -1,16 +1,18 @@
 //! Answers of blocks: kept ones where the question came before, else found by reading; those of many blocks as one,
 //! opened some at a time, run on compute threads, merged as they come.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use athanor_catalog::BlockId;
 use athanor_chassis::room::{Room, RoomStats, Taken};
+use athanor_chassis::turns::{Turn, TurnStats, Turns, Words};
 use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
 use athanor_query::{Ask, Canonical, Held, Meeting, Partial, Pieces, Place, TimeRange, Without, run_picked};
 use futures::FutureExt;
 use futures::future::try_join;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answers::{AnswerKey, AnswerStats, Answers, Packed};
 use crate::blocks::{Blocks, Opened, Wanted};
@@ -21,6 +23,10 @@ use crate::stats::CacheStats;
 
 /// Blocks of one question.
 pub const MOST: usize = 256;
+
+/// Once the bucket has not given a block, others of the question have so long: what is kept and what it gives without
+/// trouble is there by then, and nobody waits through all its tries for each of many blocks.
+const SHORT: Duration = Duration::from_secs(2);
 
 /// A larger answer of a block is not kept: it would take the place of many others.
 const MOST_KEPT: usize = 64 << 20;
@@ -42,12 +48,30 @@ pub struct BlockAt {
 pub struct Answer {
     /// The answer, packed.
     pub pieces: Pieces,
-    /// Blocks that are not in it since the bucket has them no more: others took their place, or they are too old.
-    pub gone: Vec<BlockId>,
-    /// Where the answers of single blocks came from.
-    pub hits: Hits,
+    /// Which blocks are in it.
+    pub met: Met,
+    /// What of blocks was held in memory to find it, bytes.
+    pub read: u64,
     /// Room that it takes until it is sent.
     pub taken: Option<Taken>,
+}
+
+/// What became of the blocks of a question: those that are neither gone nor unread are in its answer.
+#[derive(Debug, Default)]
+pub struct Met {
+    /// Blocks that the bucket has no more: others took their place, or they are too old.
+    pub gone: Vec<BlockId>,
+    /// Those that could not be read here, and why: they are damaged, or the bucket did not give them.
+    pub unread: Vec<(BlockId, Status)>,
+    /// Where the answers of the others came from.
+    pub hits: Hits,
+}
+
+/// What became of one.
+enum One {
+    Found(Found),
+    Gone(BlockId),
+    Unread(BlockId, Status),
 }
 
 /// Where the answer of a block came from.
@@ -82,12 +106,16 @@ pub struct Question {
     ask: Arc<Ask>,
     /// The question to blocks of which it wants all time: most are such. None where answers are not kept.
     whole: Option<Arc<Canonical>>,
+    /// Whether the bucket has not given one of its blocks.
+    failed: Arc<AtomicBool>,
+    /// What of blocks was held in memory for it so far, bytes.
+    read: Arc<AtomicU64>,
 }
 
 /// Answers for blocks.
 pub struct Gateway {
     reading: Arc<Reading>,
-    questions: Arc<Semaphore>,
+    turns: Arc<Turns>,
     open_blocks: usize,
     room: Arc<Room>,
 }
@@ -105,6 +133,8 @@ struct Made {
     fresh: Mutex<Option<Partial>>,
     /// For the others, and for later. None where there is neither, or it is longer than packed answers are.
     packed: Option<Packed>,
+    /// What the part of the block took in memory by then.
+    bytes: u64,
 }
 
 /// Where an answer was kept.
@@ -122,6 +152,8 @@ pub struct GatewayStats {
     pub answers: AnswerStats,
     /// What is on disk.
     pub shelf: ShelfStats,
+    /// Whose turn it is, of other nodes' questions.
+    pub turns: TurnStats,
     /// The room for answers to other nodes.
     pub room: RoomStats,
 }
@@ -138,12 +170,18 @@ impl Question {
     pub fn new(tenant: TenantId, ask: Ask) -> Self {
         // A question that is too long to be packed has answers all the same; they are not kept.
         let lasting = ask.is_lasting().then(|| ask.canonical(i64::MAX, i64::MIN).ok()).flatten();
-        Self { tenant, ask: Arc::new(ask), whole: lasting.map(Arc::new) }
+        let (failed, read) = Default::default();
+        Self { tenant, ask: Arc::new(ask), whole: lasting.map(Arc::new), failed, read }
     }
 
-    /// The same, where some profiles do not count.
-    fn without(&self, without: &Without) -> Option<Self> {
-        (!without.is_empty()).then(|| Self::new(self.tenant.clone(), self.ask.without(without)))
+    fn reads(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Another one that is part of it.
+    fn like(&self, ask: Ask) -> Self {
+        let (failed, read) = (Arc::clone(&self.failed), Arc::clone(&self.read));
+        Self { failed, read, ..Self::new(self.tenant.clone(), ask) }
     }
 }
 
@@ -151,9 +189,14 @@ impl Gateway {
     /// Over the blocks of a bucket.
     pub fn new(blocks: Arc<Blocks>, config: &Config) -> Self {
         let reading = Reading { blocks, answers: Answers::new(config.answers), flights: Flights::new() };
+        let words = Words {
+            questions: "questions of other nodes",
+            setting: "store_gateway.questions",
+            of_tenant: "store_gateway.questions",
+        };
         Self {
             reading: Arc::new(reading),
-            questions: Arc::new(Semaphore::new(config.questions)),
+            turns: Turns::new(config.questions, words),
             open_blocks: config.open_blocks,
             room: config.room(),
         }
@@ -163,7 +206,8 @@ impl Gateway {
     pub fn stats(&self) -> GatewayStats {
         let Reading { blocks, answers, .. } = &*self.reading;
         let shelf = blocks.shelf.as_ref().map(|shelf| shelf.stats()).unwrap_or_default();
-        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf, room: self.room.stats() }
+        let (turns, room) = (self.turns.stats(), self.room.stats());
+        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf, turns, room }
     }
 
     /// Whether there is a disk to look after: then somebody has to [`tend_disk`](Self::tend_disk), or nothing is kept there.
@@ -187,9 +231,12 @@ impl Gateway {
         }
     }
 
-    /// Waits until another node's question may be answered: only so many are at once. None when all ends.
-    pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.questions).acquire_owned().await.ok()
+    /// Waits until another node's question may be answered: only so many are at once, and tenants of which less was read
+    /// go first.
+    pub async fn turn(&self, tenant: &TenantId) -> Result<Turn, Status> {
+        let turn = self.turns.take(std::slice::from_ref(tenant), usize::MAX).await?;
+        turn.pay(tenant, 0);
+        Ok(turn)
     }
 
     /// The answer of all of these blocks together.
@@ -200,7 +247,8 @@ impl Gateway {
         }
         let question = Arc::new(Question::new(tenant.clone(), ask));
         let place = Arc::new(Meeting::new(question.ask.bounds, Arc::clone(&self.room)));
-        let (gone, hits) = self.meet(&question, blocks, &place).await?;
+        let met = self.meet(&question, blocks, &place).await?;
+        let read = question.read.load(Ordering::Relaxed);
         let pack = move || {
             let (partial, taken) = match place.take() {
                 Some(Held { partial, taken }) => (partial, Some(taken)),
@@ -211,56 +259,78 @@ impl Gateway {
         };
         let packed = self.reading.blocks.compute.run_as(Activity::Query, pack).await;
         let (pieces, taken) = packed.map_err(|error| Status::of(&error))??;
-        Ok(Answer { pieces, gone, hits, taken })
+        Ok(Answer { pieces, met, read, taken })
     }
 
-    /// Has the answers of all of these blocks meet; says which of them are gone, and where the others came from.
+    /// Has the answers of all of these blocks meet; says which of them are not among them, and where the others came from.
     pub async fn meet(
         &self,
         question: &Arc<Question>,
         blocks: Vec<BlockAt>,
         place: &Arc<Meeting>,
-    ) -> Result<(Vec<BlockId>, Hits), Status> {
+    ) -> Result<Met, Status> {
         let width = self.open_blocks.max(self.reading.blocks.compute.width() + 1);
         let each = blocks.into_iter().map(|at| self.add_one(question, at, place));
         let mut said = stream::iter(each).buffer_unordered(width);
-        let (mut gone, mut hits) = (Vec::new(), Hits::default());
+        let mut met = Met::default();
         while let Some(one) = said.try_next().await? {
             match one {
-                Ok(found) => hits.count(found),
-                Err(block) => gone.push(block),
+                One::Found(found) => met.hits.count(found),
+                One::Gone(block) => met.gone.push(block),
+                One::Unread(block, why) => met.unread.push((block, why)),
             }
         }
-        Ok((gone, hits))
+        Ok(met)
     }
 
-    /// Adds what one block has, and says where it was, or that the block is gone.
+    /// Adds what one block has, and says where it was, or why it is not there.
     async fn add_one(
         &self,
         question: &Arc<Question>,
         at: BlockAt,
         place: &Arc<Meeting>,
-    ) -> Result<Result<Found, BlockId>, Status> {
+    ) -> Result<One, Status> {
         let (partial, found) = match self.answer_of(question, &at).await {
             Ok(answered) => answered,
-            Err(status) if status.code == Code::NotFound => return Ok(Err(at.block)),
+            Err(status) if status.code == Code::NotFound => return Ok(One::Gone(at.block)),
+            Err(status) if is_unread(&status) => return Ok(One::Unread(at.block, status)),
             Err(status) => return Err(status),
         };
         let place = Arc::clone(place);
         let job = move || place.add(partial, None);
         let done = self.reading.blocks.compute.run_as(Activity::Query, job).await;
-        done.map_err(|error| Status::of(&error))?.map(|()| Ok(found))
+        done.map_err(|error| Status::of(&error))?.map(|()| One::Found(found))
     }
 
     /// What one block has, and where that was: [`Code::NotFound`] if the bucket has it no more.
     pub async fn answer_of(&self, question: &Question, at: &BlockAt) -> Result<(Partial, Found), Status> {
-        let less = question.without(&at.without);
-        let answer = self.one_answer(less.as_ref().unwrap_or(question), at);
+        let finding = self.told_of(question, at);
+        let found = match question.failed.load(Ordering::Relaxed) {
+            false => finding.await,
+            true => {
+                let late = |_| {
+                    let message =
+                        format!("it was not there within {SHORT:?}, after others of the bucket failed");
+                    Err(Status::new(Code::Deadline, message))
+                };
+                self.reading.blocks.store.clock().within(SHORT, finding).await.unwrap_or_else(late)
+            }
+        };
+        if found.as_ref().is_err_and(|status| is_unread(status) && status.code != Code::DataLoss) {
+            question.failed.store(true, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// What one block has of those of its profiles that count there, and which others are meant, if that is to be told.
+    async fn told_of(&self, question: &Question, at: &BlockAt) -> Result<(Partial, Found), Status> {
+        let less = (!at.without.is_empty()).then(|| question.like(question.ask.without(&at.without)));
+        let answer = self.find_of(less.as_ref().unwrap_or(question), at);
         let Some(time) = at.tells else { return answer.await };
         // A question of its own: it has the same answer whatever else is asked of the same profiles.
-        let of_ids = Question::new(question.tenant.clone(), question.ask.ids(time));
+        let of_ids = question.like(question.ask.ids(time));
         let of_block = BlockAt::alone(at.block, at.whole && time == TimeRange::default());
-        match try_join(answer, self.one_answer(&of_ids, &of_block)).await? {
+        match try_join(answer, self.find_of(&of_ids, &of_block)).await? {
             ((answer, found), (Partial::Ids(ids), _)) => {
                 Ok((answer.telling(Place::Block(at.block.number()), ids), found))
             }
@@ -268,12 +338,13 @@ impl Gateway {
         }
     }
 
-    async fn one_answer(&self, question: &Question, at: &BlockAt) -> Result<(Partial, Found), Status> {
-        let Question { tenant, ask, whole } = question;
+    async fn find_of(&self, question: &Question, at: &BlockAt) -> Result<(Partial, Found), Status> {
+        let Question { tenant, ask, whole, .. } = question;
         let reading = &self.reading;
         let Some(canonical) = whole else {
             let made =
                 Arc::clone(reading).make(tenant.clone(), at.clone(), Arc::clone(ask), || false).await?;
+            question.reads(made.bytes);
             return Ok((made.take().ok_or_else(lost)?, Found::ByReading));
         };
         let canonical = match at.whole {
@@ -299,6 +370,7 @@ impl Gateway {
             reading.answers.joined();
         }
         let made = made?;
+        question.reads(made.bytes);
         let found = if joined { Found::Joined } else { Found::ByReading };
         let partial = match (made.take(), &made.packed) {
             (Some(partial), _) => reading.as_asked(&canonical, partial).await?,
@@ -410,13 +482,14 @@ impl Reading {
         let wanted = Wanted { blocks: Arc::clone(&self.blocks), block, tenant, ask: Arc::clone(&ask), whole };
         let Opened { part, picked, held } = wanted.open().await.map_err(|status| named(block, status))?;
         let source = part.source().until(stop);
+        let bytes = part.bytes() as u64;
         let job = move || {
             let partial = run_picked(&ask, &source, &picked).map_err(|error| Status::of(&error))?;
             drop((source, picked, held));
             let may_last = partial.bytes() <= MOST_KEPT && is_packed();
             let packed = may_last.then(|| partial.pack().ok()).flatten();
             let packed = packed.map(|pieces| Packed::new(pieces.into_bytes()));
-            Ok::<_, Status>(Made { fresh: Mutex::new(Some(partial)), packed })
+            Ok::<_, Status>(Made { fresh: Mutex::new(Some(partial)), packed, bytes })
         };
         let done = self.blocks.compute.run_as(Activity::Query, job).await;
         match done.map_err(|error| Status::of(&error))? {
@@ -448,6 +521,17 @@ impl Reading {
         let canonical = Arc::clone(canonical);
         let moved = self.blocks.compute.run_as(Activity::Query, move || canonical.answer(partial)).await;
         moved.map_err(|error| Status::of(&error))
+    }
+}
+
+/// Whether it is a block that is at fault, or the bucket, and neither the question nor this node: an answer may go on
+/// without that block, if it says so.
+pub fn is_unread(status: &Status) -> bool {
+    match status.code {
+        Code::DataLoss | Code::Unimplemented => true,
+        Code::Unavailable | Code::Deadline | Code::PermissionDenied | Code::Unauthenticated => true,
+        Code::Invalid | Code::TooLarge | Code::Exhausted | Code::Cancelled | Code::Internal => false,
+        Code::NotFound | Code::Conflict | Code::NotLeader => false,
     }
 }
 
@@ -504,7 +588,8 @@ mod tests {
         let mut received = Received::default();
         answer.pieces.for_each(|piece| received.push(&piece).unwrap());
         let Partial::Tree(tree) = received.unpack(&ask).unwrap() else { panic!("no tree") };
-        (tree.total(), answer.gone)
+        assert_eq!(answer.met.unread, []);
+        (tree.total(), answer.met.gone)
     }
 
     #[tokio::test]
@@ -530,5 +615,26 @@ mod tests {
         gateway.room = Config { answer: ByteSize::bytes(100), ..Config::default() }.room();
         let refused = gateway.answer(&shop, tree(), at(1..=3)).await.err().unwrap();
         assert!(refused.message.contains("the limit is 100B"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn of_tenants_that_wait_the_one_of_which_less_was_read_is_next() {
+        let mut gateway = gateway(2).await;
+        let words = Words { questions: "questions", setting: "questions", of_tenant: "questions" };
+        gateway.turns = Turns::new(1, words);
+        let tenant = |name: &str| name.parse::<TenantId>().unwrap();
+        let (wide, narrow) = (tenant("other"), tenant("shop"));
+        let held = gateway.turn(&wide).await.unwrap();
+        let answer = gateway.answer(&wide, tree(), at(1..=2)).await.unwrap();
+        assert!(answer.read > 200_000, "{}", answer.read);
+        held.pay(&wide, answer.read);
+        let mut again = Box::pin(gateway.turn(&wide));
+        let mut other = Box::pin(gateway.turn(&narrow));
+        assert!((&mut again).now_or_never().is_none() && (&mut other).now_or_never().is_none());
+        drop(held);
+        assert!((&mut again).now_or_never().is_none(), "it came first, and more was read of it");
+        let turn = (&mut other).now_or_never().expect("its turn").unwrap();
+        drop(turn);
+        assert!(again.now_or_never().is_some());
     }
 }

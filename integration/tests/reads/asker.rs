@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use athanor_chassis::Status;
 use athanor_integration::cluster::Cluster;
 use athanor_proto::athanor::v1::{Page, ProfilesRequest, Query};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
@@ -24,15 +26,35 @@ pub struct Asker {
     /// Profiles that are asked for by their ids.
     pub picked: Vec<usize>,
     pub ids: Arc<Ids>,
+    /// Where questions may fail, or answers lack something and say so: then they are asked again.
+    pub storm: Option<Arc<Storm>>,
 }
 
-/// The answer to a question, which lacks nothing.
+/// What became of questions in a storm.
+#[derive(Debug, Default)]
+pub struct Storm {
+    /// Answers that were whole.
+    pub whole: AtomicUsize,
+    /// Those that said what they lack.
+    pub partial: AtomicUsize,
+    /// Questions that were refused, and may be asked again.
+    pub refused: AtomicUsize,
+}
+
+/// The answer to a question, which lacks nothing. In a storm it is asked again until it does.
 macro_rules! whole {
     ($asker:expr, $call:ident, $question:expr) => {{
-        let reader = $asker.reader();
-        let answer = $asker.querier.$call(&reader, $question).await.unwrap();
-        assert_eq!(reader.missing(), None, "the answer is whole");
-        answer
+        let question = $question;
+        loop {
+            let (reader, again) = ($asker.reader(), Clone::clone(&question));
+            let answer = $asker.querier.$call(&reader, again).await;
+            let told = answer.as_ref().map(|_| reader.missing()).map_err(Clone::clone);
+            let is_whole = $asker.is_whole(stringify!($call), told);
+            match answer {
+                Ok(answer) if is_whole => break answer,
+                _ => tokio::task::yield_now().await,
+            }
+        }
     }};
 }
 
@@ -43,7 +65,31 @@ impl Asker {
     pub fn of_all(cluster: &Cluster, place: usize, tenants: &'static str, count: usize) -> Self {
         let (_, querier) = cluster.querier(place);
         let (start, end, picked) = (millis(0), millis(count), picked(count));
-        Asker { querier, tenants, start, end, picked, ids: Arc::default() }
+        Asker { querier, tenants, start, end, picked, ids: Arc::default(), storm: None }
+    }
+
+    /// Whether an answer is whole, by what is told of it. Where it is not, that must be said, and be no wonder.
+    pub fn is_whole(&self, call: &str, told: Result<Option<String>, Status>) -> bool {
+        let Some(Storm { whole, partial, refused }) = self.storm.as_deref() else {
+            assert_eq!(told, Ok(None), "{call}: the answer is whole");
+            return true;
+        };
+        let one = |count: &AtomicUsize| count.fetch_add(1, Ordering::SeqCst);
+        match told {
+            Ok(None) => {
+                one(whole);
+                return true;
+            }
+            Ok(Some(missing)) => {
+                assert!(missing.contains("cannot be read now"), "{call}: {missing}");
+                one(partial);
+            }
+            Err(status) => {
+                assert!(status.code.retryable(), "{call}: {status}");
+                one(refused);
+            }
+        }
+        false
     }
 
     pub fn reader(&self) -> Reader {

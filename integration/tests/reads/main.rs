@@ -10,6 +10,7 @@
 //!  plain                                   that these are equal, while the story goes on
 //!  memory questions                        that answers are those of a server that has all in its memory, likewise
 //!  twice refresh                           what lies in two places; what a dashboard reads that goes on
+//!  storms                                  gateways die and the bucket fails meanwhile: whole, or that is said
 //!  kept                                    what queriers keep for clients between their questions
 //! ```
 
@@ -32,6 +33,7 @@ mod points;
 mod profiles;
 mod questions;
 mod refresh;
+mod storms;
 mod story;
 mod sums;
 mod twice;

@@ -234,18 +234,19 @@ impl Clients<'_> {
         let answer = answer.map_err(|_| format!("no answer to {question:?} {asked:?}"))?;
         let sum = hash::bytes(format!("{answer:?}").as_bytes());
         self.world.tell(format_args!("asked {question:?} {asked:?}: {sum:032x}"));
+        let stormy = !self.strict && (!fair || storms != self.storms.get());
         let found = match answer {
             Ok(found) => found,
             Err(status) => {
                 self.world.count("failed queries");
-                let stormy = !self.strict && (!fair || storms != self.storms.get());
                 return self.may_fail("a query", &status, stormy);
             }
         };
         self.world.count("queries");
-        let compared = self.said(&reader).and_then(|said| {
-            // Whoever is away has what it has.
-            let floors = if said.partial && self.company { Floors::default() } else { floors };
+        let compared = self.said(&reader, stormy).and_then(|said| {
+            // Whoever is away has what it has, and so has the bucket.
+            let is_away = self.company || reader.missing().is_some_and(|words| is_of_the_bucket(&words));
+            let floors = if said.partial && is_away { Floors::default() } else { floors };
             self.compare(question, &asked, &floors, &found, said)
         });
         compared.map_err(|breach| format!("{question:?} of {asked:?} by {}: {breach}", TENANTS[asked.tenant]))
@@ -267,11 +268,15 @@ impl Clients<'_> {
         None
     }
 
-    /// What an answer says of itself: where nothing was damaged, nothing is missing.
-    fn said(&self, reader: &Reader) -> Result<Said, Breach> {
+    /// What an answer says of itself: where nothing was damaged, nothing is missing but what a bucket does not give.
+    fn said(&self, reader: &Reader, stormy: bool) -> Result<Said, Breach> {
         let Some(words) = reader.missing() else { return Ok(Said { partial: false, twice: false }) };
+        if words.contains("damaged: block") {
+            return Err(format!("a block is damaged: {words}"));
+        }
         let may_lack_rows = self.model.borrow().is_damaged() || self.company && !self.strict;
-        let may_lack = may_lack_rows || self.harmed && is_of_ids_alone(&words);
+        let may_lack_now = stormy && is_of_the_bucket(&words);
+        let may_lack = may_lack_rows || may_lack_now || self.harmed && is_of_ids_alone(&words);
         if !may_lack {
             return Err(format!("it is said to lack something: {words}"));
         }
@@ -423,6 +428,11 @@ pub fn tenant(place: usize) -> TenantId {
 fn type_id(kind: usize) -> String {
     let (name, unit) = KINDS[kind];
     format!("{METRIC}:{name}:{unit}:{}:{}", KINDS[0].0, KINDS[0].1)
+}
+
+/// Whether it lacks what the bucket does not give.
+fn is_of_the_bucket(missing: &str) -> bool {
+    missing.contains("cannot be read now")
 }
 
 /// Whether an answer lacks no rows by what is said of it.

@@ -185,6 +185,7 @@ impl<'a> Process<'a> {
             state: Arc::clone(&self.state) as _,
             // What is found in blocks is no promise: a machine that begins anew finds it again.
             kept: None,
+            asked: None,
             pump: Pump::Inline,
             store: Store::on(Arc::new(bucket), &patience, deps),
             net: Arc::new(LocalNet::new(clock.clone())),

@@ -8,6 +8,7 @@ use athanor_chassis::activity::{Activity, process_time};
 use athanor_chassis::histogram::Spread;
 use athanor_chassis::process::Usage;
 use athanor_chassis::room::RoomStats;
+use athanor_chassis::turns::TurnStats;
 use athanor_chassis::{Clock, Compute, Tasks, TenantId, Timestamp};
 use athanor_consensus::Replicated;
 use athanor_consensus::log::{Damage, Health, Hurt, Log, Usage as LogUsage};
@@ -400,7 +401,9 @@ impl Numbers {
         page.gauge("athanor_room_limit_bytes", "How much they may take", of_rooms(|room| room.limit));
         let help = "Answers that were refused since others took that memory";
         page.counter("athanor_room_refused_total", help, of_rooms(|room| room.refused));
-        let Some(QuerierStats { turns, quarantine, background, again, twice, room: _ }) = self.querier else {
+        self.others_questions(page);
+        let Some(QuerierStats { turns, quarantine, left_out, background, again, twice, room: _ }) = self.querier
+        else {
             return;
         };
         let mut gauge = |name, help, value: usize| page.gauge(name, help, alone(value as f64));
@@ -409,6 +412,8 @@ impl Numbers {
         gauge("athanor_queries_waiting", "Queries that wait for their turn", turns.waiting);
         let help = "Queries that crashed too often, and are refused";
         gauge("athanor_queries_quarantined", help, quarantine.quarantined);
+        let help = "Queries that were under way when the process died: each is answered alone";
+        gauge("athanor_queries_suspected", help, quarantine.suspected);
         gauge("athanor_background_queries_running", "Queries that run in the background", background.running);
         gauge(
             "athanor_background_queries_kept",
@@ -439,12 +444,30 @@ impl Numbers {
         counter("athanor_queries_damaged_total", help, again.damaged);
         let help = "Questions that were asked again since profiles were found to lie in two places";
         counter("athanor_queries_twice_total", help, twice);
+        let unread = [("damaged", left_out.damaged), ("unavailable", left_out.unavailable)];
+        page.counter(
+            "athanor_queries_blocks_left_out_total",
+            "Blocks that answers went on without, and said so, since they are damaged or could not be had",
+            unread.map(|(reason, count)| (labels(&[("reason", reason)]), count as f64)),
+        );
         let refused = [("crowded", turns.refused), ("crashed", quarantine.refused)];
         page.counter(
             "athanor_queries_refused_total",
             "Queries that were refused since too many waited, or since they had crashed too often",
             refused.map(|(reason, count)| (labels(&[("reason", reason)]), count as f64)),
         );
+    }
+
+    /// Whose turn it is among the questions of other nodes about blocks.
+    fn others_questions(&self, page: &mut Page) {
+        let TurnStats { running, most, waiting, refused } = self.cache.turns;
+        let mut gauge = |name, help, value: usize| page.gauge(name, help, alone(value as f64));
+        let help = "Questions of other nodes about blocks that are answered";
+        gauge("athanor_gateway_questions_running", help, running);
+        gauge("athanor_gateway_questions_running_limit", "How many may be answered at once", most);
+        gauge("athanor_gateway_questions_waiting", "Those that wait for their turn", waiting);
+        let help = "Questions of other nodes that were refused since too many waited";
+        page.counter("athanor_gateway_questions_refused_total", help, alone(refused as f64));
     }
 
     /// What of blocks is on disk.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use athanor_catalog::Catalog;
 use athanor_chassis::Clock;
+use athanor_chassis::deaths::Deaths;
 use athanor_cluster::members::RoleName;
 use athanor_cluster::peers;
 use athanor_distributor::Distributor;
@@ -132,7 +133,30 @@ impl Site<'_> {
             clock: clock.clone(),
             compute: compute.clone(),
         };
-        Some(Querier::new(self.config.querier.clone(), deps).placed(self.place(reaching)))
+        let querier = Querier::new(self.config.querier.clone(), deps).placed(self.place(reaching));
+        Some(match self.deaths() {
+            Some(deaths) => querier.remembering(deaths),
+            None => querier,
+        })
+    }
+
+    /// What processes before this one died over.
+    fn deaths(&self) -> Option<Deaths> {
+        let System { asked, clock, .. } = &self.system;
+        let opened = Deaths::open(Arc::clone(asked.as_ref()?), clock.clone());
+        let opened = opened.inspect_err(|error| {
+            tracing::warn!(%error, "which queries kill the process will not be known");
+        });
+        let deaths = opened.ok()?;
+        let suspected = deaths.count(1);
+        if suspected > 0 {
+            tracing::warn!(
+                suspected,
+                "the process before this one died while queries were under way: each of them is answered alone, and those \
+                 that see another death are refused"
+            );
+        }
+        Some(deaths)
     }
 
     /// Where a querier stands among others.

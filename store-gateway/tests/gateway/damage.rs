@@ -1,4 +1,5 @@
-//! Bits that flip in a bucket: an answer is the right one, or an error that says where the damage is.
+//! Bits that flip in a bucket: the answer of a block is the right one, or an error that says where the damage is; that of
+//! many blocks has all others, and names those that are damaged.
 
 use athanor_block::{FILES, META};
 use athanor_chassis::{Code, Status};
@@ -65,6 +66,47 @@ async fn no_flipped_bit_is_drawn() {
     // All files but the index of functions are read.
     assert!(noticed > 4_000, "{noticed}");
     assert!(asked(&bucket, &asks, "nothing").await.iter().all(Result::is_ok));
+}
+
+/// What can be read is answered: not one damaged block hides what others have.
+#[tokio::test]
+async fn one_damaged_block_takes_no_other_along() {
+    let bucket = Bucket::new();
+    let of = |number: u128| profiles(number as u32..number as u32 + 2, &[10, 20], 5);
+    for number in 1..=5 {
+        bucket.put(block(number), &[("shop", of(number))]).await;
+    }
+    let asked = tree("{}", 0, 60);
+    let all: Vec<BlockAt> = (1..=6).map(|number| BlockAt::alone(block(number), true)).collect();
+    let gateway = gateway(&bucket, &config());
+    for (harm, file) in [(0, "rollup.parquet"), (1, "series.parquet"), (2, META)] {
+        let sound = |bytes: &mut Vec<u8>| bytes.clone();
+        let mut kept = Vec::new();
+        bucket.tamper(block(3), file, |bytes| kept = sound(bytes)).await;
+        bucket
+            .tamper(block(3), file, |bytes| match harm {
+                0 => bytes[20] ^= 4,
+                1 => bytes.truncate(9),
+                _ => bytes.clear(),
+            })
+            .await;
+        let answer =
+            with(&bucket, None, &config()).answer(&tenant(), asked.clone(), all.clone()).await.unwrap();
+        assert_eq!(answer.met.gone, [block(6)]);
+        let [(damaged, why)] = &answer.met.unread[..] else { panic!("{:?}", answer.met.unread) };
+        assert_eq!((*damaged, why.code), (block(3), Code::DataLoss), "{file}");
+        assert!(why.message.contains(file) && why.message.contains(&block(3).to_string()), "{why}");
+        let mut received = athanor_query::Received::default();
+        answer.pieces.for_each(|piece| received.push(&piece).unwrap());
+        let found = received.unpack(&asked).unwrap();
+        let others: Vec<MemorySource> = [1, 2, 4, 5].into_iter().map(of).collect();
+        let sources = others.iter().map(|source| source as &dyn athanor_profile::Source);
+        let expected = athanor_query::answer(&asked, sources.collect::<Vec<_>>()).unwrap();
+        assert_eq!(said(&found), said(&expected), "{file}");
+        bucket.tamper(block(3), file, |bytes| *bytes = kept).await;
+    }
+    let answer = gateway.answer(&tenant(), asked, all).await.unwrap();
+    assert_eq!((answer.met.unread.len(), answer.met.gone.len()), (0, 1));
 }
 
 /// A block of many pages: those that are not read may be as they like.

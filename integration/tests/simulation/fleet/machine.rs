@@ -347,6 +347,7 @@ impl Machine {
             state: Arc::clone(state) as _,
             // What is found in blocks is no promise: a machine that begins anew finds it again.
             kept: None,
+            asked: None,
             pump: Pump::Inline,
             store,
             net: Arc::new(SimNet {

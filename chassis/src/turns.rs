@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use athanor_chassis::{Code, Status, TenantId};
-use futures::channel::oneshot;
+use tokio::sync::oneshot;
+
+use crate::{Code, Status, TenantId};
 
 /// Questions that wait for their turn, of one tenant.
 const QUEUE: usize = 512;
@@ -22,12 +23,24 @@ const LEAST: u64 = 64 << 10;
 /// How long to stay away when too many wait.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// The turns of a querier.
+/// The turns of a querier, or of who answers other nodes.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub struct Turns {
     /// Questions at once.
     most: usize,
+    words: Words,
     state: Mutex<State>,
+}
+
+/// What refusals call things.
+#[derive(Clone, Copy, Debug)]
+pub struct Words {
+    /// What waits.
+    pub questions: &'static str,
+    /// By which setting so many are answered at once.
+    pub setting: &'static str,
+    /// By which so many of a tenant are, where they are fewer.
+    pub of_tenant: &'static str,
 }
 
 /// Questions at a moment.
@@ -72,7 +85,7 @@ struct Waiter {
 
 /// A turn, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub struct Turn {
     turns: Arc<Turns>,
     tenants: Arc<[TenantId]>,
 }
@@ -83,17 +96,17 @@ struct Given(Vec<(oneshot::Sender<Turn>, Turn)>);
 
 impl Turns {
     /// So many questions at once.
-    pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Turns { most: most.max(1), state: Mutex::default() })
+    pub fn new(most: usize, words: Words) -> Arc<Self> {
+        Arc::new(Turns { most: most.max(1), words, state: Mutex::default() })
     }
 
     /// Waits for a turn. Each of the tenants may have so many at once.
-    pub(crate) async fn take(self: &Arc<Self>, tenants: &[TenantId], most: usize) -> Result<Turn, Status> {
+    pub async fn take(self: &Arc<Self>, tenants: &[TenantId], most: usize) -> Result<Turn, Status> {
         let (turn, came) = oneshot::channel();
         let given = {
             let mut state = self.state();
             state.sweep();
-            if let Some(why) = state.crowded(tenants, most) {
+            if let Some(why) = state.crowded(tenants, most, self.words) {
                 state.refused += 1;
                 return Err(Status::new(Code::Exhausted, why).after(BUSY));
             }
@@ -104,11 +117,11 @@ impl Turns {
             self.next(&mut state)
         };
         given.send();
-        came.await.map_err(|_| Status::new(Code::Internal, "a query's turn was lost"))
+        came.await.map_err(|_| Status::new(Code::Internal, "a question's turn was lost"))
     }
 
     /// How many questions there are.
-    pub(crate) fn stats(&self) -> TurnStats {
+    pub fn stats(&self) -> TurnStats {
         let mut state = self.state();
         state.sweep();
         let State { running, ref waiting, refused, .. } = *state;
@@ -144,7 +157,7 @@ impl Given {
 impl State {
     /// Forgets those who have left.
     fn sweep(&mut self) {
-        let left = self.waiting.extract_if(.., |waiter| waiter.turn.is_canceled());
+        let left = self.waiting.extract_if(.., |waiter| waiter.turn.is_closed());
         for tenant in left.flat_map(|waiter| waiter.tenants.to_vec()) {
             if let Some(account) = self.tenants.get_mut(&tenant) {
                 account.waiting = account.waiting.saturating_sub(1);
@@ -153,11 +166,12 @@ impl State {
     }
 
     /// Why one more cannot wait, in words.
-    fn crowded(&self, tenants: &[TenantId], most: usize) -> Option<String> {
+    fn crowded(&self, tenants: &[TenantId], most: usize, words: Words) -> Option<String> {
+        let Words { questions, setting, of_tenant } = words;
         if self.waiting.len() >= ALL {
             return Some(format!(
-                "{} queries of all tenants wait for their turn, the limit is {ALL}, while {} are answered \
-                 (querier.concurrent_queries); ask again later",
+                "{} {questions} of all tenants wait for their turn, the limit is {ALL}, while {} are answered \
+                 ({setting}); ask again later",
                 self.waiting.len(),
                 self.running
             ));
@@ -166,8 +180,8 @@ impl State {
         let (tenant, account) =
             tenants.iter().filter_map(of).find(|(_, account)| account.waiting >= QUEUE)?;
         Some(format!(
-            "{} queries of tenant {tenant} wait for their turn, the limit is {QUEUE}, while {} are answered, of {most} \
-             that may be (limits.max_concurrent_queries); ask again later",
+            "{} {questions} of tenant {tenant} wait for their turn, the limit is {QUEUE}, while {} are answered, of {most} \
+             that may be ({of_tenant}); ask again later",
             account.waiting, account.running
         ))
     }
@@ -236,7 +250,7 @@ impl State {
 
 impl Turn {
     /// The question reads so much of a tenant.
-    pub(crate) fn pay(&self, tenant: &TenantId, bytes: u64) {
+    pub fn pay(&self, tenant: &TenantId, bytes: u64) {
         let mut state = self.turns.state();
         let account = state.tenants.entry(tenant.clone()).or_default();
         account.paid = account.paid.saturating_add(bytes.max(LEAST));
@@ -264,6 +278,11 @@ mod tests {
 
     use super::*;
 
+    fn turns(most: usize) -> Arc<Turns> {
+        let words = Words { questions: "queries", setting: "most", of_tenant: "most_of_one" };
+        Turns::new(most, words)
+    }
+
     fn tenant(name: &str) -> TenantId {
         name.parse().unwrap()
     }
@@ -281,7 +300,7 @@ mod tests {
 
     #[test]
     fn who_has_read_less_goes_first() {
-        let turns = Turns::new(1);
+        let turns = turns(1);
         let first = ask(&turns, &["wide"], 8).now_or_never().unwrap();
         first.pay(&tenant("wide"), 1 << 30);
         let mut wide: Vec<_> = (0..3).map(|_| ask(&turns, &["wide"], 8)).collect();
@@ -296,7 +315,7 @@ mod tests {
 
     #[test]
     fn nobody_saves_up_turns_and_those_who_leave_hold_none() {
-        let turns = Turns::new(1);
+        let turns = turns(1);
         for _ in 0..100 {
             ask(&turns, &["busy"], 8).now_or_never().unwrap().pay(&tenant("busy"), 1 << 20);
         }
@@ -314,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_tenant_has_only_so_many_at_once() {
-        let turns = Turns::new(10);
+        let turns = turns(10);
         let two = [(); 2].map(|()| ask(&turns, &["a"], 2).now_or_never().unwrap());
         let mut third = ask(&turns, &["a"], 2);
         let mut both = ask(&turns, &["b", "a"], 2);
@@ -328,7 +347,7 @@ mod tests {
 
     #[test]
     fn tenants_that_come_once_are_forgotten() {
-        let turns = Turns::new(1);
+        let turns = turns(1);
         for n in 0..3 * TENANTS {
             let name = format!("t{n}");
             ask(&turns, &[&name], 8).now_or_never().unwrap().pay(&tenant(&name), 1);
@@ -338,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_queue_has_an_end() {
-        let turns = Turns::new(1);
+        let turns = turns(1);
         let held = ask(&turns, &["a"], 8).now_or_never().unwrap();
         let waiting: Vec<_> = (0..QUEUE).map(|_| ask(&turns, &["a"], 8)).collect();
         let refused = turns.take(&[tenant("a")], 8).now_or_never().expect("at once").unwrap_err();
@@ -353,7 +372,7 @@ mod tests {
 
     #[test]
     fn all_tenants_share_a_queue_that_has_an_end() {
-        let turns = Turns::new(1);
+        let turns = turns(1);
         let held = ask(&turns, &["a"], 8).now_or_never().unwrap();
         let waiting: Vec<_> = (0..ALL).map(|n| ask(&turns, &[&format!("t{n}")], 8)).collect();
         let refused = turns.take(&[tenant("b")], 8).now_or_never().expect("at once").unwrap_err();
@@ -378,7 +397,7 @@ mod tests {
     fn who_leaves_as_its_turn_comes_holds_up_nobody() {
         let (done, ended) = mpsc::channel();
         std::thread::spawn(move || {
-            let turns = Turns::new(1);
+            let turns = turns(1);
             let held = ask(&turns, &["a"], 8).now_or_never().unwrap();
             let leaves = Arc::new(Leaves::default());
             let mut waits = ask(&turns, &["a"], 8);

@@ -1,0 +1,368 @@
+//! What was under way when a process died: a panic is caught and counted where it happens, but a stack that overflows,
+//! memory that ends and an abort take everything along.
+//!
+//! A small file has a slot for each work that is under way, by a key, written before the work begins and freed when it ends.
+//! Only the process dies and not the machine, so nothing is synced: what was written is there. Whoever starts next counts
+//! a death for each slot that was not freed. Work that ran beside the one that killed is counted as well; so each is asked
+//! alone the next time ([`Deaths::alone`]), and what ends well is forgotten. A process that ends in order closes the file.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::disk::{Disk, DiskError};
+use crate::{Clock, Timestamp};
+
+/// The file.
+const FILE: &str = "under-way";
+/// Slots in it: work beyond them is not watched.
+const SLOTS: usize = 1024;
+/// Bytes of each: key, mark, whether it is under way, deaths, and when the last of them was found.
+const SLOT: usize = 32;
+/// Where a slot was ever used. Other bytes are none of ours.
+const MARK: u8 = 0xd7;
+/// For how long deaths are remembered.
+pub const KEEP: Duration = Duration::from_secs(60 * 60);
+
+/// Knows how often the process has died over what. Cheap to clone.
+#[derive(Clone)]
+pub struct Deaths {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    disk: Arc<dyn Disk>,
+    clock: Clock,
+    table: Mutex<Table>,
+    /// Held by whoever is asked alone.
+    alone: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Default)]
+struct Table {
+    slots: BTreeMap<u128, Slot>,
+    free: Vec<usize>,
+    is_closed: bool,
+    /// Whether a write has failed, which is told once.
+    has_failed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    place: usize,
+    /// How many are under way with this key.
+    under_way: u32,
+    deaths: u8,
+    /// When the last of them was found, seconds since 1970.
+    found: i64,
+}
+
+/// Work that is under way, until it is dropped.
+pub struct UnderWay {
+    shared: Arc<Shared>,
+    key: u128,
+}
+
+/// Nobody else who is under suspicion is at work, until it is dropped.
+pub struct Alone {
+    _held: tokio::sync::OwnedMutexGuard<()>,
+}
+
+impl Deaths {
+    /// Reads what an earlier process has left, and counts. Blocks.
+    pub fn open(disk: Arc<dyn Disk>, clock: Clock) -> Result<Self, DiskError> {
+        let mut bytes = match disk.read(FILE) {
+            Ok(bytes) if bytes.len() == SLOTS * SLOT => bytes,
+            Ok(_) | Err(DiskError::NotFound { .. }) => vec![0; SLOTS * SLOT],
+            Err(error) => return Err(error),
+        };
+        let (now, mut table) = (seconds(clock.wall()), Table::default());
+        for (place, bytes) in bytes.chunks_exact_mut(SLOT).enumerate() {
+            match Slot::read(place, bytes, now) {
+                Some((key, slot)) if !table.slots.contains_key(&key) => {
+                    bytes.copy_from_slice(&slot.written(key));
+                    table.slots.insert(key, slot);
+                }
+                _ => {
+                    bytes.fill(0);
+                    table.free.push(place);
+                }
+            }
+        }
+        disk.write(FILE, &bytes)?;
+        let shared = Shared { disk, clock, table: Mutex::new(table), alone: Arc::default() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Whether the process has died over nothing lately.
+    pub fn is_quiet(&self) -> bool {
+        self.shared.recent().next().is_none()
+    }
+
+    /// How often it died over this, and how long that is remembered yet.
+    pub fn of(&self, key: u128) -> Option<(u32, Duration)> {
+        self.shared.recent().find(|(of, ..)| *of == key).map(|(_, deaths, left)| (deaths, left))
+    }
+
+    /// Of how much it is remembered that the process has died over it so often, or more.
+    pub fn count(&self, least: u32) -> usize {
+        self.shared.recent().filter(|(_, deaths, _)| *deaths >= least).count()
+    }
+
+    /// Waits until nobody else is at work over whom the process may have died: then, if it dies again, it is known over whom.
+    pub async fn alone(&self) -> Alone {
+        Alone { _held: Arc::clone(&self.shared.alone).lock_owned().await }
+    }
+
+    /// Work begins. None where there is no slot for it, or no disk: then nobody will know. It takes a write of few bytes,
+    /// which nobody waits to be on the disk.
+    pub fn begin(&self, key: u128) -> Option<UnderWay> {
+        let mut table = self.shared.table();
+        if table.is_closed {
+            return None;
+        }
+        if !table.slots.contains_key(&key) {
+            let place = table.place()?;
+            table.slots.insert(key, Slot { place, under_way: 0, deaths: 0, found: 0 });
+        }
+        let slot = table.slots.get_mut(&key)?;
+        slot.under_way += 1;
+        if slot.under_way == 1 {
+            let slot = *slot;
+            self.shared.write(&mut table, slot.place, &slot.written(key));
+        }
+        drop(table);
+        Some(UnderWay { shared: Arc::clone(&self.shared), key })
+    }
+
+    /// Forgets all deaths. How much had so many, or more.
+    pub fn forget(&self, least: u32) -> usize {
+        let count = self.count(least);
+        let mut table = self.shared.table();
+        let known: Vec<u128> =
+            table.slots.iter().filter(|(_, slot)| slot.deaths > 0).map(|(key, _)| *key).collect();
+        known.into_iter().for_each(|key| self.shared.clear(&mut table, key));
+        count
+    }
+
+    /// The process ends in order: what is still under way has not killed it. Blocks.
+    pub fn close(&self) {
+        let mut table = self.shared.table();
+        let under_way: Vec<(u128, Slot)> = table.slots.iter().map(|(key, slot)| (*key, *slot)).collect();
+        for (key, slot) in under_way.into_iter().filter(|(_, slot)| slot.under_way > 0) {
+            self.shared.write(&mut table, slot.place, &Slot { under_way: 0, ..slot }.written(key));
+        }
+        table.is_closed = true;
+    }
+}
+
+impl fmt::Debug for Deaths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deaths").field("known", &self.count(1)).finish_non_exhaustive()
+    }
+}
+
+impl UnderWay {
+    /// It ended well: what was held against it is forgotten.
+    pub fn ended_well(&self) {
+        self.shared.clear(&mut self.shared.table(), self.key);
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut table = self.shared.table();
+        let Some(slot) = table.slots.get_mut(&self.key) else { return };
+        slot.under_way = slot.under_way.saturating_sub(1);
+        let slot = *slot;
+        if slot.under_way > 0 {
+            return;
+        }
+        if slot.deaths == 0 {
+            table.slots.remove(&self.key);
+            table.free.push(slot.place);
+        }
+        self.shared.write(&mut table, slot.place, &slot.written(self.key));
+    }
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is remembered: key, deaths, and for how long yet.
+    fn recent(&self) -> impl Iterator<Item = (u128, u32, Duration)> {
+        let now = seconds(self.clock.wall());
+        let of = |(key, slot): (&u128, &Slot)| Some((*key, u32::from(slot.deaths), slot.left(now)?));
+        let known: Vec<_> =
+            self.table().slots.iter().filter(|(_, slot)| slot.deaths > 0).filter_map(of).collect();
+        known.into_iter()
+    }
+
+    /// What was held against work is forgotten; it may be under way.
+    fn clear(&self, table: &mut Table, key: u128) {
+        let Some(slot) = table.slots.get_mut(&key).filter(|slot| slot.deaths > 0) else { return };
+        slot.deaths = 0;
+        let slot = *slot;
+        if slot.under_way == 0 {
+            table.slots.remove(&key);
+            table.free.push(slot.place);
+        }
+        self.write(table, slot.place, &slot.written(key));
+    }
+
+    fn write(&self, table: &mut Table, place: usize, bytes: &[u8; SLOT]) {
+        // It ends in order, and may have closed its disk.
+        if table.is_closed {
+            return;
+        }
+        let written = self.disk.write_at(FILE, (place * SLOT) as u64, &[bytes]);
+        if let Err(error) = written
+            && !std::mem::replace(&mut table.has_failed, true)
+        {
+            tracing::warn!(%error, "what is under way is not written down: who kills this process is not known then");
+        }
+    }
+}
+
+impl Table {
+    /// A free place. What is remembered longest makes room.
+    fn place(&mut self) -> Option<usize> {
+        if let Some(place) = self.free.pop() {
+            return Some(place);
+        }
+        let idle = self.slots.iter().filter(|(_, slot)| slot.under_way == 0);
+        let oldest = idle.min_by_key(|(_, slot)| slot.found).map(|(key, slot)| (*key, slot.place));
+        let (key, place) = oldest?;
+        self.slots.remove(&key);
+        Some(place)
+    }
+}
+
+impl Slot {
+    /// What an earlier process left in a slot, if that is still to be remembered.
+    fn read(place: usize, bytes: &[u8], now: i64) -> Option<(u128, Self)> {
+        let key = u128::from_le_bytes(bytes.get(..16)?.try_into().ok()?);
+        let found = i64::from_le_bytes(bytes.get(24..32)?.try_into().ok()?);
+        let &[mark, under_way, deaths] = bytes.get(16..19)? else { return None };
+        let mut slot = Slot { place, under_way: 0, deaths, found };
+        if under_way == 1 {
+            (slot.deaths, slot.found) = (slot.deaths.saturating_add(1), now);
+        }
+        (mark == MARK && slot.deaths > 0 && slot.left(now).is_some()).then_some((key, slot))
+    }
+
+    fn written(self, key: u128) -> [u8; SLOT] {
+        let mut bytes = [0; SLOT];
+        if self.under_way > 0 || self.deaths > 0 {
+            bytes[..16].copy_from_slice(&key.to_le_bytes());
+            bytes[16..19].copy_from_slice(&[MARK, u8::from(self.under_way > 0), self.deaths]);
+            bytes[24..].copy_from_slice(&self.found.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// For how long its deaths are remembered yet. A clock that went back makes nothing last.
+    fn left(self, now: i64) -> Option<Duration> {
+        let since = u64::try_from(now.saturating_sub(self.found)).unwrap_or(0);
+        KEEP.checked_sub(Duration::from_secs(since)).filter(|left| !left.is_zero())
+    }
+}
+
+fn seconds(time: Timestamp) -> i64 {
+    time.millis() / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::MemoryDisk;
+
+    fn open(disk: &MemoryDisk, clock: &Clock) -> Deaths {
+        Deaths::open(Arc::new(disk.clone()), clock.clone()).unwrap()
+    }
+
+    fn deaths(of: &Deaths, key: u128) -> u32 {
+        of.of(key).map_or(0, |(deaths, _)| deaths)
+    }
+
+    /// What is under way when the process dies stays so for ever.
+    fn dies(work: UnderWay) {
+        std::mem::forget(work);
+    }
+
+    #[test]
+    fn who_kills_twice_is_known_and_who_ran_beside_is_not() {
+        let (disk, (clock, hand)) = (MemoryDisk::new(), Clock::manual(Timestamp::from_seconds(1_000_000)));
+        let first = open(&disk, &clock);
+        assert!(first.is_quiet());
+        drop(first.begin(1).unwrap());
+        dies(first.begin(2).unwrap());
+        dies(first.begin(3).unwrap());
+        let second = open(&disk, &clock);
+        assert_eq!([1, 2, 3].map(|key| deaths(&second, key)), [0, 1, 1]);
+        second.begin(2).unwrap().ended_well();
+        // It failed, or nobody waited for it: that says nothing.
+        drop(second.begin(3).unwrap());
+        assert_eq!([2, 3].map(|key| deaths(&second, key)), [0, 1]);
+        dies(second.begin(2).unwrap());
+        dies(second.begin(3).unwrap());
+        let third = open(&disk, &clock);
+        assert_eq!([2, 3].map(|key| deaths(&third, key)), [1, 2]);
+        assert_eq!((third.count(1), third.count(2)), (2, 1));
+        hand.advance(KEEP - Duration::from_secs(1));
+        assert_eq!(third.of(3), Some((2, Duration::from_secs(1))));
+        assert_eq!(deaths(&open(&disk, &clock), 3), 2, "a restart does not make it longer or shorter");
+        hand.advance(Duration::from_secs(1));
+        assert!(third.is_quiet() && open(&disk, &clock).is_quiet());
+    }
+
+    #[test]
+    fn who_ends_in_order_leaves_nobody_under_suspicion() {
+        let (disk, clock) = (MemoryDisk::new(), Clock::system());
+        let first = open(&disk, &clock);
+        let under_way = first.begin(1).unwrap();
+        first.close();
+        drop(under_way);
+        assert!(first.begin(2).is_none());
+        let second = open(&disk, &clock);
+        assert!(second.is_quiet());
+        // Several of one key are one.
+        let both = [second.begin(5).unwrap(), second.begin(5).unwrap()];
+        let [one, other] = both;
+        drop(one);
+        dies(other);
+        let third = open(&disk, &clock);
+        assert_eq!((deaths(&third, 5), third.forget(1)), (1, 1));
+        assert!(third.is_quiet() && open(&disk, &clock).is_quiet());
+    }
+
+    #[test]
+    fn only_so_much_is_watched_and_foreign_bytes_are_none_of_ours() {
+        let (disk, clock) = (MemoryDisk::new(), Clock::system());
+        disk.write(FILE, &[255; SLOTS * SLOT]).unwrap();
+        let first = open(&disk, &clock);
+        assert!(first.is_quiet());
+        let all: Vec<UnderWay> = (0..SLOTS as u128).map(|key| first.begin(key).unwrap()).collect();
+        assert!(first.begin(9_999).is_none() && first.begin(7).is_some());
+        all.into_iter().for_each(dies);
+        let second = open(&disk, &clock);
+        assert_eq!(second.count(1), SLOTS);
+        assert!(second.begin(9_999).is_some(), "what is remembered makes room");
+        disk.write(FILE, b"short").unwrap();
+        assert!(open(&disk, &clock).is_quiet());
+    }
+
+    #[tokio::test]
+    async fn suspects_are_alone() {
+        let clock = Clock::system();
+        let deaths = open(&MemoryDisk::new(), &clock);
+        let held = deaths.alone().await;
+        let another = deaths.alone();
+        assert!(clock.within(Duration::from_millis(20), another).await.is_err());
+        drop(held);
+        deaths.alone().await;
+    }
+}
