@@ -97,7 +97,10 @@ impl LeftOut {
             .take(NAMED)
             .map(|(block, why)| match why.code {
                 Code::DataLoss => {
-                    format!("damaged: {}; its profiles are left out, look after the bucket", named(block, why))
+                    format!(
+                        "damaged: {}; its profiles are left out, look after the bucket",
+                        named(block, why)
+                    )
                 }
                 _ => format!("not readable here: {}; its profiles are left out", named(block, why)),
             })

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Activity, Status, TenantId, Timestamp};
 use athanor_profile::Source;
-use athanor_query::{Ask, AskError, Held, LeftOut, Lying, Partial, Place, Without};
+use athanor_query::{Ask, AskError, Doubles, Held, Lying, Partial, Place, Without};
 
 use crate::gather::Merging;
 use crate::{Querier, Reader};
@@ -30,7 +30,7 @@ const REMEMBERED: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Doubts {
     /// Those that do not count in some places.
-    pub left_out: LeftOut,
+    pub doubles: Doubles,
     /// Heads of other nodes are thought to hold nothing older: Unix nanoseconds.
     pub since: i64,
     /// How often the question was asked.
@@ -77,14 +77,14 @@ pub(crate) struct Twice {
 
 #[derive(Default)]
 struct Known {
-    left_out: LeftOut,
+    doubles: Doubles,
     /// The first moment of what heads elsewhere were seen to have, if it is not recent.
     since: Option<i64>,
 }
 
 impl Default for Doubts {
     fn default() -> Self {
-        Doubts { left_out: LeftOut::default(), since: i64::MIN, asked: 0 }
+        Doubts { doubles: Doubles::default(), since: i64::MIN, asked: 0 }
     }
 }
 
@@ -97,10 +97,10 @@ impl From<Arc<dyn Source>> for InMemory {
 
 impl Known {
     /// Learns what is left out where.
-    fn leave_out(&mut self, found: &LeftOut) {
-        self.left_out.learn(found);
-        if self.left_out.profiles() > MOST {
-            self.left_out = found.clone();
+    fn leave_out(&mut self, found: &Doubles) {
+        self.doubles.learn(found);
+        if self.doubles.profiles() > MOST {
+            self.doubles = found.clone();
         }
     }
 }
@@ -149,7 +149,7 @@ impl Twice {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut doubts = Doubts { since: now.minus(RECENT).nanos(), ..Doubts::default() };
         for of_tenant in tenants.iter().filter_map(|tenant| known.get(tenant)) {
-            doubts.left_out.learn(&of_tenant.left_out);
+            doubts.doubles.learn(&of_tenant.doubles);
             doubts.since = doubts.since.min(of_tenant.since.unwrap_or(i64::MAX));
         }
         doubts
@@ -163,7 +163,7 @@ impl Twice {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         find(known.entry(tenant.clone()).or_default());
         // Whatever is forgotten is found again.
-        let all: usize = known.values().map(|of| of.left_out.profiles()).sum();
+        let all: usize = known.values().map(|of| of.doubles.profiles()).sum();
         if known.len() > TENANTS || all > REMEMBERED {
             known.retain(|of, _| of == tenant);
         }
@@ -207,15 +207,15 @@ impl Querier {
         if ids.places().is_empty() && merging.met.late().is_none() {
             return Ok(Once::Counted(Some(held)));
         }
-        let known = doubts.left_out.clone();
+        let known = doubts.doubles.clone();
         let job = move || ids.once(&known);
         let once =
             self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?;
         match once {
             Ok(()) if merging.met.late().is_none() => Ok(Once::Counted(Some(held))),
-            Err(left_out) if may_ask && left_out.profiles() <= MOST => {
-                self.twice.learn(reader.tenants(), |known| known.leave_out(&left_out));
-                doubts.left_out = left_out;
+            Err(doubles) if may_ask && doubles.profiles() <= MOST => {
+                self.twice.learn(reader.tenants(), |known| known.leave_out(&doubles));
+                doubts.doubles = doubles;
                 Ok(Once::Again)
             }
             _ => {
@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    fn left_out(block: u128, ids: impl IntoIterator<Item = u128>) -> LeftOut {
+    fn doubles(block: u128, ids: impl IntoIterator<Item = u128>) -> Doubles {
         [(Place::Block(block), Without::new(BTreeSet::from_iter(ids)))].into_iter().collect()
     }
 
@@ -243,16 +243,16 @@ mod tests {
     fn what_was_found_is_remembered_of_each_tenant_within_bounds() {
         let (twice, now) = (Twice::default(), Timestamp::EPOCH.plus(RECENT));
         let [shop, other]: [TenantId; 2] = ["shop", "other"].map(|name| name.parse().unwrap());
-        let known = |tenant: &TenantId| twice.doubts(std::slice::from_ref(tenant), now).left_out;
+        let known = |tenant: &TenantId| twice.doubts(std::slice::from_ref(tenant), now).doubles;
         let learn =
-            |tenants: &[TenantId], found: LeftOut| twice.learn(tenants, |known| known.leave_out(&found));
-        learn(std::slice::from_ref(&shop), left_out(1, [7]));
-        learn(std::slice::from_ref(&shop), left_out(1, [8]));
-        assert_eq!((known(&shop), known(&other)), (left_out(1, [7, 8]), LeftOut::default()));
-        learn(&[shop.clone(), other.clone()], left_out(2, [9]));
-        assert_eq!(known(&other), LeftOut::default(), "whose it is was not said");
+            |tenants: &[TenantId], found: Doubles| twice.learn(tenants, |known| known.leave_out(&found));
+        learn(std::slice::from_ref(&shop), doubles(1, [7]));
+        learn(std::slice::from_ref(&shop), doubles(1, [8]));
+        assert_eq!((known(&shop), known(&other)), (doubles(1, [7, 8]), Doubles::default()));
+        learn(&[shop.clone(), other.clone()], doubles(2, [9]));
+        assert_eq!(known(&other), Doubles::default(), "whose it is was not said");
         // More than one question may name: what is newest is kept.
-        learn(std::slice::from_ref(&shop), left_out(3, 0..MOST as u128));
+        learn(std::slice::from_ref(&shop), doubles(3, 0..MOST as u128));
         assert_eq!(known(&shop).profiles(), MOST);
         let since = || twice.doubts(std::slice::from_ref(&shop), now).since;
         assert_eq!(since(), 0);
@@ -261,7 +261,7 @@ mod tests {
         twice.all_recent(std::slice::from_ref(&shop));
         assert_eq!(since(), 0);
         for tenant in 0..TENANTS {
-            learn(&[format!("t{tenant}").parse().unwrap()], left_out(1, [1]));
+            learn(&[format!("t{tenant}").parse().unwrap()], doubles(1, [1]));
         }
         assert_eq!(twice.known.lock().unwrap().len(), 1);
     }

@@ -8,7 +8,9 @@ use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status,
 use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames};
 use athanor_profile::{Labels, Profile, ProfileRow, Series, Source, SourceError, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
-use athanor_querier::{Asked, Config, Deps, Doubts, Inbox, Part, Plan, Querier, Reader, Sources, Stored, Times};
+use athanor_querier::{
+    Asked, Config, Deps, Doubts, Inbox, Part, Plan, Querier, Reader, Sources, Stored, Times,
+};
 use athanor_query::{Ask, Partial, run};
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";

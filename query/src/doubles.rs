@@ -32,7 +32,7 @@ pub type Without = Arc<BTreeSet<Hash>>;
 
 /// Which profiles do not count where, since they count elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut(BTreeMap<Place, Without>);
+pub struct Doubles(BTreeMap<Place, Without>);
 
 /// What ids take, beside the list that they are in.
 const ID: usize = size_of::<Hash>();
@@ -70,15 +70,15 @@ impl Ids {
     }
 
     /// Whether each profile counted in one place, of those that were left out where this says; else what is to be left out.
-    pub fn once(&self, left_out: &LeftOut) -> Result<(), LeftOut> {
+    pub fn once(&self, doubles: &Doubles) -> Result<(), Doubles> {
         let counting = self.0.values().filter(|ids| !ids.is_empty()).count();
-        if counting < 2 && left_out.is_empty() {
+        if counting < 2 && doubles.is_empty() {
             return Ok(());
         }
         let mut counted = Vec::with_capacity(self.0.values().map(Vec::len).sum());
         let mut others = Vec::new();
         for (place, ids) in &self.0 {
-            match left_out.at(*place) {
+            match doubles.at(*place) {
                 None => counted.extend_from_slice(ids),
                 Some(without) => {
                     let (left, counts): (Vec<Hash>, Vec<Hash>) =
@@ -96,11 +96,11 @@ impl Ids {
         if doubtful.is_empty() {
             return Ok(());
         }
-        Err(self.leave_out(&doubtful, left_out))
+        Err(self.leave_out(&doubtful, doubles))
     }
 
     /// Of some profiles each counts in the first of its places, of the others each where it did.
-    fn leave_out(&self, doubtful: &BTreeSet<Hash>, before: &LeftOut) -> LeftOut {
+    fn leave_out(&self, doubtful: &BTreeSet<Hash>, before: &Doubles) -> Doubles {
         let mut all: BTreeMap<Place, BTreeSet<Hash>> = BTreeMap::new();
         for (place, without) in &before.0 {
             all.insert(*place, without.difference(doubtful).copied().collect());
@@ -114,7 +114,7 @@ impl Ids {
             }
         }
         all.retain(|_, without| !without.is_empty());
-        LeftOut(all.into_iter().map(|(place, without)| (place, Arc::new(without))).collect())
+        Doubles(all.into_iter().map(|(place, without)| (place, Arc::new(without))).collect())
     }
 }
 
@@ -124,13 +124,13 @@ impl FromIterator<(Place, Vec<Hash>)> for Ids {
     }
 }
 
-impl FromIterator<(Place, Without)> for LeftOut {
+impl FromIterator<(Place, Without)> for Doubles {
     fn from_iter<I: IntoIterator<Item = (Place, Without)>>(all: I) -> Self {
-        LeftOut(all.into_iter().collect())
+        Doubles(all.into_iter().collect())
     }
 }
 
-impl LeftOut {
+impl Doubles {
     /// What does not count in a place; none if all does.
     pub fn at(&self, place: Place) -> Option<&Without> {
         self.0.get(&place)
@@ -156,7 +156,7 @@ impl LeftOut {
     }
 
     /// Adds what another question has found, whose word is newer.
-    pub fn learn(&mut self, newer: &LeftOut) {
+    pub fn learn(&mut self, newer: &Doubles) {
         let told: BTreeSet<Hash> = newer.0.values().flat_map(|without| without.iter().copied()).collect();
         for without in self.0.values_mut().filter(|without| !without.is_disjoint(&told)) {
             *without = Arc::new(without.difference(&told).copied().collect());
@@ -180,11 +180,11 @@ mod tests {
     }
 
     /// Of each id, in how many places it counts.
-    fn counts(ids: &Ids, left_out: &LeftOut) -> BTreeMap<Hash, usize> {
+    fn counts(ids: &Ids, doubles: &Doubles) -> BTreeMap<Hash, usize> {
         let mut counts = BTreeMap::new();
         for (place, of_place) in ids.places() {
             for id in of_place {
-                let counted = left_out.at(*place).is_none_or(|without| !without.contains(id));
+                let counted = doubles.at(*place).is_none_or(|without| !without.contains(id));
                 *counts.entry(*id).or_default() += usize::from(counted);
             }
         }
@@ -193,28 +193,28 @@ mod tests {
 
     #[test]
     fn what_lies_in_one_place_is_left_out_nowhere() {
-        assert_eq!(ids(&[&[1, 2], &[3], &[]]).once(&LeftOut::default()), Ok(()));
-        assert_eq!(Ids::default().once(&LeftOut::default()), Ok(()));
+        assert_eq!(ids(&[&[1, 2], &[3], &[]]).once(&Doubles::default()), Ok(()));
+        assert_eq!(Ids::default().once(&Doubles::default()), Ok(()));
     }
 
     #[test]
     fn heads_count_what_blocks_leave_out() {
         let (head, block) = (Place::Head { shard: 9, n: 0 }, Place::Block(1));
         let both: Ids = [(block, vec![7, 8]), (head, vec![6, 7])].into_iter().collect();
-        let left_out = both.once(&LeftOut::default()).unwrap_err();
-        assert_eq!((left_out.at(head), left_out.profiles()), (None, 1));
-        assert!(left_out.at(block).unwrap().contains(&7));
-        assert_eq!(both.once(&left_out), Ok(()));
+        let doubles = both.once(&Doubles::default()).unwrap_err();
+        assert_eq!((doubles.at(head), doubles.profiles()), (None, 1));
+        assert!(doubles.at(block).unwrap().contains(&7));
+        assert_eq!(both.once(&doubles), Ok(()));
         // The other place is gone since: nobody else counts it.
         let alone = ids(&[&[], &[7, 8]]);
-        assert_eq!(alone.once(&left_out), Err(LeftOut::default()));
+        assert_eq!(alone.once(&doubles), Err(Doubles::default()));
     }
 
     #[test]
     fn what_is_newer_is_believed() {
-        let mut known = ids(&[&[1, 2], &[1, 2]]).once(&LeftOut::default()).unwrap_err();
+        let mut known = ids(&[&[1, 2], &[1, 2]]).once(&Doubles::default()).unwrap_err();
         // The first block counts 1 no more, so that the second one must.
-        let newer = LeftOut(BTreeMap::from([(Place::Block(0), Arc::new(BTreeSet::from([1])))]));
+        let newer = Doubles(BTreeMap::from([(Place::Block(0), Arc::new(BTreeSet::from([1])))]));
         known.learn(&newer);
         assert_eq!(known.at(Place::Block(0)).unwrap().iter().collect::<Vec<_>>(), [&1]);
         assert_eq!(known.at(Place::Block(1)).unwrap().iter().collect::<Vec<_>>(), [&2]);
@@ -230,15 +230,15 @@ mod tests {
         fn all_count_once(sets in sets(), thought in sets()) {
             let ids: Ids =
                 (0..).zip(&sets).map(|(n, set)| (Place::Block(n), set.iter().copied().collect())).collect();
-            let thought = LeftOut(
+            let thought = Doubles(
                 (0..).zip(thought).map(|(n, set)| (Place::Block(n), Arc::new(set))).collect(),
             );
-            let left_out = match ids.once(&thought) {
+            let doubles = match ids.once(&thought) {
                 Ok(()) => thought,
                 Err(better) => better,
             };
-            prop_assert!(counts(&ids, &left_out).values().all(|count| *count == 1));
-            prop_assert_eq!(ids.once(&left_out), Ok(()));
+            prop_assert!(counts(&ids, &doubles).values().all(|count| *count == 1));
+            prop_assert_eq!(ids.once(&doubles), Ok(()));
         }
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! An [`Ask`] goes to every source that may hold something; [`run`] answers from one of them, and answers merge in
 //! any order. So profiles may lie anywhere. Where one may lie in two places, each place tells the ids of what it has, and
-//! all but one leave it out ([`Ids`], [`LeftOut`]). Nothing is cut down on the way: whoever shows an answer truncates it,
+//! all but one leave it out ([`Ids`], [`Doubles`]). Nothing is cut down on the way: whoever shows an answer truncates it,
 //! once.
 //!
 //! Where sources are another process's, the question goes there packed, [`answer`] answers it, and the answer comes
@@ -40,7 +40,7 @@ mod wire;
 
 pub use ask::{Ask, AskError, Bounds, Heat, Needs, Points, Selection, Steps, Trees, Values, What};
 pub use canonical::Canonical;
-pub use doubles::{Ids, LeftOut, Place, Without};
+pub use doubles::{Doubles, Ids, Place, Without};
 pub use frames::{FrameFilter, FrameFilterError, FrameNames};
 pub use heat::{HeatSeries, Spot, SpotKey};
 pub use meet::{Held, Meeting};

@@ -6,7 +6,7 @@ use athanor_profile::Source;
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::Tree;
 use athanor_query::{
-    Ask, GoPgo, Heat, LeftOut, Lying, Partial, Place, Points, ProfileOrder, Profiles, StackFilter, Trees,
+    Ask, Doubles, GoPgo, Heat, Lying, Partial, Place, Points, ProfileOrder, Profiles, StackFilter, Trees,
     Values, What, answer,
 };
 use proptest::prelude::*;
@@ -67,12 +67,12 @@ fn shown(partial: Partial) -> String {
     }
 }
 
-fn told(ask: &Ask, sources: &[MemorySource], left_out: &LeftOut) -> Partial {
+fn told(ask: &Ask, sources: &[MemorySource], doubles: &Doubles) -> Partial {
     let nothing = BTreeSet::new();
     let lying = sources.iter().zip(PLACES).map(|(source, place)| Lying {
         source: source as &dyn Source,
         tells: Some(place),
-        without: left_out.at(place).map_or(&nothing, |without| without.as_ref()),
+        without: doubles.at(place).map_or(&nothing, |without| without.as_ref()),
     });
     answer(ask, lying).expect("an answer")
 }
@@ -92,12 +92,12 @@ proptest! {
         for what in whats(&asked, points, heat) {
             let ask = question(&asked, what);
             let expected = answer(&ask, once.iter().map(|one| one as &dyn Source)).expect("an answer");
-            let (first, ids) = told(&ask, &doubled, &LeftOut::default()).told();
-            let seen = match ids.once(&LeftOut::default()) {
+            let (first, ids) = told(&ask, &doubled, &Doubles::default()).told();
+            let seen = match ids.once(&Doubles::default()) {
                 Ok(()) => first,
-                Err(left_out) => {
-                    let (second, ids) = told(&ask, &doubled, &left_out).told();
-                    prop_assert_eq!(ids.once(&left_out), Ok(()));
+                Err(doubles) => {
+                    let (second, ids) = told(&ask, &doubled, &doubles).told();
+                    prop_assert_eq!(ids.once(&doubles), Ok(()));
                     second
                 }
             };

@@ -11,7 +11,7 @@ use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
 use athanor_querier::{Asked, Inbox, Part, PartOf, Remote};
-use athanor_query::{Ask, LeftOut};
+use athanor_query::{Ask, Doubles};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
@@ -53,7 +53,7 @@ pub struct Far {
     /// Whether they tell which profiles they have of those that are meant.
     tells: bool,
     /// Those that do not count there.
-    left_out: LeftOut,
+    doubles: Doubles,
 }
 
 /// What other nodes have of some shards beside rows.
@@ -73,12 +73,12 @@ pub struct Beside {
 
 impl Asking {
     /// Divides shards by who seems to lead them. They tell which profiles they have, or not; some of these do not count.
-    pub fn far(&self, shards: Vec<ShardEntry>, tells: bool, left_out: &LeftOut) -> Vec<Far> {
+    pub fn far(&self, shards: Vec<ShardEntry>, tells: bool, doubles: &Doubles) -> Vec<Far> {
         let mut by_leader: BTreeMap<NodeId, Vec<ShardEntry>> = BTreeMap::new();
         for shard in shards {
             by_leader.entry(self.leaders.guess(&shard, 0)).or_default().push(shard);
         }
-        let of_one = |shards| Far { asking: self.clone(), shards, tells, left_out: left_out.clone() };
+        let of_one = |shards| Far { asking: self.clone(), shards, tells, doubles: doubles.clone() };
         by_leader.into_values().map(of_one).collect()
     }
 }
@@ -152,7 +152,7 @@ impl Far {
             epoch: shard.epoch,
             watermark: shard.watermark,
             tells: self.tells,
-            without: pack_heads(&self.left_out, shard.id),
+            without: pack_heads(&self.doubles, shard.id),
         };
         let shards_at: Vec<wire::ShardAt> = shards.iter().map(at).collect();
         let question = question(tenant, ask, &shards_at);

@@ -12,7 +12,7 @@ use athanor_chassis::{Status, TenantId};
 use athanor_ingester::{Ingester, Moved, View};
 use athanor_profile::hash::{self, Hash};
 use athanor_querier::{Doubts, InMemory, Plan, Remote, Sources, Times};
-use athanor_query::{Ask, LeftOut, Place, TimeRange};
+use athanor_query::{Ask, Doubles, Place, TimeRange};
 use athanor_store_gateway::BlockAt;
 use futures::future::{join_all, try_join_all};
 
@@ -60,7 +60,7 @@ impl Sources for Everywhere {
         let Found { far, missing, moved, .. } = found;
         let Divided { here: stored, away } = self.gateways.divide(tenant, ask, wanted);
         // Leaders first: they keep what was cut since the listing for a while only.
-        let far = self.asking.far(far, leaders_tell, &doubts.left_out);
+        let far = self.asking.far(far, leaders_tell, &doubts.doubles);
         let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn Remote>);
         let remote = far.chain(away).collect();
         Ok(Plan { sources, stored, remote, missing, bytes, moved, made_of, untold, blocks, shards })
@@ -69,7 +69,7 @@ impl Sources for Everywhere {
     async fn made_of(&self, tenant: &TenantId, range: TimeRange) -> Result<Option<Hash>, Status> {
         let found = self.find(tenant, range).await?;
         let Some(made_of) = found.made_of(range) else { return Ok(None) };
-        let far = self.asking.far(found.far, false, &LeftOut::default());
+        let far = self.asking.far(found.far, false, &Doubles::default());
         let afar = try_join_all(far.iter().map(|far| far.times(tenant))).await?;
         let has_no_part = |beside: &Beside| {
             let in_memory = beside.times.is_some_and(|times| range.meets(times));
@@ -81,7 +81,7 @@ impl Sources for Everywhere {
     async fn times(&self, tenant: &TenantId) -> Result<Times, Status> {
         let found = self.find(tenant, TimeRange::default()).await?;
         let Found { views, far, blocks, mut missing, mut moved } = found;
-        let far = self.asking.far(far, false, &LeftOut::default());
+        let far = self.asking.far(far, false, &Doubles::default());
         let mut afar = Vec::new();
         for beside in join_all(far.iter().map(|far| far.times(tenant))).await {
             match beside {
@@ -172,7 +172,7 @@ impl Found {
 
         let mut telling = Telling::default();
         for (place, view) in &self.views {
-            let without = doubts.left_out.at(*place).cloned().unwrap_or_default();
+            let without = doubts.doubles.at(*place).cloned().unwrap_or_default();
             let tells = shared.next().flatten().is_some() || !without.is_empty();
             if !tells {
                 telling.untold = telling.untold.max(of_view(view).map(|span| span.1));
@@ -185,7 +185,7 @@ impl Found {
             let shared = shared.next().flatten();
             if let Some(span) = of_block(block) {
                 wanted.tells = shared.map(|shared| told(shared, span));
-                if let Some(without) = doubts.left_out.at(Place::Block(block.id.number())) {
+                if let Some(without) = doubts.doubles.at(Place::Block(block.id.number())) {
                     wanted.without = Arc::clone(without);
                     wanted.tells = Some(TimeRange::default());
                 }

@@ -70,7 +70,7 @@ impl Telling {
         let confirmed = join_all(shards.iter().map(|at| self.ingester.confirm(at.shard))).await;
         for (at, confirmed) in shards.into_iter().zip(confirmed) {
             let wire::ShardAt { shard, watermark, tells, without, .. } = at;
-            let left_out = twice::heads(shard, &without)?;
+            let doubles = twice::heads(shard, &without)?;
             let mut times = None;
             let of_shard = confirmed.and_then(|()| self.ingester.views(shard, watermark, tenant));
             let of = match of_shard {
@@ -79,7 +79,7 @@ impl Telling {
                     views.extend(twice::numbered(shard, of_shard).map(|(place, view)| Told {
                         view: view.until(stop.flag()),
                         tells: tells.then_some(place),
-                        without: left_out.at(place).cloned().unwrap_or_default(),
+                        without: doubles.at(place).cloned().unwrap_or_default(),
                     }));
                     None
                 }

@@ -8,7 +8,7 @@ use athanor_catalog::ShardId;
 use athanor_chassis::{Code, Status};
 use athanor_profile::hash::Hash;
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_query::{LeftOut, Place, TimeRange, Without};
+use athanor_query::{Doubles, Place, TimeRange, Without};
 use bytes::Bytes;
 
 /// What a block tells begins and ends at full hours: so what it has told is the answer to later questions, too.
@@ -88,12 +88,12 @@ pub fn unpack(bytes: &[u8]) -> Result<Without, Status> {
 }
 
 /// What does not count in a shard, as it is sent.
-pub fn pack_heads(left_out: &LeftOut, shard: ShardId) -> Vec<wire::Without> {
-    left_out.in_heads(shard).map(|(n, ids)| wire::Without { n, ids: pack(ids) }).collect()
+pub fn pack_heads(doubles: &Doubles, shard: ShardId) -> Vec<wire::Without> {
+    doubles.in_heads(shard).map(|(n, ids)| wire::Without { n, ids: pack(ids) }).collect()
 }
 
 /// What was sent of a shard.
-pub fn heads(shard: ShardId, without: &[wire::Without]) -> Result<LeftOut, Status> {
+pub fn heads(shard: ShardId, without: &[wire::Without]) -> Result<Doubles, Status> {
     without.iter().map(|of| Ok((Place::Head { shard, n: of.n }, unpack(&of.ids)?))).collect()
 }
 
@@ -150,8 +150,8 @@ mod tests {
         let of = |id: u128| Without::new(BTreeSet::from([id]));
         let all = [(Place::Head { shard: 7, n: 0 }, of(1)), (Place::Head { shard: 7, n: 2 }, of(2))];
         let others = [(Place::Head { shard: 8, n: 0 }, of(3)), (Place::Block(7), of(4))];
-        let left_out: LeftOut = all.iter().chain(&others).cloned().collect();
-        let sent = pack_heads(&left_out, 7);
+        let doubles: Doubles = all.iter().chain(&others).cloned().collect();
+        let sent = pack_heads(&doubles, 7);
         assert_eq!(heads(7, &sent).unwrap(), all.into_iter().collect());
         let odd = wire::Without { n: 0, ids: Bytes::from_static(b"odd") };
         assert_eq!(heads(7, &[odd]).unwrap_err().code, Code::Invalid);

@@ -20,7 +20,7 @@ use athanor_chassis::disk::LocalDisk;
 use athanor_chassis::{ByteSize, Clock, Compute, Random, TenantId};
 use athanor_profile::generate::Reference;
 use athanor_profile::source::{MemorySource, Source};
-use athanor_query::{Ask, Ids, LeftOut, Partial, Place, Selection, StackFilter, TimeRange, What};
+use athanor_query::{Ask, Doubles, Ids, Partial, Place, Selection, StackFilter, TimeRange, What};
 use athanor_storage::path::{FileName, Key, Owner};
 use athanor_storage::{Config as Bucket, Store, StoreDeps};
 use athanor_store_gateway::{BlockAt, Blocks, Config, Gateway, Question};
@@ -69,8 +69,9 @@ async fn asked(gateway: &Gateway, ask: &Ask, whole: bool, tells: bool) -> (Durat
     let Partial::Tree(tree) = partial else { unreachable!("a tree") };
     // As if another place told of one, so that there is something to compare.
     let other = Ids::of(Place::Head { shard: 1, n: 0 }, vec![0]);
-    let both: Ids = other.places().iter().chain(ids.places()).map(|(place, ids)| (*place, ids.clone())).collect();
-    both.once(&LeftOut::default()).unwrap();
+    let both: Ids =
+        other.places().iter().chain(ids.places()).map(|(place, ids)| (*place, ids.clone())).collect();
+    both.once(&Doubles::default()).unwrap();
     (begun.elapsed(), tree.total())
 }
 

@@ -402,7 +402,8 @@ impl Numbers {
         let help = "Answers that were refused since others took that memory";
         page.counter("athanor_room_refused_total", help, of_rooms(|room| room.refused));
         self.others_questions(page);
-        let Some(QuerierStats { turns, quarantine, left_out, background, again, twice, room: _ }) = self.querier
+        let Some(QuerierStats { turns, quarantine, left_out, background, again, twice, room: _ }) =
+            self.querier
         else {
             return;
         };
