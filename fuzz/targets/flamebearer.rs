@@ -8,16 +8,11 @@ use athanor_profile::tree::Tree;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 
+#[path = "../small.rs"]
+mod small;
+
 fuzz_target!(|bytes: &[u8]| {
-    let limits = Limits {
-        bytes: 1 << 20,
-        samples: 10_000,
-        depth: 1_000,
-        frames: 1 << 20,
-        entries: 10_000,
-        ..Limits::default()
-    };
-    let Ok(profile) = parse(bytes, &limits) else { return };
+    let Ok(profile) = parse(bytes, &small::limits()) else { return };
     let tree = Tree::of(&profile, 0);
     let Flamegraph { names, levels, total, max_self } = Flamegraph::of(&tree);
     let bars = json!({ "names": names, "levels": levels, "numTicks": total, "maxSelf": max_self });

@@ -7,21 +7,15 @@ use athanor_profile::speedscope::{parse, write};
 use athanor_profile::tree::Tree;
 use libfuzzer_sys::fuzz_target;
 
+#[path = "../small.rs"]
+mod small;
+
 fn trees(profile: &Profile) -> Vec<Tree> {
     (0..profile.header.types.len()).map(|column| Tree::of(profile, column)).collect()
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let limits = Limits {
-        bytes: 1 << 20,
-        samples: 10_000,
-        depth: 1_000,
-        frames: 1 << 20,
-        entries: 10_000,
-        types: 100,
-        ..Limits::default()
-    };
-    let Ok(profile) = parse(bytes, &limits) else { return };
+    let Ok(profile) = parse(bytes, &small::limits()) else { return };
     let written = write(&profile, "again");
     let again = parse(written.as_bytes(), &Limits::default()).expect("what was written reads");
     assert_eq!(again.header.types, profile.header.types);

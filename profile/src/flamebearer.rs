@@ -9,13 +9,12 @@
 //! the totals of a graph contradict each other, it is refused.
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
-use std::fmt;
+use serde::de::{Error, MapAccess};
 
 use crate::bounds::{OverLimit, WrittenOut};
 use crate::flamegraph::TOTAL;
 use crate::hash::HashedMap;
-use crate::json::{self, Each, Guard, JsonError, once, remark};
+use crate::json::{self, Each, Fields, Guard, JsonError, Object, once, pass_over, remark};
 use crate::model::{Profile, ValueType};
 use crate::pprof::Limits;
 use crate::sparse::{self, Cell};
@@ -118,7 +117,7 @@ pub enum BadBar {
 /// Reads the graph of one profile: each bar's own value becomes a sample.
 pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, FlamebearerError> {
     let guard = Guard::new(limits);
-    let Document { version, bars, metadata } = json::read(bytes, &guard, Whole(&guard))?;
+    let Document { version, bars, metadata } = json::read(bytes, &guard, Object(Whole::new(&guard)))?;
     if let Some(version) = version.filter(|&version| version != VERSION) {
         return Err(FlamebearerError::Version(version));
     }
@@ -301,7 +300,12 @@ struct Document {
     metadata: Metadata,
 }
 
-struct Whole<'a>(&'a Guard<'a>);
+struct Whole<'a> {
+    guard: &'a Guard<'a>,
+    version: Option<i64>,
+    bars: Option<Bars>,
+    metadata: Option<Option<Metadata>>,
+}
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
@@ -313,37 +317,42 @@ enum Key {
     Other,
 }
 
-impl<'de> DeserializeSeed<'de> for Whole<'_> {
-    type Value = Document;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Document, D::Error> {
-        deserializer.deserialize_map(self)
+impl<'a> Whole<'a> {
+    fn new(guard: &'a Guard<'a>) -> Self {
+        Whole { guard, version: None, bars: None, metadata: None }
     }
 }
 
-impl<'de> Visitor<'de> for Whole<'_> {
-    type Value = Document;
+impl<'de> Fields<'de> for Whole<'_> {
+    type Key = Key;
+    type Read = Document;
 
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a flame graph")
-    }
+    const WHAT: &'static str = "a flame graph";
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document, A::Error> {
-        let (mut version, mut bars, mut metadata) = (None, None, None);
-        while let Some(key) = map.next_key()? {
-            match key {
-                Key::Version => once(&mut version, "version", map.next_value()?)?,
-                Key::Flamebearer => once(&mut bars, "flamebearer", map.next_value_seed(OfBars(self.0))?)?,
-                Key::Metadata => once(&mut metadata, "metadata", map.next_value::<Option<Metadata>>()?)?,
-                Key::Other => drop(map.next_value::<IgnoredAny>()?),
+    fn field<A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            Key::Version => once(&mut self.version, "version", map.next_value()?),
+            Key::Flamebearer => {
+                once(&mut self.bars, "flamebearer", map.next_value_seed(Object(OfBars::new(self.guard)))?)
             }
+            Key::Metadata => once(&mut self.metadata, "metadata", map.next_value()?),
+            Key::Other => pass_over(map),
         }
-        let bars = bars.ok_or_else(|| A::Error::missing_field("flamebearer"))?;
-        Ok(Document { version, bars, metadata: metadata.flatten().unwrap_or_default() })
+    }
+
+    fn end<E: Error>(self) -> Result<Document, E> {
+        let bars = self.bars.ok_or_else(|| E::missing_field("flamebearer"))?;
+        let metadata = self.metadata.flatten().unwrap_or_default();
+        Ok(Document { version: self.version, bars, metadata })
     }
 }
 
-struct OfBars<'a>(&'a Guard<'a>);
+struct OfBars<'a> {
+    guard: &'a Guard<'a>,
+    names: Option<Vec<String>>,
+    levels: Option<Vec<Vec<i64>>>,
+    ticks: Option<Option<i64>>,
+}
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
@@ -355,56 +364,52 @@ enum BarsKey {
     Other,
 }
 
-impl<'de> DeserializeSeed<'de> for OfBars<'_> {
-    type Value = Bars;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Bars, D::Error> {
-        deserializer.deserialize_map(self)
+impl<'a> OfBars<'a> {
+    fn new(guard: &'a Guard<'a>) -> Self {
+        OfBars { guard, names: None, levels: None, ticks: None }
     }
 }
 
-impl<'de> Visitor<'de> for OfBars<'_> {
-    type Value = Bars;
+impl<'de> Fields<'de> for OfBars<'_> {
+    type Key = BarsKey;
+    type Read = Bars;
 
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("an object with names and levels")
+    const WHAT: &'static str = "an object with names and levels";
+
+    fn field<A: MapAccess<'de>>(&mut self, key: BarsKey, map: &mut A) -> Result<(), A::Error> {
+        let (guard, limits) = (self.guard, self.guard.limits);
+        match key {
+            BarsKey::Names => {
+                let mut names = Vec::new();
+                let take = |name: String| {
+                    names.push(name);
+                    guard.within("names", names.len(), limits.entries)
+                };
+                map.next_value_seed(Each::new("names", take))?;
+                once(&mut self.names, "names", names)
+            }
+            BarsKey::Levels => {
+                let (mut levels, mut bars) = (Vec::new(), 0);
+                let take = |level: Vec<i64>| {
+                    bars += level.len() / NUMBERS;
+                    levels.push(level);
+                    guard.within("bars", bars, limits.samples)?;
+                    // The first is the whole.
+                    guard.within("frames in a stack", levels.len() - 1, limits.depth)
+                };
+                map.next_value_seed(Each::new("levels", take))?;
+                once(&mut self.levels, "levels", levels)
+            }
+            BarsKey::NumTicks => once(&mut self.ticks, "numTicks", map.next_value()?),
+            BarsKey::Other => pass_over(map),
+        }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Bars, A::Error> {
-        let OfBars(guard) = self;
-        let limits = guard.limits;
-        let (mut found_names, mut found_levels, mut ticks) = (None, None, None);
-        while let Some(key) = map.next_key()? {
-            match key {
-                BarsKey::Names => {
-                    let mut names = Vec::new();
-                    let take = |name: String| {
-                        names.push(name);
-                        guard.within("names", names.len(), limits.entries)
-                    };
-                    map.next_value_seed(Each::new("names", take))?;
-                    once(&mut found_names, "names", names)?;
-                }
-                BarsKey::Levels => {
-                    let (mut levels, mut bars) = (Vec::new(), 0);
-                    let take = |level: Vec<i64>| {
-                        bars += level.len() / NUMBERS;
-                        levels.push(level);
-                        guard.within("bars", bars, limits.samples)?;
-                        // The first is the whole.
-                        guard.within("frames in a stack", levels.len() - 1, limits.depth)
-                    };
-                    map.next_value_seed(Each::new("levels", take))?;
-                    once(&mut found_levels, "levels", levels)?;
-                }
-                BarsKey::NumTicks => once(&mut ticks, "numTicks", map.next_value::<Option<i64>>()?)?,
-                BarsKey::Other => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
+    fn end<E: Error>(self) -> Result<Bars, E> {
         Ok(Bars {
-            names: found_names.ok_or_else(|| A::Error::missing_field("names"))?,
-            levels: found_levels.ok_or_else(|| A::Error::missing_field("levels"))?,
-            ticks: ticks.flatten(),
+            names: self.names.ok_or_else(|| E::missing_field("names"))?,
+            levels: self.levels.ok_or_else(|| E::missing_field("levels"))?,
+            ticks: self.ticks.flatten(),
         })
     }
 }

@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::value::RawValue;
 
 use crate::bounds::{OverLimit, within};
@@ -124,6 +126,55 @@ impl<'de, T: Deserialize<'de>, F: FnMut(T) -> Result<(), OverLimit>> Visitor<'de
         }
         Ok(())
     }
+}
+
+/// What is read of an object, key by key.
+pub(crate) trait Fields<'de> {
+    /// A key: one that says something here, or another.
+    type Key: Deserialize<'de>;
+    /// What all of them say.
+    type Read;
+
+    /// What the object is called.
+    const WHAT: &'static str;
+
+    /// Takes in what a key says.
+    fn field<A: MapAccess<'de>>(&mut self, key: Self::Key, map: &mut A) -> Result<(), A::Error>;
+
+    /// No key is left.
+    fn end<E: Error>(self) -> Result<Self::Read, E>;
+}
+
+/// Reads an object.
+pub(crate) struct Object<F>(pub(crate) F);
+
+impl<'de, F: Fields<'de>> DeserializeSeed<'de> for Object<F> {
+    type Value = F::Read;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<F::Read, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, F: Fields<'de>> Visitor<'de> for Object<F> {
+    type Value = F::Read;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(F::WHAT)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<F::Read, A::Error> {
+        let Object(mut fields) = self;
+        while let Some(key) = map.next_key()? {
+            fields.field(key, &mut map)?;
+        }
+        fields.end()
+    }
+}
+
+/// Passes over what a key says.
+pub(crate) fn pass_over<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
+    map.next_value::<IgnoredAny>().map(drop)
 }
 
 /// Puts what a field says in its place, which must be empty.

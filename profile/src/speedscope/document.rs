@@ -5,11 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::bounds::OverLimit;
 use crate::decimal::Decimal;
-use crate::json::{self, Each, Guard, JsonError, once, remark};
+use crate::json::{self, Each, Fields, Guard, JsonError, Object, once, pass_over, remark};
 use crate::model::Dictionary;
 use crate::pprof::Limits;
 use crate::symbols::{Function, Line, NONE};
@@ -116,7 +116,8 @@ pub(super) fn read(
 ) -> Result<Document, JsonError> {
     let guard = Guard::new(limits);
     let pass = Pass { guard: &guard, dictionary: RefCell::new(dictionary), samples: Cell::new(0) };
-    json::read(bytes, &guard, Whole(&pass))
+    let whole = Whole { pass: &pass, frames: None, profiles: None, document: Document::default() };
+    json::read(bytes, &guard, Object(whole))
 }
 
 /// What the pass over a document needs wherever it is.
@@ -148,7 +149,13 @@ impl Pass<'_> {
 
 // === the document ===
 
-struct Whole<'a>(&'a Pass<'a>);
+struct Whole<'a> {
+    pass: &'a Pass<'a>,
+    frames: Option<Vec<u32>>,
+    profiles: Option<Vec<Draft>>,
+    /// What else it says.
+    document: Document,
+}
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
@@ -161,44 +168,44 @@ enum Key {
     Other,
 }
 
-impl<'de> DeserializeSeed<'de> for Whole<'_> {
-    type Value = Document;
+impl<'de> Fields<'de> for Whole<'_> {
+    type Key = Key;
+    type Read = Document;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Document, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
+    const WHAT: &'static str = "a speedscope document";
 
-impl<'de> Visitor<'de> for Whole<'_> {
-    type Value = Document;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a speedscope document")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document, A::Error> {
-        let (mut frames, mut profiles) = (None, None);
-        let mut document = Document::default();
-        while let Some(key) = map.next_key()? {
-            match key {
-                Key::Shared => once(&mut frames, "shared", map.next_value_seed(Shared(self.0))?)?,
-                Key::Profiles => once(&mut profiles, "profiles", map.next_value_seed(Drafts(self.0))?)?,
-                Key::Exporter => document.exporter = map.next_value::<Option<String>>()?.unwrap_or_default(),
-                Key::ActiveProfileIndex => {
-                    let active: Option<f64> = map.next_value()?;
-                    document.active = active.filter(|active| *active >= 0.0).map(|active| active as usize);
-                }
-                Key::Other => drop(map.next_value::<IgnoredAny>()?),
+    fn field<A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+        let Whole { pass, frames, profiles, document } = self;
+        match key {
+            Key::Shared => {
+                once(frames, "shared", map.next_value_seed(Object(Shared { pass, frames: None }))?)
             }
+            Key::Profiles => once(profiles, "profiles", map.next_value_seed(Drafts(pass))?),
+            Key::Exporter => {
+                document.exporter = map.next_value::<Option<String>>()?.unwrap_or_default();
+                Ok(())
+            }
+            Key::ActiveProfileIndex => {
+                let active: Option<f64> = map.next_value()?;
+                document.active = active.filter(|active| *active >= 0.0).map(|active| active as usize);
+                Ok(())
+            }
+            Key::Other => pass_over(map),
         }
-        document.frames = frames.ok_or_else(|| A::Error::missing_field("shared"))?;
-        document.profiles = profiles.ok_or_else(|| A::Error::missing_field("profiles"))?;
-        Ok(document)
+    }
+
+    fn end<E: Error>(self) -> Result<Document, E> {
+        let frames = self.frames.ok_or_else(|| E::missing_field("shared"))?;
+        let profiles = self.profiles.ok_or_else(|| E::missing_field("profiles"))?;
+        Ok(Document { frames, profiles, ..self.document })
     }
 }
 
 /// What all profiles have in common.
-struct Shared<'a>(&'a Pass<'a>);
+struct Shared<'a> {
+    pass: &'a Pass<'a>,
+    frames: Option<Vec<u32>>,
+}
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "lowercase")]
@@ -208,35 +215,26 @@ enum SharedKey {
     Other,
 }
 
-impl<'de> DeserializeSeed<'de> for Shared<'_> {
-    type Value = Vec<u32>;
+impl<'de> Fields<'de> for Shared<'_> {
+    type Key = SharedKey;
+    type Read = Vec<u32>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<u32>, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
+    const WHAT: &'static str = "an object with frames";
 
-impl<'de> Visitor<'de> for Shared<'_> {
-    type Value = Vec<u32>;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("an object with frames")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<u32>, A::Error> {
-        let mut found = None;
-        while let Some(key) = map.next_key()? {
-            match key {
-                SharedKey::Frames => {
-                    let mut frames = Vec::new();
-                    let take = |frame: Frame<'de>| self.0.frame(&frame, &mut frames);
-                    map.next_value_seed(Each::new("frames", take))?;
-                    once(&mut found, "frames", frames)?;
-                }
-                SharedKey::Other => drop(map.next_value::<IgnoredAny>()?),
+    fn field<A: MapAccess<'de>>(&mut self, key: SharedKey, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            SharedKey::Frames => {
+                let mut frames = Vec::new();
+                let take = |frame: Frame<'de>| self.pass.frame(&frame, &mut frames);
+                map.next_value_seed(Each::new("frames", take))?;
+                once(&mut self.frames, "frames", frames)
             }
+            SharedKey::Other => pass_over(map),
         }
-        found.ok_or_else(|| A::Error::missing_field("frames"))
+    }
+
+    fn end<E: Error>(self) -> Result<Vec<u32>, E> {
+        self.frames.ok_or_else(|| E::missing_field("frames"))
     }
 }
 
@@ -262,7 +260,9 @@ impl<'de> Visitor<'de> for Drafts<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Draft>, A::Error> {
         let guard = self.0.guard;
         let mut drafts = Vec::new();
-        while let Some(draft) = list.next_element_seed(Profile(self.0))? {
+        while let Some(draft) =
+            list.next_element_seed(Object(Profile { pass: self.0, draft: Draft::default() }))?
+        {
             guard.within("profiles", drafts.len() + 1, guard.limits.entries).map_err(A::Error::custom)?;
             drafts.push(draft);
         }
@@ -270,7 +270,10 @@ impl<'de> Visitor<'de> for Drafts<'_> {
     }
 }
 
-struct Profile<'a>(&'a Pass<'a>);
+struct Profile<'a> {
+    pass: &'a Pass<'a>,
+    draft: Draft,
+}
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
@@ -286,56 +289,45 @@ enum ProfileKey {
     Other,
 }
 
-impl<'de> DeserializeSeed<'de> for Profile<'_> {
-    type Value = Draft;
+impl<'de> Fields<'de> for Profile<'_> {
+    type Key = ProfileKey;
+    type Read = Draft;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Draft, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
+    const WHAT: &'static str = "a profile";
 
-impl<'de> Visitor<'de> for Profile<'_> {
-    type Value = Draft;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a profile")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Draft, A::Error> {
-        let Profile(pass) = self;
-        let mut draft = Draft::default();
-        while let Some(key) = map.next_key()? {
-            match key {
-                ProfileKey::Type => once(&mut draft.kind, "type", map.next_value()?)?,
-                ProfileKey::Name => once(&mut draft.name, "name", map.next_value()?)?,
-                ProfileKey::Unit => once(&mut draft.unit, "unit", map.next_value()?)?,
-                ProfileKey::EndValue => once(&mut draft.end, "endValue", map.next_value()?)?,
-                ProfileKey::Samples => {
-                    once(&mut draft.stacks, "samples", map.next_value_seed(StacksOf(pass))?)?;
-                }
-                ProfileKey::Weights => {
-                    let mut weights = Vec::new();
-                    let most = pass.guard.limits.samples;
-                    let take = |weight: Decimal| {
-                        weights.push(weight);
-                        pass.guard.within("weights", weights.len(), most)
-                    };
-                    map.next_value_seed(Each::new("weights", take))?;
-                    once(&mut draft.weights, "weights", weights)?;
-                }
-                ProfileKey::Events => {
-                    let mut events = Vec::new();
-                    let take = |event: Event| {
-                        events.push(event);
-                        pass.count_sample("events")
-                    };
-                    map.next_value_seed(Each::new("events", take))?;
-                    once(&mut draft.events, "events", events)?;
-                }
-                ProfileKey::Other => drop(map.next_value::<IgnoredAny>()?),
+    fn field<A: MapAccess<'de>>(&mut self, key: ProfileKey, map: &mut A) -> Result<(), A::Error> {
+        let Profile { pass, draft } = self;
+        match key {
+            ProfileKey::Type => once(&mut draft.kind, "type", map.next_value()?),
+            ProfileKey::Name => once(&mut draft.name, "name", map.next_value()?),
+            ProfileKey::Unit => once(&mut draft.unit, "unit", map.next_value()?),
+            ProfileKey::EndValue => once(&mut draft.end, "endValue", map.next_value()?),
+            ProfileKey::Samples => once(&mut draft.stacks, "samples", map.next_value_seed(StacksOf(pass))?),
+            ProfileKey::Weights => {
+                let mut weights = Vec::new();
+                let most = pass.guard.limits.samples;
+                let take = |weight: Decimal| {
+                    weights.push(weight);
+                    pass.guard.within("weights", weights.len(), most)
+                };
+                map.next_value_seed(Each::new("weights", take))?;
+                once(&mut draft.weights, "weights", weights)
             }
+            ProfileKey::Events => {
+                let mut events = Vec::new();
+                let take = |event: Event| {
+                    events.push(event);
+                    pass.count_sample("events")
+                };
+                map.next_value_seed(Each::new("events", take))?;
+                once(&mut draft.events, "events", events)
+            }
+            ProfileKey::Other => pass_over(map),
         }
-        Ok(draft)
+    }
+
+    fn end<E: Error>(self) -> Result<Draft, E> {
+        Ok(self.draft)
     }
 }
 
