@@ -26,7 +26,7 @@ use crate::{Plan, Querier, Reader};
 mod record;
 
 use record::{Asked, Record};
-pub use record::{Hits, Part, PartOf};
+pub use record::{Part, PartOf};
 
 /// Each record counts for at least this part of the room for all: so many there are at the most.
 const MOST: usize = 256;

@@ -58,7 +58,7 @@ pub use again::AgainStats;
 pub use background::{Answered, BackgroundStats, Looked, Progress};
 pub use companion::Companion;
 pub use config::{Config, ConfigError};
-pub use diagnostics::{Hits, Part, PartOf, Summary};
+pub use diagnostics::{Part, PartOf, Summary};
 pub use elsewhere::{Elsewhere, Errand, Place, Ticket};
 pub use inbox::{Inbox, Remote};
 pub use left_out::{LeftOutStats, Unread};

@@ -13,10 +13,10 @@ use athanor_proto::querier::v1::{
     AsyncQueryRequest, AsyncQueryType, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
 };
 use athanor_querier::{
-    Asked, Config, Deps, Doubts, Hits, Inbox, Part, PartOf, Place, Plan, Querier, Reader, Sources, Stored,
-    Ticket, Times,
+    Asked, Config, Deps, Doubts, Inbox, Part, PartOf, Place, Plan, Querier, Reader, Sources, Stored, Ticket,
+    Times,
 };
-use athanor_query::{Ask, Partial, run};
+use athanor_query::{Ask, Hits, Partial, run};
 use serde_json::{Value, json};
 
 const PLANNED: Duration = Duration::from_millis(5);

@@ -18,11 +18,9 @@ use athanor_cluster::members::{Member, MemberState, Members, RoleName};
 use athanor_cluster::placement::nodes_of_block;
 use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_querier::{Asked, Hits, Inbox, Part, PartOf, Remote, Stored, Unread};
-use athanor_query::{Ask, Partial};
-use athanor_store_gateway::{
-    self as gateway, BlockAt, Found, Gateway, MOST, Met, Question as OfBlocks, is_unread,
-};
+use athanor_querier::{Asked, Inbox, Part, PartOf, Remote, Stored, Unread};
+use athanor_query::{Ask, Found, Hits, Partial};
+use athanor_store_gateway::{BlockAt, Gateway, MOST, Met, Question as OfBlocks, is_unread};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select, try_join_all};
@@ -319,7 +317,7 @@ impl Gateways {
         inbox.met(&place)?;
         let took = self.ways.clock.monotonic().saturating_sub(begun);
         let failed = unread.first().map(|(_, why)| why.message.clone());
-        inbox.tell(Part { of, took, hits: hits_here(hits), failed, ..Part::default() });
+        inbox.tell(Part { of, took, hits, failed, ..Part::default() });
         Ok(vec![Whole { inbox, lacks: Lacks { gone, unread } }])
     }
 }
@@ -384,13 +382,9 @@ impl Here {
 
 /// What is told of a block that was read here.
 fn of_block(block: BlockId, found: Found) -> Part {
-    let mut hits = gateway::Hits::default();
+    let mut hits = Hits::default();
     hits.count(found);
-    Part { of: PartOf::Block(block.to_string()), hits: hits_here(hits), ..Part::default() }
-}
-
-fn hits_here(gateway::Hits { memory, disk, joined, read }: gateway::Hits) -> Hits {
-    Hits { memory, disk, joined, read }
+    Part { of: PartOf::Block(block.to_string()), hits, ..Part::default() }
 }
 
 /// Where a gateway says that it had answers from.

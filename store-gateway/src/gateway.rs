@@ -9,7 +9,9 @@ use athanor_catalog::BlockId;
 use athanor_chassis::room::{Room, RoomStats, Taken};
 use athanor_chassis::turns::{Turn, TurnStats, Turns, Words};
 use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
-use athanor_query::{Ask, Canonical, Held, Meeting, Partial, Pieces, Place, TimeRange, Without, run_picked};
+use athanor_query::{
+    Ask, Canonical, Found, Held, Hits, Meeting, Partial, Pieces, Place, TimeRange, Without, run_picked,
+};
 use futures::FutureExt;
 use futures::future::try_join;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -72,32 +74,6 @@ enum One {
     Found(Found),
     Gone(BlockId),
     Unread(BlockId, Status),
-}
-
-/// Where the answer of a block came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// It was kept in memory.
-    InMemory,
-    /// It was kept on disk.
-    OnDisk,
-    /// An equal question was being answered.
-    Joined,
-    /// The block was read.
-    ByReading,
-}
-
-/// How many answers of blocks came from where.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hits {
-    /// They were kept in memory.
-    pub memory: u32,
-    /// They were kept on disk.
-    pub disk: u32,
-    /// Equal questions were being answered.
-    pub joined: u32,
-    /// Blocks were read.
-    pub read: u32,
 }
 
 /// A tenant's question to blocks.
@@ -381,18 +357,6 @@ impl Gateway {
             }
         };
         Ok((partial, found))
-    }
-}
-
-impl Hits {
-    /// One more.
-    pub fn count(&mut self, found: Found) {
-        *match found {
-            Found::InMemory => &mut self.memory,
-            Found::OnDisk => &mut self.disk,
-            Found::Joined => &mut self.joined,
-            Found::ByReading => &mut self.read,
-        } += 1;
     }
 }
 

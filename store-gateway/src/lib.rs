@@ -38,6 +38,6 @@ mod stats;
 pub use answers::AnswerStats;
 pub use blocks::Blocks;
 pub use config::{Config, ConfigError};
-pub use gateway::{Answer, BlockAt, Found, Gateway, GatewayStats, Hits, MOST, Met, Question, is_unread};
+pub use gateway::{Answer, BlockAt, Gateway, GatewayStats, MOST, Met, Question, is_unread};
 pub use shelf::ShelfStats;
 pub use stats::CacheStats;

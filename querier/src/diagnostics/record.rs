@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use athanor_chassis::{Status, TenantId, Timestamp};
-use athanor_query::{Ask, What};
+use athanor_query::{Ask, Hits, What};
 use serde_json::{Value, json};
 
 use super::Summary;
@@ -91,19 +91,6 @@ pub enum PartOf {
     Blocks(usize),
     /// Shards that another node leads.
     Shards(Vec<u32>),
-}
-
-/// How many answers of blocks came from where.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hits {
-    /// They were kept in memory.
-    pub memory: u32,
-    /// They were kept on disk.
-    pub disk: u32,
-    /// An equal question was being answered.
-    pub joined: u32,
-    /// The block was read.
-    pub read: u32,
 }
 
 /// All that is told of a request.
@@ -209,7 +196,7 @@ impl Question {
             "plansLeftOut": self.plan_count - self.plans.len(),
             "sums": {
                 "parts": parts, "failed": failed, "heads": heads, "blocks": blocks, "shards": shards,
-                "bytesReceived": bytes, "cache": hits.shown(),
+                "bytesReceived": bytes, "cache": from_where(*hits),
             },
             "slowest": told.iter().map(Part::shown).collect::<Vec<_>>(),
             "partsLeftOut": parts - told.len() as u64,
@@ -234,7 +221,7 @@ impl Part {
             shown["there"] = json!({ "waited": millis(waited), "worked": millis(worked) });
         }
         if self.hits != Hits::default() {
-            shown["cache"] = self.hits.shown();
+            shown["cache"] = from_where(self.hits);
         }
         if let Some(why) = &self.failed {
             shown["failed"] = why.as_str().into();
@@ -243,20 +230,9 @@ impl Part {
     }
 }
 
-impl Hits {
-    /// With those of others.
-    pub fn add(&mut self, other: Hits) {
-        let Hits { memory, disk, joined, read } = other;
-        self.memory += memory;
-        self.disk += disk;
-        self.joined += joined;
-        self.read += read;
-    }
-
-    fn shown(self) -> Value {
-        let Hits { memory, disk, joined, read } = self;
-        json!({ "memory": memory, "disk": disk, "joined": joined, "read": read })
-    }
+/// Where answers of blocks came from.
+fn from_where(Hits { memory, disk, joined, read }: Hits) -> Value {
+    json!({ "memory": memory, "disk": disk, "joined": joined, "read": read })
 }
 
 impl Record<'_> {

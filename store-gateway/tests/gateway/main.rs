@@ -15,8 +15,8 @@ use athanor_chassis::{ByteSize, Compute, Disk, TenantId};
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::{Node, Tree};
 use athanor_profile::{Labels, Profile, ValueType, hash};
-use athanor_query::{Ask, Bounds, Partial, Selection, StackFilter, TimeRange, What, answer};
-use athanor_store_gateway::{BlockAt, Blocks, Config, Found, Gateway, Question};
+use athanor_query::{Ask, Bounds, Found, Partial, Selection, StackFilter, TimeRange, What, answer};
+use athanor_store_gateway::{BlockAt, Blocks, Config, Gateway, Question};
 use bucket::Bucket;
 
 /// Seconds of Unix time, as nanoseconds.
