@@ -9,6 +9,7 @@ mod listing;
 mod made;
 mod notes;
 mod rebuild;
+mod remains;
 mod replace;
 mod settings;
 mod shards;
@@ -30,7 +31,7 @@ pub use command::{Command, Logged, Unreadable};
 pub use listing::{Listing, View};
 pub use made::made;
 pub use notes::{MAX_ALL_NOTES, MAX_NOTE, MAX_NOTES, MAX_TENANT_NOTES, Note, Notes};
-pub use rebuild::{Described, Findings, Lying, RebuildError, Remains};
+pub use remains::{Described, Findings, Lying, RebuildError, Remains};
 pub use replace::{MAX_REPLACED, Unlike};
 pub use settings::{MAX_SERVICES, MAX_VOTERS, NEWEST, Rates, Settings, Voter};
 pub use shards::{

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rebuild::Lying;
+use super::remains::Lying;
 use crate::block::{BlockEntry, BlockId, Rows};
 
 /// What is known to be there.

@@ -1,7 +1,7 @@
 //! A window against a naive set: on disks that lose power, fill up and rot.
 
-use athanor_chassis::Random;
 use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::{Disk, Random};
 use athanor_profile::hash;
 
 use super::*;
