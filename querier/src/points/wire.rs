@@ -36,7 +36,9 @@ impl Querier {
         let exemplars = match ExemplarType::try_from(request.exemplar_type) {
             Ok(ExemplarType::Individual) => true,
             Ok(ExemplarType::Span) => {
-                return Err(invalid("points over time have no exemplars of spans; ask for individual ones"));
+                return Err(invalid(
+                    "points over time have no exemplars of spans; ask for individual ones, or SelectHeatmap for spans",
+                ));
             }
             _ => false,
         };
