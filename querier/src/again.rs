@@ -5,6 +5,8 @@
 //! head had part is not kept, and one that was kept is given again only after a new listing and a new word of all leaders
 //! (E17) that nothing of theirs belongs into it. Whatever else comes to decide what blocks answer has to go into
 //! [`Plan::made_of`](crate::Plan::made_of) (E19).
+//!
+//! Requests that come at once are one, as far as they may be ([`Together`]).
 
 use std::future::Future;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -12,8 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_chassis::room::Room;
-use athanor_chassis::{ByteSize, Limits, Status};
+use athanor_chassis::clock::Elapsed;
+use athanor_chassis::room::{Room, Taken};
+use athanor_chassis::{ByteSize, Code, Limits, Status};
 use athanor_profile::hash::{self, Hash};
 use athanor_query::TimeRange;
 use futures::future::join_all;
@@ -21,7 +24,7 @@ use moka::sync::Cache;
 use prost::Message;
 
 use crate::limits;
-use crate::render::Rendered;
+use crate::together::{Heard, Key, Lead, Together};
 use crate::{Querier, Reader};
 
 /// What an entry takes beside its bytes, about.
@@ -35,9 +38,11 @@ type Fixed = BuildHasherDefault<DefaultHasher>;
 /// What was answered, by all that was asked.
 pub(crate) struct Answers {
     limit: ByteSize,
-    kept: Cache<Arc<[u8]>, Arc<Kept>, Fixed>,
+    kept: Cache<Key, Arc<Kept>, Fixed>,
+    together: Arc<Together<Result<Told, Status>>>,
     hits: AtomicU64,
     misses: AtomicU64,
+    joined: AtomicU64,
     damaged: AtomicU64,
 }
 
@@ -52,6 +57,8 @@ pub struct AgainStats {
     pub hits: u64,
     /// Those that might have been, and were answered anew.
     pub misses: u64,
+    /// Requests that were told what an equal one was answered, which was under way.
+    pub joined: u64,
     /// Kept answers that were not what had been kept.
     pub damaged: u64,
 }
@@ -62,6 +69,29 @@ struct Kept {
     sum: Hash,
     /// The room that the answer took when it was put together.
     room: usize,
+}
+
+/// An answer that is to be written.
+struct Written {
+    /// As what it is kept, if it is.
+    kept_as: Option<Key>,
+    /// Somebody waits for it.
+    is_awaited: bool,
+    made: Vec<Made>,
+    /// The room that it took when it was put together.
+    held: usize,
+    missing: Vec<String>,
+    room: Arc<Room>,
+}
+
+/// What those are told who ask the same at once.
+#[derive(Clone)]
+struct Told {
+    kept: Arc<Kept>,
+    /// What the answer lacks, in words.
+    missing: Arc<[String]>,
+    /// The room of its bytes, where they are not kept.
+    _room: Option<Arc<Taken>>,
 }
 
 /// What decides whether the answer of all sources to one question still holds.
@@ -98,31 +128,17 @@ impl<M: Message + Default> Answer for M {
     }
 }
 
-impl Answer for Rendered {
-    fn packed(&self) -> usize {
-        self.body.len()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        self.body.clone()
-    }
-
-    fn of_bytes(bytes: &[u8]) -> Option<Self> {
-        Some(Rendered::json(bytes.to_vec()))
-    }
-}
-
 impl Answers {
     /// At most so many bytes.
     pub(crate) fn new(limit: ByteSize) -> Self {
-        let weigh = |key: &Arc<[u8]>, kept: &Arc<Kept>| {
+        let weigh = |key: &Key, kept: &Arc<Kept>| {
             let made = kept.made.len() * size_of::<Made>();
             u32::try_from(key.len() + kept.bytes.len() + made + ENTRY).unwrap_or(u32::MAX)
         };
         let kept =
             Cache::builder().max_capacity(limit.get()).weigher(weigh).build_with_hasher(Fixed::default());
-        let (hits, misses, damaged) = Default::default();
-        Self { limit, kept, hits, misses, damaged }
+        let (together, hits, misses, joined, damaged) = Default::default();
+        Self { limit, kept, together, hits, misses, joined, damaged }
     }
 
     pub(crate) fn stats(&self) -> AgainStats {
@@ -134,6 +150,7 @@ impl Answers {
             limit: self.limit.get(),
             hits: read(&self.hits),
             misses: read(&self.misses),
+            joined: read(&self.joined),
             damaged: read(&self.damaged),
         }
     }
@@ -142,24 +159,31 @@ impl Answers {
         self.limit.get() > 0
     }
 
-    /// Keeps an answer for which so much room was taken, unless it would only drive out others, or there is no room to
-    /// write it.
-    fn keep(&self, key: Arc<[u8]>, answer: &impl Answer, made: Vec<Made>, held: usize, room: &Arc<Room>) {
+    /// Writes an answer, if there is room for that: keeps it where that is wanted, unless it would only drive out others, and
+    /// has it for those who wait.
+    fn write(&self, answer: &impl Answer, of: Written) -> Option<Told> {
+        let Written { kept_as, is_awaited, made, held, missing, room } = of;
         let size = answer.packed();
-        if size as u64 >= self.limit.get() / 4 {
-            return;
+        let kept_as = kept_as.filter(|_| (size as u64) < self.limit.get() / 4);
+        if kept_as.is_none() && !is_awaited {
+            return None;
         }
-        let Ok(_written) = room.take(size) else { return };
+        let written = room.take(size).ok()?;
         let bytes = answer.to_bytes();
         let sum = hash::bytes(&bytes);
         // As it is, and as bytes on its way.
-        let room = held.max(size.saturating_mul(2));
-        self.kept.insert(key, Arc::new(Kept { made, bytes, sum, room }));
+        let kept = Arc::new(Kept { made, bytes, sum, room: held.max(size.saturating_mul(2)) });
+        let room = kept_as.is_none().then(|| Arc::new(written));
+        if let Some(key) = kept_as {
+            self.kept.insert(key, Arc::clone(&kept));
+        }
+        Some(Told { kept, missing: missing.into(), _room: room })
     }
 }
 
 impl Querier {
-    /// The answer to a request that was given before, if it still holds; else `answer`, which is kept if it can be.
+    /// The answer to a request that was given before, if it still holds, or that is given to an equal one at the moment; else
+    /// `answer`, which is kept if it can be.
     pub(crate) async fn again<M, A, F>(
         &self,
         reader: &Reader,
@@ -172,39 +196,126 @@ impl Querier {
         A: Answer + Send + Sync + 'static,
         F: Future<Output = Result<A, Status>>,
     {
-        if !self.answers.is_on() {
-            return answer(request).await;
-        }
         let limits = &self.limits(reader);
         let key = self.key(reader, limits, method, &request.encode_to_vec());
-        if let Some(kept) = self.answers.kept.get(&key) {
-            // All nodes are asked whether it holds, so that has its turn as a question has.
-            let look = |turn| async move {
-                let told = self.told_again(reader, limits, kept).await;
-                drop(turn);
-                told
-            };
-            if let Some(answer) = self.in_turn(reader, limits, look).await? {
-                self.answers.hits.fetch_add(1, Ordering::Relaxed);
-                reader.was_told_before();
-                return Ok(answer);
+        let lead = match self.join(reader, &key).await? {
+            Heard::Lead(lead) => Some(lead),
+            Heard::Alone => None,
+            Heard::Told(told) => match self.told_along(reader, told).await? {
+                Some(answer) => return Ok(answer),
+                None => None,
+            },
+        };
+        let answered = match self.kept_before(reader, limits, &key).await {
+            Ok(Some((answer, told))) => Ok((answer, Some(told))),
+            Ok(None) => match answer(request).await {
+                Ok(answer) => self.written(reader, key, lead.as_ref(), answer).await,
+                Err(status) => Err(status),
+            },
+            Err(status) => Err(status),
+        };
+        if let Some(lead) = lead {
+            match &answered {
+                Ok((_, Some(told))) => lead.tell(Ok(told.clone())),
+                // Others may wait longer.
+                Err(status) if status.code != Code::Deadline => lead.tell(Err(status.clone())),
+                Ok((_, None)) | Err(_) => drop(lead),
             }
-            self.answers.misses.fetch_add(1, Ordering::Relaxed);
-            // Nobody is to look at it once more.
-            self.answers.kept.invalidate(&key);
         }
-        let answer = answer(request).await?;
-        let made = reader.made();
+        answered.map(|(answer, _)| answer)
+    }
+
+    /// Waits for who asks the same, if somebody does.
+    async fn join(&self, reader: &Reader, key: &Key) -> Result<Heard<Result<Told, Status>>, Status> {
+        let clock = &self.deps.clock;
+        let left = reader.until(clock).saturating_sub(clock.monotonic());
+        let heard = clock.within(left, self.answers.together.join(key, reader.planned())).await;
+        heard.map_err(|_| {
+            let way_out = "it waited for the answer to an equal one, which was under way; ask again later";
+            Status::new(Code::Deadline, format!("query {}: {way_out}", Elapsed(left)))
+        })
+    }
+
+    /// The answer to an equal request that was under way; none where it was damaged since.
+    async fn told_along<A: Answer + Send + 'static>(
+        &self,
+        reader: &Reader,
+        told: Result<Told, Status>,
+    ) -> Result<Option<A>, Status> {
+        let Told { kept, missing, _room } = told?;
+        let answer = self.read(reader, kept).await?;
+        if answer.is_some() {
+            self.answers.joined.fetch_add(1, Ordering::Relaxed);
+            reader.miss(missing.to_vec());
+            reader.was_told_along();
+        }
+        Ok(answer)
+    }
+
+    /// What was answered before, if that still holds; and as others are told it.
+    async fn kept_before<A: Answer + Send + 'static>(
+        &self,
+        reader: &Reader,
+        limits: &Limits,
+        key: &Key,
+    ) -> Result<Option<(A, Told)>, Status> {
+        let Some(kept) = self.answers.kept.get(key) else { return Ok(None) };
+        let of = Arc::clone(&kept);
+        // All nodes are asked whether it holds, so that has its turn as a question has.
+        let look = |turn| async move {
+            let told = self.told_again(reader, limits, of).await;
+            drop(turn);
+            told
+        };
+        if let Some(answer) = self.in_turn(reader, limits, look).await? {
+            self.answers.hits.fetch_add(1, Ordering::Relaxed);
+            reader.was_told_before();
+            return Ok(Some((answer, Told { kept, missing: Arc::default(), _room: None })));
+        }
+        self.answers.misses.fetch_add(1, Ordering::Relaxed);
+        // Nobody is to look at it once more.
+        self.answers.kept.invalidate(key);
+        Ok(None)
+    }
+
+    /// An answer; and as others are told it, where it is kept or somebody waits for it.
+    async fn written<A: Answer + Send + Sync + 'static>(
+        &self,
+        reader: &Reader,
+        key: Key,
+        lead: Option<&Lead<Result<Told, Status>>>,
+        answer: A,
+    ) -> Result<(A, Option<Told>), Status> {
+        let (made, missing) = (reader.made(), reader.all_missing());
         let is_of_blocks = !made.is_empty() && made.iter().all(|made| made.of.is_some());
-        if !is_of_blocks || reader.missing().is_some() {
-            return Ok(answer);
+        let is_kept = self.answers.is_on() && is_of_blocks && missing.is_empty();
+        let is_awaited = lead.is_some_and(Lead::is_awaited);
+        if !is_kept && !is_awaited {
+            return Ok((answer, None));
         }
-        let (answers, room, held) = (Arc::clone(&self.answers), Arc::clone(&self.room), reader.held());
+        let (kept_as, held, room) = (is_kept.then_some(key), reader.held(), Arc::clone(&self.room));
+        let of = Written { kept_as, is_awaited, made, held, missing, room };
+        let answers = Arc::clone(&self.answers);
         self.compute(move || {
-            answers.keep(key, &answer, made, held, &room);
-            answer
+            let told = answers.write(&answer, of);
+            (answer, told)
         })
         .await
+    }
+
+    /// Reads what was written; none where it was damaged since.
+    async fn read<A: Answer + Send + 'static>(
+        &self,
+        reader: &Reader,
+        kept: Arc<Kept>,
+    ) -> Result<Option<A>, Status> {
+        self.make_room(reader, kept.room)?;
+        let read = move || (hash::bytes(&kept.bytes) == kept.sum).then(|| A::of_bytes(&kept.bytes)).flatten();
+        let answer = self.compute(read).await?;
+        if answer.is_none() {
+            self.answers.damaged.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(answer)
     }
 
     async fn told_again<A: Answer + Send + 'static>(
@@ -219,13 +330,7 @@ impl Querier {
         {
             return Ok(None);
         }
-        self.make_room(reader, kept.room)?;
-        let read = move || (hash::bytes(&kept.bytes) == kept.sum).then(|| A::of_bytes(&kept.bytes)).flatten();
-        let answer = self.compute(read).await?;
-        if answer.is_none() {
-            self.answers.damaged.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(answer)
+        self.read(reader, kept).await
     }
 
     /// Whether an answer would be made of the same.
@@ -248,7 +353,7 @@ impl Querier {
     }
 
     /// All that decides what is answered, beside what there is: each part behind its length, so that no two are alike.
-    fn key(&self, reader: &Reader, limits: &Limits, method: &str, request: &[u8]) -> Arc<[u8]> {
+    fn key(&self, reader: &Reader, limits: &Limits, method: &str, request: &[u8]) -> Key {
         let nodes = [limits.max_flamegraph_nodes_default, limits.max_flamegraph_nodes_max].map(u64::from);
         let mut key = Vec::new();
         let mut part = |bytes: &[u8]| {

@@ -205,6 +205,13 @@ impl Watch {
         }
     }
 
+    /// What was answered to an equal request that was under way is the answer: nothing is asked.
+    pub(crate) fn was_told_along(&self) {
+        if let Some(asked) = self.asked().as_mut() {
+            asked.was_told_along = true;
+        }
+    }
+
     /// A question begins.
     pub(crate) fn question(self: &Arc<Self>, ask: &Ask) -> Scribe {
         let place = self.asked().as_mut().and_then(|asked| asked.begin(ask));

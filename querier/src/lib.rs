@@ -11,7 +11,8 @@
 //! A request is refused before anything is read, or it is answered exactly: partial answers are merged by id and
 //! name, and only the whole is cut down to what was asked for. Several tenants are read as one by asking the
 //! sources of each. Answers take room until they are sent, and there is only so much. Only so many questions are answered
-//! at once; tenants that have read less go first. What one querier keeps for a client, others ask it for.
+//! at once; tenants that have read less go first. Equal requests at once are answered once. What one querier keeps for a
+//! client, others ask it for.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -51,6 +52,7 @@ mod reader;
 mod render;
 mod replan;
 mod shares;
+mod together;
 mod twice;
 
 pub use adhoc::{AdHoc, Shelf, Upload};
@@ -293,6 +295,7 @@ impl Querier {
                 ": it waited for its turn (querier.concurrent_queries, limits.max_concurrent_queries); ask again later",
             )
         })??;
+        reader.plans();
         let done = clock.within(left(), work(turn)).await;
         done.map_err(|_| late("; select fewer series or a shorter time"))?
     }

@@ -1,6 +1,7 @@
 //! Who asks, and what they can read.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub struct Reader {
     made: Arc<Mutex<Vec<Made>>>,
     /// What is written down of its questions, for the case that they kill the process. Clones share it.
     asking: Arc<AsyncMutex<Asking>>,
+    /// Set when something was planned for it: who asks the same later may know of more. Clones share it.
+    planned: Arc<AtomicBool>,
     /// Where it is written down how this is answered, if that is wanted.
     watch: Option<Arc<Watch>>,
     /// It asks in the background what another reader has begun.
@@ -92,6 +95,7 @@ impl Reader {
             asked: Arc::default(),
             made: Arc::default(),
             asking: Arc::default(),
+            planned: Arc::default(),
             watch: None,
             is_behind: false,
         }
@@ -111,6 +115,23 @@ impl Reader {
         if let Some(watch) = &self.watch {
             watch.was_told_before();
         }
+    }
+
+    /// What it asked was answered to an equal request that was under way.
+    pub(crate) fn was_told_along(&self) {
+        if let Some(watch) = &self.watch {
+            watch.was_told_along();
+        }
+    }
+
+    /// A plan is made for it.
+    pub(crate) fn plans(&self) {
+        self.planned.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a plan was made for it so far.
+    pub(crate) fn planned(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.planned)
     }
 
     /// All that it asked is answered, or why it is not. The id of the record of that, if there is one; of what goes on in

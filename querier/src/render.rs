@@ -8,6 +8,7 @@ use athanor_profile::tree::Tree;
 use athanor_profile::{ProfileType, ValueType, dot};
 use athanor_query::{Selection, StackFilter, TimeRange};
 
+use crate::again::Answer;
 use crate::check::{self, Application, MILLI, Nodes, invalid};
 use crate::merge::{BAR, LACKS, StacksAsked};
 use crate::points::PointsAsked;
@@ -28,6 +29,8 @@ use timeline::Timeline;
 
 /// The content type of a graph.
 const DOT: &str = "text/plain; charset=utf-8";
+/// That of a document.
+const JSON: &str = "application/json";
 
 /// An answer to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +44,25 @@ pub struct Rendered {
 impl Rendered {
     /// A document of JSON.
     pub(crate) fn json(body: Vec<u8>) -> Self {
-        Rendered { content_type: "application/json", body }
+        Rendered { content_type: JSON, body }
+    }
+}
+
+/// As bytes it says what it is in a line before all else.
+impl Answer for Rendered {
+    fn packed(&self) -> usize {
+        self.content_type.len() + 1 + self.body.len()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        [self.content_type.as_bytes(), b"\n", &self.body].concat()
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut parts = bytes.splitn(2, |byte| *byte == b'\n');
+        let said = parts.next()?;
+        let content_type = [JSON, DOT].into_iter().find(|content_type| content_type.as_bytes() == said)?;
+        Some(Rendered { content_type, body: parts.next()?.to_vec() })
     }
 }
 
@@ -61,11 +82,10 @@ impl Querier {
         let parameters = Parameters::parse(query)?;
         let side = self.side(&parameters, ["query", "from", "until"]).await?;
         let (max_nodes, functions) = self.nodes(reader, &parameters)?;
-        let unit = side.profile_type.value.unit.clone();
+        // Times may be told from now on.
+        let request = format!("{} {} {query}", side.start, side.end);
         if parameters.first("format") == Some("dot") {
-            let tree = self.tree(reader, side.selection, StacksAsked::default()).await?;
-            let text = self.shape(reader, move || dot::write(&tree, &unit, functions)).await?;
-            return Ok(Rendered { content_type: DOT, body: graph(reader, &text) });
+            return self.again(reader, "render", request, |_| self.graph(reader, side, functions)).await;
         }
         let mut group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
         check::labels(&group_by)?;
@@ -82,9 +102,15 @@ impl Querier {
             mean: matches!(parameters.first("aggregation"), Some("avg" | "average")),
             exemplars: false,
         };
-        // Times may be told from now on.
-        let request = format!("{} {} {query}", side.start, side.end);
         self.again(reader, "render", request, |_| self.drawn(reader, side, asked, max_nodes)).await
+    }
+
+    /// A call graph of so many functions.
+    async fn graph(&self, reader: &Reader, side: Side, functions: usize) -> Result<Rendered, Status> {
+        let unit = side.profile_type.value.unit;
+        let tree = self.tree(reader, side.selection, StacksAsked::default()).await?;
+        let text = self.shape(reader, move || dot::write(&tree, &unit, functions)).await?;
+        Ok(Rendered { content_type: DOT, body: graph(reader, &text) })
     }
 
     /// A flame graph, a timeline and those of groups.
@@ -130,12 +156,25 @@ impl Querier {
             let (left, right) = (left.profile_type, right.profile_type);
             return Err(invalid(format!("sides measure {left} and {right}; compare the same type")));
         }
-        let (max_nodes, functions) = self.nodes(reader, &parameters)?;
+        let nodes = self.nodes(reader, &parameters)?;
+        let is_graph = parameters.first("format") == Some("dot");
+        let times = [&left, &right].map(|side| format!("{} {}", side.start, side.end)).join(" ");
+        let overlaid = |_| self.overlaid(reader, [left, right], nodes, is_graph);
+        self.again(reader, "render-diff", format!("{times} {query}"), overlaid).await
+    }
+
+    async fn overlaid(
+        &self,
+        reader: &Reader,
+        [left, right]: [Side; 2],
+        (max_nodes, functions): (Nodes, usize),
+        is_graph: bool,
+    ) -> Result<Rendered, Status> {
         let (before, after) = futures::try_join!(
             self.tree(reader, left.selection, StacksAsked::default()),
             self.tree(reader, right.selection, StacksAsked::default()),
         )?;
-        if parameters.first("format") == Some("dot") {
+        if is_graph {
             let unit = left.profile_type.value.unit;
             let text = self.shape(reader, move || dot::write_diff(&before, &after, &unit, functions)).await?;
             return Ok(Rendered { content_type: DOT, body: graph(reader, &text) });

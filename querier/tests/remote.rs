@@ -441,7 +441,9 @@ async fn who_only_waited_for_a_turn_is_told_so() {
     let ask = async |seconds| {
         let reader = Reader::parse("acme").expect("a tenant");
         reader.waits(&clock, Duration::from_secs(seconds));
-        querier.select_merge_stacktraces(&reader, request()).await.expect_err("nobody answers")
+        // Equal ones would be one.
+        let request = SelectMergeStacktracesRequest { end: 10 + seconds as i64, ..request() };
+        querier.select_merge_stacktraces(&reader, request).await.expect_err("nobody answers")
     };
     let ((answered, waited), ()) = tokio::join!(async { tokio::join!(ask(9), ask(5)) }, async {
         hand.until_sleeping(2).await;

@@ -12,12 +12,12 @@ use athanor_server::{Config, request};
 use serde_json::{Value, json};
 
 const MERGE: &str = "POST /querier.v1.QuerierService/SelectMergeStacktraces";
-const RECORDS: &str = "GET /query-diagnostics";
-const COLLECT: (&str, &str) = ("x-pyroscope-collect-diagnostics", "true");
+pub const RECORDS: &str = "GET /query-diagnostics";
+pub const COLLECT: (&str, &str) = ("x-pyroscope-collect-diagnostics", "true");
 /// Of all profiles, Unix seconds.
-const TIME: i64 = 1_900_000_000;
+pub const TIME: i64 = 1_900_000_000;
 
-fn ask(at: SocketAddr, request: &str, tenant: &str, more: &[(&str, &str)], body: &str) -> Answer {
+pub fn ask(at: SocketAddr, request: &str, tenant: &str, more: &[(&str, &str)], body: &str) -> Answer {
     let mut headers = vec![("x-scope-orgid", tenant), ("content-type", "application/json")];
     headers.extend(more);
     send(at, request, &headers, body.as_bytes())
@@ -50,7 +50,7 @@ fn merged(at: SocketAddr, tenant: &str, more: &[(&str, &str)]) -> Answer {
     answer
 }
 
-fn body(answer: &Answer) -> Value {
+pub fn body(answer: &Answer) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
@@ -227,13 +227,13 @@ fn nothing_is_kept(config: &mut Config) {
 }
 
 /// Heads are cut only when they are told to.
-fn heads_stay(config: &mut Config) {
+pub fn heads_stay(config: &mut Config) {
     settings(config);
     config.ingester.cut.max_age = Duration::from_secs(3600);
 }
 
 /// Two queriers beside the one that has all else; the third reads blocks for others.
-async fn three(settings: fn(&mut Config)) -> Cluster {
+pub async fn three(settings: fn(&mut Config)) -> Cluster {
     let nodes = Cluster::builder()
         .node("a", "za", "metastore,ingester,distributor,querier")
         .node("b", "zb", "querier")
@@ -334,33 +334,5 @@ async fn a_record_tells_of_other_nodes_and_is_read_at_any_querier() {
         assert!(parts.iter().any(|part| part["shards"].is_array()), "{told}");
         assert_eq!(body(&read(c, "acme")), told);
         assert_eq!(read(c, "globex").status, 404);
-    }
-}
-
-/// What was told is told again as long as nothing in memory belongs into it, of the node that is asked or of another.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_is_told_again_until_something_comes() {
-    let cluster = three(heads_stay).await;
-    let doors = ["a", "b"].map(|name| cluster.node(name).address());
-    let told = |at| {
-        let answer = merged(at, "acme", &[COLLECT]);
-        let id = answer.header("x-pyroscope-diagnostics-id");
-        let record = body(&ask(at, &format!("{RECORDS}/{id}"), "acme", &[], ""));
-        let total = body(&answer)["flamegraph"]["total"].as_str().unwrap().to_owned();
-        (record["keptAnswer"].as_bool().unwrap(), total)
-    };
-    for count in 1..=3 {
-        store(doors[0], "acme", count);
-        // Each of what was counted is a hundredth of a second.
-        let total = (count * (70 + 3) * 10_000_000).to_string();
-        for at in doors {
-            for _ in 0..2 {
-                assert_eq!(told(at), (false, total.clone()), "it lies in memory");
-            }
-        }
-        cluster.make_blocks(1).await;
-        for at in doors {
-            assert_eq!((told(at), told(at)), ((false, total.clone()), (true, total.clone())));
-        }
     }
 }

@@ -11,11 +11,12 @@
 //!  memory questions                        that answers are those of a server that has all in its memory, likewise
 //!  twice refresh                           what lies in two places; what a dashboard reads that goes on
 //!  storms                                  gateways die and the bucket fails meanwhile: whole, or that is said
-//!  kept                                    what queriers keep for clients between their questions
+//!  again kept                              what queriers keep of their answers, and for clients between their questions
 //! ```
 
 #![allow(clippy::unwrap_used)]
 
+mod again;
 mod asker;
 mod decoded;
 mod explore;

@@ -27,6 +27,8 @@ pub(super) struct Asked {
     left_out: usize,
     /// The answer to an equal request was kept, and still holds.
     pub(super) was_told_before: bool,
+    /// So was that to one that was under way.
+    pub(super) was_told_along: bool,
 }
 
 /// A question to all sources of all tenants that are read as one.
@@ -276,6 +278,7 @@ impl Record<'_> {
             "outcome": self.outcome(),
             "milliseconds": { "all": millis(self.took), "shown": millis(self.shown) },
             "keptAnswer": self.asked.was_told_before,
+            "sharedAnswer": self.asked.was_told_along,
             "missing": missing.collect::<Vec<_>>(),
             "missingLeftOut": self.missing.len().saturating_sub(few),
             "questions": told.iter().map(|question| question.shown(parts)).collect::<Vec<_>>(),

@@ -18,10 +18,18 @@ impl Querier {
     pub async fn analyze_query(
         &self,
         reader: &Reader,
+        mut request: AnalyzeQueryRequest,
+    ) -> Result<AnalyzeQueryResponse, Status> {
+        (request.start, request.end) = self.range_or_last_hour(request.start, request.end);
+        self.again(reader, "AnalyzeQuery", request, |request| self.impact_of(reader, request)).await
+    }
+
+    async fn impact_of(
+        &self,
+        reader: &Reader,
         request: AnalyzeQueryRequest,
     ) -> Result<AnalyzeQueryResponse, Status> {
-        let (start, end) = self.range_or_last_hour(request.start, request.end);
-        let time = check::range(start, end)?;
+        let time = check::range(request.start, request.end)?;
         let query = request.query.clone();
         let of_type = self.checked(&[&request.query], move || of_type(&query)).await?;
         let selection = Selection { time, ..of_type };

@@ -23,9 +23,17 @@ impl Querier {
     pub async fn profile_types(
         &self,
         reader: &Reader,
-        request: ProfileTypesRequest,
+        mut request: ProfileTypesRequest,
     ) -> Result<ProfileTypesResponse, Status> {
-        let (start, end) = self.range_or_last_hour(request.start, request.end);
+        (request.start, request.end) = self.range_or_last_hour(request.start, request.end);
+        self.again(reader, "ProfileTypes", request, |request| self.types_of(reader, request)).await
+    }
+
+    async fn types_of(
+        &self,
+        reader: &Reader,
+        ProfileTypesRequest { start, end }: ProfileTypesRequest,
+    ) -> Result<ProfileTypesResponse, Status> {
         let selection = Selection { time: check::range(start, end)?, ..Selection::default() };
         let ask = Ask { selection, what: What::ProfileTypes, bounds: check::bounds() };
         let Partial::ProfileTypes(types) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
@@ -61,6 +69,14 @@ impl Querier {
         reader: &Reader,
         request: LabelNamesRequest,
     ) -> Result<LabelNamesResponse, Status> {
+        self.again(reader, "LabelNames", request, |request| self.names_of(reader, request)).await
+    }
+
+    async fn names_of(
+        &self,
+        reader: &Reader,
+        request: LabelNamesRequest,
+    ) -> Result<LabelNamesResponse, Status> {
         let selection = self.matching(&request.matchers, request.start, request.end).await?;
         let ask = Ask { selection, what: What::LabelNames, bounds: check::bounds() };
         let Partial::Texts(names) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
@@ -72,6 +88,14 @@ impl Querier {
 
     /// The values of a label, sorted.
     pub async fn label_values(
+        &self,
+        reader: &Reader,
+        request: LabelValuesRequest,
+    ) -> Result<LabelValuesResponse, Status> {
+        self.again(reader, "LabelValues", request, |request| self.values_of(reader, request)).await
+    }
+
+    async fn values_of(
         &self,
         reader: &Reader,
         request: LabelValuesRequest,
@@ -101,6 +125,10 @@ impl Querier {
 
     /// Sets of labels. Those that have none of the labels asked for are left out.
     pub async fn series(&self, reader: &Reader, request: SeriesRequest) -> Result<SeriesResponse, Status> {
+        self.again(reader, "Series", request, |request| self.sets_of(reader, request)).await
+    }
+
+    async fn sets_of(&self, reader: &Reader, request: SeriesRequest) -> Result<SeriesResponse, Status> {
         check::labels(&request.label_names)?;
         let selection = self.matching(&request.matchers, request.start, request.end).await?;
         let ask = Ask { selection, what: What::Series(request.label_names), bounds: check::bounds() };
@@ -130,12 +158,17 @@ impl Querier {
         Ok(Selection { selector, time, ..Selection::default() })
     }
 
-    /// Whether there is anything, and of which time.
+    /// Whether there is anything, and of which time. It is not kept: to learn whether it still holds is to learn it anew.
     pub async fn get_profile_stats(
         &self,
         reader: &Reader,
-        _request: GetProfileStatsRequest,
+        request: GetProfileStatsRequest,
     ) -> Result<GetProfileStatsResponse, Status> {
+        self.again(reader, "GetProfileStats", request, |_| self.stats_of(reader)).await
+    }
+
+    async fn stats_of(&self, reader: &Reader) -> Result<GetProfileStatsResponse, Status> {
+        reader.plans();
         let mut span: Option<(i64, i64)> = None;
         for tenant in reader.tenants() {
             let of_tenant = self.times(reader, tenant).await?;

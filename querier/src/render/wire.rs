@@ -32,6 +32,6 @@ impl Querier {
         let values = self.label_values(reader, request).await?.names;
         self.make_room(reader, values.iter().map(|value: &String| TEXT + 2 * value.len()).sum())?;
         let json = move || serde_json::to_vec(&values).expect("texts serialise to JSON");
-        Ok(Rendered { content_type: "application/json", body: self.shape(reader, json).await? })
+        Ok(Rendered::json(self.shape(reader, json).await?))
     }
 }

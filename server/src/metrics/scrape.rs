@@ -441,6 +441,8 @@ impl Numbers {
         let help =
             "Requests that were answered before, and anew since nobody could say that the answer still holds";
         counter("athanor_queries_anew_total", help, again.misses);
+        let help = "Requests that were told what an equal one was answered, which was under way";
+        counter("athanor_queries_joined_total", help, again.joined);
         let help = "Kept answers that were not what had been kept: they were found anew";
         counter("athanor_queries_damaged_total", help, again.damaged);
         let help = "Questions that were asked again since profiles were found to lie in two places";

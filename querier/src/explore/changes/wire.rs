@@ -34,6 +34,10 @@ struct Shown {
 impl Querier {
     /// Functions or lines that differ between two queries, ranked, each with whether that is noise.
     pub async fn changes(&self, reader: &Reader, request: ChangesRequest) -> Result<ChangesResponse, Status> {
+        self.again(reader, "Changes", request, |request| self.compared(reader, request)).await
+    }
+
+    async fn compared(&self, reader: &Reader, request: ChangesRequest) -> Result<ChangesResponse, Status> {
         let shown = shown(&request)?;
         let (left, right) =
             (asked(self, request.left, "left").await?, asked(self, request.right, "right").await?);

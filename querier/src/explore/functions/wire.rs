@@ -22,6 +22,14 @@ impl Querier {
         reader: &Reader,
         request: FunctionsRequest,
     ) -> Result<FunctionsResponse, Status> {
+        self.again(reader, "Functions", request, |request| self.functions_of(reader, request)).await
+    }
+
+    async fn functions_of(
+        &self,
+        reader: &Reader,
+        request: FunctionsRequest,
+    ) -> Result<FunctionsResponse, Status> {
         let (asked, page) = (asked(self, request.query, "query").await?, rows(request.page)?);
         check::labels(&request.group_by)?;
         let order = match FunctionOrder::try_from(request.order).unwrap_or_default() {

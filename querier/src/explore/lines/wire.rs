@@ -14,6 +14,10 @@ const ROW: usize = 192;
 impl Querier {
     /// What each line of a function weighs.
     pub async fn lines(&self, reader: &Reader, request: LinesRequest) -> Result<LinesResponse, Status> {
+        self.again(reader, "Lines", request, |request| self.lines_of(reader, request)).await
+    }
+
+    async fn lines_of(&self, reader: &Reader, request: LinesRequest) -> Result<LinesResponse, Status> {
         let (asked, page) = (asked(self, request.query, "query").await?, rows(request.page)?);
         let function = named(request.function)?;
         let unit = asked.unit();

@@ -19,6 +19,10 @@ impl Querier {
         reader: &Reader,
         request: ProfilesRequest,
     ) -> Result<ProfilesResponse, Status> {
+        self.again(reader, "Profiles", request, |request| self.listed(reader, request)).await
+    }
+
+    async fn listed(&self, reader: &Reader, request: ProfilesRequest) -> Result<ProfilesResponse, Status> {
         let (asked, page) = (asked(self, request.query, "query").await?, rows(request.page)?);
         let order = match WireOrder::try_from(request.order).unwrap_or_default() {
             WireOrder::Newest => ProfileOrder::Newest,

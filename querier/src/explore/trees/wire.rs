@@ -18,6 +18,10 @@ impl Querier {
         reader: &Reader,
         request: SandwichRequest,
     ) -> Result<SandwichResponse, Status> {
+        self.again(reader, "Sandwich", request, |request| self.around(reader, request)).await
+    }
+
+    async fn around(&self, reader: &Reader, request: SandwichRequest) -> Result<SandwichResponse, Status> {
         let SandwichRequest { query, function, depth, max_nodes } = request;
         let (asked, function) = (asked(self, query, "query").await?, named(function)?);
         let max_nodes = check::max_nodes(Some(max_nodes), &self.limits(reader))?;
@@ -53,6 +57,10 @@ impl Querier {
 
     /// What lies below a node.
     pub async fn subtree(&self, reader: &Reader, request: SubtreeRequest) -> Result<SubtreeResponse, Status> {
+        self.again(reader, "Subtree", request, |request| self.below(reader, request)).await
+    }
+
+    async fn below(&self, reader: &Reader, request: SubtreeRequest) -> Result<SubtreeResponse, Status> {
         let SubtreeRequest { query, path, skip, max_nodes } = request;
         let (asked, path) = (asked(self, query, "query").await?, check::call_site(path)?);
         let max_nodes = check::max_nodes(Some(max_nodes), &self.limits(reader))?;

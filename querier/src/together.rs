@@ -1,0 +1,279 @@
+//! Equal requests that come at once are answered once.
+//!
+//! ```text
+//!  first ──── waits for its turn ──── plans ──── asks ──── answers
+//!  second ──────── waits ────────────────────────────────► is told the same
+//!  third                               waits ────────────► leads: asks anew, for all who wait by then
+//! ```
+//! Whoever asks may know of what was stored a moment before. So an answer is for those who came before it was planned
+//! (E17); all others wait for the next one, together. However many ask, one is answered and one waits.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::channel::oneshot;
+
+/// Requests that wait for one answer.
+const EACH: usize = 512;
+/// Requests that wait for others, of all tenants. Who finds no place asks alone.
+const ALL: usize = 2048;
+
+/// All that is asked, and by whom.
+pub(crate) type Key = Arc<[u8]>;
+
+/// What is asked at the moment, and who waits for it. `T` is what the others are told.
+pub(crate) struct Together<T> {
+    asked: Mutex<BTreeMap<Key, Asked<T>>>,
+}
+
+/// What somebody asks for all.
+struct Asked<T> {
+    /// Set when that is planned.
+    planned: Arc<AtomicBool>,
+    /// Who wait, in the order in which they came.
+    waiting: Vec<Waiter<T>>,
+}
+
+struct Waiter<T> {
+    /// It came before the plan was made.
+    is_early: bool,
+    /// To be set when it plans itself.
+    planned: Arc<AtomicBool>,
+    hear: oneshot::Sender<Heard<T>>,
+}
+
+/// What becomes of who asks what others ask.
+pub(crate) enum Heard<T> {
+    /// It asks for all.
+    Lead(Lead<T>),
+    /// What whoever asked for all has told.
+    Told(T),
+    /// Too many wait.
+    Alone,
+}
+
+/// Asks for all who ask the same. Where it leaves without a word, the next one does.
+pub(crate) struct Lead<T> {
+    together: Arc<Together<T>>,
+    key: Key,
+}
+
+impl<T> Default for Together<T> {
+    fn default() -> Self {
+        Self { asked: Mutex::default() }
+    }
+}
+
+impl<T> Together<T> {
+    /// Leads, or waits for who does. `planned` is set when the request is planned.
+    pub(crate) async fn join(self: &Arc<Self>, key: &Key, planned: Arc<AtomicBool>) -> Heard<T> {
+        let heard = {
+            let mut all = self.asked();
+            match all.get(key) {
+                None => {
+                    all.insert(Arc::clone(key), Asked { planned, waiting: Vec::new() });
+                    return Heard::Lead(self.lead(key));
+                }
+                Some(_) => wait(&mut all, key, planned),
+            }
+        };
+        match heard {
+            Some(heard) => heard.await.unwrap_or(Heard::Alone),
+            None => Heard::Alone,
+        }
+    }
+
+    /// How many wait for others.
+    #[cfg(test)]
+    fn waiting(&self) -> usize {
+        self.asked().values().map(|asked| asked.waiting.len()).sum()
+    }
+
+    fn lead(self: &Arc<Self>, key: &Key) -> Lead<T> {
+        Lead { together: Arc::clone(self), key: Arc::clone(key) }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<Key, Asked<T>>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who asks next is given the lead when nobody holds the lock: who has left drops it, which takes the lock.
+    fn pass_on(self: &Arc<Self>, key: &Key) {
+        let next = {
+            let mut all = self.asked();
+            let Some(asked) = all.get_mut(key) else { return };
+            asked.sweep();
+            if asked.waiting.is_empty() {
+                all.remove(key);
+                return;
+            }
+            let next = asked.waiting.remove(0);
+            asked.planned = Arc::clone(&next.planned);
+            let is_early = !next.planned.load(Ordering::SeqCst);
+            asked.waiting.iter_mut().for_each(|waiter| waiter.is_early = is_early);
+            next
+        };
+        drop(next.hear.send(Heard::Lead(self.lead(key))));
+    }
+}
+
+/// Has one more wait for who leads, if there is a place.
+fn wait<T>(
+    all: &mut BTreeMap<Key, Asked<T>>,
+    key: &Key,
+    planned: Arc<AtomicBool>,
+) -> Option<oneshot::Receiver<Heard<T>>> {
+    let count = |all: &BTreeMap<Key, Asked<T>>| all.values().map(|asked| asked.waiting.len()).sum::<usize>();
+    if count(all) >= ALL {
+        all.values_mut().for_each(Asked::sweep);
+        if count(all) >= ALL {
+            return None;
+        }
+    }
+    let asked = all.get_mut(key)?;
+    asked.sweep();
+    if asked.waiting.len() >= EACH {
+        return None;
+    }
+    let is_early = !asked.planned.load(Ordering::SeqCst);
+    let (hear, heard) = oneshot::channel();
+    asked.waiting.push(Waiter { is_early, planned, hear });
+    Some(heard)
+}
+
+impl<T> Asked<T> {
+    /// Forgets those who have left.
+    fn sweep(&mut self) {
+        self.waiting.retain(|waiter| !waiter.hear.is_canceled());
+    }
+}
+
+impl<T> Lead<T> {
+    /// Whether somebody would be told what is answered.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let all = self.together.asked();
+        let mut waiting = all.get(&self.key).into_iter().flat_map(|asked| &asked.waiting);
+        waiting.any(|waiter| waiter.is_early && !waiter.hear.is_canceled())
+    }
+
+    /// Tells those who came in time.
+    pub(crate) fn tell(self, told: T)
+    where
+        T: Clone,
+    {
+        let early: Vec<Waiter<T>> = {
+            let mut all = self.together.asked();
+            let asked = all.get_mut(&self.key);
+            asked.map(|asked| asked.waiting.extract_if(.., |waiter| waiter.is_early).collect())
+        }
+        .unwrap_or_default();
+        for waiter in early {
+            drop(waiter.hear.send(Heard::Told(told.clone())));
+        }
+    }
+}
+
+impl<T> Drop for Lead<T> {
+    fn drop(&mut self) {
+        self.together.pass_on(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::from(text.as_bytes())
+    }
+
+    /// Who asks, and has not heard yet.
+    fn joins(
+        together: &Arc<Together<u32>>,
+        planned: &Arc<AtomicBool>,
+    ) -> impl Future<Output = Heard<u32>> + Unpin {
+        let (together, planned) = (Arc::clone(together), Arc::clone(planned));
+        let mut join = Box::pin(async move { together.join(&key("a"), planned).await });
+        let now = (&mut join).now_or_never();
+        async move {
+            match now {
+                Some(heard) => heard,
+                None => join.await,
+            }
+        }
+        .boxed_local()
+    }
+
+    fn leads(heard: Option<Heard<u32>>) -> Lead<u32> {
+        match heard {
+            Some(Heard::Lead(lead)) => lead,
+            Some(Heard::Told(told)) => panic!("it was told {told}"),
+            Some(Heard::Alone) => panic!("it asks alone"),
+            None => panic!("it waits"),
+        }
+    }
+
+    fn told(heard: Option<Heard<u32>>) -> u32 {
+        match heard {
+            Some(Heard::Told(told)) => told,
+            Some(_) => panic!("it asks"),
+            None => panic!("it waits"),
+        }
+    }
+
+    #[test]
+    fn an_answer_is_for_who_came_before_its_plan() {
+        let (together, planned) =
+            (Arc::new(Together::default()), [0; 4].map(|_| Arc::<AtomicBool>::default()));
+        let lead = leads(joins(&together, &planned[0]).now_or_never());
+        assert!(!lead.is_awaited());
+        let early = joins(&together, &planned[1]);
+        assert!(lead.is_awaited());
+        planned[0].store(true, Ordering::SeqCst);
+        let late = [joins(&together, &planned[2]), joins(&together, &planned[3])];
+        lead.tell(1);
+        assert_eq!(told(early.now_or_never()), 1);
+        let [first, second] = late;
+        let lead = leads(first.now_or_never());
+        assert!(lead.is_awaited(), "the second of them came before the plan that is made now");
+        planned[2].store(true, Ordering::SeqCst);
+        lead.tell(2);
+        assert_eq!(told(second.now_or_never()), 2);
+        assert!(together.asked().is_empty());
+    }
+
+    #[test]
+    fn who_leaves_lets_the_next_one_lead() {
+        let (together, planned) =
+            (Arc::new(Together::default()), [0; 4].map(|_| Arc::<AtomicBool>::default()));
+        let lead = leads(joins(&together, &planned[0]).now_or_never());
+        let [left, next, last] = [1, 2, 3].map(|at| joins(&together, &planned[at]));
+        planned[0].store(true, Ordering::SeqCst);
+        drop(left);
+        drop(lead);
+        // The lead is on its way to one that does not take it any more.
+        drop(next);
+        let lead = leads(last.now_or_never());
+        assert!(!lead.is_awaited());
+        assert_eq!(together.waiting(), 0);
+        drop(lead);
+        assert!(together.asked().is_empty());
+    }
+
+    #[test]
+    fn so_many_wait_and_no_more() {
+        let (together, planned) = (Arc::new(Together::default()), Arc::default());
+        let lead = leads(joins(&together, &planned).now_or_never());
+        let mut waiting: Vec<_> = (0..EACH).map(|_| joins(&together, &planned)).collect();
+        assert!(matches!(joins(&together, &planned).now_or_never(), Some(Heard::Alone)));
+        assert_eq!(together.waiting(), EACH);
+        // Who leaves makes a place.
+        waiting.pop();
+        waiting.push(joins(&together, &planned));
+        lead.tell(7);
+        assert!(waiting.into_iter().all(|waiter| told(waiter.now_or_never()) == 7));
+    }
+}
