@@ -56,7 +56,7 @@ pub struct Limits {
     /// Example: `90d`.
     #[serde(with = "optional_duration_text")]
     pub max_query_lookback: Option<Duration>,
-    /// How much the blocks of the time that a query asks about may hold of the tenant. None: anything.
+    /// How much a query may read of the tenant: what its selector means, as AnalyzeQuery estimates it. None: anything.
     /// Example: `100GiB`.
     pub max_query_bytes: Option<ByteSize>,
     /// How many queries each querier answers at once; others wait for their turn. Example: `16`.

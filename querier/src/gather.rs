@@ -129,7 +129,7 @@ impl Querier {
             let Plan { sources, stored, remote, missing, bytes, moved, made_of, untold, .. } = plan;
             // What reads no rows tells what there is to ask about, and what it would cost.
             let bytes = if is_cheap { 0 } else { bytes };
-            self.check_bytes(tenant, bytes)?;
+            self.check_bytes(reader, (tenant, ask), bytes, turn).await?;
             turn.pay(tenant, bytes);
             merging.also_of(made_of);
             merging.met.untold(untold);

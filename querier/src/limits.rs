@@ -1,13 +1,18 @@
 //! What tenants may ask for. Of several that are read as one, the strictest limit holds.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::units::format_duration;
 use athanor_chassis::{ByteSize, Limits, Status, TenantId, Timestamp};
-use athanor_query::{Ask, Heat, Points, TimeRange, What};
+use athanor_query::{Ask, Heat, Partial, Points, Sizes, TimeRange, What};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
-use crate::check::invalid;
-use crate::{Querier, Reader};
+use crate::check::{self, invalid};
+use crate::diagnostics::Scribe;
+use crate::turns::Turn;
+use crate::{Querier, Reader, mixed_up};
 
 impl Querier {
     /// The limits of whoever asks.
@@ -26,18 +31,48 @@ impl Querier {
         strictest.unwrap_or_default()
     }
 
-    /// Refuses a question whose blocks and heads hold too much of a tenant.
-    pub(crate) fn check_bytes(&self, tenant: &TenantId, bytes: u64) -> Result<(), Status> {
-        match self.deps.overrides.of(tenant).max_query_bytes {
-            Some(limit) if bytes > limit.get() => {
-                let bytes = ByteSize::bytes(bytes);
-                Err(invalid(format!(
-                    "blocks and heads of the time that is asked about hold {bytes} of tenant {tenant}, the limit is \
-                     {limit} (limits.max_query_bytes); ask about a shorter time"
-                )))
-            }
-            _ => Ok(()),
+    /// Refuses a question that would read too much of a tenant. What blocks and heads hold of all its series, `bytes`, is
+    /// known at once; only where that is too much, it is found out how much the question means.
+    pub(crate) async fn check_bytes(
+        &self,
+        reader: &Reader,
+        (tenant, ask): (&TenantId, &Ask),
+        bytes: u64,
+        turn: &Turn,
+    ) -> Result<(), Status> {
+        let limit = self.deps.overrides.of(tenant).max_query_bytes;
+        let Some(limit) = limit.filter(|limit| bytes > limit.get() && ask.what != What::Sizes) else {
+            return Ok(());
+        };
+        let selection = ask.selection.clone();
+        let sizes = Ask { selection, what: What::Sizes, bounds: check::bounds() };
+        let Partial::Sizes(sizes) = self.told(&reader.alone(tenant), sizes, turn).await? else {
+            return Err(mixed_up());
+        };
+        let Sizes { heads, blocks } = &*sizes;
+        let bytes = heads.bytes().saturating_add(blocks.bytes());
+        if bytes <= limit.get() {
+            return Ok(());
         }
+        let series = heads.series.union(&blocks.series).count();
+        let (profiles, samples) = (heads.profiles + blocks.profiles, heads.samples + blocks.samples);
+        Err(invalid(format!(
+            "query would read {} of tenant {tenant}, which are {samples} samples in {profiles} profiles of {series} series, \
+             the limit is {limit} (limits.max_query_bytes); select fewer series or a shorter time",
+            ByteSize::bytes(bytes)
+        )))
+    }
+}
+
+impl Querier {
+    /// The answer to a question within a question, whose turn it shares.
+    fn told<'a>(
+        &'a self,
+        reader: &'a Reader,
+        ask: Ask,
+        turn: &'a Turn,
+    ) -> BoxFuture<'a, Result<Partial, Status>> {
+        self.gather(reader, Arc::new(ask), turn, Scribe::default()).boxed()
     }
 }
 

@@ -170,6 +170,11 @@ impl Reader {
         &self.asking
     }
 
+    /// One of its tenants, who waits as long, and whose answers are for nobody else.
+    pub(crate) fn alone(&self, tenant: &TenantId) -> Self {
+        Reader { until: Arc::clone(&self.until), ..Reader::of(tenant.clone()) }
+    }
+
     /// Notes a question.
     pub(crate) fn note(&self, ask: Arc<Ask>) {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(ask);

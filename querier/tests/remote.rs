@@ -313,10 +313,10 @@ async fn queries_are_within_the_limits_of_their_tenants() {
     let limits = Limits {
         max_query_length: Some(Duration::from_millis(15)),
         max_query_lookback: Some(Duration::from_millis(18)),
-        max_query_bytes: Some(ByteSize::kib(1)),
+        max_query_bytes: Some(ByteSize::bytes(23)),
         ..Limits::default()
     };
-    let plan = |made| Plan { bytes: 1000 + made as u64, ..Plan::of([source("here", 1)]) };
+    let plan = |made| Plan { bytes: made as u64, ..Plan::of([source("here", 1)]) };
     let sources = Arc::new(Plans { made: AtomicUsize::new(20), make: plan });
     let (overrides, compute) = (Overrides::new(limits), Compute::inline());
     let querier = Querier::new(Config::default(), Deps { sources, overrides, clock, compute });
@@ -404,7 +404,7 @@ async fn a_rendered_query_may_be_as_long_as_the_limit() {
 
 #[tokio::test]
 async fn what_reads_no_samples_costs_none() {
-    let limits = Limits { max_query_bytes: Some(ByteSize::kib(1)), ..Limits::default() };
+    let limits = Limits { max_query_bytes: Some(ByteSize::bytes(16)), ..Limits::default() };
     let (querier, reader) = (limited(limits, 1 << 40), Reader::parse("acme").expect("a tenant"));
     let refused = querier.select_merge_stacktraces(&reader, request()).await.expect_err("it reads more");
     assert!(refused.message.contains("limits.max_query_bytes"), "{refused}");
@@ -419,6 +419,33 @@ async fn what_reads_no_samples_costs_none() {
     assert_eq!(querier.series(&reader, series).await.expect("series").labels_set.len(), 1);
     let cost = AnalyzeQueryRequest { start: 1, end: 10, query: "{}".to_owned() };
     assert_eq!(querier.analyze_query(&reader, cost).await.expect("sizes").query_scopes.len(), 1);
+}
+
+/// However much lies in blocks of that time, what counts is what the selector means.
+#[tokio::test]
+async fn a_query_may_read_what_it_selects() {
+    let within = |bytes: Option<u64>| {
+        let limits = Limits { max_query_bytes: bytes.map(ByteSize::bytes), ..Limits::default() };
+        limited(limits, 1 << 40)
+    };
+    let reader = || Reader::parse("acme").expect("a tenant");
+    let cost = AnalyzeQueryRequest { start: 1, end: 10, query: format!("{TYPE}{{}}") };
+    let told = within(None).analyze_query(&reader(), cost).await.expect("sizes");
+    let told = told.query_impact.expect("an impact").total_bytes_in_time_range;
+    assert!(told > 16, "{told}");
+    let asked = async |limit, selector: &str| {
+        let request = SelectMergeStacktracesRequest { label_selector: selector.to_owned(), ..request() };
+        let answer = within(Some(limit)).select_merge_stacktraces(&reader(), request).await;
+        answer.map(|answer| answer.flamegraph.expect("a graph").total).map_err(|status| status.message)
+    };
+    assert_eq!(asked(told, "{}").await, Ok(1));
+    let refused = asked(told - 1, "{}").await.expect_err("it reads more");
+    let (told, limit) = (ByteSize::bytes(told), ByteSize::bytes(told - 1));
+    let numbers = format!("would read {told} of tenant acme, which are 1 samples in 1 profiles of 1 series");
+    assert!(refused.contains(&numbers) && refused.contains(&format!("the limit is {limit}")), "{refused}");
+    // What selects nothing reads what tells that there is nothing.
+    let none = asked(limit.get(), "{service_name=\"none\"}").await;
+    assert_eq!(none, Ok(0));
 }
 
 /// A peer that never answers.

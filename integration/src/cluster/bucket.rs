@@ -1,5 +1,6 @@
 //! The bucket of a cluster, which may be away, or fail now and then, or keep whoever reads waiting.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +34,8 @@ struct Weather {
     waiting: AtomicU64,
     /// What was read, since somebody watches.
     read: Mutex<Option<Vec<String>>>,
+    /// Which bytes of blocks, likewise.
+    bytes: Mutex<Option<BTreeSet<(String, u64, u64)>>>,
 }
 
 /// A read that waits.
@@ -54,6 +57,10 @@ impl Drop for Waits<'_> {
 impl Weather {
     fn reads(&self) -> MutexGuard<'_, Option<Vec<String>>> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bytes(&self) -> MutexGuard<'_, Option<BTreeSet<(String, u64, u64)>>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,6 +107,12 @@ impl Bucket {
     /// What was read since this was asked before; nothing the first time.
     pub fn reads(&self) -> Vec<String> {
         self.weather.reads().replace(Vec::new()).unwrap_or_default()
+    }
+
+    /// How many bytes of blocks were read since this was asked before, each of them once; nothing the first time.
+    pub fn bytes_of_blocks(&self) -> u64 {
+        let read = self.weather.bytes().replace(BTreeSet::new()).unwrap_or_default();
+        read.into_iter().map(|(_, from, to)| to - from).sum()
     }
 
     async fn pass(&self) {
@@ -153,7 +166,13 @@ impl ObjectStore for Bucket {
         if let Some(read) = self.weather.reads().as_mut() {
             read.push(location.to_string());
         }
-        self.call(self.objects.get_opts(location, options)).await
+        let is_of_block = location.extension() == Some("parquet") || location.filename() == Some("meta.json");
+        let is_read = is_of_block && !options.head;
+        let got = self.call(self.objects.get_opts(location, options)).await?;
+        if let Some(bytes) = self.weather.bytes().as_mut().filter(|_| is_read) {
+            bytes.insert((location.to_string(), got.range.start, got.range.end));
+        }
+        Ok(got)
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {

@@ -12,6 +12,7 @@
 //!  twice refresh                           what lies in two places; what a dashboard reads that goes on
 //!  storms                                  gateways die and the bucket fails meanwhile: whole, or that is said
 //!  again kept                              what queriers keep of their answers, and for clients between their questions
+//!  estimate                                that what is told before a question is what it then reads
 //! ```
 
 #![allow(clippy::unwrap_used)]
@@ -19,6 +20,7 @@
 mod again;
 mod asker;
 mod decoded;
+mod estimate;
 mod explore;
 mod files;
 mod graphs;

@@ -185,10 +185,21 @@ pub async fn plant(cluster: &Cluster, shard: u32, number: usize) -> u64 {
 
 /// Sends one to a cluster; how many of its records were new, and how many repeats.
 pub async fn send(cluster: &Cluster, place: usize, number: usize) -> (u64, u64) {
-    let pprof = encode(&profile(number)).into();
-    let series = SentSeries { labels: labels(number), profiles: vec![SentProfile { pprof, id: None }] };
+    push(cluster, place, owner(number), labels(number), &profile(number)).await
+}
+
+/// Sends any, likewise.
+pub async fn push(
+    cluster: &Cluster,
+    place: usize,
+    tenant: &str,
+    labels: Vec<(String, String)>,
+    profile: &Profile,
+) -> (u64, u64) {
+    let series =
+        SentSeries { labels, profiles: vec![SentProfile { pprof: encode(profile).into(), id: None }] };
     let (runtime, distributor) = cluster.distributor(place);
-    let tenant: TenantId = owner(number).parse().unwrap();
+    let tenant: TenantId = tenant.parse().unwrap();
     let pushed = on(runtime, async move { distributor.push_series(&tenant, vec![series]).await });
     let receipt = pushed.await.unwrap();
     (receipt.new as u64, receipt.repeats as u64)
