@@ -12,7 +12,7 @@ use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, Source, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectMergeStacktracesResponse};
 use athanor_proto::types::v1::GetProfileStatsRequest;
-use athanor_querier::{Config, Deps, Plan, Querier, Reader, Sources, Times};
+use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
 use athanor_query::Ask;
 use futures::future::join_all;
 use futures::poll;
@@ -31,7 +31,7 @@ struct Shared(Arc<Slow>);
 
 #[async_trait::async_trait]
 impl Sources for Shared {
-    async fn plan(&self, _: &TenantId, _: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
         self.0.plans.fetch_add(1, Ordering::SeqCst);
         let value = self.0.value.load(Ordering::SeqCst);
         let fails = self.0.fails.load(Ordering::SeqCst);
@@ -40,7 +40,7 @@ impl Sources for Shared {
             return Err(Status::new(Code::Unavailable, format!("no catalogue at {value}")));
         }
         let missing = self.0.lacks.load(Ordering::SeqCst).then(|| "a block".to_owned()).into_iter().collect();
-        Ok(Plan { sources: vec![source(value as i64)], missing, ..Plan::default() })
+        Ok(Plan { missing, ..Plan::of([source(value as i64)]) })
     }
 
     async fn times(&self, _: &TenantId) -> Result<Times, Status> {
