@@ -13,7 +13,7 @@ use athanor_ingester::{Ingester, Moved, WindowAsk};
 use athanor_profile::upload::Upload;
 use bytes::Bytes;
 
-use crate::samples::{now, profile, read, simple, upload};
+use crate::samples::{now, profile, simple, upload};
 use crate::world::{simulate, tenant};
 use nodes::{LOOK, NODES, PATIENCE, SHARD, SUCCESSOR, Trio};
 
