@@ -266,7 +266,7 @@ impl Slot {
 
     /// For how long its deaths are remembered yet. A clock that went back makes nothing last.
     fn left(self, now: i64) -> Option<Duration> {
-        let since = u64::try_from(now.saturating_sub(self.found)).unwrap_or(0);
+        let since = u64::try_from(now.saturating_sub(self.found)).ok()?;
         KEEP.checked_sub(Duration::from_secs(since)).filter(|left| !left.is_zero())
     }
 }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_chassis::clock::Elapsed;
 use athanor_chassis::room::{Room, Taken};
 use athanor_chassis::{ByteSize, Code, Limits, Status};
 use athanor_profile::hash::{self, Hash};
@@ -27,6 +26,8 @@ use crate::limits;
 use crate::together::{Heard, Key, Lead, Together};
 use crate::{Querier, Reader};
 
+/// Who asks what another one asks waits for that an eighth of the time that it has.
+const WAITS: u32 = 8;
 /// What an entry takes beside its bytes, about.
 const ENTRY: usize = 512;
 /// How long it may take to learn that an answer still holds: finding it anew is then no worse.
@@ -198,7 +199,7 @@ impl Querier {
     {
         let limits = &self.limits(reader);
         let key = self.key(reader, limits, method, &request.encode_to_vec());
-        let lead = match self.join(reader, &key).await? {
+        let lead = match self.join(reader, &key).await {
             Heard::Lead(lead) => Some(lead),
             Heard::Alone => None,
             Heard::Told(told) => match self.told_along(reader, told).await? {
@@ -225,15 +226,12 @@ impl Querier {
         answered.map(|(answer, _)| answer)
     }
 
-    /// Waits for who asks the same, if somebody does.
-    async fn join(&self, reader: &Reader, key: &Key) -> Result<Heard<Result<Told, Status>>, Status> {
+    /// Waits for who asks the same, if somebody does, for a part of its time: who has waited until the end could not ask itself.
+    async fn join(&self, reader: &Reader, key: &Key) -> Heard<Result<Told, Status>> {
         let clock = &self.deps.clock;
         let left = reader.until(clock).saturating_sub(clock.monotonic());
-        let heard = clock.within(left, self.answers.together.join(key, reader.planned())).await;
-        heard.map_err(|_| {
-            let way_out = "it waited for the answer to an equal one, which was under way; ask again later";
-            Status::new(Code::Deadline, format!("query {}: {way_out}", Elapsed(left)))
-        })
+        let heard = clock.within(left / WAITS, self.answers.together.join(key, reader.planned())).await;
+        heard.unwrap_or(Heard::Alone)
     }
 
     /// The answer to an equal request that was under way; none where it was damaged since.
@@ -243,7 +241,8 @@ impl Querier {
         told: Result<Told, Status>,
     ) -> Result<Option<A>, Status> {
         let Told { kept, missing, _room } = told?;
-        let answer = self.read(reader, kept).await?;
+        let room = kept.bytes.len().saturating_mul(2);
+        let answer = self.read(reader, kept, room).await?;
         if answer.is_some() {
             self.answers.joined.fetch_add(1, Ordering::Relaxed);
             reader.miss(missing.to_vec());
@@ -308,8 +307,9 @@ impl Querier {
         &self,
         reader: &Reader,
         kept: Arc<Kept>,
+        room: usize,
     ) -> Result<Option<A>, Status> {
-        self.make_room(reader, kept.room)?;
+        self.make_room(reader, room)?;
         let read = move || (hash::bytes(&kept.bytes) == kept.sum).then(|| A::of_bytes(&kept.bytes)).flatten();
         let answer = self.compute(read).await?;
         if answer.is_none() {
@@ -330,7 +330,8 @@ impl Querier {
         {
             return Ok(None);
         }
-        self.read(reader, kept).await
+        let room = kept.room;
+        self.read(reader, kept, room).await
     }
 
     /// Whether an answer would be made of the same.

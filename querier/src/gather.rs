@@ -16,7 +16,7 @@ use crate::diagnostics::{Part, Scribe};
 use crate::inbox::Inbox;
 use crate::left_out::LeftOut;
 use crate::replan::{Asked, Attempt};
-use crate::twice::{InMemory, Met, Once};
+use crate::twice::{Doubts, InMemory, Met, Once};
 use crate::{Plan, Querier, Reader, Remote, Stored, limits};
 
 /// Sources of one question that are open at once, at least: while some are fetched, others are read.
@@ -86,7 +86,10 @@ impl Querier {
         turn: &Turn,
         scribe: &Scribe,
     ) -> Result<(Arc<Merging>, Option<Held>), Status> {
-        let doubts = self.twice.doubts(reader.tenants(), self.deps.clock.wall());
+        let doubts = match ask.counts() {
+            true => self.twice.doubts(reader.tenants(), self.deps.clock.wall()),
+            false => Doubts::default(),
+        };
         let mut attempt = Attempt::with(doubts);
         loop {
             match self.by_one_plan(reader, ask, (turn, scribe), &attempt).await {
@@ -129,7 +132,9 @@ impl Querier {
             let Plan { sources, stored, remote, missing, bytes, moved, made_of, untold, .. } = plan;
             // What reads no rows tells what there is to ask about, and what it would cost.
             let bytes = if is_cheap { 0 } else { bytes };
-            self.check_bytes(reader, (tenant, ask), bytes, turn).await?;
+            if attempt.is_first() {
+                self.check_bytes(reader, (tenant, ask), bytes, turn).await?;
+            }
             turn.pay(tenant, bytes);
             merging.also_of(made_of);
             merging.met.untold(untold);

@@ -11,8 +11,8 @@ use futures::future::BoxFuture;
 
 use crate::check::{self, invalid};
 use crate::diagnostics::Scribe;
-use crate::turns::Turn;
 use crate::{Querier, Reader, mixed_up};
+use athanor_chassis::turns::Turn;
 
 impl Querier {
     /// The limits of whoever asks.

@@ -29,9 +29,10 @@ pub(crate) struct Quarantine {
 /// What a reader has asked and is not answered yet, as is written down for the case that it kills the process.
 #[derive(Default)]
 pub(crate) struct Asking {
-    /// Held while there is a question that was under way when the process died.
-    alone: Option<Alone>,
-    questions: Vec<UnderWay>,
+    /// Held while there is a question that was under way when the process died. Whoever waits for that keeps no other
+    /// question of the reader waiting, which may have a turn.
+    alone: AsyncMutex<Option<Alone>>,
+    questions: Mutex<Vec<UnderWay>>,
 }
 
 /// Crashes so far.
@@ -88,17 +89,25 @@ fn timeless(ask: &Ask) -> Result<Hash, Status> {
 
 impl Asking {
     /// All that was asked is answered, and kills nobody; or it is not, which says nothing.
-    pub(crate) fn end(&mut self, well: bool) {
+    pub(crate) fn end(&self, well: bool) {
+        let questions = std::mem::take(&mut *self.questions());
         if well {
-            self.questions.iter().for_each(UnderWay::ended_well);
+            questions.iter().for_each(UnderWay::ended_well);
         }
-        *self = Self::default();
+        // Else a question of the reader still waits for that.
+        if let Some(mut alone) = self.alone.try_lock() {
+            *alone = None;
+        }
+    }
+
+    fn questions(&self) -> MutexGuard<'_, Vec<UnderWay>> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl std::fmt::Debug for Asking {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Asking").field("questions", &self.questions.len()).finish_non_exhaustive()
+        f.debug_struct("Asking").field("questions", &self.questions().len()).finish_non_exhaustive()
     }
 }
 
@@ -112,15 +121,15 @@ impl Quarantine {
     /// Else who runs beside one that kills would come to be suspected as often.
     pub(crate) async fn alone(
         &self,
-        asking: &AsyncMutex<Asking>,
+        asking: &Asking,
         question: impl FnOnce() -> Result<Question, Status>,
     ) -> Result<(), Status> {
         let Some(deaths) = self.deaths.as_ref().filter(|deaths| !deaths.is_quiet()) else { return Ok(()) };
         let Question(key) = question()?;
         if deaths.of(key).is_some() {
-            let mut asking = asking.lock().await;
-            if asking.alone.is_none() {
-                asking.alone = Some(deaths.alone().await);
+            let mut alone = asking.alone.lock().await;
+            if alone.is_none() {
+                *alone = Some(deaths.alone().await);
             }
         }
         Ok(())
@@ -129,25 +138,25 @@ impl Quarantine {
     /// A question is worked on from now on, until its reader is answered or has left.
     pub(crate) async fn begin(
         &self,
-        asking: &AsyncMutex<Asking>,
+        asking: &Asking,
         question: impl FnOnce() -> Result<Question, Status>,
     ) -> Result<(), Status> {
         let Some(deaths) = &self.deaths else { return Ok(()) };
         let Question(key) = question()?;
-        asking.lock().await.questions.extend(deaths.begin(key));
+        asking.questions().extend(deaths.begin(key));
         Ok(())
     }
 
     /// Several questions are answered, and what is made of all of them together is worked on from now on.
     pub(crate) async fn begin_together(
         &self,
-        asking: &AsyncMutex<Asking>,
+        asking: &Asking,
         question: impl FnOnce() -> Result<Question, Status> + Copy,
     ) -> Result<(), Status> {
         if self.deaths.is_none() {
             return Ok(());
         }
-        asking.lock().await.end(true);
+        asking.end(true);
         self.alone(asking, question).await?;
         self.begin(asking, question).await
     }

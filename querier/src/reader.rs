@@ -10,7 +10,6 @@ use athanor_chassis::room::Taken;
 use athanor_chassis::tenant::TenantError;
 use athanor_chassis::{Clock, Status, TenantId};
 use athanor_query::Ask;
-use futures::lock::Mutex as AsyncMutex;
 
 use crate::again::Made;
 use crate::diagnostics::{Scribe, Watch};
@@ -38,7 +37,7 @@ pub struct Reader {
     /// Of what the answers so far were made. Clones share it.
     made: Arc<Mutex<Vec<Made>>>,
     /// What is written down of its questions, for the case that they kill the process. Clones share it.
-    asking: Arc<AsyncMutex<Asking>>,
+    asking: Arc<Asking>,
     /// Set when something was planned for it: who asks the same later may know of more. Clones share it.
     planned: Arc<AtomicBool>,
     /// Where it is written down how this is answered, if that is wanted.
@@ -138,9 +137,7 @@ impl Reader {
     /// the background it is written later.
     pub fn ended(&self, failed: Option<&Status>) -> Option<String> {
         // Nobody works for it any more.
-        if let Some(mut asking) = self.asking.try_lock() {
-            asking.end(failed.is_none());
-        }
+        self.asking.end(failed.is_none());
         let watch = self.watch.as_ref()?;
         if self.is_behind || !watch.is_going_on() {
             watch.end(failed, &self.all_missing());
@@ -166,7 +163,7 @@ impl Reader {
     }
 
     /// What is written down of its questions.
-    pub(crate) fn asking(&self) -> &AsyncMutex<Asking> {
+    pub(crate) fn asking(&self) -> &Asking {
         &self.asking
     }
 

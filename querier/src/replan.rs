@@ -56,6 +56,11 @@ impl Attempt {
         Self { doubts, ..Self::default() }
     }
 
+    /// Whether nothing was asked before.
+    pub(crate) fn is_first(&self) -> bool {
+        self.replans == 0 && self.doubts.is_first()
+    }
+
     /// What is to be said of an answer that goes on without what has moved. Before the last plan it does not go on.
     pub(crate) fn without(&self, asked: Asked) -> Result<String, Asked> {
         match asked {

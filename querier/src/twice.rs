@@ -30,7 +30,7 @@ const REMEMBERED: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Doubts {
     /// Those that do not count in some places.
-    pub doubles: Doubles,
+    pub doubles: Arc<Doubles>,
     /// Heads of other nodes are thought to hold nothing older: Unix nanoseconds.
     pub since: i64,
     /// How often the question was asked.
@@ -75,16 +75,25 @@ pub(crate) struct Twice {
     again: AtomicU64,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Known {
-    doubles: Doubles,
+    doubles: Arc<Doubles>,
+    /// How many that are.
+    profiles: usize,
     /// The first moment of what heads elsewhere were seen to have, if it is not recent.
     since: Option<i64>,
 }
 
 impl Default for Doubts {
     fn default() -> Self {
-        Doubts { doubles: Doubles::default(), since: i64::MIN, asked: 0 }
+        Doubts { doubles: Arc::default(), since: i64::MIN, asked: 0 }
+    }
+}
+
+impl Doubts {
+    /// Whether the question was not asked before.
+    pub(crate) fn is_first(&self) -> bool {
+        self.asked == 0
     }
 }
 
@@ -96,12 +105,14 @@ impl From<Arc<dyn Source>> for InMemory {
 }
 
 impl Known {
-    /// Learns what is left out where.
-    fn leave_out(&mut self, found: &Doubles) {
-        self.doubles.learn(found);
-        if self.doubles.profiles() > MOST {
-            self.doubles = found.clone();
+    /// What is left out where, by all that is known; where that is too much, by what was just found.
+    fn with(&self, found: &Doubles) -> Self {
+        let mut doubles = Doubles::clone(&self.doubles);
+        doubles.learn(found);
+        if doubles.profiles() > MOST {
+            doubles = found.clone();
         }
+        Known { profiles: doubles.profiles(), doubles: Arc::new(doubles), since: self.since }
     }
 }
 
@@ -146,13 +157,18 @@ impl Twice {
 
     /// What is known before any answer.
     pub(crate) fn doubts(&self, tenants: &[TenantId], now: Timestamp) -> Doubts {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut doubts = Doubts { since: now.minus(RECENT).nanos(), ..Doubts::default() };
-        for of_tenant in tenants.iter().filter_map(|tenant| known.get(tenant)) {
-            doubts.doubles.learn(&of_tenant.doubles);
-            doubts.since = doubts.since.min(of_tenant.since.unwrap_or(i64::MAX));
-        }
-        doubts
+        let known: Vec<Known> = {
+            let all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            tenants.iter().filter_map(|tenant| all.get(tenant).cloned()).collect()
+        };
+        let since = known.iter().filter_map(|of| of.since).min().unwrap_or(i64::MAX);
+        let since = since.min(now.minus(RECENT).nanos());
+        let doubles = match <[Known; 1]>::try_from(known) {
+            Ok([of_one]) => of_one.doubles,
+            // What is of several takes a while to put together, longer than to find it.
+            Err(_) => Arc::default(),
+        };
+        Doubts { doubles, since, asked: 0 }
     }
 
     /// Remembers what was found.
@@ -163,17 +179,19 @@ impl Twice {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         find(known.entry(tenant.clone()).or_default());
         // Whatever is forgotten is found again.
-        let all: usize = known.values().map(|of| of.doubles.profiles()).sum();
+        let all: usize = known.values().map(|of| of.profiles).sum();
         if known.len() > TENANTS || all > REMEMBERED {
             known.retain(|of, _| of == tenant);
         }
     }
 
-    /// Heads elsewhere have nothing that is older than what is recent.
-    fn all_recent(&self, tenants: &[TenantId]) {
+    /// Heads elsewhere have nothing that is older than what is recent, as far back as was asked.
+    fn all_recent(&self, tenants: &[TenantId], from: i64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for tenant in tenants {
-            if let Some(of_tenant) = known.get_mut(tenant) {
+            if let Some(of_tenant) = known.get_mut(tenant)
+                && of_tenant.since.is_some_and(|since| from <= since)
+            {
                 of_tenant.since = None;
             }
         }
@@ -199,33 +217,46 @@ impl Querier {
             return Ok(Once::Again);
         }
         if merging.met.is_recent(self.deps.clock.wall().minus(RECENT).nanos()) {
-            self.twice.all_recent(reader.tenants());
+            self.twice.all_recent(reader.tenants(), merging.ask.selection.time.from);
         }
-        let Some(Held { partial, taken }) = merging.meeting.take() else { return Ok(Once::Counted(None)) };
+        let Some(Held { partial, mut taken }) = merging.meeting.take() else {
+            return Ok(Once::Counted(None));
+        };
         let (partial, ids) = partial.told();
-        let held = Held { partial, taken };
         if ids.places().is_empty() && merging.met.late().is_none() {
-            return Ok(Once::Counted(Some(held)));
+            return Ok(Once::Counted(Some(Held { partial, taken })));
         }
-        let known = doubts.doubles.clone();
-        let job = move || ids.once(&known);
-        let once =
-            self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?;
+        // Ids are held until they are compared, and once more in their order.
+        let sorted = self.room.take(ids.bytes())?;
+        let (known, tenants) = (Arc::clone(&doubts.doubles), reader.tenants().to_vec());
+        let twice = Arc::clone(&self.twice);
+        let job = move || {
+            let once = match ids.once(&known) {
+                Err(found) if may_ask && found.profiles_of(&ids) <= MOST => {
+                    twice.learn(&tenants, |known| *known = known.with(&found));
+                    Err(Some(found))
+                }
+                Err(_) => Err(None),
+                Ok(()) => Ok(()),
+            };
+            drop((ids, sorted));
+            taken.shrink(partial.bytes());
+            (once, Held { partial, taken })
+        };
+        let compared = self.deps.compute.run_as(Activity::Query, job).await;
+        let (once, held) = compared.map_err(|error| Status::of(&error))?;
         match once {
-            Ok(()) if merging.met.late().is_none() => Ok(Once::Counted(Some(held))),
-            Err(doubles) if may_ask && doubles.profiles() <= MOST => {
-                self.twice.learn(reader.tenants(), |known| known.leave_out(&doubles));
-                doubts.doubles = doubles;
-                Ok(Once::Again)
+            Ok(()) if merging.met.late().is_none() => {}
+            Err(Some(found)) => {
+                doubts.doubles = Arc::new(found);
+                return Ok(Once::Again);
             }
-            _ => {
-                merging.miss([format!(
-                    "profiles that were sent twice lie in two places each, {MOST} or more, or ever others; some may \
-                     count twice until blocks are merged: select a shorter time"
-                )]);
-                Ok(Once::Counted(Some(held)))
-            }
+            Ok(()) | Err(None) => merging.miss([format!(
+                "more than {MOST} profiles that are asked for lie in two places each, or ever others; some may \
+                 count twice until blocks are merged: select a shorter time"
+            )]),
         }
+        Ok(Once::Counted(Some(held)))
     }
 }
 
@@ -243,9 +274,10 @@ mod tests {
     fn what_was_found_is_remembered_of_each_tenant_within_bounds() {
         let (twice, now) = (Twice::default(), Timestamp::EPOCH.plus(RECENT));
         let [shop, other]: [TenantId; 2] = ["shop", "other"].map(|name| name.parse().unwrap());
-        let known = |tenant: &TenantId| twice.doubts(std::slice::from_ref(tenant), now).doubles;
+        let known =
+            |tenant: &TenantId| Doubles::clone(&twice.doubts(std::slice::from_ref(tenant), now).doubles);
         let learn =
-            |tenants: &[TenantId], found: Doubles| twice.learn(tenants, |known| known.leave_out(&found));
+            |tenants: &[TenantId], found: Doubles| twice.learn(tenants, |known| *known = known.with(&found));
         learn(std::slice::from_ref(&shop), doubles(1, [7]));
         learn(std::slice::from_ref(&shop), doubles(1, [8]));
         assert_eq!((known(&shop), known(&other)), (doubles(1, [7, 8]), Doubles::default()));
@@ -258,7 +290,9 @@ mod tests {
         assert_eq!(since(), 0);
         twice.learn(std::slice::from_ref(&shop), |known| known.since = Some(-5));
         assert_eq!(since(), -5);
-        twice.all_recent(std::slice::from_ref(&shop));
+        twice.all_recent(std::slice::from_ref(&shop), -4);
+        assert_eq!(since(), -5, "nobody has looked so far back");
+        twice.all_recent(std::slice::from_ref(&shop), -5);
         assert_eq!(since(), 0);
         for tenant in 0..TENANTS {
             learn(&[format!("t{tenant}").parse().unwrap()], doubles(1, [1]));

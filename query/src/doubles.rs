@@ -60,7 +60,7 @@ impl Ids {
     }
 
     /// About how many bytes they take.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.0.values().map(|ids| Self::bytes_of(ids.len())).sum()
     }
 
@@ -102,7 +102,8 @@ impl Ids {
     /// Of some profiles each counts in the first of its places, of the others each where it did.
     fn leave_out(&self, doubtful: &BTreeSet<Hash>, before: &Doubles) -> Doubles {
         let mut all: BTreeMap<Place, BTreeSet<Hash>> = BTreeMap::new();
-        for (place, without) in &before.0 {
+        // Of what was thought of other places nothing is known now.
+        for (place, without) in before.0.iter().filter(|(place, _)| self.0.contains_key(place)) {
             all.insert(*place, without.difference(doubtful).copied().collect());
         }
         let mut counted = BTreeSet::new();
@@ -148,6 +149,15 @@ impl Doubles {
     /// Whether everything counts everywhere.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// How many of some profiles do not count somewhere.
+    pub fn profiles_of(&self, ids: &Ids) -> usize {
+        let of_place = |(place, without): (&Place, &Without)| {
+            let told = ids.0.get(place).map_or(&[][..], Vec::as_slice);
+            told.iter().filter(|id| without.contains(*id)).count()
+        };
+        self.0.iter().map(of_place).sum()
     }
 
     /// How many profiles do not count somewhere.

@@ -147,12 +147,16 @@ impl Far {
         ask: &Bytes,
         mut inbox: Option<&mut Inbox>,
     ) -> Result<Vec<wire::ShardDone>, Status> {
-        let at = |shard: &ShardEntry| wire::ShardAt {
-            shard: shard.id,
-            epoch: shard.epoch,
-            watermark: shard.watermark,
-            tells: self.tells,
-            without: pack_heads(&self.doubles, shard.id),
+        let at = |shard: &ShardEntry| {
+            let without = pack_heads(&self.doubles, shard.id);
+            wire::ShardAt {
+                shard: shard.id,
+                epoch: shard.epoch,
+                watermark: shard.watermark,
+                // Who leaves some out tells which, so that it is seen whether others count them.
+                tells: self.tells || !without.is_empty(),
+                without,
+            }
         };
         let shards_at: Vec<wire::ShardAt> = shards.iter().map(at).collect();
         let question = question(tenant, ask, &shards_at);

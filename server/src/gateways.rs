@@ -217,7 +217,9 @@ impl Gateways {
                     Either::Left((said, _)) => said,
                     // The first one may be able to read what others are not.
                     Either::Right((Ok(wholes), first)) if wholes.iter().any(Whole::has_unread) => {
-                        let first = first.await.ok().filter(|whole| !whole.has_unread());
+                        // It is waited for as long again: it may stand still.
+                        let first = self.ways.clock.within(self.hedges.patience(), first).await;
+                        let first = first.ok().and_then(Result::ok).filter(|whole| !whole.has_unread());
                         return Ok(first.map_or(wholes, |whole| vec![whole]));
                     }
                     Either::Right((Ok(wholes), _)) => return Ok(wholes).inspect(won),

@@ -210,7 +210,7 @@ impl Gateway {
     /// Waits until another node's question may be answered: only so many are at once, and tenants of which less was read
     /// go first.
     pub async fn turn(&self, tenant: &TenantId) -> Result<Turn, Status> {
-        let turn = self.turns.take(std::slice::from_ref(tenant), usize::MAX).await?;
+        let turn = self.turns.take(std::slice::from_ref(tenant), self.turns.stats().most).await?;
         turn.pay(tenant, 0);
         Ok(turn)
     }
