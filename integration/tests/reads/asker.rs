@@ -35,8 +35,10 @@ pub struct Asker {
 pub struct Storm {
     /// Answers that were whole.
     pub whole: AtomicUsize,
-    /// Those that said what they lack.
+    /// Those that said which blocks they lack.
     pub partial: AtomicUsize,
+    /// Those that said of shards that these did not answer: where the machine is busy, their leads move.
+    pub silent: AtomicUsize,
     /// Questions that were refused, and may be asked again.
     pub refused: AtomicUsize,
 }
@@ -70,7 +72,7 @@ impl Asker {
 
     /// Whether an answer is whole, by what is told of it. Where it is not, that must be said, and be no wonder.
     pub fn is_whole(&self, call: &str, told: Result<Option<String>, Status>) -> bool {
-        let Some(Storm { whole, partial, refused }) = self.storm.as_deref() else {
+        let Some(Storm { whole, partial, silent, refused }) = self.storm.as_deref() else {
             assert_eq!(told, Ok(None), "{call}: the answer is whole");
             return true;
         };
@@ -80,9 +82,12 @@ impl Asker {
                 one(whole);
                 return true;
             }
-            Ok(Some(missing)) => {
-                assert!(missing.contains("cannot be read now"), "{call}: {missing}");
+            Ok(Some(missing)) if missing.contains("cannot be read now") => {
                 one(partial);
+            }
+            Ok(Some(missing)) => {
+                assert!(missing.contains("did not answer"), "{call}: {missing}");
+                one(silent);
             }
             Err(status) => {
                 assert!(status.code.retryable(), "{call}: {status}");

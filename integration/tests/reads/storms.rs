@@ -51,7 +51,12 @@ fn apart() -> Builder {
 async fn harm(cluster: &mut Cluster, harm: Harm, storm: &Storm, is_over: &AtomicBool) {
     let over = || is_over.load(Ordering::SeqCst);
     let whole = || storm.whole.load(Ordering::SeqCst);
-    let lacking = || storm.partial.load(Ordering::SeqCst) + storm.refused.load(Ordering::SeqCst);
+    let lacking = || {
+        [&storm.partial, &storm.silent, &storm.refused]
+            .map(|count| count.load(Ordering::SeqCst))
+            .iter()
+            .sum::<usize>()
+    };
     for name in GATEWAYS.iter().cycle() {
         if over() {
             break;
