@@ -21,6 +21,8 @@
 //! [`google::v1::Profile`] is for answers, and for tests. Uploads do not pass through it: they stay bytes in
 //! [`push::v1::RawSample`], and the pprof reader, which has limits of its own, reads those.
 
+mod quoted;
+
 /// Ours.
 pub mod athanor {
     /// What only this server answers.
