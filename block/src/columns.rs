@@ -35,7 +35,7 @@ pub(crate) const GROUP_ROWS: usize = 1 << 20;
 pub(crate) const GROUP_TEXT: usize = 8 << 20;
 
 /// Rows of one page at most.
-const PAGE_ROWS: usize = 64 * 1024;
+pub(crate) const PAGE_ROWS: usize = 64 * 1024;
 
 /// As [`PAGE_ROWS`], of the roll-up: a question to few series reads the pages that hold them.
 const ROLLUP_PAGE_ROWS: usize = 4 * 1024;

@@ -1,16 +1,17 @@
 //! Adding up sample rows by stack: the inner loop of every query.
 //!
-//! Stacks are dense, so a total is an array. The threads of the compute pool take equal
-//! shares of the rows.
+//! Stacks are dense, so a total is an array. The threads of the compute pool take pieces of the rows, one after the other,
+//! so that one that began later, or is slower, takes fewer.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use athanor_chassis::compute::{Compute, ComputeError};
 use athanor_profile::Request;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type};
 
-use crate::columns::{TableReader, guarded};
+use crate::columns::{PAGE_ROWS, TableReader, guarded};
 use crate::error::BlockError;
 use crate::meta::{ROLLUP, Run, SAMPLES};
 use crate::read::{Part, within};
@@ -20,7 +21,10 @@ use crate::request::RequestColumns;
 const BATCH: usize = 16 * 1024;
 
 /// Rows that are worth a thread of their own.
-const SHARE: u64 = 64 * 1024;
+const SHARE: usize = 64 * 1024;
+
+/// Rows of a row group that are read by one thread: a few pages, as what is cut out of a page is decoded with it.
+const PIECE: usize = 4 * PAGE_ROWS;
 
 /// A row group and ranges of its rows.
 pub(crate) type Job = (usize, Vec<Range<usize>>);
@@ -28,8 +32,18 @@ pub(crate) type Job = (usize, Vec<Range<usize>>);
 impl Part<'_> {
     /// Totals by stack of the rows in `ranges` (counted within the part; ascending, not overlapping).
     pub fn totals(&self, ranges: &[Range<u64>], compute: &Compute) -> Result<Vec<i64>, BlockError> {
+        self.totals_beside(ranges, compute, None)
+    }
+
+    /// As [`totals`](Self::totals), and one of the threads begins with something else.
+    pub(crate) fn totals_beside(
+        &self,
+        ranges: &[Range<u64>],
+        compute: &Compute,
+        beside: Option<&Beside<'_>>,
+    ) -> Result<Vec<i64>, BlockError> {
         let stacks = Run(self.meta.nodes.0, self.meta.stacks);
-        self.scan(ranges, RequestColumns::default(), compute, |totals, batch| {
+        self.scan(ranges, RequestColumns::default(), (compute, beside), |totals, batch| {
             batch
                 .stacks
                 .iter()
@@ -47,7 +61,7 @@ impl Part<'_> {
     ) -> Result<Vec<i64>, BlockError> {
         let stacks = Run(self.meta.nodes.0, self.meta.stacks);
         let columns = self.request_columns()?;
-        self.scan(ranges, columns, compute, |totals, batch| {
+        self.scan(ranges, columns, (compute, None), |totals, batch| {
             for (row, (&stack, &value)) in batch.stacks.iter().zip(&batch.values).enumerate() {
                 if wanted(batch.requests.get(row).copied().unwrap_or_default()) {
                     add(totals, stacks, stack, value)?;
@@ -66,22 +80,34 @@ impl Part<'_> {
         &self,
         ranges: &[Range<u64>],
         columns: RequestColumns,
-        compute: &Compute,
+        (compute, beside): (&Compute, Option<&Beside<'_>>),
         each: impl Fn(&mut [i64], &Batch) -> Result<(), BlockError> + Sync,
     ) -> Result<Vec<i64>, BlockError> {
         let table = self.samples()?;
-        let shares = shares(ranges, compute.width() as u64);
-        let of_lane: Vec<Vec<Job>> =
-            shares.iter().map(|share| self.jobs(&table, share)).collect::<Result<_, _>>()?;
+        let pieces = pieces(self.jobs(&table, ranges)?);
+        let next = AtomicUsize::new(0);
         let stacks = self.meta.stacks as usize;
-        let sums = compute.map(of_lane, |jobs| -> Result<Vec<i64>, BlockError> {
+        let lane = |beside: Option<&Beside<'_>>| -> Result<Vec<i64>, BlockError> {
+            if let Some(beside) = beside {
+                beside();
+            }
             let mut totals = vec![0i64; stacks];
-            for (group, ranges) in jobs {
-                let mut columns = Columns::open(&table, group, columns)?;
-                scan(self, &mut columns, &ranges, |batch| each(&mut totals, batch))?;
+            let mut batch = Batch::default();
+            let mut open: Option<(usize, Columns)> = None;
+            while let Some((group, range)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if open.as_ref().is_none_or(|(of, _)| of != group) {
+                    open = Some((*group, Columns::open(&table, *group, columns)?));
+                }
+                let Some((_, columns)) = &mut open else { continue };
+                let rows = (columns, std::slice::from_ref(range));
+                scan(self, rows, &mut batch, |batch| each(&mut totals, batch))?;
             }
             Ok(totals)
-        });
+        };
+        let rows: usize = pieces.iter().map(|(_, range)| range.len()).sum();
+        let lanes = rows.div_ceil(SHARE).max(1) + usize::from(beside.is_some());
+        let beside = std::iter::once(beside).chain(std::iter::repeat(None));
+        let sums = compute.map(beside.take(lanes.min(compute.width())).collect(), lane);
         let mut sums = sums.map_err(|error| worker_failed(error.or_panic()))?.into_iter();
         let mut totals = sums.next().unwrap_or_else(|| Ok(vec![0; stacks]))?;
         for sum in sums {
@@ -118,10 +144,10 @@ impl Part<'_> {
     ) -> Result<(), BlockError> {
         let table = self.samples()?;
         let run = Run(self.meta.nodes.0, self.meta.stacks);
-        let mut stacks = Vec::with_capacity(BATCH);
+        let (mut stacks, mut batch) = (Vec::with_capacity(BATCH), Batch::default());
         for (group, ranges) in self.jobs(&table, ranges)? {
             let mut columns = Columns::open(&table, group, columns)?;
-            scan(self, &mut columns, &ranges, |batch| {
+            scan(self, (&mut columns, &ranges), &mut batch, |batch| {
                 stacks.clear();
                 for &stack in &batch.stacks {
                     stacks.push(within(SAMPLES, stack, run)?);
@@ -166,28 +192,40 @@ impl Part<'_> {
     }
 }
 
-/// Ranges cut into shares of equally many rows, one for each lane that has enough to do.
-fn shares(ranges: &[Range<u64>], lanes: u64) -> Vec<Vec<Range<u64>>> {
-    let rows: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-    let share = rows.div_ceil(lanes.max(1)).max(SHARE);
-    let mut shares = vec![Vec::new()];
-    let mut room = share;
-    for range in ranges {
-        let mut range = range.clone();
-        while !range.is_empty() {
-            if room == 0 {
-                shares.push(Vec::new());
-                room = share;
+/// What is done beside reading rows.
+pub(crate) type Beside<'a> = dyn Fn() + Sync + 'a;
+
+/// Reads while another thread does something else.
+pub(crate) fn beside<R: Send>(
+    compute: &Compute,
+    beside: Option<&Beside<'_>>,
+    read: impl Fn() -> Result<R, BlockError> + Sync,
+) -> Result<R, BlockError> {
+    let Some(beside) = beside else { return read() };
+    let both = compute.map(vec![false, true], |reads| match reads {
+        true => Some(read()),
+        false => {
+            beside();
+            None
+        }
+    });
+    let mut both = both.map_err(|error| worker_failed(error.or_panic()))?.into_iter().flatten();
+    both.next().expect("one of the two reads")
+}
+
+/// Rows of row groups cut into pieces that lie within a few pages.
+fn pieces(jobs: Vec<Job>) -> Vec<(usize, Range<usize>)> {
+    let mut pieces = Vec::new();
+    for (group, ranges) in jobs {
+        for mut range in ranges {
+            while !range.is_empty() {
+                let end = range.end.min((range.start / PIECE + 1) * PIECE);
+                pieces.push((group, range.start..end));
+                range.start = end;
             }
-            let end = range.end.min(range.start.saturating_add(room));
-            room -= end - range.start;
-            if let Some(last) = shares.last_mut() {
-                last.push(range.start..end);
-            }
-            range.start = end;
         }
     }
-    shares
+    pieces
 }
 
 fn worker_failed(error: ComputeError) -> BlockError {
@@ -222,24 +260,19 @@ pub(crate) struct Batch {
     levels: Vec<i16>,
 }
 
-/// Hands out the rows of `ranges` in one row group.
+/// Hands out the rows of `ranges` in one row group, which lie behind those that were read of it before.
 fn scan(
     part: &Part<'_>,
-    columns: &mut Columns,
-    ranges: &[Range<usize>],
+    (columns, ranges): (&mut Columns, &[Range<usize>]),
+    batch: &mut Batch,
     mut each: impl FnMut(&Batch) -> Result<(), BlockError>,
 ) -> Result<(), BlockError> {
-    let mut batch = Batch::default();
-    let mut at = 0;
     for range in ranges {
-        columns.skip(range.start - at)?;
-        at = range.start;
-        while at < range.end {
+        columns.skip(range.start - columns.at)?;
+        while columns.at < range.end {
             part.go_on()?;
-            let count = BATCH.min(range.end - at);
-            columns.read(count, &mut batch)?;
-            each(&batch)?;
-            at += count;
+            columns.read(BATCH.min(range.end - columns.at), batch)?;
+            each(batch)?;
         }
     }
     Ok(())
@@ -247,6 +280,8 @@ fn scan(
 
 /// The columns of one row group, profiles left out.
 pub(crate) struct Columns {
+    /// How many rows were read or passed over.
+    at: usize,
     stacks: ColumnReaderImpl<Int32Type>,
     values: ColumnReaderImpl<Int64Type>,
     spans: Option<ColumnReaderImpl<Int64Type>>,
@@ -262,6 +297,7 @@ impl Columns {
     ) -> Result<Self, BlockError> {
         let traces = if requests.span { 4 } else { 3 };
         Ok(Columns {
+            at: 0,
             stacks: get_typed_column_reader(table.reader(group, 1)?),
             values: get_typed_column_reader(table.reader(group, 2)?),
             spans: match requests.span {
@@ -282,6 +318,7 @@ impl Columns {
         if rows == 0 {
             return Ok(());
         }
+        self.at += rows;
         skip(&mut self.stacks, rows)?;
         skip(&mut self.values, rows)?;
         self.spans.as_mut().map_or(Ok(()), |spans| skip(spans, rows))?;
@@ -289,6 +326,7 @@ impl Columns {
     }
     /// Reads exactly `rows` rows.
     pub(crate) fn read(&mut self, rows: usize, batch: &mut Batch) -> Result<(), BlockError> {
+        self.at += rows;
         let Batch { stacks, values, requests, spans, traces, levels } = batch;
         stacks.clear();
         values.clear();
@@ -362,33 +400,35 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_are_all_rows_in_order_and_nearly_equal(
-            lengths in prop::collection::vec((0u64..3, 0u64..200_000), 0..20),
-            lanes in 1u64..9,
+        fn pieces_are_all_rows_in_order_each_within_its_pages(
+            groups in prop::collection::vec(prop::collection::vec((0usize..9, 0usize..900_000), 0..6), 0..4),
         ) {
-            let mut at = 0;
-            let ranges: Vec<Range<u64>> = lengths
+            let jobs: Vec<Job> = groups
                 .iter()
-                .map(|(gap, length)| {
-                    at += gap + length;
-                    at - length..at
+                .enumerate()
+                .map(|(group, lengths)| {
+                    let mut at = 0;
+                    let range = |(gap, length): &(usize, usize)| {
+                        at += gap + length;
+                        at - length..at
+                    };
+                    (group, lengths.iter().map(range).collect())
                 })
                 .collect();
-            let shares = shares(&ranges, lanes);
-            let rows = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
-            prop_assert!(shares.len() as u64 <= lanes);
-            let most = rows(&ranges).div_ceil(lanes).max(SHARE);
-            prop_assert!(shares[..shares.len() - 1].iter().all(|share| rows(share) == most));
-            let mut joined: Vec<Range<u64>> = Vec::new();
-            for range in shares.concat().into_iter().chain(ranges.clone()).filter(|range| !range.is_empty()) {
-                match joined.last_mut() {
-                    Some(last) if last.end == range.start => last.end = range.end,
-                    _ => joined.push(range),
+            let pieces = pieces(jobs.clone());
+            prop_assert!(pieces.iter().all(|(_, range)| !range.is_empty() && range.start / PIECE == (range.end - 1) / PIECE));
+            let rows = |all: &mut dyn Iterator<Item = (usize, Range<usize>)>| {
+                let mut joined: Vec<(usize, Range<usize>)> = Vec::new();
+                for (group, range) in all.filter(|(_, range)| !range.is_empty()) {
+                    match joined.last_mut() {
+                        Some((of, last)) if *of == group && last.end == range.start => last.end = range.end,
+                        _ => joined.push((group, range)),
+                    }
                 }
-            }
-            // Once as shares, once as they were given.
-            let (first, second) = joined.split_at(joined.len() / 2);
-            prop_assert_eq!(first, second);
+                joined
+            };
+            let given = jobs.into_iter().flat_map(|(group, ranges)| ranges.into_iter().map(move |range| (group, range)));
+            prop_assert_eq!(rows(&mut pieces.into_iter()), rows(&mut given.into_iter()));
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::names::Names;
 use crate::reach::ProfileColumns;
 use crate::read::{Block, Part};
 use crate::request::RequestColumns;
+use crate::scan::{self, Beside};
 
 /// Answers from a part of a block. Tables of series, profiles and names are decoded when first asked for, once, and
 /// kept; samples and the roll-up are read each time. Clones share what is kept.
@@ -107,6 +108,31 @@ impl PartSource {
         seen.into_iter().zip(missing).map(|(seen, missing)| seen.then_some(missing == 0)).collect()
     }
 
+    /// What trees of this part look like.
+    fn shape(&self) -> Result<&Shape, SourceError> {
+        let drawn = || {
+            let part = self.part();
+            let frames = part.frames()?;
+            Ok(frames.shape(frames.len().min(part.meta.stacks as usize)))
+        };
+        self.inner.shape.get(drawn, Shape::bytes)
+    }
+
+    /// Totals by stack of some profiles, while a thread does something else.
+    fn add_up(&self, picked: &[u32], beside: Option<&Beside<'_>>) -> Result<Vec<i64>, SourceError> {
+        let (profiles, compute) = (self.brief()?, &self.inner.compute);
+        let ranges = ranges(profiles, picked)?;
+        let whole = self.whole_series(profiles, picked);
+        let totals = match whole.iter().all(|whole| *whole != Some(false)) {
+            true => {
+                let is_whole = |series: u32| whole.get(series as usize) == Some(&Some(true));
+                scan::beside(compute, beside, || self.part().whole_totals(is_whole))
+            }
+            false => self.part().totals_beside(&ranges, compute, beside),
+        };
+        Ok(totals?)
+    }
+
     /// Hands out the rows of some profiles, cut where a profile ends.
     fn by_profile(
         &self,
@@ -156,14 +182,17 @@ impl Source for PartSource {
         }
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
+        self.add_up(picked, None)
+    }
+    fn totals_of_tree(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
         let profiles = self.brief()?;
-        let ranges = ranges(profiles, picked)?;
-        let whole = self.whole_series(profiles, picked);
-        let totals = match whole.iter().all(|whole| *whole != Some(false)) {
-            true => self.part().whole_totals(|series| whole.get(series as usize) == Some(&Some(true))),
-            false => self.part().totals(&ranges, &self.inner.compute),
-        };
-        Ok(totals?)
+        let meant = picked.iter().filter_map(|&place| profiles.get(place as usize));
+        let rows: u64 = meant.map(|profile| u64::from(profile.samples)).sum();
+        // So many rows are likely to be of most stacks. What comes of reading the names is told whoever asks for the tree.
+        let is_wanted = self.inner.shape.known().is_none() && rows > u64::from(self.part().meta.stacks);
+        let draw = || drop(self.shape());
+        let draw: &Beside<'_> = &draw;
+        self.add_up(picked, is_wanted.then_some(draw))
     }
     fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
         let each = |place, stacks: &[u32], values: &[i64], _: &[Request]| each(place, stacks, values);
@@ -191,12 +220,7 @@ impl Source for PartSource {
         let other = || SourceError::Damaged("totals are of other stacks than names".into());
         let stacks = totals.iter().filter(|total| **total != 0).count();
         if self.inner.shape.known().is_some() || stacks > totals.len() / MANY {
-            let drawn = || {
-                let part = self.part();
-                let frames = part.frames()?;
-                Ok(frames.shape(frames.len().min(part.meta.stacks as usize)))
-            };
-            let shape = self.inner.shape.get(drawn, Shape::bytes)?;
+            let shape = self.shape()?;
             return if totals.len() > shape.stacks() { Err(other()) } else { Ok(shape.tree(totals)) };
         }
         let frames = self.inner.frames.get(|| self.part().frames(), Frames::bytes)?;

@@ -33,6 +33,11 @@ pub trait Source: Send + Sync {
     }
     /// Sums modulo 2^64 by stack over some profiles, given by their places, ascending.
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError>;
+    /// As [`totals`](Self::totals), of whoever asks for their [`tree`](Self::tree) next: what that takes of names may be read
+    /// meanwhile.
+    fn totals_of_tree(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
+        self.totals(picked)
+    }
     /// The rows of some profiles, given by their places, ascending: place, stacks and their values. A profile may
     /// come in several pieces and a stack more than once; one without rows need not come.
     fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError>;

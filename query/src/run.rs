@@ -251,7 +251,10 @@ fn tree_of(
     (stacks, passing): (&StackFilter, Option<&[bool]>),
     source: &dyn Source,
 ) -> Result<Tree, AskError> {
-    let mut totals = totals(places, selection, source)?;
+    let mut totals = match &selection.requests {
+        None => source.totals_of_tree(places),
+        Some(wanted) => source.totals_of_requests(places, wanted),
+    }?;
     if let Some(passing) = passing {
         if passing.len() < totals.len() {
             return Err(OTHER_STACKS);
