@@ -1,6 +1,7 @@
 //! Flame graphs as clients read them: levels of bars, each bar four numbers.
 
-use crate::tree::Tree;
+use crate::symbols::NONE;
+use crate::tree::{Node, OTHER, Tree};
 
 /// A flame graph, level by level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,32 +75,86 @@ pub(crate) fn starts(nodes: impl ExactSizeIterator<Item = (u32, i64, i64)>) -> V
 impl Flamegraph {
     /// The flame graph of a tree.
     pub fn of(tree: &Tree) -> Flamegraph {
-        let mut names = WireNames::default();
-        let mut graph = Flamegraph { total: tree.total(), ..Flamegraph::default() };
         let nodes = tree.nodes();
-        let level_of = levels(nodes.iter().map(|node| node.parent));
-        let starts = starts(nodes.iter().map(|node| (node.parent, node.total, node.own)));
-        let mut end = 0i64;
-        for (at, node) in nodes.iter().enumerate() {
-            if level_of[at] == graph.levels.len() {
-                graph.levels.push(Vec::new());
-                end = 0;
+        let mut names = TreeNames::of(tree);
+        let mut graph = Flamegraph { total: tree.total(), ..Flamegraph::default() };
+        // Where the next callee of each node starts: behind its own value and the callees before.
+        let mut next: Vec<i64> = Vec::with_capacity(nodes.len());
+        let mut level = 0..1;
+        while !level.is_empty() {
+            let mut bars = Vec::with_capacity(4 * level.len());
+            let mut end = 0i64;
+            for node in &nodes[level.clone()] {
+                let start = next.get_mut(node.parent as usize).map_or(0, |next| {
+                    let start = *next;
+                    *next = start.wrapping_add(node.total);
+                    start
+                });
+                next.push(start.wrapping_add(node.own));
+                bars.extend([start.wrapping_sub(end), node.total, node.own, names.index(node)]);
+                end = start.wrapping_add(node.total);
+                graph.max_self = graph.max_self.max(node.own);
             }
-            let name = if at == 0 { 0 } else { names.index(tree.name(node)) };
-            let delta = starts[at].wrapping_sub(end);
-            graph.levels[level_of[at]].extend([delta, node.total, node.own, name]);
-            end = starts[at].wrapping_add(node.total);
-            graph.max_self = graph.max_self.max(node.own);
+            graph.levels.push(bars);
+            // All that these call lies behind them, side by side.
+            let last = &nodes[level.end - 1];
+            level = level.end..(last.first_child + last.child_count) as usize;
         }
-        graph.names = names.names;
+        graph.names = names.found;
         graph
+    }
+}
+
+/// Gives the names of a tree their indexes, in the order of first use, as [`WireNames`] does: but each text is looked at
+/// once, since those of a tree are sorted.
+struct TreeNames<'t> {
+    tree: &'t Tree,
+    found: Vec<String>,
+    /// Of each name, as far as it was used.
+    indexes: Vec<i64>,
+    /// Of remainders, where no function is called as they are.
+    of_other: i64,
+    /// The function that is called so.
+    other: Option<u32>,
+}
+
+/// Not used yet.
+const UNUSED: i64 = -1;
+
+impl<'t> TreeNames<'t> {
+    fn of(tree: &'t Tree) -> Self {
+        let place = |name: &str| tree.names().binary_search_by(|known| (**known).cmp(name)).ok();
+        let mut indexes = vec![UNUSED; tree.names().len()];
+        if let Some(total) = place(TOTAL) {
+            indexes[total] = 0;
+        }
+        let other = place(OTHER).map(|place| place as u32);
+        TreeNames { tree, found: vec![TOTAL.into()], indexes, of_other: UNUSED, other }
+    }
+
+    fn index(&mut self, node: &Node) -> i64 {
+        if node.parent == NONE {
+            return 0;
+        }
+        let name = if node.other { self.other } else { Some(node.name) };
+        let index = match name {
+            Some(name) => &mut self.indexes[name as usize],
+            None => &mut self.of_other,
+        };
+        if *index == UNUSED {
+            *index = self.found.len() as i64;
+            self.found.push(self.tree.name(node).into());
+        }
+        *index
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::tree::tests::tree;
+    use crate::tree::tests::{any_tree, tree};
 
     #[test]
     fn bars_are_given_by_their_distance_from_the_left_neighbour() {
@@ -145,6 +200,39 @@ mod tests {
         assert_eq!(graph.levels.len(), recorded.len());
         recorded.iter().enumerate().for_each(|(level, wanted)| assert_eq!(bars(level), *wanted, "{level}"));
         assert_eq!(graph.max_self, 1000);
+    }
+
+    /// The plain way: a level, a start and a name for each node by itself.
+    fn plainly(tree: &Tree) -> Flamegraph {
+        let mut names = WireNames::default();
+        let mut graph = Flamegraph { total: tree.total(), ..Flamegraph::default() };
+        let nodes = tree.nodes();
+        let level_of = levels(nodes.iter().map(|node| node.parent));
+        let starts = starts(nodes.iter().map(|node| (node.parent, node.total, node.own)));
+        let mut end = 0i64;
+        for (at, node) in nodes.iter().enumerate() {
+            if level_of[at] == graph.levels.len() {
+                graph.levels.push(Vec::new());
+                end = 0;
+            }
+            let name = if at == 0 { 0 } else { names.index(tree.name(node)) };
+            let delta = starts[at].wrapping_sub(end);
+            graph.levels[level_of[at]].extend([delta, node.total, node.own, name]);
+            end = starts[at].wrapping_add(node.total);
+            graph.max_self = graph.max_self.max(node.own);
+        }
+        graph.names = names.names;
+        graph
+    }
+
+    proptest! {
+        #[test]
+        fn all_bars_are_those_of_the_plain_way(whole in any_tree(), most in 0usize..12) {
+            prop_assert_eq!(Flamegraph::of(&whole), plainly(&whole));
+            let mut cut = whole;
+            cut.truncate(most);
+            prop_assert_eq!(Flamegraph::of(&cut), plainly(&cut));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use athanor_chassis::{Code, Limits, Status};
 use athanor_profile::hash::Hash;
 use athanor_profile::series::METRIC_NAME;
 use athanor_profile::suffix::Suffix;
+use athanor_profile::tree::Tree;
 use athanor_profile::{ProfileType, RequestFilter, ValueType};
 use athanor_query::{Bounds, CallSite, Selection, Selector, TimeRange};
 
@@ -153,12 +154,42 @@ pub(crate) struct Nodes {
     pub(crate) asked: usize,
     /// Unless these would be so many.
     pub(crate) most: usize,
+    /// As few of these as it takes for the others to weigh no more than so many millionths.
+    pub(crate) other_millionths: Option<u32>,
+}
+
+impl Nodes {
+    /// So many, or those as heavy as the last of them.
+    pub(crate) fn of_count(asked: usize, most: usize) -> Self {
+        Nodes { asked, most, other_millionths: None }
+    }
+
+    /// Cuts a tree down to them.
+    pub(crate) fn cut(self, tree: &mut Tree) {
+        match self.other_millionths {
+            Some(millionths) => tree.truncate_to_weight(millionths, self.asked),
+            None => tree.truncate_with_ties(self.asked, self.most),
+        }
+    }
+}
+
+/// How many nodes to show where it may be said what the others weigh: then as many as that takes, unless a number is
+/// asked for as well.
+pub(crate) fn nodes(
+    asked: Option<i64>,
+    other_millionths: Option<u32>,
+    limits: &Limits,
+) -> Result<Nodes, Status> {
+    let checked = max_nodes(asked, limits)?;
+    let is_free = other_millionths.is_some() && asked.unwrap_or_default() == 0;
+    let asked = if is_free { checked.most } else { checked.asked };
+    Ok(Nodes { asked, other_millionths, ..checked })
 }
 
 /// How many nodes to show; the default if none is asked for.
 pub(crate) fn max_nodes(asked: Option<i64>, limits: &Limits) -> Result<Nodes, Status> {
     let most = limits.max_flamegraph_nodes_max;
-    let nodes = |asked| Ok(Nodes { asked, most: most as usize });
+    let nodes = |asked| Ok(Nodes::of_count(asked, most as usize));
     match asked.unwrap_or_default() {
         0 => nodes(limits.max_flamegraph_nodes_default.min(most) as usize),
         asked if asked < 0 => Err(invalid(format!("max nodes is {asked}; set a positive number or none"))),
@@ -301,7 +332,7 @@ mod tests {
         let nodes = |asked| max_nodes(asked, &limits).ok().map(|nodes| nodes.asked);
         assert_eq!([nodes(None), nodes(Some(0)), nodes(Some(7))], [Some(8192), Some(8192), Some(7)]);
         assert_eq!([nodes(Some(-1)), nodes(Some(1_048_577))], [None, None]);
-        let graph = |asked: Option<usize>| graph_nodes(asked.map(|asked| Nodes { asked, most: 9_999 }));
+        let graph = |asked: Option<usize>| graph_nodes(asked.map(|asked| Nodes::of_count(asked, 9_999)));
         assert_eq!([graph(None), graph(Some(7)), graph(Some(2_001))], [100, 7, 2_000]);
         let (span, trace) = ("00000000000000a1".to_owned(), "000000000000000000000000000000B2".to_owned());
         let of = |spans: &[&String], traces: &[&String]| {

@@ -45,10 +45,14 @@ impl Reference {
 
     /// The set of a seed.
     pub fn new(seed: u64) -> Self {
+        Reference::with_stacks(seed, STACKS)
+    }
+    /// As the set of a seed, of a program with so many distinct stacks, more than 20: some 7 nodes of a tree each.
+    pub fn with_stacks(seed: u64, stacks: usize) -> Self {
         let mut random = Random::of(&[seed, 0]);
         let functions = Namer::new().functions(&mut random, FUNCTIONS, BINARIES);
-        let world = World::grow(&mut random, functions, STACKS);
-        let orders = (0..PODS).map(|_| pod_order(&mut random)).collect();
+        let world = World::grow(&mut random, functions, stacks);
+        let orders = (0..PODS).map(|_| pod_order(&mut random, stacks)).collect();
         Reference { seed, start_nanos: START_NANOS, world, orders }
     }
     /// The same set with another first step; times are all that changes.
@@ -87,11 +91,12 @@ impl Reference {
         if hour < HOURS_WITHOUT_DRIFT {
             return None;
         }
-        let mut stacks: Vec<u32> = (0..STACKS as u32).collect();
+        let count = self.world.stacks.len();
+        let mut stacks: Vec<u32> = (0..count as u32).collect();
         for past in HOURS_WITHOUT_DRIFT..=hour {
             let mut random = Random::of(&[self.seed, 2, past as u64]);
-            for _ in 0..STACKS / 200 {
-                stacks.swap(random.below(STACKS), random.below(STACKS));
+            for _ in 0..count / 200 {
+                stacks.swap(random.below(count), random.below(count));
             }
         }
         Some(stacks)
@@ -99,7 +104,7 @@ impl Reference {
     /// A dictionary in which the set's stacks have the ids of [`rows`](Self::rows).
     pub fn dictionary(&self) -> Dictionary {
         let mut dictionary = Dictionary::default();
-        for stack in 0..STACKS as u32 {
+        for stack in 0..self.world.stacks.len() as u32 {
             self.world.intern(stack, &mut dictionary);
         }
         dictionary
@@ -141,10 +146,10 @@ impl Reference {
 }
 
 /// A light shuffle: neighbours in popularity change places.
-fn pod_order(random: &mut Random) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..STACKS as u32).collect();
-    for _ in 0..STACKS / 3 {
-        let at = random.below(STACKS - 20);
+fn pod_order(random: &mut Random, stacks: usize) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..stacks as u32).collect();
+    for _ in 0..stacks / 3 {
+        let at = random.below(stacks - 20);
         order.swap(at, at + random.below(20));
     }
     order

@@ -32,6 +32,8 @@ pub(super) struct Frame {
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub functions: Vec<Code>,
+    /// File and build id of each binary.
+    binaries: Vec<(String, String)>,
     /// Leaf first, in no order.
     pub stacks: Vec<Vec<Frame>>,
     /// Summed weights by popularity rank.
@@ -137,7 +139,9 @@ impl World {
                 sum
             })
             .collect();
-        World { functions, stacks: grown, popularity }
+        let binaries = functions.iter().map(|code| code.binary + 1).max().unwrap_or_default();
+        let binaries = (0..binaries).map(|binary| (binary_file(binary), binary_build_id(binary))).collect();
+        World { functions, binaries, stacks: grown, popularity }
     }
 
     /// `count` distinct stacks in their order, drawn by a Zipf law; `stack_of` gives the stack of a rank.
@@ -169,8 +173,8 @@ impl World {
     /// The mapping of a binary, its texts interned.
     pub(super) fn mapping(&self, binary: u32, dictionary: &mut Dictionary) -> u32 {
         let strings = &mut dictionary.symbols.strings;
-        let filename = strings.intern(&binary_file(binary));
-        let build_id = strings.intern(&binary_build_id(binary));
+        let (filename, build_id) = &self.binaries[binary as usize];
+        let (filename, build_id) = (strings.intern(filename), strings.intern(build_id));
         let start = u64::from(binary) << 24;
         let flags = 0b111;
         dictionary.symbols.mapping(Mapping { start, size: 1 << 24, offset: 0, filename, build_id, flags })

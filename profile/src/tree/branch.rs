@@ -1,9 +1,9 @@
-//! A node and what is below it, as a tree of its own.
+//! A node and what is below it, as a tree of its own. No other nodes are looked at.
 
 use std::cmp::Reverse;
 
-use super::{Drafts, Tree};
-use crate::symbols::NONE;
+use super::sorted::settle;
+use super::{Node, Tree, root};
 
 impl Tree {
     /// The node that these functions, root first, lead to.
@@ -16,28 +16,55 @@ impl Tree {
         })
     }
 
+    /// Only what these functions, root first, called, below them as before.
+    pub fn below(self, call_site: &[String]) -> Tree {
+        if call_site.is_empty() {
+            return self;
+        }
+        let Some(node) = self.find(call_site) else { return Tree::default() };
+        let mut nodes = vec![root()];
+        for caller in super::path(&self, node) {
+            let parent = nodes.len() as u32 - 1;
+            nodes.push(Node { parent, own: 0, ..self.nodes[caller as usize] });
+        }
+        let last = nodes.len() - 1;
+        nodes[last].own = self.nodes[node as usize].own;
+        self.with_callees(nodes, self.children(node))
+    }
+
     /// A node as the nameless root of a tree, without so many of its heaviest callees: of equally heavy ones the left
     /// one goes first, as it is the one that a truncation keeps.
     pub fn branch(&self, node: u32, skip: usize) -> Tree {
-        let weights = self.weights();
         let mut callees: Vec<u32> = self.children(node).collect();
-        callees.sort_by_key(|&callee| Reverse(weights[callee as usize]));
-        let mut drafts = Drafts::default();
-        drafts.add(0, self.nodes[node as usize].own);
-        let mut places = vec![NONE; self.nodes.len()];
-        for &callee in callees.iter().skip(skip) {
-            places[callee as usize] = 0;
+        if skip > 0 {
+            let weights = self.weights();
+            callees.sort_by_key(|&callee| Reverse(weights[callee as usize]));
+            callees.drain(..skip.min(callees.len()));
+            callees.sort_unstable();
         }
-        for (at, below) in self.nodes.iter().enumerate().skip(node as usize + 1) {
-            // A callee of the node was marked with the root; all others follow the node above them.
-            let parent = if places[at] == NONE { places[below.parent as usize] } else { places[at] };
-            if parent != NONE {
-                let name = drafts.name(&self.names[below.name as usize]);
-                places[at] = drafts.child(parent, name, below.other);
-                drafts.add(places[at], below.own);
-            }
+        self.with_callees(vec![Node { own: self.nodes[node as usize].own, ..root() }], callees.into_iter())
+    }
+
+    /// The tree of these nodes, of which the last one calls some of this tree, with all that these call.
+    fn with_callees(&self, mut nodes: Vec<Node>, callees: impl Iterator<Item = u32>) -> Tree {
+        let first = nodes.len();
+        let caller = first as u32 - 1;
+        // Where each node was, from the first of the callees on.
+        let mut origins = Vec::new();
+        for callee in callees {
+            nodes.push(Node { parent: caller, ..self.nodes[callee as usize] });
+            origins.push(callee);
         }
-        drafts.finish()
+        let mut at = 0;
+        while at < origins.len() {
+            let parent = (first + at) as u32;
+            let callees = self.children(origins[at]);
+            let below = &self.nodes[callees.start as usize..callees.end as usize];
+            nodes.extend(below.iter().map(|node| Node { parent, ..*node }));
+            origins.extend(callees);
+            at += 1;
+        }
+        settle(self.names.clone(), nodes)
     }
 }
 

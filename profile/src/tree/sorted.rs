@@ -121,62 +121,36 @@ fn join(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>>, Vec<u32>, Vec<
     (names, of_left, of_right)
 }
 
-/// The nodes to keep, of which each one's caller is one, too. The rest becomes one remainder for each caller, between
-/// a callee without a name and those with one.
-pub(super) fn cut(tree: &Tree, keep: &[bool]) -> Tree {
-    let mut nodes = vec![Node { own: tree.nodes[0].own, ..root() }];
-    // Where each node was; of a remainder, nowhere.
-    let mut origins = vec![0u32];
-    let mut at = 0;
-    while at < nodes.len() {
-        if origins[at] != NONE {
-            let callees = tree.children(origins[at]);
-            let is_kept = |&at: &u32| keep[at as usize];
-            let rest: Vec<u32> = callees.clone().filter(|at| !is_kept(at)).collect();
-            let mut push = |origin: u32, node: Node| {
-                nodes.push(Node { parent: at as u32, ..node });
-                origins.push(origin);
-            };
-            let mut kept = callees.filter(is_kept).map(|at| (at, tree.nodes[at as usize])).peekable();
-            while let Some((origin, node)) = kept.next_if(|(_, node)| node.name == 0) {
-                push(origin, node);
-            }
-            if !rest.is_empty() {
-                let own = rest.iter().fold(0i64, |sum, &at| sum.wrapping_add(tree.nodes[at as usize].total));
-                push(NONE, Node { own, other: true, ..root() });
-            }
-            kept.for_each(|(origin, node)| push(origin, node));
-        }
-        at += 1;
-    }
-    settle(tree.names.clone(), nodes)
-}
-
 /// A tree of nodes in their order, of which only names, callers and own values are right yet. Nodes that have no value
 /// and call none that has go, and so do names that none is called.
 pub(super) fn settle(names: Vec<Arc<str>>, mut nodes: Vec<Node>) -> Tree {
-    let mut live: Vec<bool> = nodes.iter().map(|node| node.own != 0).collect();
-    nodes.iter_mut().for_each(|node| node.total = node.own);
+    let mut live: Vec<bool> = Vec::with_capacity(nodes.len());
+    for node in &mut nodes {
+        live.push(node.own != 0);
+        (node.total, node.child_count) = (node.own, 0);
+    }
     for at in (1..nodes.len()).rev() {
-        let (parent, total) = (nodes[at].parent as usize, nodes[at].total);
-        nodes[parent].total = nodes[parent].total.wrapping_add(total);
-        live[parent] |= live[at];
+        // What stands for nothing has no value to add, either.
+        if live[at] {
+            let Node { parent, total, .. } = nodes[at];
+            let caller = &mut nodes[parent as usize];
+            caller.total = caller.total.wrapping_add(total);
+            caller.child_count += 1;
+            live[parent as usize] = true;
+        }
     }
     live[0] = true;
     if live.contains(&false) {
         keep_live(&mut nodes, &live);
     }
-    nodes.iter_mut().for_each(|node| node.child_count = 0);
-    for at in 1..nodes.len() {
-        let parent = nodes[at].parent as usize;
-        nodes[parent].child_count += 1;
-    }
     let mut first_child = 1;
+    let mut used = vec![false; names.len()];
     for node in &mut nodes {
         node.first_child = first_child;
         first_child += node.child_count;
+        used[node.name as usize] = true;
     }
-    Tree { names: names_in_use(names, &mut nodes), nodes }
+    Tree { names: names_in_use(names, &used, &mut nodes), nodes }
 }
 
 fn keep_live(nodes: &mut Vec<Node>, live: &[bool]) {
@@ -193,15 +167,13 @@ fn keep_live(nodes: &mut Vec<Node>, live: &[bool]) {
     });
 }
 
-fn names_in_use(names: Vec<Arc<str>>, nodes: &mut [Node]) -> Vec<Arc<str>> {
-    let mut used = vec![false; names.len()];
-    nodes.iter().for_each(|node| used[node.name as usize] = true);
+fn names_in_use(names: Vec<Arc<str>>, used: &[bool], nodes: &mut [Node]) -> Vec<Arc<str>> {
     if !used.contains(&false) {
         return names;
     }
     let mut ranks = vec![0u32; names.len()];
     let mut kept = Vec::new();
-    for ((name, rank), _) in names.into_iter().zip(&mut ranks).zip(used).filter(|(_, used)| *used) {
+    for ((name, rank), _) in names.into_iter().zip(&mut ranks).zip(used).filter(|(_, used)| **used) {
         *rank = kept.len() as u32;
         kept.push(name);
     }

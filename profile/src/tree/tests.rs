@@ -95,7 +95,7 @@ fn deep_stacks_need_no_deep_stack() {
 }
 
 pub(crate) fn any_tree() -> impl Strategy<Value = Tree> {
-    let stack = prop::collection::vec(prop::sample::select(vec!["a", "b", "c", OTHER]), 1..5);
+    let stack = prop::collection::vec(prop::sample::select(vec!["a", "b", "c", OTHER, "total", ""]), 1..5);
     prop::collection::vec((stack, -5i64..50), 0..12).prop_map(|stacks| {
         let stacks: Vec<(String, i64)> = stacks.iter().map(|(path, n)| (path.join(";"), *n)).collect();
         tree(&stacks.iter().map(|(path, n)| (path.as_str(), *n)).collect::<Vec<_>>())

@@ -72,11 +72,11 @@ impl Querier {
         reader: &Reader,
         request: SelectMergeStacktracesRequest,
     ) -> Result<Stacks, Status> {
-        let SelectMergeStacktracesRequest { start, end, max_nodes, .. } = request;
+        let SelectMergeStacktracesRequest { start, end, max_nodes, other_millionths, .. } = request;
         let mut selection =
             self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
         let is_cut = max_nodes.is_some_and(|nodes| nodes > 0);
-        let max_nodes = check::max_nodes(max_nodes, &self.limits(reader))?;
+        let max_nodes = check::nodes(max_nodes, other_millionths, &self.limits(reader))?;
         selection.requests = check::requests(&request.span_selector, &request.trace_id_selector)?;
         selection.profiles = check::profile_ids(&request.profile_id_selector)?;
         let stacks = self.stacks_of(request.stack_trace_selector).await?;
@@ -131,7 +131,7 @@ impl Querier {
         max_nodes: Nodes,
     ) -> Result<Tree, Status> {
         self.shape(reader, move || {
-            tree.truncate_with_ties(max_nodes.asked, max_nodes.most);
+            max_nodes.cut(&mut tree);
             tree
         })
         .await
@@ -205,7 +205,7 @@ impl Querier {
         let stacks = self.stacks_of(request.stack_trace_selector).await?;
         let asked = max_nodes.and_then(|nodes| usize::try_from(nodes).ok()).filter(|nodes| *nodes > 0);
         let most = self.limits(reader).max_flamegraph_nodes_max as usize;
-        let cut = asked.map(|asked| Nodes { asked, most });
+        let cut = asked.map(|asked| Nodes::of_count(asked, most));
         self.profile(reader, selection, stacks, cut, end).await
     }
 
@@ -221,7 +221,7 @@ impl Querier {
         let mut merged = self.merged(reader, selection, stacks).await?;
         let header = header(reader, &profile_type, end.saturating_mul(check::MILLI));
         let cut = move || {
-            if let Some(Nodes { asked, most }) = cut {
+            if let Some(Nodes { asked, most, .. }) = cut {
                 merged.truncate(asked, most);
             }
             let frames = merged.frames();

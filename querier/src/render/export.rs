@@ -82,7 +82,7 @@ impl Querier {
             if format == Format::Dot {
                 return Ok(graph(&held, &dot::write(&tree, &unit, check::graph_nodes(cut))));
             }
-            if let Some(Nodes { asked, most }) = cut {
+            if let Some(Nodes { asked, most, .. }) = cut {
                 tree.truncate_with_ties(asked, most);
             }
             querier.make_room(&held, folded_bytes(&tree))?;
@@ -106,7 +106,7 @@ impl Querier {
         let header = file_header(reader, &side.profile_type, (side.start, side.end), period);
         let (querier, held) = (self.clone(), reader.clone());
         self.shape(reader, move || {
-            if let Some(Nodes { asked, most }) = cut {
+            if let Some(Nodes { asked, most, .. }) = cut {
                 merged.truncate(asked, most);
             }
             let of_frame = if format == Format::Speedscope { JSON_FRAME } else { FRAME };

@@ -166,7 +166,9 @@ proptest! {
         let (mut skip, mut found, mut callees) = (0, BTreeMap::new(), 1);
         // One callee after the other, the heaviest first: together they are everything.
         while u64::from(skip) < callees.max(1) {
-            let request = SubtreeRequest { query: query(from, to), path: names.clone(), skip, max_nodes: 0 };
+            let request = SubtreeRequest {
+                query: query(from, to), path: names.clone(), skip, ..SubtreeRequest::default()
+            };
             let answer = ask(querier.subtree(&both(), request)).unwrap();
             prop_assert_eq!((answer.own, answer.total), (below.get("").copied().unwrap_or_default(), total));
             let tree = answer.tree.unwrap_or_default();
@@ -184,6 +186,31 @@ proptest! {
             skip += 1;
         }
         prop_assert_eq!(found, below);
+    }
+
+    #[test]
+    fn what_is_not_shown_weighs_no_more_than_was_asked_for(
+        uploads in prop::collection::vec(upload(), 0..10), path in prop::collection::vec(0..4u8, 0..2),
+        millionths in 0..1_000_001u32, most in 0..8i64,
+    ) {
+        let querier = querier_with(Config::default(), &uploads, &[]);
+        let names: Vec<String> = path.iter().map(|function| name(*function)).collect();
+        let request = SubtreeRequest { query: query(1, 30), path: names, max_nodes: most, ..Default::default() };
+        let whole = ask(querier.subtree(&both(), SubtreeRequest { max_nodes: 0, ..request.clone() })).unwrap();
+        let request = SubtreeRequest { other_millionths: Some(millionths), ..request };
+        let answer = ask(querier.subtree(&both(), request)).unwrap();
+        prop_assert_eq!((answer.own, answer.total, answer.callees), (whole.own, whole.total, whole.callees));
+        let (shown, whole) = (answer.tree.unwrap_or_default(), by_path(&whole.tree.unwrap_or_default()));
+        let hidden: i64 = shown.nodes.iter().filter(|node| node.other).map(|node| node.total).sum();
+        prop_assert_eq!(answer.other, hidden);
+        prop_assert_eq!(by_path(&shown).values().sum::<i64>(), whole.values().sum::<i64>());
+        let functions = shown.nodes.iter().skip(1).filter(|node| !node.other).count() as i64;
+        let weight: u64 = whole.values().map(|value| value.unsigned_abs()).sum();
+        if most == 0 {
+            prop_assert!(hidden.unsigned_abs() <= (u128::from(weight) * u128::from(millionths) / 1_000_000) as u64);
+        } else {
+            prop_assert!(functions <= most);
+        }
     }
 
     #[test]

@@ -114,6 +114,7 @@ impl Fields<'_> {
             r#async: None,
             trace_id_selector: self.texts(&["traceIdSelector"]),
             span_selector: self.texts(&["spanSelector"]),
+            ..SelectMergeStacktracesRequest::default()
         })
     }
     pub fn span_profile(&self) -> Field<SelectMergeSpanProfileRequest> {

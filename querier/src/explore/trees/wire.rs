@@ -61,9 +61,9 @@ impl Querier {
     }
 
     async fn below(&self, reader: &Reader, request: SubtreeRequest) -> Result<SubtreeResponse, Status> {
-        let SubtreeRequest { query, path, skip, max_nodes } = request;
+        let SubtreeRequest { query, path, skip, max_nodes, other_millionths } = request;
         let (asked, path) = (asked(self, query, "query").await?, check::call_site(path)?);
-        let max_nodes = check::max_nodes(Some(max_nodes), &self.limits(reader))?;
+        let nodes = check::nodes(Some(max_nodes), other_millionths, &self.limits(reader))?;
         let unit = asked.unit();
         // Sources need not send what lies elsewhere.
         let mut stacks = asked.stacks;
@@ -77,7 +77,7 @@ impl Querier {
                 return Ok(SubtreeResponse { unit, missing: held.lacks(), ..SubtreeResponse::default() });
             };
             let mut branch = whole.branch(node, skip as usize);
-            branch.truncate_with_ties(max_nodes.asked, max_nodes.most);
+            nodes.cut(&mut branch);
             let node = &whole.nodes()[node as usize];
             Ok(SubtreeResponse {
                 own: node.own,
@@ -85,6 +85,7 @@ impl Querier {
                 unit,
                 callees: u64::from(node.child_count),
                 tree: Some(tree(&querier, &held, &branch)?),
+                other: branch.other(),
                 missing: held.lacks(),
             })
         })

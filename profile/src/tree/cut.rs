@@ -1,0 +1,262 @@
+//! What is shown of a tree: its heaviest nodes, by their number or by what the rest of it weighs.
+//!
+//! To be done once, at the very end: a tree that was cut still merges, but what it lost is lost.
+
+use std::cmp::Reverse;
+
+use super::sorted::settle;
+use super::{Node, Tree, root};
+
+/// What shares of a weight are counted in.
+const MILLION: u128 = 1_000_000;
+
+impl Tree {
+    /// Cuts down to the `max_nodes` heaviest nodes, the root not counted.
+    ///
+    /// What is cut becomes one child of its nearest kept caller, flagged [`Node::other`]; these remainders
+    /// come on top of `max_nodes`, at most one per kept node. No total changes. Of equally heavy nodes the
+    /// upper, then the left one stays, so that the number holds also where totals are equal.
+    pub fn truncate(&mut self, max_nodes: usize) {
+        let others = self.nodes.iter().filter(|node| node.other).count();
+        if self.nodes.len() - 1 - others > max_nodes {
+            *self = cut(self, self.heaviest(max_nodes));
+        }
+    }
+
+    /// As [`truncate`](Self::truncate), but nodes as heavy as the last one that stays do stay, so that the
+    /// result does not depend on names.
+    /// Unless those are so many that more than `most` would stay: then none of them does.
+    pub fn truncate_with_ties(&mut self, max_nodes: usize, most: usize) {
+        let weights = self.weights();
+        let least = self.least_of_count(&weights, max_nodes, most);
+        self.keep_from(&weights, least);
+    }
+
+    /// Cuts down to as few of the heaviest nodes as it takes for all that is cut off to weigh no more than so many
+    /// millionths of the whole, and those as heavy as the last of them. Unless these are more than `most`: then it is as with
+    /// [`truncate_with_ties`](Self::truncate_with_ties).
+    ///
+    /// The weight is that of magnitudes, so that what cancels out where values are negative is not taken for nothing.
+    pub fn truncate_to_weight(&mut self, other_millionths: u32, most: usize) {
+        let weights = self.weights();
+        let least = self.least_of_weight(&weights, other_millionths);
+        let count = self.named(&weights).filter(|(_, weight)| *weight >= least).count();
+        let least = if count > most { self.least_of_count(&weights, most, most) } else { least };
+        self.keep_from(&weights, least);
+    }
+
+    /// What stands for what was cut off, added up.
+    pub fn other(&self) -> i64 {
+        let others = self.nodes.iter().filter(|node| node.other);
+        others.fold(0, |sum, node| sum.wrapping_add(node.total))
+    }
+
+    /// The weight sums magnitudes, so that callers outweigh callees also where values are negative; else it is
+    /// the total.
+    pub(super) fn weights(&self) -> Vec<u64> {
+        let mut weights: Vec<u64> = self.nodes.iter().map(|node| node.own.unsigned_abs()).collect();
+        for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
+            let parent = node.parent as usize;
+            weights[parent] = weights[parent].saturating_add(weights[at]);
+        }
+        weights
+    }
+
+    /// The nodes that are functions, with what they weigh.
+    fn named<'t>(&'t self, weights: &'t [u64]) -> impl Iterator<Item = (&'t Node, u64)> {
+        self.nodes.iter().zip(weights.iter().copied()).skip(1).filter(|(node, _)| !node.other)
+    }
+
+    fn least_of_count(&self, weights: &[u64], count: usize, most: usize) -> u64 {
+        let mut of_named: Vec<u64> = self.named(weights).map(|(_, weight)| weight).collect();
+        least_shown(&mut of_named, count, most)
+    }
+
+    /// The least weight that is shown so that no more than so many millionths are not. What nodes that are shown have of
+    /// their own is shown, and nothing else is.
+    fn least_of_weight(&self, weights: &[u64], other_millionths: u32) -> u64 {
+        let own = |node: &Node| u128::from(node.own.unsigned_abs());
+        let whole: u128 = self.nodes.iter().map(own).sum();
+        let hidden = whole * u128::from(other_millionths).min(MILLION) / MILLION;
+        let wanted = whole - hidden;
+        let of_root = own(&self.nodes[0]);
+        if wanted <= of_root {
+            return u64::MAX;
+        }
+        let mut nodes: Vec<(u64, u64)> =
+            self.named(weights).map(|(node, weight)| (weight, node.own.unsigned_abs())).collect();
+        last_of(&mut nodes, wanted - of_root)
+    }
+
+    fn keep_from(&mut self, weights: &[u64], least: u64) {
+        let nodes = self.nodes.iter().zip(weights);
+        let mut keep: Vec<bool> = nodes.map(|(node, &weight)| weight >= least && !node.other).collect();
+        keep[0] = true;
+        *self = cut(self, keep);
+    }
+
+    /// Which nodes are heaviest.
+    fn heaviest(&self, max_nodes: usize) -> Vec<bool> {
+        let weights = self.weights();
+        let mut order: Vec<usize> = (1..self.nodes.len()).filter(|&at| !self.nodes[at].other).collect();
+        if max_nodes < order.len() {
+            order.select_nth_unstable_by_key(max_nodes, |&at| (Reverse(weights[at]), at));
+        }
+        let mut keep = vec![false; self.nodes.len()];
+        keep[0] = true;
+        order.iter().take(max_nodes).for_each(|&at| keep[at] = true);
+        keep
+    }
+}
+
+/// The least weight that is shown if `count` of these are: what is as heavy as the last of them is shown, too, unless
+/// there would then be more than `most`.
+pub fn least_shown(weights: &mut [u64], count: usize, most: usize) -> u64 {
+    let least = nth_heaviest(weights, count);
+    let shown = weights.iter().filter(|&&weight| weight >= least).count();
+    if shown > most.max(count) { least.saturating_add(1) } else { least }
+}
+
+/// The `count`-th of the heaviest weights.
+fn nth_heaviest(weights: &mut [u64], count: usize) -> u64 {
+    match count {
+        0 => u64::MAX,
+        _ if count > weights.len() => 0,
+        _ => *weights.select_nth_unstable_by_key(count - 1, |&weight| Reverse(weight)).1,
+    }
+}
+
+/// The weight of the last of the heaviest that it takes to have so much; 0 if all of them have less. Each is a weight and
+/// what it adds.
+fn last_of(nodes: &mut [(u64, u64)], mut wanted: u128) -> u64 {
+    let mut rest = nodes;
+    loop {
+        if let [] | [_] = rest {
+            return rest.first().filter(|node| u128::from(node.1) >= wanted).map_or(0, |node| node.0);
+        }
+        let middle = rest.len() / 2;
+        rest.select_nth_unstable_by_key(middle, |node| Reverse(node.0));
+        let heavier: u128 = rest[..middle].iter().map(|node| u128::from(node.1)).sum();
+        if heavier >= wanted {
+            rest = &mut rest[..middle];
+        } else {
+            wanted -= heavier;
+            rest = &mut rest[middle..];
+        }
+    }
+}
+
+/// The nodes to keep, as far as their callers are kept as well. The rest becomes one remainder for each caller, between
+/// a callee without a name and those with one.
+fn cut(tree: &Tree, mut keep: Vec<bool>) -> Tree {
+    for (at, node) in tree.nodes.iter().enumerate().skip(1) {
+        keep[at] &= keep[node.parent as usize];
+    }
+    let kept = keep.iter().filter(|keep| **keep).count();
+    let mut nodes = Vec::with_capacity(kept + kept / 2);
+    nodes.push(Node { own: tree.nodes[0].own, ..root() });
+    // Callers are looked at in their order, so what they call is added in the order of levels: where the next of them
+    // lies among what was added, remainders being passed over.
+    let mut place = 0;
+    for (at, _) in keep.iter().enumerate().filter(|(_, keep)| **keep) {
+        while nodes[place].other {
+            place += 1;
+        }
+        add_callees(tree, &keep, (at as u32, place as u32), &mut nodes);
+        place += 1;
+    }
+    settle(tree.names.clone(), nodes)
+}
+
+/// Adds what is kept of the callees of one node, and what stands for the others.
+fn add_callees(tree: &Tree, keep: &[bool], (caller, place): (u32, u32), nodes: &mut Vec<Node>) {
+    let first = nodes.len();
+    let (mut rest, mut is_cut) = (0i64, false);
+    for callee in tree.children(caller) {
+        let node = &tree.nodes[callee as usize];
+        if keep[callee as usize] {
+            nodes.push(Node { parent: place, ..*node });
+        } else {
+            rest = rest.wrapping_add(node.total);
+            is_cut = true;
+        }
+    }
+    if is_cut {
+        let unnamed = nodes[first..].iter().take_while(|node| node.name == 0).count();
+        nodes.insert(first + unnamed, Node { own: rest, other: true, parent: place, ..root() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::{any_tree, tree};
+    use super::*;
+
+    /// What all nodes that are functions weigh, and what each has of its own, the heaviest first.
+    fn by_weight(tree: &Tree) -> Vec<(u64, u64)> {
+        let weights = tree.weights();
+        let mut nodes: Vec<(u64, u64)> =
+            tree.named(&weights).map(|(node, weight)| (weight, node.own.unsigned_abs())).collect();
+        nodes.sort_unstable_by_key(|node| Reverse(node.0));
+        nodes
+    }
+
+    fn functions(tree: &Tree) -> usize {
+        tree.nodes.iter().skip(1).filter(|node| !node.other).count()
+    }
+
+    #[test]
+    fn as_few_nodes_stay_as_the_weight_takes() {
+        let whole = tree(&[("a;b", 60), ("a;c", 30), ("d", 9), ("e", 1)]);
+        let shown = |millionths, most| {
+            let mut cut = whole.clone();
+            cut.truncate_to_weight(millionths, most);
+            (functions(&cut), cut.other(), cut.total())
+        };
+        assert_eq!(shown(0, 99), (5, 0, 100));
+        assert_eq!(shown(9_999, 99), (5, 0, 100));
+        assert_eq!(shown(10_000, 99), (4, 1, 100));
+        assert_eq!(shown(99_999, 99), (4, 1, 100));
+        assert_eq!(shown(100_000, 99), (3, 10, 100));
+        assert_eq!(shown(400_000, 99), (2, 40, 100));
+        assert_eq!(shown(999_999, 99), (2, 40, 100), "who calls is shown with what is called");
+        assert_eq!(shown(1_000_000, 99), (0, 100, 100));
+        assert_eq!(shown(u32::MAX, 99), (0, 100, 100));
+        assert_eq!(shown(0, 3), (3, 10, 100), "no more than are allowed");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_hidden_weighs_no_more_than_was_said(
+            whole in any_tree(), millionths in 0u32..1_000_001, before in 0usize..20,
+        ) {
+            let mut whole = whole;
+            whole.truncate(before);
+            let mut cut = whole.clone();
+            cut.truncate_to_weight(millionths, usize::MAX);
+            prop_assert_eq!(cut.total(), whole.total());
+            let all: u128 = whole.nodes.iter().map(|node| u128::from(node.own.unsigned_abs())).sum();
+            let wanted = all - all * u128::from(millionths) / MILLION;
+            // The plain way: one after the other, the heaviest first, until it is enough.
+            let mut shown = u128::from(whole.nodes[0].own.unsigned_abs());
+            let (mut least, nodes) = (u64::MAX, by_weight(&whole));
+            for node in &nodes {
+                if shown >= wanted {
+                    break;
+                }
+                (shown, least) = (shown + u128::from(node.1), node.0);
+            }
+            let expected = if shown >= wanted { least } else { 0 };
+            let count = nodes.iter().filter(|node| node.0 >= expected).count();
+            // Nodes that cancel each other out to nothing stay only where something else keeps them.
+            prop_assert!(functions(&cut) <= count);
+            let others = whole.nodes.iter().any(|node| node.other);
+            if whole.nodes.iter().all(|node| node.own >= 0) && !others {
+                prop_assert_eq!(functions(&cut), count);
+                prop_assert!(cut.other() as u128 <= all - wanted);
+            }
+        }
+    }
+}
