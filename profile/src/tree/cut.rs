@@ -3,6 +3,7 @@
 //! To be done once, at the very end: a tree that was cut still merges, but what it lost is lost.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use super::sorted::settle;
 use super::{Node, Tree, root};
@@ -19,7 +20,7 @@ impl Tree {
     pub fn truncate(&mut self, max_nodes: usize) {
         let others = self.nodes.iter().filter(|node| node.other).count();
         if self.nodes.len() - 1 - others > max_nodes {
-            *self = cut(self, self.heaviest(max_nodes));
+            self.keep(self.heaviest(max_nodes));
         }
     }
 
@@ -63,7 +64,7 @@ impl Tree {
     }
 
     /// The nodes that are functions, with what they weigh.
-    fn named<'t>(&'t self, weights: &'t [u64]) -> impl Iterator<Item = (&'t Node, u64)> {
+    fn named<'t>(&'t self, weights: &'t [u64]) -> impl Iterator<Item = (&'t Node, u64)> + Clone {
         self.nodes.iter().zip(weights.iter().copied()).skip(1).filter(|(node, _)| !node.other)
     }
 
@@ -83,16 +84,15 @@ impl Tree {
         if wanted <= of_root {
             return u64::MAX;
         }
-        let mut nodes: Vec<(u64, u64)> =
-            self.named(weights).map(|(node, weight)| (weight, node.own.unsigned_abs())).collect();
-        last_of(&mut nodes, wanted - of_root)
+        let nodes = self.named(weights).map(|(node, weight)| (weight, node.own.unsigned_abs()));
+        last_of(nodes, wanted - of_root)
     }
 
     fn keep_from(&mut self, weights: &[u64], least: u64) {
         let nodes = self.nodes.iter().zip(weights);
         let mut keep: Vec<bool> = nodes.map(|(node, &weight)| weight >= least && !node.other).collect();
         keep[0] = true;
-        *self = cut(self, keep);
+        self.keep(keep);
     }
 
     /// Which nodes are heaviest.
@@ -128,63 +128,92 @@ fn nth_heaviest(weights: &mut [u64], count: usize) -> u64 {
 
 /// The weight of the last of the heaviest that it takes to have so much; 0 if all of them have less. Each is a weight and
 /// what it adds.
-fn last_of(nodes: &mut [(u64, u64)], mut wanted: u128) -> u64 {
-    let mut rest = nodes;
-    loop {
-        if let [] | [_] = rest {
-            return rest.first().filter(|node| u128::from(node.1) >= wanted).map_or(0, |node| node.0);
+fn last_of(nodes: impl Iterator<Item = (u64, u64)> + Clone, wanted: u128) -> u64 {
+    // What those of about the same weight add: only among these it has to be looked for.
+    let mut sums = vec![0u128; usize::from(about(u64::MAX)) + 1];
+    nodes.clone().for_each(|(weight, adds)| sums[usize::from(about(weight))] += u128::from(adds));
+    let mut missing = wanted;
+    for (size, sum) in sums.into_iter().enumerate().rev() {
+        if sum >= missing {
+            let alike = nodes.clone().filter(|(weight, _)| usize::from(about(*weight)) == size);
+            let mut alike: Vec<(u64, u64)> = alike.collect();
+            alike.sort_unstable_by_key(|(weight, _)| Reverse(*weight));
+            for (weight, adds) in alike {
+                missing = missing.saturating_sub(u128::from(adds));
+                if missing == 0 {
+                    return weight;
+                }
+            }
         }
-        let middle = rest.len() / 2;
-        rest.select_nth_unstable_by_key(middle, |node| Reverse(node.0));
-        let heavier: u128 = rest[..middle].iter().map(|node| u128::from(node.1)).sum();
-        if heavier >= wanted {
-            rest = &mut rest[..middle];
-        } else {
-            wanted -= heavier;
-            rest = &mut rest[middle..];
+        missing -= sum;
+    }
+    0
+}
+
+/// A number that grows with a weight: its length, and the six bits behind the first.
+fn about(weight: u64) -> u16 {
+    let length = u64::BITS - weight.leading_zeros();
+    let bits = weight.checked_shl(u64::BITS - length + 1).unwrap_or_default() >> 58;
+    (length as u16) << 6 | bits as u16
+}
+
+impl Tree {
+    /// Keeps these nodes, as far as their callers are kept as well. The rest becomes one remainder for each caller, between
+    /// a callee without a name and those with one.
+    ///
+    /// All happens in place, since the nodes of a large tree are many pages: siblings of which some go leave room for what
+    /// stands for these.
+    fn keep(&mut self, mut keep: Vec<bool>) {
+        for (at, node) in self.nodes.iter().enumerate().skip(1) {
+            keep[at] &= keep[node.parent as usize];
         }
+        let mut nodes = std::mem::take(&mut self.nodes);
+        // Where each node that stays went.
+        let mut places = vec![0u32; nodes.len()];
+        let (mut read, mut written) = (1, 1);
+        while read < nodes.len() {
+            let caller = nodes[read].parent as usize;
+            let siblings = nodes[read..].iter().take_while(|node| node.parent as usize == caller).count();
+            if keep[caller] {
+                let callees = read..read + siblings;
+                written = keep_callees(&mut nodes, &mut places, &keep, (caller, callees, written));
+            }
+            read += siblings;
+        }
+        nodes.truncate(written);
+        *self = settle(std::mem::take(&mut self.names), nodes);
     }
 }
 
-/// The nodes to keep, as far as their callers are kept as well. The rest becomes one remainder for each caller, between
-/// a callee without a name and those with one.
-fn cut(tree: &Tree, mut keep: Vec<bool>) -> Tree {
-    for (at, node) in tree.nodes.iter().enumerate().skip(1) {
-        keep[at] &= keep[node.parent as usize];
-    }
-    let kept = keep.iter().filter(|keep| **keep).count();
-    let mut nodes = Vec::with_capacity(kept + kept / 2);
-    nodes.push(Node { own: tree.nodes[0].own, ..root() });
-    // Callers are looked at in their order, so what they call is added in the order of levels: where the next of them
-    // lies among what was added, remainders being passed over.
-    let mut place = 0;
-    for (at, _) in keep.iter().enumerate().filter(|(_, keep)| **keep) {
-        while nodes[place].other {
-            place += 1;
-        }
-        add_callees(tree, &keep, (at as u32, place as u32), &mut nodes);
-        place += 1;
-    }
-    settle(tree.names.clone(), nodes)
-}
-
-/// Adds what is kept of the callees of one node, and what stands for the others.
-fn add_callees(tree: &Tree, keep: &[bool], (caller, place): (u32, u32), nodes: &mut Vec<Node>) {
-    let first = nodes.len();
-    let (mut rest, mut is_cut) = (0i64, false);
-    for callee in tree.children(caller) {
-        let node = &tree.nodes[callee as usize];
-        if keep[callee as usize] {
-            nodes.push(Node { parent: place, ..*node });
-        } else {
+/// Moves what is kept of the callees of one node, and what stands for the others, to where there is room; says where the
+/// next ones go.
+fn keep_callees(
+    nodes: &mut [Node],
+    places: &mut [u32],
+    keep: &[bool],
+    (caller, callees, first): (usize, Range<usize>, usize),
+) -> usize {
+    let parent = places[caller];
+    let is_cut = keep[callees.clone()].contains(&false);
+    let (mut written, mut unnamed, mut rest) = (first, 0, 0i64);
+    for at in callees {
+        let node = nodes[at];
+        if !keep[at] {
             rest = rest.wrapping_add(node.total);
-            is_cut = true;
+            continue;
         }
+        unnamed += usize::from(node.name == 0);
+        // A remainder comes before all that have a name.
+        places[at] = (written + usize::from(is_cut && node.name != 0)) as u32;
+        nodes[written] = Node { parent, ..node };
+        written += 1;
     }
-    if is_cut {
-        let unnamed = nodes[first..].iter().take_while(|node| node.name == 0).count();
-        nodes.insert(first + unnamed, Node { own: rest, other: true, parent: place, ..root() });
+    if !is_cut {
+        return written;
     }
+    nodes.copy_within(first + unnamed..written, first + unnamed + 1);
+    nodes[first + unnamed] = Node { own: rest, other: true, parent, ..root() };
+    written + 1
 }
 
 #[cfg(test)]
@@ -205,6 +234,14 @@ mod tests {
 
     fn functions(tree: &Tree) -> usize {
         tree.nodes.iter().skip(1).filter(|node| !node.other).count()
+    }
+
+    proptest! {
+        #[test]
+        fn weights_are_told_apart_in_their_order(one: u64, by in 0u32..64, other: u64) {
+            let (one, other) = (one >> by, other >> by);
+            prop_assert!(about(one.min(other)) <= about(one.max(other)));
+        }
     }
 
     #[test]
