@@ -76,6 +76,7 @@ fn write_json(builder: &pbjson_build::Builder, folder: &Path) -> Result<(), Box<
     Ok(())
 }
 
+#[expect(clippy::disallowed_methods, reason = "a build script is told by its environment where to write")]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=protos");
     let files = protox::compile(ROOTS, ["protos"])?;

@@ -98,6 +98,7 @@ fn ask(address: SocketAddr, call: &str, selector: &str) -> Answer {
 }
 
 /// Asks beside the test: whoever asks may see the process die.
+#[expect(clippy::disallowed_methods, reason = "a client of a process that dies meanwhile")]
 fn begin(server: &Server, selector: &'static str) -> JoinHandle<()> {
     let address = server.address;
     thread::spawn(move || drop(std::panic::catch_unwind(|| ask(address, "SelectMergeStacktraces", selector))))

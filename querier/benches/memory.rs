@@ -6,7 +6,6 @@
 //!
 //! `cargo bench -p athanor-querier --bench memory`
 #![expect(clippy::unwrap_used, reason = "a bench")]
-#![expect(clippy::disallowed_methods, reason = "a bench asks for the memory of its process")]
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -17,7 +16,9 @@ use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Status, Tenan
 use athanor_profile::generate::Reference;
 use athanor_profile::tree::Tree;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
-use athanor_querier::{Asked, Config, Deps, Part, Plan, Querier, Reader, Sources, Stored, Times};
+use athanor_querier::{
+    Asked, Config, Deps, Doubts, Inbox, Part, Plan, Querier, Reader, Sources, Stored, Times,
+};
 use athanor_query::{Ask, MAX_PIECE, Partial, Received};
 use prost::Message;
 
@@ -34,7 +35,7 @@ struct Packed(Arc<[Vec<u8>]>);
 
 #[async_trait]
 impl Sources for Packed {
-    async fn plan(&self, _: &TenantId, ask: &Ask) -> Result<Plan, Status> {
+    async fn plan(&self, _: &TenantId, ask: &Ask, _: &Doubts) -> Result<Plan, Status> {
         let mut plan = Plan::default();
         for place in 0..self.0.len() {
             plan.stored.push(Box::new(Answer { all: Arc::clone(&self.0), place, ask: ask.clone() }));
@@ -56,10 +57,10 @@ struct Answer {
 
 #[async_trait]
 impl Stored for Answer {
-    async fn answer(self: Box<Self>) -> Result<(Partial, Part), Asked> {
+    async fn answer(self: Box<Self>, _: &mut Inbox) -> Result<Option<(Partial, Part)>, Asked> {
         let mut received = Received::default();
         self.all[self.place].chunks(MAX_PIECE).for_each(|piece| received.push(piece).unwrap());
-        Ok((received.unpack(&self.ask).unwrap(), Part::default()))
+        Ok(Some((received.unpack(&self.ask).unwrap(), Part::default())))
     }
 }
 

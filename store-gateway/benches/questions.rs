@@ -221,107 +221,6 @@ fn symbols(folder: MemoryFolder, compute: &Compute, profiles: usize) {
     );
 }
 
-/// Adds so many values into an array, at places that follow no order.
-fn floor(rows: usize, stacks: usize) -> Duration {
-    let places: Vec<u32> =
-        (0..rows as u64).map(|row| (row.wrapping_mul(2_654_435_761) % stacks as u64) as u32).collect();
-    let values: Vec<i64> = (0..rows as i64).collect();
-    let once = || {
-        let mut totals = vec![0i64; stacks];
-        let begun = Instant::now();
-        for (&place, &value) in places.iter().zip(&values) {
-            totals[place as usize] = totals[place as usize].wrapping_add(value);
-        }
-        black_box(&totals);
-        begun.elapsed()
-    };
-    (0..ROUNDS).map(|_| once()).min().unwrap()
-}
-
-fn shown(what: &str, took: Took) {
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    println!("{what:44} {:8.2} ms, {:8.2} ms of processor time", ms(took.wall), ms(took.processor));
-}
-
-/// The most memory that this process has had, bytes.
-fn peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    value.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
-}
-
-/// What a process has at the most that asks this of a block and does nothing else.
-fn peak_of(folder: &Path, block: u128, (from, to): (i64, i64)) -> u64 {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let numbers = [block.to_string(), from.to_string(), to.to_string()];
-    let output = command.arg("--peak").arg(folder).args(numbers).output().unwrap();
-    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
-}
-
-/// A tenth of the time, in a block of ten times as much and in one of nothing else.
-async fn growth(folder: &Path, compute: &Compute, profiles: usize) {
-    let middle = profiles * 9 / 20..profiles * 11 / 20;
-    let (held, _) = put(&store(folder), TENTH, middle).await;
-    let times = held.profiles().unwrap();
-    let times = times.iter().map(|row| row.time);
-    // Without the first profile of each series sums tell of neither block.
-    let first = times.clone().min().unwrap() + 15_000_000_000;
-    let window = (first, times.max().unwrap() + 1);
-    drop(held);
-    let ask = tree(window.0, window.1);
-    let mut best = [Took::LONG; 2];
-    let mut totals = [0; 2];
-    for _ in 0..ROUNDS {
-        for (place, block) in [TENTH, BLOCK].into_iter().enumerate() {
-            let gateway = gateway(folder, compute, false).await;
-            let (took, total) = asked(&gateway, &ask, block, (false, false)).await;
-            (best[place], totals[place]) = (best[place].min(took), total);
-        }
-    }
-    assert_eq!(totals[0], totals[1]);
-    let peaks = [TENTH, BLOCK].map(|block| peak_of(folder, block, window));
-    shown("a tenth of the time, of a block of its own", best[0]);
-    shown("a tenth of the time, of ten times as much", best[1]);
-    let ratio = |of: fn(&Took) -> Duration| of(&best[1]).as_secs_f64() / of(&best[0]).as_secs_f64();
-    println!(
-        "ten times the data: {:.2} times the wall time, {:.2} times the processor time; {:.1} and {:.1} MiB at the peak, \
-         {:.2} times",
-        ratio(|took| took.wall),
-        ratio(|took| took.processor),
-        peaks[0] as f64 / (1 << 20) as f64,
-        peaks[1] as f64 / (1 << 20) as f64,
-        peaks[1] as f64 / peaks[0] as f64
-    );
-}
-
-/// What of a first tree goes into names.
-fn symbols(folder: MemoryFolder, profiles: usize) {
-    let block = Arc::new(Block::open(Arc::new(folder)).unwrap());
-    let all: Vec<u32> = (0..profiles as u32).collect();
-    let (mut rows, mut names) = (Duration::MAX, Duration::MAX);
-    for _ in 0..ROUNDS {
-        let source = PartSource::new(Arc::clone(&block), "anonymous", Compute::inline()).unwrap();
-        let spent = process_time();
-        // Without the last one no sums are at hand.
-        let totals = source.totals(&all[..profiles - 1]).unwrap();
-        let read = process_time();
-        black_box(source.tree(&totals).unwrap());
-        let first = process_time();
-        black_box(source.tree(&totals).unwrap());
-        let second = process_time();
-        rows = rows.min(read - spent);
-        names = names.min((first - read).saturating_sub(second - first));
-    }
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    println!(
-        "{:44} {:8.2} ms of processor time, beside {:.2} ms for all rows: {:.1} % once, nothing as long as they are kept",
-        "reading and drawing names",
-        ms(names),
-        ms(rows),
-        100.0 * names.as_secs_f64() / (rows + names).as_secs_f64()
-    );
-}
-
 async fn run(profiles: usize) {
     let folder = tempfile::tempdir().unwrap();
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -383,7 +282,7 @@ async fn once(folder: &Path, [block, from, to]: [String; 3]) {
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let gateway = gateway(folder, &Compute::threads(threads, 64).unwrap(), false).await;
     let ask = tree(from.parse().unwrap(), to.parse().unwrap());
-    asked(&gateway, &ask, block.parse().unwrap(), false).await;
+    asked(&gateway, &ask, block.parse().unwrap(), (false, false)).await;
     println!("{}", peak());
 }
 
