@@ -2,14 +2,23 @@
 //! memory that ends and an abort take everything along.
 //!
 //! A small file has a slot for each work that is under way, by a key, written before the work begins and freed when it ends.
-//! Only the process dies and not the machine, so nothing is synced: what was written is there. Whoever starts next counts
-//! a death for each slot that was not freed. Work that ran beside the one that killed is counted as well; so each is asked
-//! alone the next time ([`Deaths::alone`]), and what ends well is forgotten. A process that ends in order closes the file.
+//! Only the process dies and not the machine, so nothing is synced: what was written is there. A process that aborts says so
+//! with its last breath ([`aborts`]): then whoever starts next counts a death for each slot that was not freed. One that was
+//! killed from outside, by a person, by the kernel or with its machine, says nothing, and blames nobody. Work that ran beside
+//! the one that killed is counted as well; so each is asked alone the next time ([`Deaths::alone`]), and what ends well is
+//! forgotten. A process that ends in order closes the file.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
+
+use signal_hook::consts::SIGABRT;
+use signal_hook::flag;
+use signal_hook::low_level::pipe;
 
 use crate::disk::{Disk, DiskError};
 use crate::{Clock, Timestamp};
@@ -69,9 +78,29 @@ pub struct Alone {
     _held: tokio::sync::OwnedMutexGuard<()>,
 }
 
+/// What an earlier process has left.
+#[derive(Clone)]
+pub struct Left {
+    /// Where it wrote down what was under way.
+    pub disk: Arc<dyn Disk>,
+    /// Whether it has aborted.
+    pub has_aborted: bool,
+}
+
+/// From now on this process says in a file that it aborts: a byte is written when the signal for that comes, be it raised by
+/// a stack that overflows, by memory that cannot be had, or by hand. Whether the process before this one has said so.
+pub fn aborts(file: &Path) -> io::Result<bool> {
+    let has_aborted = fs::metadata(file).is_ok_and(|found| found.len() > 0);
+    pipe::register(SIGABRT, File::create(file)?)?;
+    // After that it ends as it would have.
+    flag::register_conditional_default(SIGABRT, Arc::new(AtomicBool::new(true)))?;
+    Ok(has_aborted)
+}
+
 impl Deaths {
     /// Reads what an earlier process has left, and counts. Blocks.
-    pub fn open(disk: Arc<dyn Disk>, clock: Clock) -> Result<Self, DiskError> {
+    pub fn open(left: Left, clock: Clock) -> Result<Self, DiskError> {
+        let Left { disk, has_aborted } = left;
         let mut bytes = match disk.read(FILE) {
             Ok(bytes) if bytes.len() == SLOTS * SLOT => bytes,
             Ok(_) | Err(DiskError::NotFound { .. }) => vec![0; SLOTS * SLOT],
@@ -79,7 +108,7 @@ impl Deaths {
         };
         let (now, mut table) = (seconds(clock.wall()), Table::default());
         for (place, bytes) in bytes.chunks_exact_mut(SLOT).enumerate() {
-            match Slot::read(place, bytes, now) {
+            match Slot::read(place, bytes, now, has_aborted) {
                 Some((key, slot)) if !table.slots.contains_key(&key) => {
                     bytes.copy_from_slice(&slot.written(key));
                     table.slots.insert(key, slot);
@@ -243,12 +272,12 @@ impl Table {
 
 impl Slot {
     /// What an earlier process left in a slot, if that is still to be remembered.
-    fn read(place: usize, bytes: &[u8], now: i64) -> Option<(u128, Self)> {
+    fn read(place: usize, bytes: &[u8], now: i64, has_aborted: bool) -> Option<(u128, Self)> {
         let key = u128::from_le_bytes(bytes.get(..16)?.try_into().ok()?);
         let found = i64::from_le_bytes(bytes.get(24..32)?.try_into().ok()?);
         let &[mark, under_way, deaths] = bytes.get(16..19)? else { return None };
         let mut slot = Slot { place, under_way: 0, deaths, found };
-        if under_way == 1 {
+        if under_way == 1 && has_aborted {
             (slot.deaths, slot.found) = (slot.deaths.saturating_add(1), now);
         }
         (mark == MARK && slot.deaths > 0 && slot.left(now).is_some()).then_some((key, slot))
@@ -281,7 +310,11 @@ mod tests {
     use crate::disk::MemoryDisk;
 
     fn open(disk: &MemoryDisk, clock: &Clock) -> Deaths {
-        Deaths::open(Arc::new(disk.clone()), clock.clone()).unwrap()
+        after(disk, clock, true)
+    }
+
+    fn after(disk: &MemoryDisk, clock: &Clock, has_aborted: bool) -> Deaths {
+        Deaths::open(Left { disk: Arc::new(disk.clone()), has_aborted }, clock.clone()).unwrap()
     }
 
     fn deaths(of: &Deaths, key: u128) -> u32 {
@@ -291,6 +324,22 @@ mod tests {
     /// What is under way when the process dies stays so for ever.
     fn dies(work: UnderWay) {
         std::mem::forget(work);
+    }
+
+    #[test]
+    fn who_is_killed_from_outside_blames_nobody() {
+        let (disk, (clock, _hand)) = (MemoryDisk::new(), Clock::manual(Timestamp::from_seconds(1_000_000)));
+        dies(open(&disk, &clock).begin(1).unwrap());
+        for _ in 0..3 {
+            let next = after(&disk, &clock, false);
+            assert_eq!([1, 2].map(|key| deaths(&next, key)), [0, 0]);
+            [1, 2].into_iter().for_each(|key| dies(next.begin(key).unwrap()));
+        }
+        let blames = open(&disk, &clock);
+        assert_eq!([1, 2].map(|key| deaths(&blames, key)), [1, 1]);
+        dies(blames.begin(1).unwrap());
+        // What was known before stays.
+        assert_eq!([1, 2].map(|key| deaths(&after(&disk, &clock, false), key)), [1, 1]);
     }
 
     #[test]

@@ -353,6 +353,7 @@ mod tests {
     use std::time::Duration;
 
     use athanor_chassis::Timestamp;
+    use athanor_chassis::deaths::Left;
     use athanor_chassis::disk::MemoryDisk;
     use athanor_query::What;
 
@@ -434,7 +435,9 @@ mod tests {
     async fn what_kills_the_process_twice_is_refused_and_who_runs_beside_is_not() {
         let disk = MemoryDisk::new();
         let begun = || {
-            let deaths = Deaths::open(Arc::new(disk.clone()), Clock::system()).unwrap();
+            let deaths =
+                Deaths::open(Left { disk: Arc::new(disk.clone()), has_aborted: true }, Clock::system())
+                    .unwrap();
             querier().remembering(deaths)
         };
         let (killer, beside, other) = (What::LabelNames, What::ProfileTypes, What::Series(Vec::new()));

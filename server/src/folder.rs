@@ -3,7 +3,9 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
+use athanor_chassis::deaths::{Left, aborts};
 use athanor_chassis::disk::{DiskError, LocalDisk};
 use athanor_chassis::{Code, Coded};
 
@@ -35,7 +37,7 @@ pub struct Parts {
     /// Of what was found in blocks, if there can be one: nothing in it is needed.
     pub kept: Option<LocalDisk>,
     /// Of what is asked, for the case that it kills the process, if there can be one.
-    pub asked: Option<LocalDisk>,
+    pub asked: Option<Left>,
 }
 
 /// Takes a data folder, making it if need be.
@@ -77,10 +79,15 @@ pub fn open(data: &Path) -> Result<Parts, FolderError> {
     let kept = LocalDisk::open(data.join("kept")).inspect_err(|error| {
         tracing::warn!(%error, "what is found in blocks is kept in memory only");
     });
-    let asked = LocalDisk::open(data.join("asked")).inspect_err(|error| {
+    let unknown = |error: &dyn std::fmt::Display| {
         tracing::warn!(%error, "which queries kill the process will not be known");
+    };
+    let asked = LocalDisk::open(data.join("asked")).inspect_err(|error| unknown(error)).ok();
+    let asked = asked.and_then(|disk| {
+        let has_aborted = aborts(&data.join("aborted")).inspect_err(|error| unknown(error)).ok()?;
+        Some(Left { disk: Arc::new(disk), has_aborted })
     });
-    Ok(Parts { log, state, kept: kept.ok(), asked: asked.ok() })
+    Ok(Parts { log, state, kept: kept.ok(), asked })
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use athanor_chassis::deaths::Left;
 use athanor_chassis::net::LocalNet;
 use athanor_chassis::tasks::Task;
 use athanor_chassis::{Clock, Compute, Disk, Net, Overrides, Random, Status, Tasks, process};
@@ -66,7 +67,7 @@ pub struct System {
     /// The folder for what was found in blocks; without one it is kept in memory only.
     pub kept: Option<Arc<dyn Disk>>,
     /// The folder for what is asked; without one it is not known which queries killed the process before this one.
-    pub asked: Option<Arc<dyn Disk>>,
+    pub asked: Option<Left>,
     /// Who commits what waits in the log.
     pub pump: Pump,
     /// The bucket.
@@ -102,7 +103,7 @@ impl System {
             log: Arc::new(log),
             state: Arc::new(state),
             kept: kept.map(|kept| Arc::new(kept) as _),
-            asked: asked.map(|asked| Arc::new(asked) as _),
+            asked,
             pump: Pump::Thread,
             store,
             net: Arc::new(LocalNet::new(clock.clone())),

@@ -143,7 +143,7 @@ impl Site<'_> {
     /// What processes before this one died over.
     fn deaths(&self) -> Option<Deaths> {
         let System { asked, clock, .. } = &self.system;
-        let opened = Deaths::open(Arc::clone(asked.as_ref()?), clock.clone());
+        let opened = Deaths::open(asked.clone()?, clock.clone());
         let opened = opened.inspect_err(|error| {
             tracing::warn!(%error, "which queries kill the process will not be known");
         });
