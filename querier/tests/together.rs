@@ -211,7 +211,7 @@ async fn each_waits_as_long_as_it_says() {
     let second = setup.asks(hurried(), 8).await;
     setup.hand.advance(Duration::from_secs(2));
     let late = refused(second.await);
-    assert!(late.contains("equal one, which was under way"), "{late}");
+    assert!(late.contains("query not done within"), "{late}");
     setup.go(1);
     assert_eq!(total(first.await), 100);
     // One that leads and is late is late for itself alone.
@@ -241,4 +241,18 @@ async fn of_which_time_there_are_profiles_is_asked_once_at_once() {
     setup.go(2);
     assert_eq!((first.await, later.await), (100, vec![200; 5]));
     assert_eq!(setup.seen(), (2, 4));
+}
+
+#[tokio::test]
+async fn who_has_waited_for_a_part_of_its_time_asks_itself() {
+    let setup = Setup::of(Config::default());
+    let hurried = reader();
+    hurried.waits(&setup.clock, Duration::from_secs(8));
+    let first = setup.asks(reader(), 8).await;
+    let second = setup.asks(hurried, 8).await;
+    setup.hand.advance(Duration::from_secs(2));
+    setup.go(2);
+    assert!(total(second.await) > 0);
+    assert!(total(first.await) > 0);
+    assert_eq!(setup.seen().0, 2);
 }

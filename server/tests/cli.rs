@@ -312,7 +312,7 @@ fn the_help_of_every_command_has_examples() {
 }
 
 /// Those that need a server are tried with one, elsewhere; generating writes hundreds of megabytes.
-const ELSEWHERE: [&str; 20] = [
+const ELSEWHERE: [&str; 21] = [
     "dev generate",
     "dev cluster",
     "metastore list",
@@ -325,6 +325,7 @@ const ELSEWHERE: [&str; 20] = [
     "catalogue rebuild",
     "serve",
     "cut",
+    "lift",
     "push",
     "dev load",
     "query top",
