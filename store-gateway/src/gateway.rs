@@ -1,25 +1,23 @@
-//! Answers of blocks: kept ones where the question came before, else found by reading; those of many blocks as one,
-//! opened some at a time, run on compute threads, merged as they come.
+//! Answers of many blocks as one: found some at a time, run on compute threads, merged as they come.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use athanor_catalog::BlockId;
 use athanor_chassis::room::{Room, RoomStats, Taken};
 use athanor_chassis::turns::{Turn, TurnStats, Turns, Words};
-use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
-use athanor_query::{
-    Ask, Canonical, Found, Held, Hits, Meeting, Partial, Pieces, Place, TimeRange, Without, run_picked,
-};
+use athanor_chassis::{Activity, Code, Status, TenantId};
+use athanor_query::{Ask, Canonical, Found, Held, Hits, Meeting, Partial, Pieces, Place, TimeRange, Without};
 use futures::FutureExt;
 use futures::future::try_join;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use crate::answers::{AnswerKey, AnswerStats, Answers, Packed};
-use crate::blocks::{Blocks, Opened, Wanted};
+use crate::answers::{AnswerKey, AnswerStats, Answers};
+use crate::blocks::Blocks;
 use crate::config::Config;
 use crate::flights::Flights;
+use crate::reading::{Reading, lost, named};
 use crate::shelf::ShelfStats;
 use crate::stats::CacheStats;
 
@@ -29,9 +27,6 @@ pub const MOST: usize = 256;
 /// Once the bucket has not given a block, others of the question have so long: what is kept and what it gives without
 /// trouble is there by then, and nobody waits through all its tries for each of many blocks.
 const SHORT: Duration = Duration::from_secs(2);
-
-/// A larger answer of a block is not kept: it would take the place of many others.
-const MOST_KEPT: usize = 64 << 20;
 
 /// A block that a question is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,29 +89,6 @@ pub struct Gateway {
     turns: Arc<Turns>,
     open_blocks: usize,
     room: Arc<Room>,
-}
-
-/// What reads blocks, and what was found.
-struct Reading {
-    blocks: Arc<Blocks>,
-    answers: Answers,
-    flights: Flights<AnswerKey, Result<Arc<Made>, Status>>,
-}
-
-/// An answer that was just found.
-struct Made {
-    /// As it is: for the first of those who wait for it.
-    fresh: Mutex<Option<Partial>>,
-    /// For the others, and for later. None where there is neither, or it is longer than packed answers are.
-    packed: Option<Packed>,
-    /// What the part of the block took in memory by then.
-    bytes: u64,
-}
-
-/// Where an answer was kept.
-enum Kept {
-    InMemory(Packed),
-    OnDisk(Packed),
 }
 
 /// How useful it is to keep things.
@@ -318,8 +290,9 @@ impl Gateway {
         let Question { tenant, ask, whole, .. } = question;
         let reading = &self.reading;
         let Some(canonical) = whole else {
-            let made =
-                Arc::clone(reading).make(tenant.clone(), at.clone(), Arc::clone(ask), || false).await?;
+            let made = Arc::clone(reading)
+                .make(tenant.clone(), (at.block, at.whole), Arc::clone(ask), || false)
+                .await?;
             question.reads(made.bytes);
             return Ok((made.take().ok_or_else(lost)?, Found::ByReading));
         };
@@ -339,7 +312,7 @@ impl Gateway {
         let asked = Arc::new(canonical.ask.clone());
         let begin = || {
             reading.answers.missed();
-            Arc::clone(reading).find(key.clone(), at.clone(), Arc::clone(&asked)).boxed()
+            Arc::clone(reading).find(key.clone(), (at.block, at.whole), Arc::clone(&asked)).boxed()
         };
         let (made, joined) = reading.flights.join(key.clone(), begin).await;
         if joined {
@@ -352,139 +325,12 @@ impl Gateway {
             (Some(partial), _) => reading.as_asked(&canonical, partial).await?,
             (None, Some(packed)) => reading.unpack(&canonical, packed.clone()).await?,
             (None, None) => {
-                let made = Arc::clone(reading).make(tenant.clone(), at.clone(), asked, || false).await?;
+                let made =
+                    Arc::clone(reading).make(tenant.clone(), (at.block, at.whole), asked, || false).await?;
                 reading.as_asked(&canonical, made.take().ok_or_else(lost)?).await?
             }
         };
         Ok((partial, found))
-    }
-}
-
-impl Reading {
-    /// Finds an answer and keeps it.
-    async fn find(self: Arc<Self>, key: AnswerKey, at: BlockAt, ask: Arc<Ask>) -> Result<Arc<Made>, Status> {
-        let (reading, of) = (Arc::clone(&self), key.clone());
-        let is_wanted = move || reading.keeps_answers() || reading.flights.askers(&of) > 1;
-        let made = Arc::clone(&self).make(key.tenant.clone(), at, ask, is_wanted).await?;
-        if let Some(packed) = &made.packed {
-            if let Some(shelf) = &self.blocks.shelf {
-                shelf.offer(key.on_shelf(), packed.bytes().clone());
-            }
-            self.answers.put(key, packed.clone());
-        }
-        Ok(Arc::new(made))
-    }
-
-    /// Whether there is any use in packing an answer for which nobody else waits.
-    fn keeps_answers(&self) -> bool {
-        self.answers.is_on() || self.blocks.shelf.as_ref().is_some_and(|shelf| shelf.is_on())
-    }
-
-    /// What was answered before. None where that was not kept, or is damaged.
-    async fn known(
-        &self,
-        key: &AnswerKey,
-        canonical: &Arc<Canonical>,
-    ) -> Option<Result<(Partial, Found), Status>> {
-        let kept = self.kept(key).await?;
-        let (Kept::InMemory(packed) | Kept::OnDisk(packed)) = &kept;
-        match self.unpack(canonical, packed.clone()).await {
-            // It is whole, and more than may be asked for.
-            Err(status) if status.code != Code::Invalid => {
-                self.damaged(key).await;
-                None
-            }
-            answered => {
-                let found = match kept {
-                    Kept::InMemory(_) => {
-                        self.answers.hit();
-                        Found::InMemory
-                    }
-                    Kept::OnDisk(_) => {
-                        self.answers.hit_on_disk();
-                        Found::OnDisk
-                    }
-                };
-                Some(answered.map(|partial| (partial, found)))
-            }
-        }
-    }
-
-    /// An answer that was kept, in memory or on disk.
-    async fn kept(&self, key: &AnswerKey) -> Option<Kept> {
-        if let Some(packed) = self.answers.get(key) {
-            return Some(Kept::InMemory(packed));
-        }
-        let (shelf, on_shelf) = (self.blocks.shelf.as_ref()?, key.on_shelf());
-        let (place, shelf) = (shelf.find(&on_shelf)?, Arc::clone(shelf));
-        let job = move || shelf.read(&on_shelf, place).map(Packed::new);
-        let packed = self.blocks.compute.run_as(Activity::Query, job).await.ok().flatten()?;
-        self.answers.put(key.clone(), packed.clone());
-        Some(Kept::OnDisk(packed))
-    }
-
-    /// Forgets an answer that is none.
-    async fn damaged(&self, key: &AnswerKey) {
-        self.answers.damaged(key);
-        let Some(shelf) = self.blocks.shelf.as_ref().map(Arc::clone) else { return };
-        let on_shelf = key.on_shelf();
-        let job = move || shelf.doubt(&[on_shelf]);
-        let _ = self.blocks.compute.run_as(Activity::Query, job).await;
-    }
-
-    /// Reads a block. What is computed ends when whoever waits for it leaves. Whether it is to be packed as well is asked
-    /// when it is there.
-    async fn make(
-        self: Arc<Self>,
-        tenant: TenantId,
-        at: BlockAt,
-        ask: Arc<Ask>,
-        is_packed: impl FnOnce() -> bool + Send + 'static,
-    ) -> Result<Made, Status> {
-        let (stop, _waiting) = Stop::when_left();
-        let BlockAt { block, whole, .. } = at;
-        let wanted = Wanted { blocks: Arc::clone(&self.blocks), block, tenant, ask: Arc::clone(&ask), whole };
-        let Opened { part, picked, held } = wanted.open().await.map_err(|status| named(block, status))?;
-        let source = part.source().until(stop);
-        let bytes = part.bytes() as u64;
-        let job = move || {
-            let partial = run_picked(&ask, &source, &picked).map_err(|error| Status::of(&error))?;
-            drop((source, picked, held));
-            let may_last = partial.bytes() <= MOST_KEPT && is_packed();
-            let packed = may_last.then(|| partial.pack().ok()).flatten();
-            let packed = packed.map(|pieces| Packed::new(pieces.into_bytes()));
-            Ok::<_, Status>(Made { fresh: Mutex::new(Some(partial)), packed, bytes })
-        };
-        let done = self.blocks.compute.run_as(Activity::Query, job).await;
-        match done.map_err(|error| Status::of(&error))? {
-            Err(status) if status.code == Code::DataLoss => {
-                self.blocks.doubt(&part).await;
-                Err(named(block, status))
-            }
-            made => made,
-        }
-    }
-
-    async fn unpack(&self, canonical: &Arc<Canonical>, packed: Packed) -> Result<Partial, Status> {
-        let canonical = Arc::clone(canonical);
-        let job = move || {
-            let changed = || Status::new(Code::DataLoss, "a kept answer is not what was kept");
-            let bytes = packed.sound().ok_or_else(changed)?;
-            let partial = Partial::unpack(bytes, &canonical.ask).map_err(|error| Status::of(&error))?;
-            Ok(canonical.answer(partial))
-        };
-        let done = self.blocks.compute.run_as(Activity::Query, job).await;
-        done.map_err(|error| Status::of(&error))?
-    }
-
-    /// An answer as the one that was asked for. There may be many points to be moved.
-    async fn as_asked(&self, canonical: &Arc<Canonical>, partial: Partial) -> Result<Partial, Status> {
-        if !canonical.is_moved() {
-            return Ok(partial);
-        }
-        let canonical = Arc::clone(canonical);
-        let moved = self.blocks.compute.run_as(Activity::Query, move || canonical.answer(partial)).await;
-        moved.map_err(|error| Status::of(&error))
     }
 }
 
@@ -496,24 +342,6 @@ pub fn is_unread(status: &Status) -> bool {
         Code::Unavailable | Code::Deadline | Code::PermissionDenied | Code::Unauthenticated => true,
         Code::Invalid | Code::TooLarge | Code::Exhausted | Code::Cancelled | Code::Internal => false,
         Code::NotFound | Code::Conflict | Code::NotLeader => false,
-    }
-}
-
-/// An error that says which block is damaged.
-fn named(block: BlockId, status: Status) -> Status {
-    match status.code {
-        Code::DataLoss => Status { message: format!("block {block}: {}", status.message), ..status },
-        _ => status,
-    }
-}
-
-fn lost() -> Status {
-    Status::new(Code::Internal, "an answer was taken by somebody else")
-}
-
-impl Made {
-    fn take(&self) -> Option<Partial> {
-        self.fresh.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

@@ -32,6 +32,7 @@ mod flights;
 mod gateway;
 mod origin;
 mod parts;
+mod reading;
 mod shelf;
 mod stats;
 
