@@ -1,4 +1,4 @@
-//! One profile in the form that language SDKs send.
+//! Profiles in the forms that language SDKs send.
 //!
 //! The request's parameters say whose profile it is; the body is pprof, a form with pprof in it, or folded text.
 //! The statuses of refusals are those that SDKs know: 400 for parameters, 422 for a body that cannot be read.
@@ -11,8 +11,8 @@ mod request;
 mod text;
 mod time;
 
-use athanor_chassis::{Activity, Code, Status, TenantId};
-use athanor_profile::normalise::series;
+use athanor_chassis::{Activity, Code, Limits, Status, TenantId};
+use athanor_profile::normalise::{LabelLimits, Series, series};
 use athanor_profile::upload::Upload;
 use bytes::Bytes;
 
@@ -22,8 +22,8 @@ pub use name::{AppName, NameRefused};
 pub use request::{Request, RequestRefused};
 
 use crate::distributor::{Distributor, Receipt, Stored, label_limits};
-use crate::push::{labels_refused, of_content};
-use convert::{Bounds, Converted, Door, convert};
+use crate::push::{Place, labels_refused, report};
+use convert::{Bounds, Converted, Door, Made, convert};
 
 /// HTTP's word for a body that was understood and cannot be taken.
 const UNPROCESSABLE: u16 = 422;
@@ -43,7 +43,7 @@ pub struct Refused {
 }
 
 impl Distributor {
-    /// Stores the profile of one request. A body with nothing in it is fine: SDKs send such when nothing ran.
+    /// Stores the profiles of one request. A body with nothing in it is fine: SDKs send such when nothing ran.
     pub async fn ingest(
         &self,
         tenant: &TenantId,
@@ -51,51 +51,61 @@ impl Distributor {
         content_type: Option<&str>,
         body: Bytes,
     ) -> Result<Receipt, Refused> {
-        let bytes = body.len();
-        let counted = self.counts.of(tenant);
-        counted.came(1, bytes);
-        let settled = self.ingest_one(tenant, query, content_type, body).await;
-        match settled {
-            Ok(stored) => {
-                let mut receipt = Receipt::default();
-                receipt.count(stored);
-                counted.settled(&Ok(stored), bytes);
-                Ok(receipt)
-            }
-            Err(refused) => {
-                counted.refused(&refused.status, 1, bytes);
-                Err(refused)
-            }
-        }
+        let (bytes, counted) = (body.len(), self.counts.of(tenant));
+        let refused = |refused: &Refused| {
+            counted.came(1, bytes);
+            counted.refused(&refused.status, 1, bytes);
+        };
+        let limits = self.deps.overrides.of(tenant);
+        let request = Request::parse(query, content_type, self.deps.clock.wall())
+            .map_err(|error| Refused::plain(Status::new(Code::Invalid, error.to_string()).because(MALFORMED)))
+            .inspect_err(refused)?;
+        let _admitted = self.admit(tenant, bytes, &limits).map_err(Refused::plain).inspect_err(refused)?;
+        let converted = self.converted(&limits, request, body).await.inspect_err(refused)?;
+
+        counted.came(converted.made.len(), bytes);
+        let share = bytes / converted.made.len().max(1);
+        let door = converted.door;
+        let outcomes = self.store_made(tenant, converted, &label_limits(&limits)).await;
+        outcomes.iter().for_each(|outcome| counted.settled(outcome, share));
+        let places = (1..).map(|profile| Place { series: 1, profile, bytes: share });
+        report(places.zip(outcomes).collect()).map_err(|status| Refused::at(door, status))
     }
 
-    async fn ingest_one(
-        &self,
-        tenant: &TenantId,
-        query: &str,
-        content_type: Option<&str>,
-        body: Bytes,
-    ) -> Result<Stored, Refused> {
-        let limits = self.deps.overrides.of(tenant);
-        let request = Request::parse(query, content_type, self.deps.clock.wall()).map_err(|refused| {
-            Refused::plain(Status::new(Code::Invalid, refused.to_string()).because(MALFORMED))
-        })?;
-        let _admitted = self.admit(tenant, body.len(), &limits).map_err(Refused::plain)?;
-
-        let bounds = Bounds::of(&limits);
+    /// What came of a body.
+    async fn converted(&self, limits: &Limits, request: Request, body: Bytes) -> Result<Converted, Refused> {
+        let bounds = Bounds::of(limits);
         let converted =
             self.deps.compute.run_as(Activity::Body, move || convert(&request, &body, &bounds)).await;
-        let converted = converted.map_err(|error| {
-            Refused::plain(Status::new(Code::Internal, format!("not converted: {error}")))
-        })??;
-        let Converted { door, labels, time_nanos, pprof } = converted;
-        let series = series(labels, &label_limits(&limits))
-            .map_err(|refused| Refused::at(door, labels_refused(&refused)))?;
-        let Some(pprof) = pprof else { return Ok(Stored::NOTHING) };
-        let (sent, labels) = (series.sent, series.labels);
-        let upload = Upload { sent, labels, time_nanos, pprof, ..Upload::default() };
-        let answer = self.append(tenant, vec![upload]).await.pop().unwrap_or(Ok(Stored::NOTHING));
-        answer.map_err(|status| Refused::at(door, of_content(status)))
+        converted
+            .map_err(|error| Refused::plain(Status::new(Code::Internal, format!("not converted: {error}"))))?
+    }
+
+    /// What became of each profile, in their order.
+    async fn store_made(
+        &self,
+        tenant: &TenantId,
+        converted: Converted,
+        limits: &LabelLimits,
+    ) -> Vec<Result<Stored, Status>> {
+        let Converted { made, time_nanos, .. } = converted;
+        let mut outcomes: Vec<Result<Stored, Status>> = Vec::with_capacity(made.len());
+        let (mut uploads, mut places) = (Vec::new(), Vec::new());
+        for (place, Made { labels, pprof }) in made.into_iter().enumerate() {
+            outcomes.push(Ok(Stored::NOTHING));
+            match (series(labels, limits), pprof) {
+                (Err(refused), _) => outcomes[place] = Err(labels_refused(&refused)),
+                (Ok(Series { sent, labels }), Some(pprof)) => {
+                    uploads.push(Upload { sent, labels, time_nanos, pprof, ..Upload::default() });
+                    places.push(place);
+                }
+                (Ok(_), None) => {}
+            }
+        }
+        for (place, outcome) in places.into_iter().zip(self.append(tenant, uploads).await) {
+            outcomes[place] = outcome;
+        }
+        outcomes
     }
 }
 

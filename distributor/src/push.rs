@@ -34,11 +34,11 @@ pub struct SentProfile {
 
 /// Where a profile stands in its request, from 1.
 #[derive(Clone, Copy)]
-struct Place {
-    series: usize,
-    profile: usize,
+pub(crate) struct Place {
+    pub(crate) series: usize,
+    pub(crate) profile: usize,
     /// Its bytes as sent.
-    bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Distributor {
@@ -114,7 +114,7 @@ pub(crate) fn labels_refused(refused: &LabelsRefused) -> Status {
 }
 
 /// What was too large for a shard can never be stored, just as what was malformed: a client must not retry either.
-pub(crate) fn of_content(mut status: Status) -> Status {
+fn of_content(mut status: Status) -> Status {
     if status.code == Code::TooLarge {
         status.code = Code::Invalid;
     }
@@ -123,7 +123,7 @@ pub(crate) fn of_content(mut status: Status) -> Status {
 
 /// One answer for all. If one profile may be stored later, so may the request: what is stored already is known
 /// again, and what is malformed is told when only that is left.
-fn report(mut outcomes: Vec<(Place, Result<Stored, Status>)>) -> Result<Receipt, Status> {
+pub(crate) fn report(mut outcomes: Vec<(Place, Result<Stored, Status>)>) -> Result<Receipt, Status> {
     let mut receipt = Receipt::default();
     let (mut stored, mut refused) = (Vec::new(), Vec::new());
     outcomes.sort_by_key(|(place, _)| (place.series, place.profile));

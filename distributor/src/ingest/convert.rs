@@ -1,24 +1,20 @@
-//! From the body of a request to one pprof profile and the labels of its series. Pure; runs on compute threads.
+//! From the body of a request to pprof profiles and the labels of their series. Pure; runs on compute threads.
 
-use athanor_chassis::Limits;
-use athanor_profile::ValueType;
-use athanor_profile::pprof::{
-    DecodeError, Inflater, Limits as PprofLimits, encode, number_functions, rename_functions, rename_types,
-    sample_types,
-};
-use athanor_profile::suffix::Suffix;
+mod folded;
+mod pprof;
+
+use athanor_chassis::{Code, Limits, Status};
+use athanor_profile::pprof::DecodeError;
 use bytes::Bytes;
 
-use super::form::{Form, FormRefused};
+use super::form::FormRefused;
 use super::metric::TypeConfig;
 use super::request::{Format, Request};
-use super::text::{self, TextBounds, TextRefused};
+use super::text::{TextBounds, TextRefused};
 use super::{Refused, UNPROCESSABLE};
-use athanor_chassis::{Code, Status};
+use folded::folded;
 
 const SECOND: i64 = 1_000_000_000;
-/// The longest `sample_type_config`. SDKs send a few hundred bytes.
-const CONFIG: usize = 64 << 10;
 
 /// Which statuses a client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +27,18 @@ pub(crate) enum Door {
 #[derive(Debug)]
 pub(crate) struct Converted {
     pub(crate) door: Door,
+    /// For profiles that do not say their time.
+    pub(crate) time_nanos: i64,
+    /// The profiles: some formats hold several.
+    pub(crate) made: Vec<Made>,
+}
+
+/// One profile that came of a body.
+#[derive(Debug)]
+pub(crate) struct Made {
     /// Names and values of the series, before the rules.
     pub(crate) labels: Vec<(String, String)>,
-    /// For a profile that does not say its time.
-    pub(crate) time_nanos: i64,
-    /// Nothing if the body holds nothing.
+    /// Nothing if there is nothing in it.
     pub(crate) pprof: Option<Bytes>,
 }
 
@@ -84,8 +87,8 @@ pub(crate) fn convert(request: &Request, body: &Bytes, bounds: &Bounds) -> Resul
     let converted = match &request.format {
         Format::Groups => folded(request, body, true, bounds),
         Format::Lines => folded(request, body, false, bounds),
-        Format::Pprof => pprof(request, body, &TypeConfig::default(), bounds),
-        Format::Form(content_type) => form(request, content_type, body, bounds),
+        Format::Pprof => pprof::pprof(request, body, &TypeConfig::default(), bounds),
+        Format::Form(content_type) => pprof::form(request, content_type, body, bounds),
         // An empty trie holds nothing; the other formats begin with something.
         Format::Other("trie") if body.is_empty() => folded(request, body, true, bounds),
         Format::Other(name) => Err(ConvertError::NotSupported(name)),
@@ -110,38 +113,6 @@ fn refused(error: ConvertError) -> Refused {
     }
 }
 
-// === text ===
-
-fn folded(request: &Request, body: &[u8], counted: bool, bounds: &Bounds) -> Result<Converted, ConvertError> {
-    let mut profile = text::parse(body, counted, ValueType::default(), &bounds.text)?;
-    let name = &request.name;
-    let (door, time_nanos) = (Door::Text, request.from);
-    // Old SDKs sent each request of a service once more, as a series of its own.
-    if name.labels.get("profile_id").is_some_and(|id| !id.is_empty()) {
-        let labels = labels(request, "process_cpu", &name.app, false);
-        return Ok(Converted { door, labels, time_nanos, pprof: None });
-    }
-    let Some(metric) = Suffix::of(&name.app) else {
-        let suffix = name.app.rsplit('.').next().unwrap_or_default();
-        return Err(ConvertError::UnknownSuffix(suffix.chars().take(100).collect()));
-    };
-    let header = &mut profile.header;
-    (header.time_nanos, header.duration_nanos) = (request.from, request.duration);
-    header.types = vec![metric.value_type.clone()];
-    let rate = request.sample_rate;
-    if let Some(time) = metric.sampled_time().filter(|_| rate > 0) {
-        let period = SECOND / i64::from(rate);
-        header.types = vec![ValueType::new(time, "nanoseconds")];
-        header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
-        header.period = period;
-        for value in &mut profile.samples.values {
-            *value = value.checked_mul(period).ok_or(ConvertError::Overflow(rate))?;
-        }
-    }
-    let pprof = (!profile.samples.is_empty()).then(|| encode(&profile).into());
-    Ok(Converted { door, labels: labels(request, metric.metric, metric.app, true), time_nanos, pprof })
-}
-
 /// The labels of the series. `app_name`: where the client names the service, the application's name stays too.
 fn labels(request: &Request, metric: &str, app: &str, app_name: bool) -> Vec<(String, String)> {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -158,79 +129,6 @@ fn labels(request: &Request, metric: &str, app: &str, app_name: bool) -> Vec<(St
         labels.push(pair("app_name", app));
     }
     labels
-}
-
-// === pprof ===
-
-fn form(
-    request: &Request,
-    content_type: &str,
-    body: &Bytes,
-    bounds: &Bounds,
-) -> Result<Converted, ConvertError> {
-    let form = Form::parse(content_type, body)?;
-    if form.get("prev_profile").is_some() {
-        return Err(ConvertError::PreviousProfile);
-    }
-    let config = match form.get("sample_type_config") {
-        None => TypeConfig::default(),
-        Some(json) if json.len() > CONFIG => {
-            return Err(ConvertError::Config(format!("{} bytes, the limit is {CONFIG}", json.len())));
-        }
-        Some(json) => TypeConfig::parse(json).map_err(|error| ConvertError::Config(error.to_string()))?,
-    };
-    pprof(request, form.get("profile").unwrap_or(&Bytes::new()), &config, bounds)
-}
-
-fn pprof(
-    request: &Request,
-    sent: &Bytes,
-    config: &TypeConfig,
-    bounds: &Bounds,
-) -> Result<Converted, ConvertError> {
-    let (door, time_nanos) = (Door::Pprof, request.from);
-    if sent.is_empty() {
-        let labels = labels(request, "process_cpu", &request.name.app, false);
-        return Ok(Converted { door, labels, time_nanos, pprof: None });
-    }
-    let mut inflater = Inflater::default();
-    let limits = PprofLimits { bytes: bounds.text.bytes, ..PprofLimits::default() };
-    let raw = inflater.inflate(sent, limits.bytes)?;
-    let repaired = repair(raw, &limits, &request.spy, config)?;
-    let types = sample_types(repaired.as_deref().unwrap_or(raw), &limits)?;
-    let labels = labels(request, config.metric(&types), &request.name.app, false);
-    // Bytes that need no repair go on as they came, compressed and not copied.
-    let pprof = Some(repaired.map_or_else(|| sent.clone(), Bytes::from));
-    Ok(Converted { door, labels, time_nanos, pprof })
-}
-
-/// Repairs what some SDKs get wrong; nothing if there is nothing to repair.
-fn repair(
-    raw: &[u8],
-    limits: &PprofLimits,
-    spy: &str,
-    config: &TypeConfig,
-) -> Result<Option<Vec<u8>>, DecodeError> {
-    match spy {
-        "pyspy" => {
-            let named = |name: &str, file: &str| (!file.starts_with('/')).then(|| with_file(name, file))?;
-            rename_functions(raw, limits, named)
-        }
-        "rbspy" | "scripting" => rename_functions(raw, limits, with_file),
-        _ if spy == "dotnetspy" || spy == "unknown" && config.names("inuse-space") => {
-            let numbered = number_functions(raw)?;
-            let renamed = rename_types(numbered.as_deref().unwrap_or(raw), limits, |name| {
-                name.contains('-').then(|| name.replace('-', "_"))
-            })?;
-            Ok(renamed.or(numbered))
-        }
-        _ => Ok(None),
-    }
-}
-
-/// Functions of scripts have short names, so people tell them apart by their file.
-fn with_file(name: &str, file: &str) -> Option<String> {
-    (!file.is_empty()).then(|| format!("{file} {name}"))
 }
 
 // === impl Bounds ===
