@@ -24,6 +24,15 @@ use crate::rows::{self, Row};
 const MOST_RECORDS: usize = 20_000;
 /// The most bytes of labels and types that the series of one upload have: a text may be in each of them.
 const MOST_TEXT: usize = 4 << 20;
+/// How often the largest profile's bytes its tables may take in memory. Real ones take up to four times their bytes;
+/// entries that say nothing would take forty.
+const TABLES: usize = 4;
+/// Entries of real tables have at least so many bytes, with all that they name; and so few there may always be.
+const ENTRY: usize = 8;
+const LEAST_ENTRIES: usize = 16 << 10;
+/// So much tables may take however small the largest profile is.
+const LEAST_TABLES: usize = 1 << 20;
+
 /// Labels of samples that name one request, not a series. `profile_id` is what older clients call a span.
 const SPAN: [&str; 2] = ["span_id", "profile_id"];
 const TRACE: &str = "trace_id";
@@ -326,6 +335,8 @@ fn bounds(limits: &Limits) -> pprof::Limits {
         kept_depth: limits.max_profile_stacktrace_depth as usize,
         kept_text: limits.max_profile_symbol_value_length as usize,
         drop_dangling: true,
+        entries: (limits.max_profile_size_bytes.as_usize() / ENTRY).max(LEAST_ENTRIES),
+        tables: limits.max_profile_size_bytes.as_usize().saturating_mul(TABLES).max(LEAST_TABLES),
         ..pprof::Limits::default()
     }
 }
@@ -339,6 +350,9 @@ fn refused(error: &pprof::DecodeError) -> Status {
         "samples" => " (limits.max_profile_stacktrace_samples): profile for a shorter time",
         "labels" => " (limits.max_profile_stacktrace_sample_labels): send fewer labels on a sample",
         "frames" => ", whatever limits.max_profile_stacktrace_depth cuts: have the profiler cut deep stacks",
+        "bytes of tables in memory" => {
+            ", four times limits.max_profile_size_bytes: its tables have many entries that say little; profile for a shorter time"
+        }
         "sample types" | "values of a sample" => {
             ", which no setting changes: send the types as several profiles"
         }

@@ -44,6 +44,8 @@ pub struct Limits {
     pub kept_text: usize,
     /// Entries in any one table: strings, functions, locations, mappings, lines.
     pub entries: usize,
+    /// Bytes of memory that all tables take together: entries of a few bytes take many.
+    pub tables: usize,
     /// Sample types, and so values of one sample.
     pub types: usize,
     /// Comments.
@@ -66,6 +68,7 @@ impl Default for Limits {
             kept_depth: usize::MAX,
             kept_text: usize::MAX,
             entries: 50_000_000,
+            tables: 8 << 30,
             types: 1000,
             comments: 10_000,
             header: 16 << 20,

@@ -44,6 +44,14 @@ pub struct Decoded {
     pub dropped: Dropped,
 }
 
+/// What an entry takes, with its hash and its place by id.
+const LOCATION: usize = size_of::<RawLocation>() + size_of::<Hash>() + 12;
+const FUNCTION: usize = size_of::<RawFunction>() + size_of::<Hash>() + 8;
+const MAPPING: usize = size_of::<RawMapping>() + size_of::<Hash>() + 8;
+const TEXT: usize = size_of::<(usize, usize)>() + size_of::<Hash>();
+/// With the row that it becomes, and where whoever stores it puts that.
+const SAMPLE: usize = size_of::<(usize, usize)>() + size_of::<Walked>() + 104;
+
 /// Walks profiles, one after the other, with memory that is used again.
 #[derive(Default)]
 pub struct Decoder {
@@ -69,6 +77,8 @@ pub struct Decoder {
     pub(super) head: RawHeader,
     pub(super) row: Row,
     hasher: LocationHasher,
+    /// About how much memory the tables at hand take.
+    tables: usize,
 }
 
 #[derive(Default)]
@@ -161,6 +171,7 @@ impl Decoder {
         self.lines.clear();
         self.samples.clear();
         self.head = RawHeader::default();
+        self.tables = 0;
         let mut cursor = Cursor::new(raw);
         while !cursor.is_done() {
             let (number, value) = cursor.field("the profile")?;
@@ -172,7 +183,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes a field in. An entry of two bytes takes forty in memory: so each is counted before there is room for it.
+    /// Takes a field in. An entry of two bytes may take eighty in memory: so each is counted before there is room for it.
     fn top_field(
         &mut self,
         field: (u64, Value),
@@ -186,23 +197,29 @@ impl Decoder {
             }
             (2, Value::Bytes(start, end)) => {
                 within("samples", self.samples.len() + 1, limits.samples)?;
+                self.takes(SAMPLE, limits)?;
                 self.samples.push((start, end));
             }
             (3, Value::Bytes(start, end)) => {
                 within("mappings", self.mappings.len() + 1, limits.entries)?;
+                self.takes(MAPPING, limits)?;
                 self.mappings.push(mapping(cursor.range(start, end))?);
             }
             (4, Value::Bytes(start, end)) => {
                 within("locations", self.locations.len() + 1, limits.entries)?;
+                self.takes(LOCATION, limits)?;
                 let location = location(cursor.range(start, end), &mut self.lines, limits)?;
+                self.takes(location.line_count as usize * size_of::<RawLine>(), limits)?;
                 self.locations.push(location);
             }
             (5, Value::Bytes(start, end)) => {
                 within("functions", self.functions.len() + 1, limits.entries)?;
+                self.takes(FUNCTION, limits)?;
                 self.functions.push(function(cursor.range(start, end))?);
             }
             (6, Value::Bytes(start, end)) => {
                 within("strings", self.strings.len() + 1, limits.entries)?;
+                self.takes(TEXT, limits)?;
                 self.strings.push((start, end));
             }
             (7, Value::Varint(text)) => self.head.drop_frames = text as i64,
@@ -237,6 +254,12 @@ impl Decoder {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Counts memory before it is taken.
+    fn takes(&mut self, bytes: usize, limits: &Limits) -> Result<(), DecodeError> {
+        self.tables += bytes;
+        within("bytes of tables in memory", self.tables, limits.tables)
     }
 
     fn hash_strings(

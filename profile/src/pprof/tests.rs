@@ -293,6 +293,7 @@ fn each_limit_is_named() {
         ("labels", Limits { labels: 2, ..Limits::default() }),
         ("frames", Limits { depth: 0, ..Limits::default() }),
         ("strings", Limits { entries: 5, ..Limits::default() }),
+        ("bytes of tables in memory", Limits { tables: 500, ..Limits::default() }),
     ];
     for (name, limits) in small {
         let error = decode(&raw, &limits).expect_err(name);
