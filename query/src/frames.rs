@@ -1,11 +1,10 @@
 //! Filters of frames: which functions a stack must have, and which it must not have.
 
 use athanor_chassis::code::{Code, Coded};
-use athanor_profile::Dictionary;
 use athanor_profile::symbols::NONE;
+use athanor_profile::{Dictionary, pattern};
 use regex::Regex;
 
-use crate::selector;
 use crate::syntax::{MAX_REGEXES, MAX_TEXT};
 
 /// Most names of functions and regular expressions of a filter that must be there: each is a bit of a mark.
@@ -110,7 +109,7 @@ impl FrameFilter {
         }
         let compile = |pattern: &String| {
             let refused = |why| FrameFilterError::Regex { pattern: pattern.clone(), why };
-            selector::anywhere(pattern).map_err(refused)
+            pattern::anywhere(pattern).map_err(refused)
         };
         let compiled = |side: &FrameNames| side.regexes.iter().map(compile).collect::<Result<Vec<_>, _>>();
         let (included_regexes, excluded_regexes) = (compiled(&included)?, compiled(&excluded)?);

@@ -29,7 +29,6 @@ mod hits;
 mod meet;
 mod merged;
 mod partial;
-mod pattern;
 mod profiles;
 mod query;
 mod run;

@@ -3,16 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use athanor_profile::Labels;
-use regex::{Regex, RegexBuilder};
+use athanor_profile::{Labels, pattern};
+use regex::Regex;
 
-use crate::pattern::translate;
 use crate::syntax::{self, MAX_MATCHERS, MAX_REGEXES, Operator, Raw, SelectorError};
-
-/// Most bytes of a compiled regular expression.
-const MAX_REGEX: usize = 1 << 20;
-/// Deepest nesting of a regular expression.
-const MAX_NESTING: u32 = 50;
 
 /// Matchers that must all hold, written as Prometheus does: `{a="b", c!="d", e=~"x.*", f!~"y"}`.
 #[derive(Clone, Debug, Default)]
@@ -112,35 +106,9 @@ impl Matcher {
     }
 }
 
-/// The whole value must match, and a dot matches a line's end too, as in Prometheus.
+/// The whole value must match.
 fn compile(pattern: &str, at: usize) -> Result<Regex, SelectorError> {
-    let refused = |why: String| SelectorError::Regex { at, pattern: pattern.into(), why };
-    bounded(pattern, |translated| format!("^(?s:{translated})$")).map_err(refused)
-}
-
-/// An expression that may match any part of a text.
-pub(crate) fn anywhere(pattern: &str) -> Result<Regex, String> {
-    bounded(pattern, |translated| format!("(?:{translated})"))
-}
-
-/// Compiles what `within` makes of an expression, to so much and no more.
-fn bounded(pattern: &str, within: impl Fn(&str) -> String) -> Result<Regex, String> {
-    let translated = translate(pattern)?;
-    let failed = |error: regex::Error| match error {
-        regex::Error::CompiledTooBig(limit) => {
-            format!("it compiles to more than {limit} bytes; make it simpler")
-        }
-        // The message draws the pattern over several lines; its last line says what is wrong.
-        other => {
-            other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
-        }
-    };
-    RegexBuilder::new(&within(&translated))
-        .size_limit(MAX_REGEX)
-        .dfa_size_limit(MAX_REGEX)
-        .nest_limit(MAX_NESTING)
-        .build()
-        .map_err(failed)
+    pattern::whole(pattern).map_err(|why| SelectorError::Regex { at, pattern: pattern.into(), why })
 }
 
 impl FromStr for Selector {

@@ -8,13 +8,63 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
+use regex::{Regex, RegexBuilder};
+
 /// The most that something may be asked to repeat.
 const MOST_REPEATS: u32 = 1000;
+/// Most bytes of a compiled expression.
+const MOST_BYTES: usize = 1 << 20;
+/// Deepest nesting of an expression.
+const MOST_NESTING: u32 = 50;
 
-/// The pattern for the `regex` crate; or why it is none.
-pub fn translate(pattern: &str) -> Result<String, String> {
-    let mut translation =
-        Translation { rest: pattern.chars().peekable(), out: String::new(), open: 0, last: Last::Nothing };
+/// An expression that must match a whole text, and whose groups may be asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Grouped {
+    pub(crate) regex: Regex,
+    /// What its groups are called, from the first on; nothing where one has no name.
+    pub(crate) names: Vec<String>,
+}
+
+/// An expression that must match a whole text; or why it is none. A dot matches a line's end too.
+pub fn whole(pattern: &str) -> Result<Regex, String> {
+    compile(&format!("^(?s:{})$", translate(pattern, None)?))
+}
+
+/// An expression that may match any part of a text; or why it is none.
+pub fn anywhere(pattern: &str) -> Result<Regex, String> {
+    compile(&format!("(?:{})", translate(pattern, None)?))
+}
+
+/// As [`whole`], with groups.
+pub(crate) fn grouped(pattern: &str) -> Result<Grouped, String> {
+    let mut names = Vec::new();
+    let translated = translate(pattern, Some(&mut names))?;
+    Ok(Grouped { regex: compile(&format!("^(?s:{translated})$"))?, names })
+}
+
+/// Compiles what was translated, to so much and no more.
+fn compile(translated: &str) -> Result<Regex, String> {
+    let failed = |error: regex::Error| match error {
+        regex::Error::CompiledTooBig(limit) => {
+            format!("it compiles to more than {limit} bytes; make it simpler")
+        }
+        // The message draws the pattern over several lines; its last line says what is wrong.
+        other => {
+            other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        }
+    };
+    RegexBuilder::new(translated)
+        .size_limit(MOST_BYTES)
+        .dfa_size_limit(MOST_BYTES)
+        .nest_limit(MOST_NESTING)
+        .build()
+        .map_err(failed)
+}
+
+/// The pattern for the `regex` crate; or why it is none. Where nobody wants the names of its groups, they are none.
+fn translate(pattern: &str, names: Option<&mut Vec<String>>) -> Result<String, String> {
+    let rest = pattern.chars().peekable();
+    let mut translation = Translation { rest, out: String::new(), open: 0, last: Last::Nothing, names };
     while let Some(next) = translation.rest.next() {
         translation.piece(next)?;
     }
@@ -27,6 +77,8 @@ pub fn translate(pattern: &str) -> Result<String, String> {
 struct Translation<'a> {
     rest: Peekable<Chars<'a>>,
     out: String,
+    /// Of groups that are asked for.
+    names: Option<&'a mut Vec<String>>,
     /// Groups that are not closed yet.
     open: usize,
     last: Last,
@@ -117,10 +169,9 @@ impl Translation<'_> {
         })
     }
 
-    /// No group is asked for, so that all are written without a number.
     fn group(&mut self) -> Result<(), String> {
         if !self.take('?') {
-            self.begin("(?:");
+            self.begin_group(String::new());
             return Ok(());
         }
         let mut ahead = self.rest.clone();
@@ -141,8 +192,20 @@ impl Translation<'_> {
         if !self.take('>') || !is_name {
             return Err(format!("{name:?} is no name of a group"));
         }
-        self.begin("(?:");
+        self.begin_group(name);
         Ok(())
+    }
+
+    /// A group that nobody asks for is written without a number, and one with a name without it: not every name is
+    /// one to the crate.
+    fn begin_group(&mut self, name: String) {
+        match &mut self.names {
+            Some(names) => {
+                names.push(name);
+                self.begin("(");
+            }
+            None => self.begin("(?:"),
+        }
     }
 
     fn begin(&mut self, group: &str) {
@@ -391,14 +454,12 @@ fn number(rest: &mut Peekable<Chars<'_>>) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use regex::Regex;
-
     use super::*;
 
     /// Which of the values a pattern matches as a whole; none where it is refused.
     fn matched<'a>(pattern: &str, values: &[&'a str]) -> Option<Vec<&'a str>> {
-        let regex =
-            Regex::new(&format!("^(?s:{})$", translate(pattern).ok()?)).expect("what is written is sound");
+        let translated = translate(pattern, None).ok()?;
+        let regex = Regex::new(&format!("^(?s:{translated})$")).expect("what is written is sound");
         Some(values.iter().filter(|value| regex.is_match(value)).copied().collect())
     }
 
@@ -469,7 +530,8 @@ mod tests {
             "(?=a)",
             "\\Z",
         ] {
-            assert!(translate(pattern).is_err(), "{pattern} became {:?}", translate(pattern));
+            let translated = translate(pattern, None);
+            assert!(translated.is_err(), "{pattern} became {translated:?}");
         }
     }
 }

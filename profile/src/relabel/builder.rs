@@ -1,0 +1,80 @@
+//! Labels while rules change them.
+
+use super::{MOST_BYTES, MOST_LABELS, Overgrown};
+use crate::Labels;
+
+/// Labels as they were, and what has changed. Which of two labels that become one is the last follows from the order
+/// in which they were set, so that is kept.
+pub(super) struct Builder<'l> {
+    base: &'l Labels,
+    set: Vec<(String, String)>,
+    gone: Vec<String>,
+}
+
+impl<'l> Builder<'l> {
+    pub(super) fn new(base: &'l Labels) -> Self {
+        Builder { base, set: Vec::new(), gone: Vec::new() }
+    }
+
+    /// A label's value; nothing if it is not there.
+    pub(super) fn get(&self, name: &str) -> &str {
+        let set = self.set.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+        set.or_else(|| self.of_base(name)).unwrap_or_default()
+    }
+
+    fn of_base(&self, name: &str) -> Option<&str> {
+        self.base.get(name).filter(|_| !self.gone.iter().any(|gone| gone == name))
+    }
+
+    /// Sets a value; an empty one removes the label.
+    pub(super) fn set(&mut self, name: &str, value: &str) {
+        let known = self.set.iter().position(|(known, _)| known == name);
+        match known {
+            Some(at) if value.is_empty() => drop(self.set.remove(at)),
+            Some(at) => value.clone_into(&mut self.set[at].1),
+            None if value.is_empty() => {}
+            None => self.set.push((name.to_owned(), value.to_owned())),
+        }
+        if value.is_empty() && self.of_base(name).is_some() {
+            self.gone.push(name.to_owned());
+        }
+    }
+
+    /// Refuses to go on with too many labels, or too long ones, after so many rules. Those that were changed count twice.
+    pub(super) fn check(&self, rules: usize) -> Result<(), Overgrown> {
+        let set: usize = self.set.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let (labels, bytes) = (self.base.len() + self.set.len(), self.base.text_bytes() + set);
+        if labels > MOST_LABELS || bytes > MOST_BYTES {
+            Err(Overgrown { rules, labels, bytes })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// All there are: those that nobody has changed by name, then the others as they were set.
+    pub(super) fn now(&self) -> Vec<(String, String)> {
+        let unchanged = self
+            .base
+            .iter()
+            .filter(|(name, _)| self.of_base(name).is_some() && !self.set.iter().any(|(set, _)| set == name));
+        let unchanged = unchanged.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        unchanged.chain(self.set.iter().cloned()).collect()
+    }
+
+    /// Removes labels by name.
+    pub(super) fn retain(&mut self, stays: impl Fn(&str) -> bool) {
+        for (name, _) in self.now() {
+            if !stays(&name) {
+                self.set(&name, "");
+            }
+        }
+    }
+
+    /// What came of it.
+    pub(super) fn labels(self) -> Labels {
+        let mut labels = self.base.clone();
+        self.gone.iter().for_each(|name| labels.set(name, ""));
+        self.set.iter().for_each(|(name, value)| labels.set(name, value));
+        labels
+    }
+}

@@ -1,0 +1,75 @@
+//! Text with `$1`, `${1}` or `$name` in it, which stand for what groups have matched.
+
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+/// A text, taken apart once.
+#[derive(Clone, Debug)]
+pub(super) struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug)]
+enum Piece {
+    Text(String),
+    /// The first of these groups that has matched; nothing if none has.
+    Groups(Vec<usize>),
+}
+
+impl Template {
+    /// `names`: of the groups, from the first on. A `$` that nothing can be made of is one; two are one as well.
+    pub(super) fn new(text: &str, names: &[String]) -> Self {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('$') {
+            pieces.push(Piece::Text(before.to_owned()));
+            rest = after;
+            if let Some(after) = rest.strip_prefix('$') {
+                pieces.push(Piece::Text("$".to_owned()));
+                rest = after;
+                continue;
+            }
+            match reference(rest) {
+                Some((name, after)) => {
+                    pieces.push(Piece::Groups(groups(name, names)));
+                    rest = after;
+                }
+                None => pieces.push(Piece::Text("$".to_owned())),
+            }
+        }
+        pieces.push(Piece::Text(rest.to_owned()));
+        Template(pieces)
+    }
+
+    pub(super) fn expand(&self, matched: &Captures<'_>) -> String {
+        let mut text = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(piece) => text.push_str(piece),
+                Piece::Groups(groups) => {
+                    let group = groups.iter().find_map(|&group| matched.get(group));
+                    text.push_str(group.map_or("", |group| group.as_str()));
+                }
+            }
+        }
+        text
+    }
+}
+
+/// The name at the beginning, as long as it may be, and what follows it.
+fn reference(text: &str) -> Option<(&str, &str)> {
+    static NAME: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^(?:\{([\pL\p{Nd}_]+)\}|([\pL\p{Nd}_]+))").expect("it is an expression")
+    });
+    let found = NAME.captures(text)?;
+    let name = found.get(1).or_else(|| found.get(2))?;
+    Some((name.as_str(), &text[found.get_match().end()..]))
+}
+
+/// Which groups a name means: a number without zeros in front is that of one.
+fn groups(name: &str, names: &[String]) -> Vec<usize> {
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
+    match name.parse() {
+        Ok(number) if is_number => vec![number],
+        _ => (1..).zip(names).filter(|(_, known)| *known == name).map(|(group, _)| group).collect(),
+    }
+}

@@ -1,0 +1,182 @@
+//! Rules as a configuration has them, and what may be wrong with them.
+
+use std::num::NonZeroU64;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::template::Template;
+use super::{Action, Rule};
+use crate::pattern::{Grouped, grouped};
+
+/// The most rules that a tenant has of a kind.
+pub const MOST_RULES: usize = 500;
+/// What a rule has that says nothing else.
+const SEPARATOR: &str = ";";
+const REGEX: &str = "(.*)";
+const REPLACEMENT: &str = "$1";
+const ACTIONS: &str = "replace, keep, drop, keepequal, dropequal, hashmod, lowercase, uppercase, labelmap, labeldrop or labelkeep";
+
+/// Why rules were refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleRefused {
+    /// Too many of them.
+    #[error("there are {count} rules, the limit is {MOST_RULES}; join some")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// No rule at all: an unknown field, or a value of another kind.
+    #[error("rule {rule}: {why}")]
+    Form {
+        /// Its number, from 1.
+        rule: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// A field that cannot be so.
+    #[error("rule {rule}: {field} is {value:?}: {why}")]
+    Field {
+        /// Its number, from 1.
+        rule: usize,
+        /// The field's name.
+        field: &'static str,
+        /// What it says, or nothing if it is not there.
+        value: String,
+        /// What is wrong, and the way out.
+        why: String,
+    },
+}
+
+/// A rule's fields; those that are not there have their defaults.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a rule, such as {action: labeldrop, regex: pod}")]
+struct Written {
+    source_labels: Option<Vec<String>>,
+    separator: Option<String>,
+    #[serde(deserialize_with = "regex_or_nothing")]
+    regex: Option<String>,
+    modulus: Option<u64>,
+    target_label: Option<String>,
+    replacement: Option<String>,
+    action: Option<String>,
+}
+
+/// `regex:` without a value is an expression that matches what is empty.
+fn regex_or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Option::deserialize(deserializer).map(|regex| Some(regex.unwrap_or_default()))
+}
+
+/// A field that is wrong: its name, what it says, and why that cannot be.
+type Wrong = (&'static str, String, String);
+
+/// Takes rules as they are written.
+pub fn read(written: &[Value]) -> Result<Vec<Rule>, RuleRefused> {
+    if written.len() > MOST_RULES {
+        return Err(RuleRefused::TooMany { count: written.len() });
+    }
+    let read = |(rule, value): (usize, &Value)| {
+        let written = Written::deserialize(value)
+            .map_err(|error| RuleRefused::Form { rule, why: error.to_string() })?;
+        written.rule().map_err(|(field, value, why)| RuleRefused::Field { rule, field, value, why })
+    };
+    (1..).zip(written).map(read).collect()
+}
+
+impl Written {
+    fn rule(self) -> Result<Rule, Wrong> {
+        let name = self.action.as_deref().unwrap_or("replace").to_lowercase();
+        if self.source_labels.iter().flatten().any(String::is_empty) {
+            return Err(wrong("source_labels", "", "no label has an empty name; name those that are meant"));
+        }
+        let action = match name.as_str() {
+            "replace" => {
+                let (regex, target) = (self.regex()?, self.target(&name)?);
+                let target = Template::new(target, &regex.names);
+                let replacement = Template::new(self.replacement(), &regex.names);
+                Action::Replace(regex, target, replacement)
+            }
+            "keep" => Action::Keep(self.regex()?),
+            "drop" => Action::Drop(self.regex()?),
+            "keepequal" => Action::KeepEqual(self.only_sources_and_target(&name)?),
+            "dropequal" => Action::DropEqual(self.only_sources_and_target(&name)?),
+            "hashmod" => Action::HashMod(self.target(&name)?.to_owned(), self.divisor()?),
+            "lowercase" => Action::Lowercase(self.target_without_replacement(&name)?),
+            "uppercase" => Action::Uppercase(self.target_without_replacement(&name)?),
+            "labelmap" => {
+                if self.replacement().is_empty() {
+                    return Err(wrong("replacement", "", "labelmap needs the new name, such as $1"));
+                }
+                let regex = self.regex()?;
+                let new = Template::new(self.replacement(), &regex.names);
+                Action::LabelMap(regex, new)
+            }
+            "labeldrop" => Action::LabelDrop(self.only_regex(&name)?),
+            "labelkeep" => Action::LabelKeep(self.only_regex(&name)?),
+            other => return Err(wrong("action", other, &format!("that is none; write {ACTIONS}"))),
+        };
+        let sources = self.source_labels.unwrap_or_default();
+        Ok(Rule { sources, separator: self.separator.unwrap_or_else(|| SEPARATOR.into()), action })
+    }
+
+    fn regex(&self) -> Result<Grouped, Wrong> {
+        let regex = self.regex.as_deref().unwrap_or(REGEX);
+        grouped(regex).map_err(|why| wrong("regex", regex, &format!("{why}; write one as RE2 has them")))
+    }
+
+    fn replacement(&self) -> &str {
+        self.replacement.as_deref().unwrap_or(REPLACEMENT)
+    }
+
+    fn target(&self, action: &str) -> Result<&str, Wrong> {
+        let target = self.target_label.as_deref().filter(|target| !target.is_empty());
+        let why = || format!("{action} needs the label that it sets or looks at; name it");
+        target.ok_or_else(|| wrong("target_label", "", &why()))
+    }
+
+    fn divisor(&self) -> Result<NonZeroU64, Wrong> {
+        let modulus = self.modulus.unwrap_or(0);
+        let why = "hashmod divides by it; write how many parts there are, 1 or more";
+        NonZeroU64::new(modulus).ok_or_else(|| wrong("modulus", "0", why))
+    }
+
+    fn target_without_replacement(&self, action: &str) -> Result<String, Wrong> {
+        let target = self.target(action)?;
+        self.must_not_say("replacement", self.replacement() != REPLACEMENT, self.replacement(), action)?;
+        Ok(target.to_owned())
+    }
+
+    fn only_sources_and_target(&self, action: &str) -> Result<String, Wrong> {
+        let target = self.target_without_replacement(action)?;
+        self.must_not_say("regex", self.regex.is_some(), self.regex.as_deref().unwrap_or_default(), action)?;
+        self.must_not_divide_or_join(action)?;
+        Ok(target)
+    }
+
+    fn only_regex(&self, action: &str) -> Result<Grouped, Wrong> {
+        let sources = self.source_labels.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let target = self.target_label.as_deref().unwrap_or_default();
+        self.must_not_say("source_labels", self.source_labels.is_some(), &sources, action)?;
+        self.must_not_say("target_label", !target.is_empty(), target, action)?;
+        self.must_not_say("replacement", self.replacement() != REPLACEMENT, self.replacement(), action)?;
+        self.must_not_divide_or_join(action)?;
+        self.regex()
+    }
+
+    fn must_not_divide_or_join(&self, action: &str) -> Result<(), Wrong> {
+        let modulus = self.modulus.unwrap_or(0);
+        let separator = self.separator.as_deref().unwrap_or(SEPARATOR);
+        self.must_not_say("modulus", modulus != 0, &modulus.to_string(), action)?;
+        self.must_not_say("separator", separator != SEPARATOR, separator, action)
+    }
+
+    /// A field that would have no effect is a mistake.
+    fn must_not_say(&self, field: &'static str, says: bool, value: &str, action: &str) -> Result<(), Wrong> {
+        let why = || format!("{action} makes nothing of it; leave it out");
+        if says { Err(wrong(field, value, &why())) } else { Ok(()) }
+    }
+}
+
+fn wrong(field: &'static str, value: &str, why: &str) -> Wrong {
+    (field, value.to_owned(), why.to_owned())
+}
