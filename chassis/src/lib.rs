@@ -62,7 +62,7 @@ pub use compute::Compute;
 pub use disk::Disk;
 pub use gate::Gate;
 pub use histogram::Histogram;
-pub use limits::{Limits, Overrides};
+pub use limits::{DefaultRules, Limits, Overrides};
 pub use net::Net;
 pub use random::Random;
 pub use stop::Stop;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::config::{ConfigError, Sources};
+use crate::config::{ConfigError, Origin, Sources};
 use crate::tenant::TenantId;
 use crate::units::{ByteSize, duration_text, optional_duration_text};
 
@@ -32,6 +32,21 @@ pub struct Limits {
     pub max_label_value_length: u32,
     /// The most labels of a series. Example: `30`.
     pub max_label_names_per_series: u32,
+    /// The most series that a tenant has in the memory of each shard. None: as many as come. Example: `100000`.
+    pub max_local_series_per_tenant: Option<u32>,
+    /// How many values `__session_id__` has in a series, which names the run of a program; with 0 it is not stored.
+    /// Example: `4`.
+    pub max_sessions_per_series: u32,
+    /// Whether names of labels are taken as they are; otherwise their dots become `_`, and other characters are refused.
+    /// Example: `false`.
+    pub disable_label_sanitization: bool,
+    /// Rules that change, drop or keep series, as Prometheus has them. Example: `[{action: labeldrop, regex: pod}]`.
+    pub ingestion_relabeling_rules: Vec<Value>,
+    /// Where the server's own rules stand among these, which know what Go clients call differences. Example: `last`.
+    pub ingestion_relabeling_default_rules_position: DefaultRules,
+    /// Rules of the actions keep and drop that see the labels of a profile with the `__type__` and the `__unit__` of each
+    /// of its sample types. Example: `[{action: drop, source_labels: [__type__], regex: alloc_.*}]`.
+    pub sample_type_relabeling_rules: Vec<Value>,
     /// How old a profile may be when it arrives. Example: `1h`.
     #[serde(with = "duration_text")]
     pub reject_older_than: Duration,
@@ -61,6 +76,19 @@ pub struct Limits {
     pub max_query_bytes: Option<ByteSize>,
     /// How many queries each querier answers at once; others wait for their turn. Example: `16`.
     pub max_concurrent_queries: u32,
+}
+
+/// Where the server's own rules for labels stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DefaultRules {
+    /// Before those of the tenant.
+    #[default]
+    First,
+    /// After them.
+    Last,
+    /// Nowhere.
+    Disabled,
 }
 
 /// The limits of every tenant: one set for all, and exceptions. Cheap to clone; clones see what one replaces.
@@ -93,6 +121,12 @@ impl Default for Limits {
             max_label_name_length: 1_024,
             max_label_value_length: 2_048,
             max_label_names_per_series: 30,
+            max_local_series_per_tenant: None,
+            max_sessions_per_series: 0,
+            disable_label_sanitization: true,
+            ingestion_relabeling_rules: Vec::new(),
+            ingestion_relabeling_default_rules_position: DefaultRules::First,
+            sample_type_relabeling_rules: Vec::new(),
             reject_older_than: Duration::from_secs(60 * 60),
             reject_newer_than: Duration::from_secs(10 * 60),
             ingestion_body_limit: ByteSize::mib(256),
@@ -122,8 +156,14 @@ impl Overrides {
     }
 
     /// Replaces all exceptions by those of a runtime file: `overrides: {team-a: {reject_older_than: 2h}}`. What an
-    /// exception does not say is as for all. A file that cannot be taken changes nothing.
-    pub fn replace(&self, path: &Path, yaml: &str) -> Result<(), ConfigError> {
+    /// exception does not say is as for all. A file that cannot be taken changes nothing; `check` says of an exception
+    /// which setting cannot be so, and why.
+    pub fn replace(
+        &self,
+        path: &Path,
+        yaml: &str,
+        check: impl Fn(&Limits) -> Result<(), (&'static str, String)>,
+    ) -> Result<(), ConfigError> {
         let file = Sources::default().yaml(path, yaml)?.load::<RuntimeFile>()?.value;
         let all = serde_json::to_value(&*self.all()).expect("limits serialise to JSON");
         let mut exceptions = BTreeMap::new();
@@ -131,11 +171,20 @@ impl Overrides {
             let below = all.as_object().cloned().expect("limits are a table");
             let loaded = Sources::table(path, below, exception).load::<Limits>();
             let limits = loaded.map_err(|error| of_tenant(&tenant, error))?.value;
-            exceptions.insert(tenant, Arc::new(limits));
+            check(&limits).map_err(|(setting, reason)| {
+                let origin = Origin::File(path.to_owned());
+                let wrong =
+                    ConfigError::Value { path: setting.to_owned(), reason, hint: String::new(), origin };
+                of_tenant(&tenant, wrong)
+            })?;
+            // What did not change stays the same, so that nobody makes anew what was made of it.
+            let before = self.of(&tenant);
+            exceptions.insert(tenant, if *before == limits { before } else { Arc::new(limits) });
         }
         self.table.write().unwrap_or_else(PoisonError::into_inner).exceptions = exceptions;
         Ok(())
     }
+
     fn all(&self) -> Arc<Limits> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner).all)
     }
@@ -156,13 +205,17 @@ mod tests {
 
     const FILE: &str = "runtime.yaml";
 
+    fn replace(overrides: &Overrides, yaml: &str) -> Result<(), ConfigError> {
+        overrides.replace(Path::new(FILE), yaml, |_| Ok(()))
+    }
+
     #[test]
     fn an_exception_says_only_what_differs() {
         let all = Limits { max_label_names_per_series: 40, ..Limits::default() };
         let overrides = Overrides::new(all.clone());
         let seen_by_a_role = overrides.clone();
         let yaml = "overrides:\n  team-a:\n    reject_older_than: 2h\n    max_profile_size_bytes: 8MiB\n";
-        overrides.replace(Path::new(FILE), yaml).unwrap();
+        replace(&overrides, yaml).unwrap();
         let team_a = Limits {
             reject_older_than: Duration::from_secs(7200),
             max_profile_size_bytes: ByteSize::mib(8),
@@ -170,22 +223,36 @@ mod tests {
         };
         assert_eq!(*seen_by_a_role.of(&"team-a".parse().unwrap()), team_a);
         assert_eq!(*seen_by_a_role.of(&TenantId::anonymous()), all);
-        overrides.replace(Path::new(FILE), "").unwrap();
+        replace(&overrides, "").unwrap();
         assert_eq!(*seen_by_a_role.of(&"team-a".parse().unwrap()), all);
     }
 
     #[test]
     fn a_file_that_cannot_be_taken_changes_nothing() {
         let overrides = Overrides::new(Limits::default());
-        overrides.replace(Path::new(FILE), "overrides: {a: {reject_newer_than: 1m}}").unwrap();
+        replace(&overrides, "overrides: {a: {reject_newer_than: 1m}}").unwrap();
         let before = overrides.of(&"a".parse().unwrap());
-        let error =
-            overrides.replace(Path::new(FILE), "overrides: {a: {reject_newer_then: 5m}}").unwrap_err();
+        let error = replace(&overrides, "overrides: {a: {reject_newer_then: 5m}}").unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("overrides.a.reject_newer_then: unknown field"), "{text}");
         assert!(text.contains("did you mean `reject_newer_than`?") && text.contains(FILE), "{text}");
-        assert!(overrides.replace(Path::new(FILE), "overrides: {\"a/b\": {}}").is_err());
+        assert!(replace(&overrides, "overrides: {\"a/b\": {}}").is_err());
         assert_eq!(overrides.of(&"a".parse().unwrap()), before);
+    }
+
+    #[test]
+    fn what_does_not_change_stays_the_same_and_what_cannot_be_names_the_setting() {
+        let overrides = Overrides::new(Limits::default());
+        let tenant: TenantId = "a".parse().unwrap();
+        let yaml = "overrides: {a: {ingestion_relabeling_rules: [{action: labeldrop, regex: pod}]}}";
+        replace(&overrides, yaml).unwrap();
+        let before = overrides.of(&tenant);
+        assert_eq!(before.ingestion_relabeling_rules[0]["regex"], "pod");
+        replace(&overrides, yaml).unwrap();
+        assert!(Arc::ptr_eq(&before, &overrides.of(&tenant)));
+        let check = |_: &Limits| Err(("ingestion_relabeling_rules", "rule 1 is wrong".to_owned()));
+        let error = overrides.replace(Path::new(FILE), yaml, check).unwrap_err().to_string();
+        assert_eq!(error, "overrides.a.ingestion_relabeling_rules: rule 1 is wrong (from file runtime.yaml)");
     }
 
     #[test]

@@ -48,7 +48,8 @@ impl Distributor {
         let counted = self.counts.of(tenant);
         let profiles: usize = sent.iter().map(|series| series.profiles.len()).sum();
         if profiles == 0 {
-            let status = Status::new(Code::Invalid, "no profiles received; send a series with a sample");
+            let status = Status::new(Code::Invalid, "no profiles received; send a series with a sample")
+                .because("missing_profiles");
             self.counts.request_refused(tenant, &status);
             return Err(status);
         }

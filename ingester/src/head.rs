@@ -256,6 +256,15 @@ impl Rows {
             }
         }
     }
+    /// How many series there are.
+    pub(crate) fn series_count(&self) -> usize {
+        self.series.len()
+    }
+    /// Whether a series is there.
+    pub(crate) fn knows(&self, series: &Series) -> bool {
+        let is_it = |&id: &u32| self.series[id as usize] == *series;
+        self.series_ids.find(self.hasher.hash_one(series), is_it).is_some()
+    }
     /// About how much memory names and series take.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Rows>() + self.dictionary.memory() + self.series_bytes

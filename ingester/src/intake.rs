@@ -19,6 +19,8 @@ use athanor_profile::{Labels, ValueType};
 use crate::entry::{Batch, Record};
 use crate::head::Rows;
 use crate::rows::{self, Row};
+use crate::rules::Rules;
+use crate::shard::BUSY;
 
 /// The most records that one upload makes: some hundred bytes each, so that no batch grows beyond what it was sent.
 const MOST_RECORDS: usize = 20_000;
@@ -141,10 +143,10 @@ impl Intake {
     pub fn place(
         &mut self,
         rows: &mut Rows,
-        limits: &Limits,
+        rules: &Rules,
         batch: &mut Batch,
     ) -> Result<(Vec<Record>, Taken), Status> {
-        let (splits, negative) = self.split(&label_limits(limits))?;
+        let (splits, negative) = self.split(&rules.before())?;
         self.taken.dropped.negative = negative;
         let records = splits.len() * self.walk.decoded().header.types.len();
         if records > MOST_RECORDS {
@@ -153,9 +155,10 @@ impl Intake {
             );
             return Err(Status::new(Code::Invalid, message).because("series_limit"));
         }
-        self.check_texts(&splits)?;
+        let kept = self.keep(&splits, rules)?;
+        check_series(&kept, rows, &rules.limits)?;
         self.walk.look_up(&mut rows.dictionary).map_err(|error| refused(&error))?;
-        let records = self.records(rows, &splits, batch);
+        let records = self.records(rows, &splits, kept, batch);
         Ok((records, self.taken))
     }
 
@@ -168,33 +171,60 @@ impl Intake {
         }
     }
 
-    fn records(&mut self, rows: &mut Rows, splits: &[Split], batch: &mut Batch) -> Vec<Record> {
+    /// The series that rules keep, each with the place of its split and of its sample type. Rows of others are counted.
+    fn keep(&mut self, splits: &[Split], rules: &Rules) -> Result<Vec<(usize, usize, Series)>, Status> {
+        let header = &self.walk.decoded().header;
+        let period_type = header.period_type.clone().unwrap_or_default();
+        let keep_type = |of| rules.keep_type(&self.upload.labels, of);
+        let types = header.types.iter().map(keep_type).collect::<Result<Vec<bool>, Status>>()?;
+        let (mut kept, mut bytes, mut dropped) = (Vec::new(), 0, 0);
+        for (place, split) in splits.iter().enumerate() {
+            for (value, of) in header.types.iter().enumerate() {
+                let labels = match types[value] {
+                    true => rules.apply(&split.labels, &self.upload.sent, of, &period_type)?,
+                    false => None,
+                };
+                let Some(labels) = labels else {
+                    dropped += split.rows.len() as u64;
+                    continue;
+                };
+                let of_types = [of, &period_type].map(|of| of.kind.len() + of.unit.len());
+                bytes += labels.text_bytes() + of_types[0] + of_types[1];
+                check_texts(bytes)?;
+                kept.push((place, value, Series::new(labels, of.clone(), period_type.clone())));
+            }
+        }
+        self.taken.dropped.by_rules = dropped;
+        Ok(kept)
+    }
+
+    fn records(
+        &mut self,
+        rows: &mut Rows,
+        splits: &[Split],
+        kept: Vec<(usize, usize, Series)>,
+        batch: &mut Batch,
+    ) -> Vec<Record> {
         let n = self.number;
         let mut records = Vec::new();
         let of_type = equals(&self.walk.decoded().header.types);
-        for split in splits {
-            for (value, &(place, equal)) in of_type.iter().enumerate() {
-                let (start, samples) = self.pack(split, value, batch);
-                if samples == 0 {
-                    continue;
-                }
-                let header = &self.walk.decoded().header;
-                let value_type = &header.types[value];
-                let period_type = header.period_type.clone().unwrap_or_default();
-                records.push(Record {
-                    id: record_id(self.identity, value_type, &split.promoted, n * equal + place),
-                    series: rows.series_id(Series::new(
-                        split.labels.clone(),
-                        value_type.clone(),
-                        period_type,
-                    )),
-                    time: self.time,
-                    duration: header.duration_nanos,
-                    period: header.period,
-                    samples,
-                    rows: start..batch.rows.len(),
-                });
+        for (place, value, series) in kept {
+            let split = &splits[place];
+            let (start, samples) = self.pack(split, value, batch);
+            if samples == 0 {
+                continue;
             }
+            let (place, equal) = of_type[value];
+            let header = &self.walk.decoded().header;
+            records.push(Record {
+                id: record_id(self.identity, &header.types[value], &split.promoted, n * equal + place),
+                series: rows.series_id(series),
+                time: self.time,
+                duration: header.duration_nanos,
+                period: header.period,
+                samples,
+                rows: start..batch.rows.len(),
+            });
         }
         records
     }
@@ -214,23 +244,6 @@ impl Intake {
             rows::pack(&self.rows, &mut batch.rows);
         }
         (start, self.rows.len() as u32)
-    }
-
-    fn check_texts(&self, splits: &[Split]) -> Result<(), Status> {
-        let header = &self.walk.decoded().header;
-        let of_type = |of: &ValueType| of.kind.len() + of.unit.len();
-        let period = header.period_type.as_ref().map_or(0, of_type);
-        let types: usize = header.types.iter().map(|of| of_type(of) + period).sum();
-        let texts = |split: &Split| split.labels.text_bytes() * header.types.len() + types;
-        let bytes: usize = splits.iter().map(texts).sum();
-        if bytes <= MOST_TEXT {
-            return Ok(());
-        }
-        let (bytes, limit) = (ByteSize::bytes(bytes as u64), ByteSize::bytes(MOST_TEXT as u64));
-        let message = format!(
-            "the profile would make series with {bytes} of labels and types, the limit is {limit}: shorten the text labels of its samples"
-        );
-        Err(Status::new(Code::Invalid, message).because("series_limit"))
     }
 
     /// Groups the rows by the labels that make series of them. Rows with a negative value are left out and counted,
@@ -309,12 +322,29 @@ fn equals(types: &[ValueType]) -> Vec<(u64, u64)> {
     types.iter().zip(places).map(|(value_type, place)| (place, counts[value_type])).collect()
 }
 
-fn label_limits(limits: &Limits) -> LabelLimits {
-    LabelLimits {
-        name_length: limits.max_label_name_length as usize,
-        value_length: limits.max_label_value_length as usize,
-        names: limits.max_label_names_per_series as usize,
+fn check_texts(bytes: usize) -> Result<(), Status> {
+    if bytes <= MOST_TEXT {
+        return Ok(());
     }
+    let limit = ByteSize::bytes(MOST_TEXT as u64);
+    let message = format!(
+        "the profile would make series with more than {limit} of labels and types, the limit: shorten the text labels of its samples"
+    );
+    Err(Status::new(Code::Invalid, message).because("series_limit"))
+}
+
+/// A tenant has so many series in a head and no more, if it has a limit.
+fn check_series(kept: &[(usize, usize, Series)], rows: &Rows, limits: &Limits) -> Result<(), Status> {
+    let Some(limit) = limits.max_local_series_per_tenant else { return Ok(()) };
+    let known = rows.series_count();
+    let new = kept.iter().filter(|(_, _, series)| !rows.knows(series)).count();
+    if new == 0 || known + new <= limit as usize {
+        return Ok(());
+    }
+    let message = format!(
+        "{new} new series beside {known} that this shard has in memory, the limit is {limit} (limits.max_local_series_per_tenant): leave out labels that differ from process to process, or send again when the head is cut (ingester.cut.max_age)"
+    );
+    Err(Status::new(Code::Exhausted, message).because("series_limit").after(BUSY))
 }
 
 /// Whether a client's id says nothing: empty, or a UUID of zeros only.
@@ -401,7 +431,7 @@ fn check_sums(decoded: &Decoded) -> Result<(), Status> {
                 value_type.kind,
                 i64::MAX
             );
-            return Err(Status::new(Code::Invalid, message));
+            return Err(Status::new(Code::Invalid, message).because("malformed_profile"));
         }
     }
     Ok(())

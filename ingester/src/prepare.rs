@@ -15,6 +15,7 @@ use crate::entry::{Admitted, Batch, Record, TenantPart};
 use crate::head::{Head, write};
 use crate::intake::Intake;
 use crate::machine::{Applied, lock};
+use crate::rules::Rulebook;
 use crate::shard::BUSY;
 use crate::waiting::{Answered, Placed, Placing, Waiting};
 use crate::walking::Walkers;
@@ -122,6 +123,7 @@ struct Preparing {
     /// The number of the generation's next batch.
     place: u64,
     seen_failures: u64,
+    rules: Rulebook,
 }
 
 impl Preparer {
@@ -221,6 +223,7 @@ impl Begin {
             batches: 0,
             place: 0,
             seen_failures: *lock(&self.failures),
+            rules: Rulebook::default(),
         })
     }
 }
@@ -281,12 +284,16 @@ impl Preparing {
                 batch.tenants.push(TenantPart { tenant: tenant.to_string(), ..TenantPart::default() });
                 batch.tenants.len() as u32 - 1
             });
+            let rules = self.rules.of(&limits);
             let rows = self.head.rows(&tenant);
             let mut rows = write(&rows);
             let before = (rows.memory(), rows.unsaid_bytes(), batch.rows.len());
             let placed = uploads.into_iter().map(|intake| {
                 let mut intake = intake?;
-                let placed = intake.place(&mut rows, &limits, &mut batch);
+                let placed = match &rules {
+                    Ok(rules) => intake.place(&mut rows, rules, &mut batch),
+                    Err(status) => Err(status.clone()),
+                };
                 self.begin.walkers.give(intake);
                 let (records, taken) = placed?;
                 said += records.len() * RECORD;
@@ -329,7 +336,7 @@ impl Preparing {
         let message = format!(
             "profiles of the request take {size} of the log at once, the limit of an entry is {limit} (8MiB, or half of log.segment): send smaller profiles"
         );
-        Err(Status::new(Code::TooLarge, message))
+        Err(Status::new(Code::TooLarge, message).because("log_entry_limit"))
     }
 
     /// Why no new id is taken, if the window holds too many (E11). Those count that are young enough by the time that
@@ -340,7 +347,7 @@ impl Preparing {
             let message = format!(
                 "this shard remembers the ids of {ids} profiles, by which it knows repeats; the limit is {limit} (ingester.ids): send again when the oldest are forgotten, which takes about as long as profiles may be late (limits.reject_older_than), or raise the limit, at two bytes of memory for each id"
             );
-            Status::new(Code::Exhausted, message).after(BUSY)
+            Status::new(Code::Exhausted, message).because("id_window_full").after(BUSY)
         })
     }
 

@@ -1,7 +1,8 @@
 //! What every profile goes through between the client and a shard's head, as pure functions: the distributor
 //! applies some before it routes, the shard others when it decodes, and both must agree.
 //!
-//! * [`series`]: the rules for labels; [`promote`] is their second half, for labels that samples carry.
+//! * [`series`]: the rules for labels; [`promote`] is their second half, for labels that samples carry, and
+//!   [`after_rules`] what holds of those that a tenant's own rules have made.
 //! * [`go_names`]: type parameters that Go puts in names, and that differ from call to call.
 //! * [`taken_at`]: which time counts.
 
@@ -10,7 +11,7 @@ mod series;
 
 pub use go::go_names;
 pub use series::{
-    LabelLimits, LabelsRefused, SERVICE, Series, UNKNOWN_SERVICE, is_promoted, promote, series,
+    LabelLimits, LabelsRefused, SERVICE, Series, UNKNOWN_SERVICE, after_rules, is_promoted, promote, series,
 };
 
 /// 1971-01-01 UTC in Unix nanoseconds.

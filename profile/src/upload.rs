@@ -41,11 +41,13 @@ pub struct Dropped {
     pub deep: u64,
     /// Texts that were too long: they lost their beginning.
     pub long: u64,
+    /// Rows of series and of types that rules of the tenant dropped.
+    pub by_rules: u64,
 }
 
 impl Dropped {
     /// Each kind by its name.
-    pub fn each(&self) -> [(&'static str, u64); 6] {
+    pub fn each(&self) -> [(&'static str, u64); 7] {
         [
             ("dangling_samples", self.samples),
             ("negative_samples", self.negative),
@@ -53,6 +55,7 @@ impl Dropped {
             ("dangling_mappings", self.mappings),
             ("deep_stacks", self.deep),
             ("long_texts", self.long),
+            ("dropped_by_relabel_rules", self.by_rules),
         ]
     }
 }
@@ -65,6 +68,7 @@ impl std::ops::AddAssign for Dropped {
         self.mappings += other.mappings;
         self.deep += other.deep;
         self.long += other.long;
+        self.by_rules += other.by_rules;
     }
 }
 
@@ -73,6 +77,6 @@ impl From<pprof::Dropped> for Dropped {
         let pprof::Dropped { samples, lines, mappings, deep, long } = dropped;
         let [samples, lines, mappings, deep, long] =
             [samples, lines, mappings, deep, long].map(|count| count as u64);
-        Dropped { samples, negative: 0, lines, mappings, deep, long }
+        Dropped { samples, lines, mappings, deep, long, ..Dropped::default() }
     }
 }

@@ -173,6 +173,9 @@ impl Config {
             );
             return bad("store_gateway.disk_spare", reason);
         }
+        if let Err(error) = athanor_ingester::check_rules(&self.limits) {
+            return bad(error.setting, error.to_string());
+        }
         if let Err(error) = self.querier.check() {
             return bad(error.setting, error.to_string());
         }

@@ -177,8 +177,9 @@ fn upload(upload: wire::Upload) -> Result<Upload, Status> {
 fn told(stored: Result<Stored, Status>) -> wire::UploadResult {
     match stored {
         Ok(Stored { new, repeats, dropped, raw_bytes, samples }) => {
-            let Dropped { samples: dangling, negative, lines, mappings, deep, long } = dropped;
-            let dropped = wire::Dropped { samples: dangling, negative, lines, mappings, deep, long };
+            let Dropped { samples: dangling, negative, lines, mappings, deep, long, by_rules } = dropped;
+            let dropped =
+                wire::Dropped { samples: dangling, negative, lines, mappings, deep, long, by_rules };
             wire::UploadResult {
                 new: new.into(),
                 repeats: repeats.into(),

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use athanor_chassis::config::{Explained, Loaded, Origin, Sources, process_environment};
 use athanor_chassis::net::LocalNet;
-use athanor_chassis::{Clock, Code, Overrides, Status, Telemetry};
+use athanor_chassis::{Clock, Code, Limits, Overrides, Status, Telemetry};
+use athanor_ingester::{BadRules, check_rules};
 use athanor_server::http::Listener;
 use athanor_server::{Config, Node, StartError, System, rebuild_catalogue, request};
 use serde_json::{Value, json};
@@ -185,5 +186,9 @@ fn of_folder(data: &Path, error: &StartError) -> Status {
 
 fn reload(overrides: &Overrides, path: &Path) -> Result<(), Status> {
     let text = std::fs::read_to_string(path).map_err(|error| failure::io(path, error))?;
-    overrides.replace(path, &text).map_err(|error| failure::settings(&error))
+    let check = |limits: &Limits| {
+        let told = |bad: BadRules| (bad.setting.trim_start_matches("limits."), bad.to_string());
+        check_rules(limits).map_err(told)
+    };
+    overrides.replace(path, &text, check).map_err(|error| failure::settings(&error))
 }

@@ -242,12 +242,13 @@ fn unpacked(result: wire::UploadResult) -> Result<Stored, Status> {
     if let Some(failure) = &result.failure {
         return Err(failure::unpack(failure));
     }
-    let wire::Dropped { samples, negative, lines, mappings, deep, long } = result.dropped.unwrap_or_default();
+    let wire::Dropped { samples, negative, lines, mappings, deep, long, by_rules } =
+        result.dropped.unwrap_or_default();
     let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     Ok(Stored {
         new: count(result.new),
         repeats: count(result.repeats),
-        dropped: Dropped { samples, negative, lines, mappings, deep, long },
+        dropped: Dropped { samples, negative, lines, mappings, deep, long, by_rules },
         raw_bytes: result.raw_bytes,
         samples: result.samples,
     })

@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use athanor_chassis::{Code, Limits, Status, TenantId};
 use athanor_distributor::{Outcome, Shards, Stored};
-use athanor_profile::normalise::{LabelLimits, go_names, promote, taken_at};
+use athanor_profile::normalise::{LabelLimits, after_rules, go_names, promote, taken_at};
 use athanor_profile::pprof::{self, Decoded, Decoder, Inflater};
 use athanor_profile::upload::{Dropped, Upload};
-use athanor_profile::{Dictionary, Labels};
+use athanor_profile::{Dictionary, Labels, relabel};
 
 /// One profile of one type and one set of labels.
 #[derive(Clone, Debug)]
@@ -111,6 +111,7 @@ fn records(upload: &Upload, dictionary: &Dictionary, decoded: &Decoded) -> Resul
         name_length: limits.max_label_name_length as usize,
         value_length: limits.max_label_value_length as usize,
         names: limits.max_label_names_per_series as usize,
+        ..LabelLimits::default()
     };
     let header = &decoded.header;
     let mut split: BTreeMap<(Labels, usize), BTreeMap<Vec<String>, i64>> = BTreeMap::new();
@@ -122,6 +123,8 @@ fn records(upload: &Upload, dictionary: &Dictionary, decoded: &Decoded) -> Resul
         let texts = dictionary.label_sets.get(set).iter().filter(|label| label.text != 0);
         let texts = texts.map(|label| (strings.get(label.key), strings.get(label.text)));
         let labels = promote(&upload.labels, texts, &limits).map_err(invalid)?;
+        let labels = relabel::apply(relabel::default_rules(), &labels).expect("they add two labels at most");
+        let labels = after_rules(labels.expect("they drop none"), &limits).map_err(invalid)?;
         for (place, &value) in values.iter().enumerate() {
             let stacks = split.entry((labels.clone(), place)).or_default();
             *stacks.entry(dictionary.frames(stack)).or_default() += value;

@@ -8,6 +8,7 @@ mod bounds;
 mod cuts;
 mod generations;
 mod repeats;
+mod rules;
 mod samples;
 mod seen;
 mod threads;

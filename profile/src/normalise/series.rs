@@ -3,6 +3,9 @@
 //! What the client sends is checked first and changed afterwards, so that an error shows the client its own
 //! words. Labels that are computed from the profile are not taken from a client.
 
+use std::borrow::Cow;
+
+use crate::hash;
 use crate::labels::Labels;
 
 /// The label that says whose profile it is.
@@ -12,11 +15,11 @@ pub const UNKNOWN_SERVICE: &str = "unknown_service";
 
 const METRIC: &str = "__name__";
 const REPLACED: &str = "__name_replaced__";
-/// A client that subtracts by itself names the difference so; readers know it by the plain name.
-const DELTA_PREFIX: &str = "godeltaprof_";
+/// Which run of a program sent it: there is a new one with every start.
+const SESSION: &str = "__session_id__";
 
 /// Labels that say how a profile was sent and not what it is of.
-const NOT_STORED: [&str; 2] = ["__delta__", "__session_id__"];
+const NOT_STORED: [&str; 2] = ["__delta__", SESSION];
 /// Labels that readers see but that nobody stores: they are computed from the type and the service.
 const COMPUTED: [&str; 6] =
     ["__period_type__", "__period_unit__", "__profile_type__", "__service_name__", "__type__", "__unit__"];
@@ -24,7 +27,7 @@ const COMPUTED: [&str; 6] =
 const NEVER_PROMOTED: [&str; 3] = ["profile_id", "span_id", "trace_id"];
 
 /// Bounds on labels. Each is named in the error that it causes, as users configure it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct LabelLimits {
     /// `max_label_name_length`, in bytes.
     pub name_length: usize,
@@ -32,6 +35,10 @@ pub struct LabelLimits {
     pub value_length: usize,
     /// `max_label_names_per_series`.
     pub names: usize,
+    /// `max_sessions_per_series`: how many values the label of a session has; it is not stored where it has none.
+    pub sessions: u32,
+    /// Whether names become such as older readers know: `disable_label_sanitization` is off.
+    pub sanitise: bool,
 }
 
 /// The labels of a series before and after the rules.
@@ -61,11 +68,29 @@ pub enum LabelsRefused {
         /// Its value.
         value: String,
     },
+    /// A name that older readers do not know, where it must be one.
+    #[error(
+        "label name {name:?} has more than letters, digits, _ and dots, or begins with a digit; change it, or have the server take any with limits.disable_label_sanitization: true"
+    )]
+    OddName {
+        /// The name.
+        name: String,
+    },
     /// One name twice.
     #[error("label {name:?} is there twice; send each name once")]
     Twice {
         /// The name.
         name: String,
+    },
+    /// Two names that become one.
+    #[error(
+        "labels {one:?} and {other:?} become one, since dots become _ (limits.disable_label_sanitization is false); send one of them"
+    )]
+    SameName {
+        /// The first.
+        one: String,
+        /// The second.
+        other: String,
     },
     /// A long name.
     #[error(
@@ -108,8 +133,10 @@ impl LabelsRefused {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::None => "missing_labels",
-            Self::NoMetric | Self::EmptyService | Self::EmptyName { .. } => "invalid_labels",
-            Self::Twice { .. } => "duplicate_label_names",
+            Self::NoMetric | Self::EmptyService | Self::EmptyName { .. } | Self::OddName { .. } => {
+                "invalid_labels"
+            }
+            Self::Twice { .. } | Self::SameName { .. } => "duplicate_label_names",
             Self::LongName { .. } => "label_name_too_long",
             Self::LongValue { .. } => "label_value_too_long",
             Self::TooMany { .. } => "max_label_names_per_series",
@@ -133,12 +160,23 @@ pub fn series(mut sent: Vec<(String, String)>, limits: &LabelLimits) -> Result<S
         return Err(LabelsRefused::EmptyService);
     }
     let sent = Labels::new(sent);
-    let stored = sent.iter().filter(|(name, _)| !NOT_STORED.contains(name) && !COMPUTED.contains(name));
-    let mut labels = Labels::new(stored.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    let Some(metric) = sent.get(METRIC) else { return Err(LabelsRefused::NoMetric) };
-    if let Some(plain) = metric.strip_prefix(DELTA_PREFIX).filter(|plain| !plain.is_empty()) {
-        labels.set(METRIC, plain);
-        labels.set(REPLACED, metric);
+    let mut labels = Labels::default();
+    for (name, value) in sent.iter() {
+        let stored = stored_name(name, limits)?;
+        if labels.get(&stored).is_some() {
+            let is_other = |(other, _): &(&str, &str)| stored_name(other, limits).as_ref() == Ok(&stored);
+            let one = sent.iter().find(is_other).map(|(other, _)| beginning(other)).unwrap_or_default();
+            return Err(LabelsRefused::SameName { one, other: beginning(name) });
+        }
+        if !is_passed_over(&stored) {
+            labels.set(&stored, value);
+        }
+    }
+    if let Some(session) = sent.get(SESSION) {
+        labels.set(SESSION, &bounded_session(session, limits.sessions));
+    }
+    if sent.get(METRIC).is_none() {
+        return Err(LabelsRefused::NoMetric);
     }
     if labels.get(SERVICE).is_none() {
         labels.set(SERVICE, UNKNOWN_SERVICE);
@@ -147,9 +185,54 @@ pub fn series(mut sent: Vec<(String, String)>, limits: &LabelLimits) -> Result<S
     Ok(Series { sent, labels })
 }
 
+/// Whether a label that a client or a rule gives is not stored.
+fn is_passed_over(name: &str) -> bool {
+    NOT_STORED.contains(&name) || COMPUTED.contains(&name)
+}
+
+/// A label's name as it is stored.
+fn stored_name<'n>(name: &'n str, limits: &LabelLimits) -> Result<Cow<'n, str>, LabelsRefused> {
+    if !limits.sanitise {
+        return Ok(Cow::Borrowed(name));
+    }
+    let is_known = |at: usize, letter: char| {
+        letter.is_ascii_alphabetic() || matches!(letter, '_' | '.') || at > 0 && letter.is_ascii_digit()
+    };
+    if !name.char_indices().all(|(at, letter)| is_known(at, letter)) {
+        return Err(LabelsRefused::OddName { name: beginning(name) });
+    }
+    Ok(if name.contains('.') { Cow::Owned(name.replace('.', "_")) } else { Cow::Borrowed(name) })
+}
+
+/// One of so many sessions; nothing where there are none. What SDKs send is eight bytes, the lowest first.
+fn bounded_session(session: &str, sessions: u32) -> String {
+    if sessions == 0 {
+        return String::new();
+    }
+    let bytes = (session.len() == 16).then(|| u64::from_str_radix(session, 16).ok()).flatten();
+    let number = bytes.map_or_else(|| hash::bytes(session.as_bytes()) as u64, u64::swap_bytes);
+    format!("{:016x}", (number % u64::from(sessions)).swap_bytes())
+}
+
+/// Labels that rules have made, as they are stored: what is computed goes, and the limits hold for the rest.
+pub fn after_rules(mut labels: Labels, limits: &LabelLimits) -> Result<Labels, LabelsRefused> {
+    NOT_STORED[..1].iter().chain(&COMPUTED).for_each(|name| labels.set(name, ""));
+    for (name, value) in labels.iter() {
+        check(name, value, limits)?;
+    }
+    if labels.get(METRIC).is_none() {
+        return Err(LabelsRefused::NoMetric);
+    }
+    if labels.get(SERVICE).is_none() {
+        return Err(LabelsRefused::EmptyService);
+    }
+    check_count(&labels, limits)?;
+    Ok(labels)
+}
+
 /// Whether a text label of a sample becomes a label of its series.
 pub fn is_promoted(name: &str) -> bool {
-    !NEVER_PROMOTED.contains(&name) && !NOT_STORED.contains(&name) && !COMPUTED.contains(&name)
+    !NEVER_PROMOTED.contains(&name) && !is_passed_over(name)
 }
 
 /// The labels of the series that a sample's text labels split off. Where both have a name, the series wins.
@@ -161,8 +244,9 @@ pub fn promote<'a>(
     let mut labels = series.clone();
     for (name, value) in sample.filter(|(name, _)| is_promoted(name)) {
         check(name, value, limits)?;
-        if series.get(name).is_none() {
-            labels.set(name, value);
+        let stored = stored_name(name, limits)?;
+        if series.get(&stored).is_none() {
+            labels.set(&stored, value);
         }
     }
     check_count(&labels, limits)?;
@@ -204,14 +288,15 @@ fn beginning(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const LIMITS: LabelLimits = LabelLimits { name_length: 12, value_length: 12, names: 4 };
+    const LIMITS: LabelLimits =
+        LabelLimits { name_length: 12, value_length: 12, names: 4, sessions: 0, sanitise: false };
 
     fn pairs(labels: &[(&str, &str)]) -> Vec<(String, String)> {
         labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
     fn stored(labels: &[(&str, &str)]) -> Result<String, String> {
-        let limits = LabelLimits { name_length: 20, value_length: 30, names: 4 };
+        let limits = LabelLimits { name_length: 20, value_length: 30, ..LIMITS };
         series(pairs(labels), &limits).map(|series| series.labels.to_string()).map_err(|e| e.to_string())
     }
 
@@ -235,14 +320,6 @@ mod tests {
                     ("__own__", "1"),
                 ],
                 "{__name__=\"cpu\", __own__=\"1\", service_name=\"unknown_service\"}",
-            ),
-            (
-                &[("__name__", "godeltaprof_memory"), ("service_name", "s")],
-                "{__name__=\"memory\", __name_replaced__=\"godeltaprof_memory\", service_name=\"s\"}",
-            ),
-            (
-                &[("__name__", "godeltaprof_"), ("service_name", "s")],
-                "{__name__=\"godeltaprof_\", service_name=\"s\"}",
             ),
             (
                 &[("__name__", "wall"), ("__type__", "cpu"), ("größe", "x"), ("a b", "y")],
@@ -285,9 +362,65 @@ mod tests {
 
     #[test]
     fn what_the_rules_add_does_not_count() {
-        let sent = [("__name__", "godeltaprof_x"), ("a", "1"), ("b", "1"), ("c", "1")];
+        let sent = [("__name__", "x"), ("a", "1"), ("b", "1"), ("c", "1")];
         let added = stored(&sent).unwrap();
-        assert!(added.contains("unknown_service") && added.contains("__name_replaced__"), "{added}");
+        assert!(added.contains("unknown_service"), "{added}");
+    }
+
+    #[test]
+    fn dots_become_what_older_readers_know_where_that_is_asked_for() {
+        let limits = LabelLimits { name_length: 20, value_length: 30, sanitise: true, ..LIMITS };
+        let stored = |labels: &[(&str, &str)]| {
+            series(pairs(labels), &limits).map(|series| (series.sent, series.labels.to_string()))
+        };
+        let dotted = [("__name__", "cpu"), ("k8s.pod", "p"), ("service.name", "s")];
+        let (sent, labels) = stored(&dotted).unwrap();
+        assert_eq!(sent, Labels::new(pairs(&dotted)));
+        assert_eq!(labels, "{__name__=\"cpu\", k8s_pod=\"p\", service_name=\"s\"}");
+        let (one, other) = ("k8s.pod".to_owned(), "k8s_pod".to_owned());
+        let twice = [("__name__", "cpu"), ("k8s.pod", "p"), ("k8s_pod", "p")];
+        assert_eq!(stored(&twice), Err(LabelsRefused::SameName { one, other }));
+        for odd in ["größe", "a b", "1a", "a-b"] {
+            let error = stored(&[("__name__", "cpu"), (odd, "x")]).unwrap_err();
+            assert_eq!(error, LabelsRefused::OddName { name: odd.into() });
+            let own = Labels::new(pairs(&[("__name__", "cpu")]));
+            assert_eq!(promote(&own, [(odd, "x")].into_iter(), &limits), Err(error));
+        }
+        let own = Labels::new(pairs(&[("__name__", "cpu"), ("a_b", "series")]));
+        let promoted = promote(&own, [("a.b", "sample"), ("c.d", "1")].into_iter(), &limits).unwrap();
+        assert_eq!(promoted.to_string(), "{__name__=\"cpu\", a_b=\"series\", c_d=\"1\"}");
+    }
+
+    #[test]
+    fn of_sessions_there_are_so_many_and_no_more() {
+        let stored = |session: &str, sessions| {
+            let sent = pairs(&[("__name__", "cpu"), (SESSION, session)]);
+            let limits = LabelLimits { value_length: 30, name_length: 20, sessions, ..LIMITS };
+            series(sent, &limits).unwrap().labels.get(SESSION).map(str::to_owned)
+        };
+        assert_eq!(stored("1700000000000000", 0), None);
+        assert_eq!(stored("1700000000000000", 10).as_deref(), Some("0300000000000000"));
+        assert_eq!(stored("0300000000000000", 10).as_deref(), Some("0300000000000000"));
+        let values: std::collections::BTreeSet<_> =
+            (0..1000).map(|run| stored(&format!("run {run}"), 4)).collect();
+        assert_eq!(values.len(), 4);
+    }
+
+    #[test]
+    fn what_rules_make_keeps_the_limits() {
+        let made = |labels: &[(&str, &str)]| {
+            after_rules(Labels::new(pairs(labels)), &LIMITS).map(|labels| labels.to_string())
+        };
+        let stored =
+            made(&[("__name__", "cpu"), ("service_name", "s"), ("__type__", "x"), ("__delta__", "x")]);
+        assert_eq!(stored.as_deref(), Ok("{__name__=\"cpu\", service_name=\"s\"}"));
+        assert_eq!(made(&[("service_name", "s")]), Err(LabelsRefused::NoMetric));
+        assert_eq!(made(&[("__name__", "cpu")]), Err(LabelsRefused::EmptyService));
+        let name = "x".repeat(13);
+        assert!(matches!(
+            made(&[("__name__", "cpu"), ("service_name", "s"), (&name, "1")]),
+            Err(LabelsRefused::LongName { .. })
+        ));
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl Door {
                  send smaller batches",
                 self.in_flight
             );
-            return Err(Status::new(Code::TooLarge, message));
+            return Err(Status::new(Code::TooLarge, message).because("body_size_limit_exceeded"));
         }
         let permit = std::sync::Arc::clone(&self.room).try_acquire_many_owned(kibibytes);
         held.room.push(permit.map_err(|_| {

@@ -225,7 +225,7 @@ impl Numbers {
         });
         page.counter(
             "athanor_dropped_total",
-            "Parts that were left out of stored profiles: what dangles, is negative, too deep or too long",
+            "Parts that were left out of stored profiles: what dangles, is negative, too deep or too long, or what rules drop",
             dropped,
         );
     }

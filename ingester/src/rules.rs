@@ -1,0 +1,278 @@
+//! What a tenant's configuration makes of series: the bounds on labels, and rules that change, drop or keep. Rules are
+//! read once for each configuration, not for each profile.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use athanor_chassis::{Code, DefaultRules, Limits, Status};
+use athanor_profile::normalise::{LabelLimits, LabelsRefused, after_rules};
+use athanor_profile::relabel::{self, MOST_LABELS, Rule, RuleRefused};
+use athanor_profile::{Labels, ProfileType, ValueType};
+
+const SERIES_RULES: &str = "limits.ingestion_relabeling_rules";
+const TYPE_RULES: &str = "limits.sample_type_relabeling_rules";
+const METRIC: &str = "__name__";
+/// Whether a client sends differences: rules see it, and it is not stored.
+const DELTA: &str = "__delta__";
+
+/// The rules of tenants.
+#[derive(Default)]
+pub(crate) struct Rulebook {
+    /// By the address of the limits that they were read of: it is no other's as long as these are held here.
+    read: HashMap<usize, Arc<Rules>>,
+}
+
+/// One configuration's.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) limits: Arc<Limits>,
+    of_types: Vec<Rule>,
+    of_series: Vec<Rule>,
+    /// Whether some of these are the tenant's own.
+    own: bool,
+}
+
+/// Rules that are wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct BadRules {
+    /// The setting.
+    pub setting: &'static str,
+    /// What is wrong with which.
+    pub error: RuleRefused,
+}
+
+impl Rulebook {
+    /// The rules of a tenant that has these limits.
+    pub(crate) fn of(&mut self, limits: &Arc<Limits>) -> Result<Arc<Rules>, Status> {
+        let address = Arc::as_ptr(limits).addr();
+        if let Some(rules) = self.read.get(&address) {
+            return Ok(Arc::clone(rules));
+        }
+        // What nobody else holds was replaced by another configuration.
+        self.read.retain(|_, rules| Arc::strong_count(&rules.limits) > 1);
+        let rules = Rules::read(limits).map_err(|error| {
+            // Whoever reads a configuration checks it first.
+            Status::new(Code::Internal, format!("{} cannot be applied: {error}", error.setting))
+        })?;
+        Ok(Arc::clone(self.read.entry(address).or_insert(Arc::new(rules))))
+    }
+}
+
+impl Rules {
+    /// Reads those of a configuration, or says which is wrong.
+    pub(crate) fn read(limits: &Arc<Limits>) -> Result<Self, BadRules> {
+        let read =
+            |setting, written: &[_]| relabel::read(written).map_err(|error| BadRules { setting, error });
+        let mut of_series = read(SERIES_RULES, &limits.ingestion_relabeling_rules)?;
+        let of_types = read(TYPE_RULES, &limits.sample_type_relabeling_rules)?;
+        let own = !of_series.is_empty();
+        let ours = relabel::default_rules().iter().cloned();
+        match limits.ingestion_relabeling_default_rules_position {
+            DefaultRules::First => drop(of_series.splice(..0, ours)),
+            DefaultRules::Last => of_series.extend(ours),
+            DefaultRules::Disabled => {}
+        }
+        Ok(Rules { limits: Arc::clone(limits), of_types, of_series, own })
+    }
+
+    /// The bounds on labels, before the rules: those of a tenant with rules of its own may be more than are stored.
+    pub(crate) fn before(&self) -> LabelLimits {
+        let limits = self.after();
+        if self.own { LabelLimits { names: limits.names.max(MOST_LABELS), ..limits } } else { limits }
+    }
+
+    fn after(&self) -> LabelLimits {
+        LabelLimits {
+            name_length: self.limits.max_label_name_length as usize,
+            value_length: self.limits.max_label_value_length as usize,
+            names: self.limits.max_label_names_per_series as usize,
+            sessions: self.limits.max_sessions_per_series,
+            sanitise: !self.limits.disable_label_sanitization,
+        }
+    }
+
+    /// Whether a sample type is stored.
+    pub(crate) fn keep_type(&self, labels: &Labels, value_type: &ValueType) -> Result<bool, Status> {
+        if self.of_types.is_empty() {
+            return Ok(true);
+        }
+        let mut seen = labels.clone();
+        seen.set("__type__", &value_type.kind);
+        seen.set("__unit__", &value_type.unit);
+        let made = relabel::apply(&self.of_types, &seen);
+        made.map(|made| made.is_some()).map_err(|error| refused(TYPE_RULES, &error, "invalid_labels"))
+    }
+
+    /// The labels by which a series is stored, if it is. `sent`: what came with the profile.
+    pub(crate) fn apply(
+        &self,
+        labels: &Labels,
+        sent: &Labels,
+        value_type: &ValueType,
+        period_type: &ValueType,
+    ) -> Result<Option<Labels>, Status> {
+        let mut seen = labels.clone();
+        if self.own {
+            let name = labels.get(METRIC).unwrap_or_default().to_owned();
+            let of = ProfileType { name, value: value_type.clone(), period: period_type.clone() };
+            seen.set("__type__", &of.value.kind);
+            seen.set("__unit__", &of.value.unit);
+            seen.set("__period_type__", &of.period.kind);
+            seen.set("__period_unit__", &of.period.unit);
+            seen.set("__profile_type__", &of.to_string());
+            seen.set(DELTA, sent.get(DELTA).unwrap_or_default());
+        }
+        let made = relabel::apply(&self.of_series, &seen)
+            .map_err(|error| refused(SERIES_RULES, &error, "invalid_labels"))?;
+        let Some(mut made) = made else { return Ok(None) };
+        if !self.own {
+            // What came was checked, and our own rules make nothing that is not sound.
+            made.set(DELTA, "");
+            return Ok(Some(made));
+        }
+        let wrong = |error: LabelsRefused| refused(SERIES_RULES, &error, error.reason());
+        let stored = after_rules(made, &self.after()).map_err(wrong)?;
+        match stored.get(METRIC).filter(|metric| metric.contains(':')) {
+            Some(metric) => {
+                let why = format!("label {METRIC} is {metric:?}, which may have no colon");
+                Err(refused(SERIES_RULES, &why, "invalid_labels"))
+            }
+            None => Ok(Some(stored)),
+        }
+    }
+}
+
+fn refused(setting: &str, why: &dyn std::fmt::Display, reason: &'static str) -> Status {
+    Status::new(Code::Invalid, format!("after the rules of {setting}: {why}")).because(reason)
+}
+
+/// Refuses limits whose rules cannot be read.
+pub fn check_rules(limits: &Limits) -> Result<(), BadRules> {
+    Rules::read(&Arc::new(limits.clone())).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn with(rules: &serde_json::Value) -> Limits {
+        Limits {
+            ingestion_relabeling_rules: rules.as_array().cloned().unwrap_or_default(),
+            ..Limits::default()
+        }
+    }
+
+    /// The labels that are stored.
+    fn stored(limits: Limits, labels: &[(&str, &str)]) -> Result<Option<String>, String> {
+        let rules = Rules::read(&Arc::new(limits)).expect("they are sound");
+        let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let labels = Labels::new(labels.iter().map(pair));
+        let sent = Labels::new([(DELTA.to_owned(), "true".to_owned())]);
+        let (cpu, period) = (ValueType::new("cpu", "nanoseconds"), ValueType::new("cpu", "ns"));
+        let made = rules.apply(&labels, &sent, &cpu, &period).map_err(|status| status.message)?;
+        Ok(made.map(|labels| labels.to_string()))
+    }
+
+    const MEMORY: [(&str, &str); 2] = [("__name__", "godeltaprof_memory"), ("service_name", "s")];
+
+    #[test]
+    fn the_servers_own_rules_stand_where_they_are_put() {
+        let rules = json!([
+            {"source_labels": ["__name__", "__delta__"], "separator": "/", "target_label": "seen"},
+        ]);
+        for (position, seen, name) in [
+            (DefaultRules::First, "memory/false", "memory"),
+            (DefaultRules::Last, "godeltaprof_memory/true", "memory"),
+            (DefaultRules::Disabled, "godeltaprof_memory/true", "godeltaprof_memory"),
+        ] {
+            let limits = Limits { ingestion_relabeling_default_rules_position: position, ..with(&rules) };
+            let labels = stored(limits, &MEMORY).unwrap().unwrap();
+            assert!(labels.contains(&format!("seen={seen:?}")), "{labels}");
+            assert!(labels.starts_with(&format!("{{__name__={name:?}")), "{labels}");
+            assert_eq!(labels.contains("__name_replaced__"), position != DefaultRules::Disabled, "{labels}");
+        }
+    }
+
+    #[test]
+    fn rules_see_the_type_of_a_series_and_it_is_not_stored() {
+        let rules = json!([
+            {"source_labels": ["__type__", "__unit__", "__period_type__", "__period_unit__"], "target_label": "a"},
+            {"source_labels": ["__profile_type__"], "target_label": "b"},
+        ]);
+        assert_eq!(
+            stored(with(&rules), &[("__name__", "process_cpu"), ("service_name", "s")]).unwrap().unwrap(),
+            "{__name__=\"process_cpu\", a=\"cpu;nanoseconds;cpu;ns\", b=\"process_cpu:cpu:nanoseconds:cpu:ns\", service_name=\"s\"}"
+        );
+        let dropped = json!([{"source_labels": ["__type__"], "regex": "cpu", "action": "drop"}]);
+        assert_eq!(stored(with(&dropped), &MEMORY), Ok(None));
+    }
+
+    #[test]
+    fn what_rules_spoil_is_refused_by_the_setting() {
+        for (rule, expected) in [
+            (json!({"action": "labeldrop", "regex": "service_name"}), "label service_name is empty"),
+            (json!({"target_label": "__name__", "replacement": "a:b"}), "label __name__ is \"a:b\""),
+            (
+                json!({"target_label": "x", "replacement": "y".repeat(2049)}),
+                "value of label \"x\" has 2049 bytes",
+            ),
+            (
+                json!({"action": "labelmap", "regex": "service_(name)", "replacement": "$2"}),
+                "a label with the value",
+            ),
+        ] {
+            let error = stored(with(&json!([rule])), &MEMORY).unwrap_err();
+            let expected = format!("after the rules of limits.ingestion_relabeling_rules: {expected}");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_limit_on_labels_holds_for_what_rules_leave() {
+        let many: Vec<String> = (0..40).map(|n| format!("l{n}")).collect();
+        let labels: Vec<(&str, &str)> =
+            MEMORY.into_iter().chain(many.iter().map(|name| (name.as_str(), "x"))).collect();
+        let few = with(&json!([{"action": "labeldrop", "regex": "l[0-9]+"}]));
+        assert!(Rules::read(&Arc::new(few.clone())).unwrap().before().names >= 42);
+        assert!(stored(few, &labels).unwrap().is_some());
+        assert!(stored(with(&json!([{"target_label": "x"}])), &labels).unwrap_err().contains("42 labels"));
+    }
+
+    #[test]
+    fn rules_are_read_once_for_a_configuration_and_forgotten_with_it() {
+        let mut book = Rulebook::default();
+        let limits = Arc::new(with(&json!([{"action": "labeldrop", "regex": "pod"}])));
+        let read = book.of(&limits).unwrap();
+        assert!(Arc::ptr_eq(&read, &book.of(&limits).unwrap()));
+        drop((read, limits));
+        for number in 0..100 {
+            let limits = Limits { max_sessions_per_series: number, ..Limits::default() };
+            assert_eq!(book.of(&Arc::new(limits)).unwrap().limits.max_sessions_per_series, number);
+        }
+        assert_eq!(book.read.len(), 1);
+    }
+
+    #[test]
+    fn types_are_dropped_by_rules_of_their_own() {
+        let rule = json!({"source_labels": ["__type__", "__unit__", "service_name"], "regex": "alloc_.*;bytes;s", "action": "drop"});
+        let limits = Limits { sample_type_relabeling_rules: vec![rule], ..Limits::default() };
+        let rules = Rules::read(&Arc::new(limits)).unwrap();
+        let labels = Labels::new([("service_name".to_owned(), "s".to_owned())]);
+        let kept = ["alloc_space", "inuse_space"]
+            .map(|kind| rules.keep_type(&labels, &ValueType::new(kind, "bytes")).unwrap());
+        assert_eq!(kept, [false, true]);
+    }
+
+    #[test]
+    fn rules_that_are_wrong_are_told_with_their_setting() {
+        let limits =
+            Limits { sample_type_relabeling_rules: vec![json!({"action": "no"})], ..Limits::default() };
+        let error = check_rules(&limits).unwrap_err();
+        assert_eq!(error.setting, "limits.sample_type_relabeling_rules");
+        assert!(error.to_string().starts_with("rule 1: action is \"no\""), "{error}");
+        assert!(check_rules(&with(&json!([{"regex": "("}]))).is_err());
+    }
+}
