@@ -45,6 +45,15 @@ fn main() -> std::io::Result<()> {
         save("folded", &format!("seed-{number}"), text.as_bytes())?;
     }
     documents(&save)?;
+    let rules = [
+        r#"[{"source_labels":["a","b"],"regex":"(?P<n>x.*);(y)?","target_label":"${n}","replacement":"$2-$1"}]"#,
+        r#"[{"action":"labelmap","regex":"(.)","replacement":"x_$1"},{"action":"labelkeep","regex":"x_.*"}]"#,
+        r#"[{"action":"hashmod","source_labels":["a"],"target_label":"b","modulus":7},{"action":"keep","regex":null}]"#,
+        r#"[{"action":"dropequal","source_labels":["a"],"target_label":"b"},{"action":"Uppercase","target_label":"a"}]"#,
+    ];
+    for (number, text) in rules.iter().enumerate() {
+        save("relabel", &format!("seed-{number}"), format!("{text}\na=x1\nb=y").as_bytes())?;
+    }
     let selectors =
         ["{}", r#"{a="b", c!="d"}"#, r#"{a=~"x.*|y", f!~`\d+`,}"#, r#"{"ein name"='\u00e4\x41\n'}"#];
     for (number, text) in selectors.iter().enumerate() {

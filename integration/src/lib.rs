@@ -4,10 +4,12 @@
 //!  layers       no crate depends upwards
 //!  go_pprof     tables, merges and rows are those of `go tool pprof`
 //!  regexp       regular expressions match what they match in Go
+//!  relabel      rules for labels do what they do in Prometheus
 //!  golden       answers are those that another server of the same wire gave
 //!  wire         each call in each way to write it, what is refused and how, and a canary
 //!  flamegraph   the panel that Grafana shows, in a browser, shows what was answered
 //!  clients      SDKs as they are shipped: what they send is taken and found
+//!  oneshot      processes that live for one profile each: memory stays bounded, and all are found
 //!  partial      whoever is asked for what the bucket has lost, or holds damaged, says so, in a header and in the answer
 //!  damage       what damage of the log took is told with every answer
 //!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err
