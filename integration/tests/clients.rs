@@ -3,17 +3,21 @@
 //!
 //! Where a client's language is not there, or its packages cannot be had, that client is left out.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use athanor_chassis::{Limits, Overrides, TenantId};
 use athanor_integration::{binary, leave_out};
+use athanor_profile::tree::Tree;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::Reader;
 use athanor_server::{Config, Node, System};
+use tokio::runtime::Runtime;
 
 const PYTHON: &str = "pyroscope-io==1.4.0";
+const PYTHON_SPANS: &str = "pyroscope-otel==1.1.0";
 
 fn clients() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
@@ -27,113 +31,204 @@ async fn start(folder: &Path) -> Node {
     node.await.expect("nothing stands in the way")
 }
 
-/// Runs a program to its end; what it printed, if it failed.
-fn run(program: &str, arguments: &[&str], folder: &Path) -> Result<(), String> {
+/// Runs a program to its end: what it wrote, or what it complained about.
+fn run(program: &str, arguments: &[&str], folder: &Path) -> Result<String, String> {
     let output = Command::new(program).args(arguments).current_dir(folder).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
     match output.status.success() {
-        true => Ok(()),
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr))),
     }
 }
 
-/// The names of the functions below the heaviest path of a service, root first.
-async fn heaviest(node: &Node, service: &str, profile_type: &str) -> Vec<String> {
-    let asked = SelectMergeStacktracesRequest {
-        profile_type_id: profile_type.into(),
-        label_selector: format!("{{service_name=\"{service}\"}}"),
-        start: 1,
-        end: i64::MAX / 1_000_000 - 1,
-        ..SelectMergeStacktracesRequest::default()
-    };
-    let reader = Reader::of(TenantId::anonymous());
-    let tree = node
-        .roles()
-        .querier
-        .as_ref()
-        .expect("it has all roles")
-        .merged_tree(&reader, asked)
-        .await
-        .expect("the question is sound");
-    let mut path = Vec::new();
-    let mut at = 0;
-    while let Some(next) = tree.children(at).max_by_key(|&child| tree.nodes()[child as usize].total) {
-        path.push(tree.name(&tree.nodes()[next as usize]).to_owned());
-        at = next;
+/// Copies files of a client to where it is built.
+fn copy(client: &str, files: &[&str], folder: &Path) -> Result<(), String> {
+    for file in files {
+        let to = folder.join(file);
+        let above = to.parent().expect("a file lies in a folder");
+        std::fs::create_dir_all(above)
+            .and_then(|()| std::fs::copy(clients().join(client).join(file), &to))
+            .map_err(|error| format!("{client}/{file}: {error}"))?;
     }
-    path
+    Ok(())
 }
 
-/// Runs a client against a server of its own and looks for the function that it is busy in.
-fn is_found(
+/// A question, and the function that must weigh most in its answer.
+struct Wanted<'a> {
+    profile_type: &'a str,
+    selector: &'a str,
+    span: &'a str,
+    function: &'a str,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(profile_type: &'a str, selector: &'a str, function: &'a str) -> Self {
+        Wanted { profile_type, selector, span: "", function }
+    }
+}
+
+/// What a client left at a server.
+struct Found<'a> {
+    node: &'a Node,
+    runtime: &'a Runtime,
+}
+
+impl Found<'_> {
+    /// Of all functions, the one that is wanted has most of what functions do themselves, and lies on the heaviest path.
+    fn is_busy_in(&self, wanted: &Wanted<'_>) {
+        let tree = self.tree(wanted);
+        let mut own = BTreeMap::<&str, i64>::new();
+        for node in tree.nodes() {
+            *own.entry(tree.name(node)).or_default() += node.own;
+        }
+        let leader = own.iter().max_by_key(|(_, own)| **own).map_or("nothing", |(name, _)| *name);
+        let mut path = Vec::new();
+        let mut at = 0;
+        while let Some(next) = tree.children(at).max_by_key(|&child| tree.nodes()[child as usize].total) {
+            path.push(tree.name(&tree.nodes()[next as usize]));
+            at = next;
+        }
+        let (function, asked) = (wanted.function, wanted.selector);
+        assert!(leader.contains(function), "{asked}: {leader} weighs most, not {function}: {own:?}");
+        assert!(path.contains(&leader), "{asked}: {function} is not on the heaviest path, {path:?}");
+    }
+
+    fn tree(&self, wanted: &Wanted<'_>) -> Tree {
+        let asked = SelectMergeStacktracesRequest {
+            profile_type_id: wanted.profile_type.into(),
+            label_selector: wanted.selector.into(),
+            start: 1,
+            end: i64::MAX / 1_000_000 - 1,
+            span_selector: Some(wanted.span.to_owned()).filter(|span| !span.is_empty()).into_iter().collect(),
+            ..SelectMergeStacktracesRequest::default()
+        };
+        let reader = Reader::of(TenantId::anonymous());
+        let querier = self.node.roles().querier.as_ref().expect("it has all roles");
+        self.runtime.block_on(querier.merged_tree(&reader, asked)).expect("the question is sound")
+    }
+}
+
+/// Runs a client against a server of its own, and has a look at what it left there: `run` says what the client wrote.
+fn with_client(
+    name: &str,
     prepare: impl FnOnce(&Path) -> Result<(), String>,
-    run: impl FnOnce(&Path, &str) -> Result<(), String>,
-    service: &str,
-    profile_type: &str,
-    function: &str,
+    run: impl FnOnce(&Path, &str) -> Result<String, String>,
+    look: impl FnOnce(&Found<'_>, &str),
 ) {
     let environment = tempfile::tempdir().expect("a folder");
     if let Err(why) = prepare(environment.path()) {
-        return leave_out(&format!("the client of {service} cannot be installed: {why}"));
+        return leave_out(&format!("the client of {name} cannot be installed: {why}"));
     }
-    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let runtime = Runtime::new().expect("threads");
     let folder = tempfile::tempdir().expect("a folder");
-    runtime.block_on(async {
-        let node = start(folder.path()).await;
-        let url = format!("http://{}", node.address());
-        run(environment.path(), &url).expect("the client runs");
-        let path = heaviest(&node, service, profile_type).await;
-        assert!(path.iter().any(|name| name.contains(function)), "{function} is not among {path:?}");
-        node.stop().await.expect("all is kept");
-    });
+    let node = runtime.block_on(start(folder.path()));
+    let url = format!("http://{}", node.address());
+    let wrote = run(environment.path(), &url).expect("the client runs");
+    look(&Found { node: &node, runtime: &runtime }, wrote.trim());
+    runtime.block_on(node.stop()).expect("all is kept");
+}
+
+const CPU: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+
+fn python(folder: &Path, packages: &[&str]) -> Result<(), String> {
+    run("python3", &["-m", "venv", "."], folder)?;
+    run("bin/pip", &[&["install", "--quiet"], packages].concat(), folder).map(|_| ())
+}
+
+fn run_python(file: &str) -> impl FnOnce(&Path, &str) -> Result<String, String> {
+    let program = clients().join("python").join(file);
+    move |folder, url| run("bin/python", &[&program.to_string_lossy(), url], folder)
 }
 
 #[test]
 fn the_sdk_for_python_is_understood() {
-    is_found(
-        |folder| {
-            run("python3", &["-m", "venv", "."], folder)?;
-            run("bin/pip", &["install", "--quiet", PYTHON], folder)
-        },
-        |folder, url| run("bin/python", &[&clients().join("python/busy.py").to_string_lossy(), url], folder),
+    with_client(
         "python-busy",
-        "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
-        "known_busy_function",
+        |folder| python(folder, &[PYTHON]),
+        run_python("busy.py"),
+        |found, _| {
+            let of = |selector| Wanted::of(CPU, selector, "known_busy_function");
+            found.is_busy_in(&of(r#"{service_name="python-busy"}"#));
+            // Tags of a thread.
+            found.is_busy_in(&of(r#"{service_name="python-busy", work="known"}"#));
+        },
+    );
+}
+
+#[test]
+fn spans_of_the_sdk_for_python_are_found() {
+    with_client(
+        "python-spans",
+        |folder| python(folder, &[PYTHON, PYTHON_SPANS]),
+        run_python("spans.py"),
+        |found, span| {
+            assert_eq!(span.len(), 16, "{span}");
+            let selector = r#"{service_name="python-spans", span_name="known work"}"#;
+            found.is_busy_in(&Wanted { span, ..Wanted::of(CPU, selector, "known_busy_function") });
+        },
     );
 }
 
 #[test]
 fn the_sdk_for_go_is_understood() {
-    is_found(
+    with_client(
+        "go-busy",
         |folder| {
-            for file in ["main.go", "go.mod", "go.sum"] {
-                std::fs::copy(clients().join("go").join(file), folder.join(file))
-                    .map_err(|error| error.to_string())?;
-            }
-            run("go", &["build", "-o", "busy", "."], folder)
+            copy("go", &["main.go", "go.mod", "go.sum"], folder)?;
+            run("go", &["build", "-o", "busy", "."], folder).map(|_| ())
         },
         |folder, url| run("./busy", &[url], folder),
-        "go-busy",
-        "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
-        "main.knownBusyFunction",
+        |found, _| {
+            found.is_busy_in(&Wanted::of(CPU, r#"{service_name="go-busy"}"#, "main.knownBusyFunction"));
+            // What `TagWrapper` says.
+            let tagged = r#"{service_name="go-busy", work="known"}"#;
+            found.is_busy_in(&Wanted::of(CPU, tagged, "main.knownBusyFunction"));
+            let allocated = "memory:alloc_space:bytes:space:bytes";
+            let all = r#"{service_name="go-busy"}"#;
+            found.is_busy_in(&Wanted::of(allocated, all, "main.knownGreedyFunction"));
+        },
+    );
+}
+
+#[test]
+fn what_the_library_of_go_writes_is_understood() {
+    with_client(
+        "go-plain",
+        |folder| {
+            copy("go-plain", &["main.go", "go.mod"], folder)?;
+            run("go", &["build", "-o", "busy", "."], folder).map(|_| ())
+        },
+        |folder, url| run("./busy", &[url], folder),
+        |found, _| {
+            for service in [r#"{service_name="go-pushed"}"#, r#"{service_name="go-ingested"}"#] {
+                found.is_busy_in(&Wanted::of(CPU, service, "main.knownBusyFunction"));
+                let held = "memory:inuse_space:bytes:space:bytes";
+                found.is_busy_in(&Wanted::of(held, service, "main.knownGreedyFunction"));
+            }
+            // Labels that `pprof.Do` gives are those of series.
+            let labelled = r#"{service_name="go-pushed", work="known"}"#;
+            found.is_busy_in(&Wanted::of(CPU, labelled, "main.knownBusyFunction"));
+        },
     );
 }
 
 #[test]
 fn the_sdk_for_node_is_understood() {
-    is_found(
+    with_client(
+        "node-busy",
         |folder| {
             run("node", &["--version"], folder)?;
-            for file in ["package.json", "busy.mjs"] {
-                std::fs::copy(clients().join("node").join(file), folder.join(file))
-                    .map_err(|error| error.to_string())?;
-            }
-            run("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder)
+            copy("node", &["package.json", "busy.mjs"], folder)?;
+            run("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder).map(|_| ())
         },
         |folder, url| run("node", &["busy.mjs", url], folder),
-        "node-busy",
-        "wall:cpu:nanoseconds:wall:nanoseconds",
-        "knownBusyFunction",
+        |found, _| {
+            let of =
+                |selector| Wanted::of("wall:cpu:nanoseconds:wall:nanoseconds", selector, "knownBusyFunction");
+            found.is_busy_in(&of(r#"{service_name="node-busy"}"#));
+            // What `wrapWithLabels` says.
+            found.is_busy_in(&of(r#"{service_name="node-busy", work="known"}"#));
+        },
     );
 }
 
@@ -143,25 +238,25 @@ fn the_sdk_for_rust_is_understood() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client-rust");
     let target = target.to_string_lossy();
     let program = format!("{target}/debug/busy");
-    is_found(
+    with_client(
+        "rust-busy",
         |folder| {
-            std::fs::create_dir(folder.join("src")).map_err(|error| error.to_string())?;
-            for file in ["Cargo.toml", "Cargo.lock", "src/main.rs"] {
-                std::fs::copy(clients().join("rust").join(file), folder.join(file))
-                    .map_err(|error| error.to_string())?;
-            }
-            run("cargo", &["build", "--quiet", "--locked", "--target-dir", &target], folder)
+            copy("rust", &["Cargo.toml", "Cargo.lock", "src/main.rs"], folder)?;
+            run("cargo", &["build", "--quiet", "--locked", "--target-dir", &target], folder).map(|_| ())
         },
         |folder, url| run(&program, &[url], folder),
-        "rust-busy",
-        "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
-        "known_busy_function",
+        |found, _| {
+            let of = |selector| Wanted::of(CPU, selector, "known_busy_function");
+            found.is_busy_in(&of(r#"{service_name="rust-busy"}"#));
+            // What `tag_wrapper` says.
+            found.is_busy_in(&of(r#"{service_name="rust-busy", work="known"}"#));
+        },
     );
 }
 
 #[test]
 fn a_load_is_counted_to_the_unit() {
-    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let runtime = Runtime::new().expect("threads");
     let folder = tempfile::tempdir().expect("a folder");
     runtime.block_on(async {
         let node = start(folder.path()).await;

@@ -2,13 +2,17 @@
 package main
 
 import (
+	"context"
 	"os"
 	"time"
 
 	"github.com/grafana/pyroscope-go"
 )
 
-var sink uint64
+var (
+	sink uint64
+	kept [][]byte
+)
 
 //go:noinline
 func knownBusyFunction(until time.Time) {
@@ -16,6 +20,13 @@ func knownBusyFunction(until time.Time) {
 		for i := uint64(0); i < 1_000_000; i++ {
 			sink += i * i
 		}
+	}
+}
+
+//go:noinline
+func knownGreedyFunction() {
+	for i := 0; i < 64; i++ {
+		kept = append(kept, make([]byte, 1<<20))
 	}
 }
 
@@ -29,7 +40,10 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	knownBusyFunction(time.Now().Add(7 * time.Second))
+	knownGreedyFunction()
+	pyroscope.TagWrapper(context.Background(), pyroscope.Labels("work", "known"), func(context.Context) {
+		knownBusyFunction(time.Now().Add(7 * time.Second))
+	})
 	if err := profiler.Stop(); err != nil {
 		panic(err)
 	}

@@ -16,7 +16,7 @@ function knownBusyFunction(until) {
 
 const begin = Date.now();
 function turn() {
-  knownBusyFunction(Date.now() + 200);
+  Pyroscope.wrapWithLabels({ work: 'known' }, () => knownBusyFunction(Date.now() + 200));
   if (Date.now() - begin < 9000) setTimeout(turn, 1);
   else Pyroscope.stop().then(() => process.exit(0));
 }

@@ -13,8 +13,9 @@ def known_busy_function(until):
     return total
 
 
-pyroscope.configure(application_name="python-busy", server_address=sys.argv[1], sample_rate=100)
-known_busy_function(time.time() + 12)
-# The SDK sends every ten seconds and not at its end.
-time.sleep(11)
+pyroscope.configure(application_name="python-busy", server_address=sys.argv[1], sample_rate=100, upload_interval=2)
+with pyroscope.tag_wrapper({"work": "known"}):
+    known_busy_function(time.time() + 5)
+# The SDK sends now and then, and not at its end.
+time.sleep(3)
 pyroscope.shutdown()

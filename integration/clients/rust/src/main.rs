@@ -24,7 +24,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .upload_interval(Duration::from_secs(3))
         .build()?;
     let running = agent.start()?;
+    let (tag, untag) = running.tag_wrapper();
+    tag("work".to_owned(), "known".to_owned())?;
     black_box(known_busy_function(Instant::now() + Duration::from_secs(7)));
+    untag("work".to_owned(), "known".to_owned())?;
     running.stop()?.shutdown();
     Ok(())
 }

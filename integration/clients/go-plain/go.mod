@@ -1,0 +1,3 @@
+module athanor.test/plain
+
+go 1.22
