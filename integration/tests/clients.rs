@@ -109,9 +109,9 @@ impl Found<'_> {
 }
 
 /// Runs a client against a server of its own, and has a look at what it left there: `run` says what the client wrote.
-fn with_client(
+fn with_client<T>(
     name: &str,
-    prepare: impl FnOnce(&Path) -> Result<(), String>,
+    prepare: impl FnOnce(&Path) -> Result<T, String>,
     run: impl FnOnce(&Path, &str) -> Result<String, String>,
     look: impl FnOnce(&Found<'_>, &str),
 ) {
@@ -130,9 +130,9 @@ fn with_client(
 
 const CPU: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 
-fn python(folder: &Path, packages: &[&str]) -> Result<(), String> {
+fn python(folder: &Path, packages: &[&str]) -> Result<String, String> {
     run("python3", &["-m", "venv", "."], folder)?;
-    run("bin/pip", &[&["install", "--quiet"], packages].concat(), folder).map(|_| ())
+    run("bin/pip", &[&["install", "--quiet"], packages].concat(), folder)
 }
 
 fn run_python(file: &str) -> impl FnOnce(&Path, &str) -> Result<String, String> {
@@ -175,7 +175,7 @@ fn the_sdk_for_go_is_understood() {
         "go-busy",
         |folder| {
             copy("go", &["main.go", "go.mod", "go.sum"], folder)?;
-            run("go", &["build", "-o", "busy", "."], folder).map(|_| ())
+            run("go", &["build", "-o", "busy", "."], folder)
         },
         |folder, url| run("./busy", &[url], folder),
         |found, _| {
@@ -196,7 +196,7 @@ fn what_the_library_of_go_writes_is_understood() {
         "go-plain",
         |folder| {
             copy("go-plain", &["main.go", "go.mod"], folder)?;
-            run("go", &["build", "-o", "busy", "."], folder).map(|_| ())
+            run("go", &["build", "-o", "busy", "."], folder)
         },
         |folder, url| run("./busy", &[url], folder),
         |found, _| {
@@ -219,7 +219,7 @@ fn the_sdk_for_node_is_understood() {
         |folder| {
             run("node", &["--version"], folder)?;
             copy("node", &["package.json", "busy.mjs"], folder)?;
-            run("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder).map(|_| ())
+            run("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder)
         },
         |folder, url| run("node", &["busy.mjs", url], folder),
         |found, _| {
@@ -242,7 +242,7 @@ fn the_sdk_for_rust_is_understood() {
         "rust-busy",
         |folder| {
             copy("rust", &["Cargo.toml", "Cargo.lock", "src/main.rs"], folder)?;
-            run("cargo", &["build", "--quiet", "--locked", "--target-dir", &target], folder).map(|_| ())
+            run("cargo", &["build", "--quiet", "--locked", "--target-dir", &target], folder)
         },
         |folder, url| run(&program, &[url], folder),
         |found, _| {
