@@ -33,7 +33,7 @@ use crate::world::Story;
 use crate::{caught, entropy, number, variable};
 
 /// How many seeds are tried where nobody says otherwise.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 350;
 /// And of those in which blocks are merged.
 const MERGING_SEEDS: u64 = 60;
 /// A seed that takes longer hangs.
