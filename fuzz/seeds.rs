@@ -7,7 +7,7 @@ use athanor_block::{FILES, FORMAT, FileMeta, Meta, TenantMeta};
 use athanor_chassis::Random;
 use athanor_cluster::greeting::{Introductions, Me};
 use athanor_profile::flamegraph::Flamegraph;
-use athanor_profile::generate::arbitrary;
+use athanor_profile::generate::{Flight, FlightEvent, arbitrary};
 use athanor_profile::pprof::encode;
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::Tree;
@@ -125,10 +125,41 @@ fn documents(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::i
         "activeProfileIndex": 0,
     });
     save("speedscope", "evented", evented.to_string().as_bytes())?;
+    recordings(save)?;
     for (number, text) in PRINTED.iter().enumerate() {
         save("perf-script", &format!("seed-{number}"), text.as_bytes())?;
     }
     Ok(())
+}
+
+/// Flight recordings with every event that counts, and labels of one.
+fn recordings(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    let event = |name, number| FlightEvent {
+        name,
+        stack: vec![("a/B$$Lambda$1/0x1f".into(), "f".into(), 3), ("A".into(), "main".into(), 1)],
+        numbers: vec![("contextId", 1), number],
+        ..FlightEvent::default()
+    };
+    let texts = vec![("name", "event".to_owned()), ("value", "wall".to_owned())];
+    let events = vec![
+        FlightEvent { name: "jdk.ActiveSetting", texts, ..FlightEvent::default() },
+        FlightEvent { state: Some("STATE_SLEEPING"), ..event("jdk.ExecutionSample", ("spanId", 1 << 63)) },
+        event("profiler.WallClockSample", ("samples", 300)),
+        event("jdk.ObjectAllocationInNewTLAB", ("tlabSize", 1 << 20)),
+        event("jdk.ObjectAllocationOutsideTLAB", ("allocationSize", 1 << 20)),
+        event("jdk.ObjectAllocationSample", ("weight", 1 << 20)),
+        event("profiler.LiveObject", ("allocationTime", 9)),
+        event("profiler.Malloc", ("size", 64)),
+        event("jdk.JavaMonitorEnter", ("duration", 1 << 30)),
+        event("jdk.ThreadPark", ("duration", 1 << 30)),
+    ];
+    for (number, ticks, compressed) in [(0, 1, true), (1, 1_000_000_000, false), (2, 3_000_000_000, true)] {
+        let chunk = Flight { compressed, ticks, events: events.clone() }.chunk();
+        save("jfr", &format!("seed-{number}"), &chunk)?;
+        save("jfr", &format!("twice-{number}"), &[&chunk[..], &chunk].concat())?;
+    }
+    let labels = b"\x0a\x0a\x08\x01\x12\x06\x0a\x04\x08\x02\x10\x03\x12\x08\x08\x02\x12\x04zone\x12\x06\x08\x03\x12\x02eu";
+    save("jfr-labels", "seed", labels)
 }
 
 /// What `perf script` prints.

@@ -255,6 +255,19 @@ fn the_sdk_for_rust_is_understood() {
 }
 
 #[test]
+fn a_recording_of_the_jdk_is_understood() {
+    is_found(
+        |folder| run("java", &["--version"], folder),
+        |folder, url| {
+            run("java", &[&clients().join("java/Busy.java").to_string_lossy(), "busy.jfr", url], folder)
+        },
+        "java-busy",
+        "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+        "Busy.knownBusyFunction",
+    );
+}
+
+#[test]
 fn a_load_is_counted_to_the_unit() {
     let runtime = Runtime::new().expect("threads");
     let folder = tempfile::tempdir().expect("a folder");

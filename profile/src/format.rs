@@ -1,6 +1,7 @@
 //! Which format bytes are in, told by the bytes: nobody says it, and names of files say it badly.
 //!
 //! ```text
+//!  FLR ───────────────────────────────────► flight recording
 //!  control characters near the beginning ─► pprof
 //!  { and a field that a format has ───────► speedscope, flamebearer
 //!  a first line that begins a sample ─────► perf script
@@ -14,6 +15,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::flamebearer::{self, FlamebearerError};
 use crate::folded::{self, FoldedError};
+use crate::jfr::{self, WholeError};
 use crate::model::{Profile, ValueType};
 use crate::perf_script::{self, PerfScriptError};
 use crate::pprof::{self, DecodeError, Limits};
@@ -21,7 +23,7 @@ use crate::speedscope::{self, SpeedscopeError};
 
 /// What can be read, for those who send something else.
 pub const KNOWN: &str = "pprof (plain, gzip or zstd), folded stacks (lines such as main;work 12), speedscope, \
-                         flamebearer JSON, or what perf script prints";
+                         flamebearer JSON, a flight recording of Java, or what perf script prints";
 /// Where control characters are looked for.
 const BEGINNING: usize = 4_096;
 
@@ -38,6 +40,8 @@ pub enum Format {
     Flamebearer,
     /// What `perf script` prints.
     PerfScript,
+    /// A recording of Java Flight Recorder or async-profiler; its profiles are read into one.
+    Jfr,
 }
 
 /// Why bytes are no profile.
@@ -58,6 +62,9 @@ pub enum ReadError {
     /// Not what `perf script` prints.
     #[error("not the output of perf script: {0}")]
     PerfScript(#[from] PerfScriptError),
+    /// No flight recording that is read.
+    #[error(transparent)]
+    Jfr(#[from] WholeError),
     /// Another document.
     #[error("JSON that is neither of speedscope (shared, profiles) nor a flame graph (flamebearer)")]
     OtherJson,
@@ -66,6 +73,9 @@ pub enum ReadError {
 impl Format {
     /// Tells the format of bytes that are not compressed. They need not be a profile.
     pub fn of(raw: &[u8]) -> Result<Format, ReadError> {
+        if jfr::is_recording(raw) {
+            return Ok(Format::Jfr);
+        }
         let is_control = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\t' | b'\n' | b'\r');
         if raw.iter().take(BEGINNING).any(is_control) {
             return Ok(Format::Pprof);
@@ -87,6 +97,7 @@ impl Format {
             Format::Speedscope => speedscope::parse(raw, limits)?,
             Format::Flamebearer => flamebearer::parse(raw, limits)?,
             Format::PerfScript => perf_script::parse(raw, limits)?,
+            Format::Jfr => jfr::whole(raw, limits)?,
         })
     }
 }
@@ -159,6 +170,7 @@ mod tests {
     fn formats_are_told_by_what_is_written() {
         for (raw, format) in [
             (&b"\x0a\x04"[..], Format::Pprof),
+            (b"FLR\0\0\x02", Format::Jfr),
             (b"main;work 12\n", Format::Folded),
             (b"\n# note\n{main};work 12\n", Format::Folded),
             (b"{main};work 12\n", Format::Folded),
@@ -196,6 +208,7 @@ mod tests {
         };
         for (raw, expected) in [
             (&b"\x0a\x04"[..], "profile is cut off"),
+            (b"FLR\0\0\x02", "flight recording is cut off at byte 6"),
             (b"main", "not folded stacks: line 1, column 5: "),
             (b"{\"shared\": {}}", "not a speedscope document: line 1, column 13: missing field `frames`"),
             (

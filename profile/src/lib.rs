@@ -5,7 +5,8 @@
 //!  folded ──────┤                    │
 //!  speedscope ──┼─► Profile ─► merge ┼─► table, callers, diff
 //!  flamebearer ─┤   (dense ids)      │         lines, compare, significance
-//!  perf script ─┘                    └─► pprof, folded, speedscope, otlp
+//!  perf script ─┤                    └─► pprof, folded, speedscope, otlp
+//!  jfr ─────────┘
 //!   └ format: which of them it is
 //!
 //!  Upload ─► Source (heads, blocks, memory) ─► queries, above
@@ -36,6 +37,7 @@ pub mod generate;
 pub mod growth;
 pub mod hash;
 pub mod identity;
+pub mod jfr;
 pub mod json;
 pub mod labels;
 mod layout;

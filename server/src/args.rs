@@ -34,6 +34,7 @@ Examples:
   athanor flamegraph examples/checkout.pb.gz       a flame graph in the terminal
   athanor top *.pb.gz --focus main.main            many files as one; who calls it, what it calls
   perf script | athanor flamegraph -               what perf record has seen
+  athanor top app.jfr --type alloc_sample_bytes    one of the types of a flight recording of Java
   athanor diff before.pb.gz after.pb.gz            what became slower
   athanor convert cpu.pb.gz -o cpu.svg             also pprof, folded, speedscope, dot
   athanor block build *.pb.gz --out day1           a folder of plain Parquet files
@@ -41,8 +42,8 @@ Examples:
   athanor push cpu.pb.gz --service checkout        to a server, http://127.0.0.1:4040 if not told
   athanor query top --since 1h                     of all that a server has
 
-A FILE is pprof (plain, gzip or zstd), folded stacks, speedscope or flamebearer JSON, what perf script
-prints, or the folder of a block; - is standard input.
+A FILE is pprof (plain, gzip or zstd), folded stacks, speedscope or flamebearer JSON, a flight recording of Java,
+what perf script prints, or the folder of a block; - is standard input.
 Exit codes: 0 done, 64 the command line is wrong, 65 the data is bad or damaged, 66 it is not there,
 69 it cannot be read or reached now, 73 the folder for the output is not empty, 75 try again later,
 77 it is not allowed.";
@@ -148,8 +149,8 @@ pub struct Settings {
 /// Which profiles.
 #[derive(Args)]
 pub struct Input {
-    /// pprof, folded stacks, speedscope or flamebearer JSON, what perf script prints, or a block's folder; several are
-    /// merged; - is standard input
+    /// pprof, folded stacks, speedscope or flamebearer JSON, a flight recording of Java, what perf script prints, or a
+    /// block's folder; several are merged; - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]

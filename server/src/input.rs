@@ -55,6 +55,8 @@ pub enum Content {
     Pprof(Vec<u8>),
     /// Any other format, read.
     Read(Box<Profile>),
+    /// A flight recording: several profiles, read into one.
+    Recording(Box<Profile>),
 }
 
 /// Reads a file of any format.
@@ -70,11 +72,14 @@ pub fn content_of(path: &Path, bytes: &[u8], limits: &Limits) -> Result<Content,
     }
     let read = match Format::of(&raw) {
         Ok(Format::Pprof) => return Ok(Content::Pprof(raw)),
-        Ok(format) => format.read(&raw, limits),
+        Ok(format) => format.read(&raw, limits).map(|profile| (format, Box::new(profile))),
         Err(error) => Err(error),
     };
-    let named = |error| failure::invalid(path, format!("{error}; a profile is {KNOWN}"));
-    read.map(|profile| Content::Read(Box::new(profile))).map_err(named)
+    match read {
+        Ok((Format::Jfr, profile)) => Ok(Content::Recording(profile)),
+        Ok((_, profile)) => Ok(Content::Read(profile)),
+        Err(error) => Err(failure::invalid(path, format!("{error}; a profile is {KNOWN}"))),
+    }
 }
 
 /// Blocks by their folders, or by a folder that they lie in.
@@ -160,7 +165,9 @@ fn add(merger: &mut Merger, path: &Path, picked: &Picked) -> Result<u64, Status>
             let dropped = merger.add_bytes(&raw, &limits).map_err(refused)?;
             Ok(dropped.samples as u64)
         }
-        Content::Read(profile) => merger.add(&profile).map_err(refused).map(|()| 0),
+        Content::Read(profile) | Content::Recording(profile) => {
+            merger.add(&profile).map_err(refused).map(|()| 0)
+        }
     }
 }
 

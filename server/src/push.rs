@@ -151,6 +151,11 @@ fn prepare(
     let bytes = input::read(file, &limits)?;
     let (raw, header, is_ready) = match input::content_of(file, &bytes, &limits)? {
         Content::Read(profile) => (pprof::encode(&profile), profile.header, false),
+        Content::Recording(_) => {
+            let why = "a flight recording has several profiles, which this way of pushing cannot tell apart; POST the file \
+                       itself to /ingest?name=SERVICE&format=jfr";
+            return Err(failure::invalid(file, why));
+        }
         Content::Pprof(raw) => {
             let decoded = pprof::decode(&raw, &limits);
             let (profile, _) = decoded.map_err(|error| failure::invalid(file, error))?;

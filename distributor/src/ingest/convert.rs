@@ -1,9 +1,11 @@
 //! From the body of a request to pprof profiles and the labels of their series. Pure; runs on compute threads.
 
 mod folded;
+mod jfr;
 mod pprof;
 
 use athanor_chassis::{Code, Limits, Status};
+use athanor_profile::jfr::{JfrError, Limits as JfrLimits};
 use athanor_profile::pprof::DecodeError;
 use bytes::Bytes;
 
@@ -46,6 +48,7 @@ pub(crate) struct Made {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     text: TextBounds,
+    jfr: JfrLimits,
 }
 
 /// Why a body was refused.
@@ -65,7 +68,15 @@ enum ConvertError {
     Config(String),
     #[error(transparent)]
     Pprof(#[from] DecodeError),
-    #[error("format {0} is not supported here; send pprof or folded text")]
+    #[error(transparent)]
+    Jfr(#[from] JfrError),
+    #[error("flight recording: {0}")]
+    JfrBody(DecodeError),
+    #[error("labels of the flight recording: {0}")]
+    JfrLabels(DecodeError),
+    #[error("form has no part jfr; send the recording in a part of this name, or as the body")]
+    NoRecording,
+    #[error("format {0} is not supported here; send pprof, a flight recording or folded text")]
     NotSupported(&'static str),
 }
 
@@ -73,7 +84,8 @@ impl ConvertError {
     /// In a word, for those who count refusals.
     fn reason(&self) -> &'static str {
         match self {
-            Self::Pprof(error) => error.reason(),
+            Self::Pprof(error) | Self::JfrBody(error) => error.reason(),
+            Self::Jfr(error) => error.reason(),
             Self::Text(TextRefused::OverLimit { what: "bytes", .. }) => "profile_size_limit",
             Self::Text(TextRefused::OverLimit { .. }) => "samples_limit",
             Self::UnknownSuffix(_) | Self::NotSupported(_) => "unsupported_format",
@@ -88,6 +100,7 @@ pub(crate) fn convert(request: &Request, body: &Bytes, bounds: &Bounds) -> Resul
         Format::Groups => folded(request, body, true, bounds),
         Format::Lines => folded(request, body, false, bounds),
         Format::Pprof => pprof::pprof(request, body, &TypeConfig::default(), bounds),
+        Format::Jfr(content_type) => jfr::jfr(request, content_type.as_deref(), body, bounds),
         Format::Form(content_type) => pprof::form(request, content_type, body, bounds),
         // An empty trie holds nothing; the other formats begin with something.
         Format::Other("trie") if body.is_empty() => folded(request, body, true, bounds),
@@ -101,6 +114,8 @@ fn refused(error: ConvertError) -> Refused {
         ConvertError::Pprof(DecodeError::OverLimit { what: "bytes", .. }) => {
             " (limits.max_profile_size_bytes): profile for a shorter time"
         }
+        ConvertError::Jfr(error) => jfr::way_out(error),
+        ConvertError::JfrBody(DecodeError::OverLimit { .. }) => jfr::SHORTER,
         _ => "",
     };
     let status = Status::new(Code::Invalid, format!("{error}{way_out}")).because(error.reason());
@@ -141,6 +156,7 @@ impl Bounds {
                 depth: limits.max_profile_stacktrace_depth as usize,
                 bytes: limits.max_profile_size_bytes.as_usize(),
             },
+            jfr: jfr::bounds(limits),
         }
     }
 }

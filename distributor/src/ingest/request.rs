@@ -38,6 +38,8 @@ pub enum Format {
     Pprof,
     /// A form with pprof in it; its content type.
     Form(String),
+    /// A flight recording, alone or in a form, whose content type then is here.
+    Jfr(Option<String>),
     /// Something that is not read here, by its name.
     Other(&'static str),
 }
@@ -84,7 +86,7 @@ impl Format {
             ("trie", _) | (_, "binary/octet-stream+trie") => Format::Other("trie"),
             ("tree", _) | (_, "binary/octet-stream+tree") => Format::Other("tree"),
             ("lines", _) => Format::Lines,
-            ("jfr", _) => Format::Other("jfr"),
+            ("jfr", _) => Format::Jfr(form.then(|| content_type.to_owned())),
             ("pprof", _) if !form => Format::Pprof,
             ("speedscope", _) => Format::Other("speedscope"),
             _ if form => Format::Form(content_type.to_owned()),
@@ -140,7 +142,8 @@ mod tests {
             ("", "binary/octet-stream+trie", Format::Other("trie")),
             ("trie", form, Format::Other("trie")),
             ("tree", "", Format::Other("tree")),
-            ("jfr", form, Format::Other("jfr")),
+            ("jfr", form, Format::Jfr(Some(form.into()))),
+            ("jfr", "application/octet-stream", Format::Jfr(None)),
             ("speedscope", "", Format::Other("speedscope")),
         ] {
             assert_eq!(read(&format!("name=a&format={format}"), content_type).format, expected, "{format}");

@@ -3,6 +3,7 @@
 
 mod describe;
 mod recorder;
+mod recordings;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use crate::packed::up_to_eight;
 
 /// A place in the bytes. Offsets are those of the whole input, also within nested messages.
 #[derive(Clone, Copy)]
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     /// The input up to where this cursor ends.
     bytes: &'a [u8],
     at: usize,
@@ -14,7 +14,7 @@ pub(super) struct Cursor<'a> {
 
 /// One field's content.
 #[derive(Clone, Copy)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Varint(u64),
     Fixed,
     /// Start and end.
@@ -22,10 +22,10 @@ pub(super) enum Value {
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Cursor { bytes, at: 0 }
     }
-    pub(super) fn range(&self, start: usize, end: usize) -> Self {
+    pub(crate) fn range(&self, start: usize, end: usize) -> Self {
         Cursor { bytes: &self.bytes[..end], at: start }
     }
     /// What lies between here and the end.
@@ -35,7 +35,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn at(&self) -> usize {
         self.at
     }
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.at >= self.bytes.len()
     }
 
@@ -90,7 +90,7 @@ impl<'a> Cursor<'a> {
 
     /// The next field's number and content.
     #[inline(always)]
-    pub(super) fn field(&mut self, what: &'static str) -> Result<(u64, Value), DecodeError> {
+    pub(crate) fn field(&mut self, what: &'static str) -> Result<(u64, Value), DecodeError> {
         let start = self.at;
         let key = self.varint(what)?;
         let number = key >> 3;

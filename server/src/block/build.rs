@@ -25,7 +25,7 @@ pub(super) fn run(args: &Build, output: &Output) -> Result<(), Status> {
     for (path, labels) in &files {
         let raw = match input::content(path, &limits)? {
             Content::Pprof(raw) => raw,
-            Content::Read(profile) => pprof::encode(&profile),
+            Content::Read(profile) | Content::Recording(profile) => pprof::encode(&profile),
         };
         let added = builder.add_pprof(args.tenant.as_str(), labels, &raw);
         added.map_err(|error| match error {

@@ -1,0 +1,30 @@
+//! Any bytes as a flight recording: refused or read; what is read is pprof, and one profile of all.
+#![no_main]
+
+use athanor_profile::jfr::{About, Limits, Snapshot, read, whole};
+use athanor_profile::pprof;
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../small.rs"]
+mod small;
+
+const LIMITS: Limits = Limits {
+    bytes: 1 << 20,
+    constants: 10_000,
+    frames: 1 << 18,
+    names: 1 << 20,
+    samples: 10_000,
+    profile: 1 << 20,
+};
+
+fuzz_target!(|bytes: &[u8]| {
+    let about = About { sample_rate: 100, ..About::default() };
+    let Ok(recording) = read(bytes, &about, &Snapshot::default(), &LIMITS) else { return };
+    for made in &recording.profiles {
+        assert!(made.pprof.len() <= LIMITS.profile);
+        let (profile, dropped) = pprof::decode(&made.pprof, &pprof::Limits::default()).expect("it is sound");
+        assert_eq!(dropped, Default::default());
+        assert_eq!(profile.header.types.len(), made.kind.types.len());
+    }
+    let _ = whole(bytes, &small::limits());
+});

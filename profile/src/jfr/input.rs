@@ -1,0 +1,217 @@
+//! Numbers and texts of a chunk, read from its bytes with every bound checked.
+
+use std::borrow::Cow;
+
+use super::{JfrError, within};
+
+/// How a text is written: this byte comes first.
+const ABSENT: u8 = 0;
+const EMPTY: u8 = 1;
+const CONSTANT: u8 = 2;
+const UTF8: u8 = 3;
+const CHARACTERS: u8 = 4;
+const LATIN1: u8 = 5;
+
+/// The longest text that is read, in bytes or characters. Names in a JVM have 65535 bytes at most.
+const LONGEST: usize = 1 << 16;
+
+/// A place in a chunk.
+#[derive(Clone, Copy)]
+pub(super) struct Input<'a> {
+    /// The chunk, up to where may be read.
+    bytes: &'a [u8],
+    at: usize,
+    /// Whether numbers take as many bytes as they need.
+    compressed: bool,
+}
+
+/// A text as it is written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Text<'a> {
+    Plain(Cow<'a, str>),
+    /// One of the pool of texts.
+    Constant(u64),
+}
+
+impl<'a> Input<'a> {
+    pub(super) fn new(bytes: &'a [u8], compressed: bool) -> Self {
+        Input { bytes, at: 0, compressed }
+    }
+    /// The same chunk, at another place.
+    pub(super) fn at(self, at: usize) -> Self {
+        Input { at, ..self }
+    }
+    /// The same place, with nothing to be read from `end` on.
+    pub(super) fn until(self, end: usize) -> Self {
+        Input { bytes: &self.bytes[..end.min(self.bytes.len())], ..self }
+    }
+    pub(super) fn place(&self) -> usize {
+        self.at
+    }
+    pub(super) fn left(&self) -> usize {
+        self.bytes.len().saturating_sub(self.at)
+    }
+
+    #[inline(always)]
+    pub(super) fn byte(&mut self) -> Result<u8, JfrError> {
+        let byte = *self.bytes.get(self.at).ok_or(JfrError::Truncated { at: self.bytes.len() })?;
+        self.at += 1;
+        Ok(byte)
+    }
+    pub(super) fn skip(&mut self, count: usize) -> Result<(), JfrError> {
+        self.take(count).map(|_| ())
+    }
+    fn take(&mut self, count: usize) -> Result<&'a [u8], JfrError> {
+        let cut_off = JfrError::Truncated { at: self.bytes.len() };
+        let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..count)).ok_or(cut_off)?;
+        self.at += count;
+        Ok(taken)
+    }
+
+    /// A number that takes `width` bytes where numbers are not compressed.
+    #[inline(always)]
+    pub(super) fn number(&mut self, width: u8) -> Result<u64, JfrError> {
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte < 0x80 && self.compressed => {
+                self.at += 1;
+                Ok(u64::from(byte))
+            }
+            _ => self.long_number(width),
+        }
+    }
+
+    /// Seven bits in each byte, lowest first, but for the ninth, which has eight.
+    fn long_number(&mut self, width: u8) -> Result<u64, JfrError> {
+        if !self.compressed {
+            let bytes = self.take(usize::from(width))?;
+            return Ok(bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte)));
+        }
+        let mut value = 0;
+        for shift in (0..56).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Ok(value | u64::from(self.byte()?) << 56)
+    }
+    pub(super) fn int(&mut self) -> Result<usize, JfrError> {
+        Ok(self.number(4)? as u32 as usize)
+    }
+    pub(super) fn long(&mut self) -> Result<u64, JfrError> {
+        self.number(8)
+    }
+
+    /// A text; none is the empty one.
+    pub(super) fn text(&mut self) -> Result<Text<'a>, JfrError> {
+        let start = self.at;
+        Ok(Text::Plain(match self.byte()? {
+            ABSENT | EMPTY => Cow::Borrowed(""),
+            CONSTANT => return Ok(Text::Constant(self.long()?)),
+            UTF8 => {
+                let length = self.length()?;
+                String::from_utf8_lossy(self.take(length)?)
+            }
+            CHARACTERS => {
+                let length = self.length()?;
+                // A character takes a byte at least, so no announced length makes room for more than there is.
+                let mut units = Vec::with_capacity(length.min(self.left()));
+                for _ in 0..length {
+                    units.push(self.number(2)? as u16);
+                }
+                Cow::Owned(String::from_utf16_lossy(&units))
+            }
+            LATIN1 => {
+                let length = self.length()?;
+                Cow::Owned(self.take(length)?.iter().map(|&byte| char::from(byte)).collect())
+            }
+            _ => return Err(JfrError::Malformed { at: start, why: "a text of unknown encoding" }),
+        }))
+    }
+
+    fn length(&mut self) -> Result<usize, JfrError> {
+        let seen = self.int()?;
+        within("characters in one text", seen, LONGEST).map(|()| seen)
+    }
+
+    /// Goes past a text.
+    pub(super) fn skip_text(&mut self) -> Result<(), JfrError> {
+        let start = self.at;
+        match self.byte()? {
+            ABSENT | EMPTY => Ok(()),
+            CONSTANT => self.long().map(|_| ()),
+            UTF8 | LATIN1 => {
+                let length = self.int()?;
+                self.skip(length)
+            }
+            CHARACTERS => {
+                for _ in 0..self.int()? {
+                    self.number(2)?;
+                }
+                Ok(())
+            }
+            _ => Err(JfrError::Malformed { at: start, why: "a text of unknown encoding" }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> Result<Text<'_>, JfrError> {
+        Ok(Text::Plain(Cow::Borrowed(text)))
+    }
+
+    #[test]
+    fn numbers_are_read_in_both_ways_of_writing_them() {
+        for (bytes, expected) in [
+            (&[0x00][..], 0),
+            (&[0x7f], 127),
+            (&[0x80, 0x01], 128),
+            (&[0xff; 9], u64::MAX),
+            (&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80], 1 << 63),
+        ] {
+            let mut input = Input::new(bytes, true);
+            assert_eq!((input.long(), input.left()), (Ok(expected), 0), "{bytes:?}");
+            for cut in 0..bytes.len() {
+                assert_eq!(Input::new(&bytes[..cut], true).long(), Err(JfrError::Truncated { at: cut }));
+            }
+        }
+        let mut input = Input::new(&[0, 0, 1, 2, 0x80, 0, 0, 0, 0, 0, 0, 1], false);
+        assert_eq!((input.int(), input.long()), (Ok(0x102), Ok(1 << 63 | 1)));
+    }
+
+    #[test]
+    fn texts_are_read_in_every_encoding_and_skipped_alike() {
+        for (bytes, expected) in [
+            (&[0][..], plain("")),
+            (&[1], plain("")),
+            (&[2, 5], Ok(Text::Constant(5))),
+            (&[3, 3, b'a', 0xc3, 0xbc], plain("aü")),
+            (&[3, 1, 0xff], plain("\u{fffd}")),
+            (&[4, 2, b'a', 0xfc, 0x01], plain("aü")),
+            (&[5, 2, b'a', 0xfc], plain("aü")),
+        ] {
+            let mut input = Input::new(bytes, true);
+            assert_eq!((input.text(), input.left()), (expected, 0), "{bytes:?}");
+            let mut input = Input::new(bytes, true);
+            assert_eq!((input.skip_text(), input.left()), (Ok(()), 0), "{bytes:?}");
+            for cut in 0..bytes.len() {
+                let mut input = Input::new(&bytes[..cut], true);
+                assert_eq!(
+                    (input.text(), input.at(0).skip_text().is_err()),
+                    (Err(JfrError::Truncated { at: cut }), true)
+                );
+            }
+        }
+        let unknown = JfrError::Malformed { at: 0, why: "a text of unknown encoding" };
+        assert_eq!(Input::new(&[6], true).text(), Err(unknown.clone()));
+        assert_eq!(Input::new(&[6], true).skip_text(), Err(unknown));
+        let giant = [4, 0xff, 0xff, 0xff, 0xff, 0x0f, 1];
+        let (what, seen, limit) = ("characters in one text", u32::MAX as usize, LONGEST);
+        assert_eq!(Input::new(&giant, true).text(), Err(JfrError::OverLimit { what, seen, limit }));
+        assert_eq!(Input::new(&giant, true).skip_text(), Err(JfrError::Truncated { at: 7 }));
+    }
+}

@@ -1,0 +1,207 @@
+//! Stacks of all chunks, by what they are: each chunk numbers its own anew.
+
+use std::borrow::Cow;
+
+use super::chunk::Chunk;
+use super::input::Text;
+use super::metadata::Types;
+use super::names::lasting;
+use super::plan::{Plan, SLOTS};
+use super::pools::Pool;
+use super::{JfrError, Limits, within};
+use crate::hash::{self, Hash, HashedMap};
+use crate::symbols::Strings;
+
+/// Bytes of names that are read for each byte that a recording may have.
+const READ: usize = 4;
+
+/// Functions, lines and stacks.
+#[derive(Default)]
+pub(super) struct Stacks {
+    /// What functions are called; the empty name is none.
+    pub(super) functions: Strings,
+    /// Function and line.
+    pub(super) locations: Vec<(u32, u32)>,
+    location_ids: HashedMap<u64, u32>,
+    frames: Vec<u32>,
+    /// Where the frames of each stack begin and end.
+    ranges: Vec<(u32, u32)>,
+    ids: HashedMap<Hash, u32>,
+    /// Bytes of names that were read, those that were known already counted again.
+    read: usize,
+}
+
+impl Stacks {
+    /// The locations of a stack, leaf first.
+    pub(super) fn locations(&self, stack: u32) -> &[u32] {
+        let (from, to) = self.ranges[stack as usize];
+        &self.frames[from as usize..to as usize]
+    }
+
+    fn location(&mut self, function: u32, line: u32, limits: &Limits) -> Result<u32, JfrError> {
+        let seen = self.locations.len() + 1;
+        let id = *self.location_ids.entry(u64::from(function) << 32 | u64::from(line)).or_insert_with(|| {
+            self.locations.push((function, line));
+            seen as u32 - 1
+        });
+        within("lines of code", self.locations.len(), limits.constants).map(|()| id)
+    }
+
+    /// The stack of all frames from `start` on; none if there is no frame.
+    fn finish(&mut self, start: usize) -> Option<u32> {
+        let end = self.frames.len();
+        if start == end {
+            return None;
+        }
+        let hash = hash::bytes(bytemuck::cast_slice(&self.frames[start..]));
+        let new = self.ranges.len() as u32;
+        let id = *self.ids.entry(hash).or_insert(new);
+        if id == new {
+            self.ranges.push((start as u32, end as u32));
+        } else {
+            self.frames.truncate(start);
+        }
+        Some(id)
+    }
+}
+
+/// How constants of a chunk are gone through that stacks are made of.
+struct Plans {
+    /// What lies before the frames of a stack, and a frame.
+    before_frames: Plan,
+    frame: Plan,
+    method: Plan,
+    class: Plan,
+}
+
+const LINE: usize = 2;
+
+impl Plans {
+    /// None if the chunk has no stacks, or such that cannot be read.
+    fn of(types: &Types<'_>) -> Option<Self> {
+        let stack = types.named(Pool::Stack.type_name())?;
+        let frames = stack.fields.iter().position(|field| types.field_name(field) == "frames")?;
+        let frame = Some(stack.fields[frames]).filter(|field| field.array && !field.constant)?.class;
+        let plan = |pool: Pool, wanted| Plan::of(types, types.named(pool.type_name())?, wanted);
+        Some(Plans {
+            before_frames: Plan::of_fields(types, stack, 0..frames, &[])?,
+            frame: Plan::of(types, types.class(frame)?, &["method", "lineNumber"])?,
+            method: plan(Pool::Method, &["type", "name"])?,
+            class: plan(Pool::Class, &["name"])?,
+        })
+    }
+}
+
+/// Finds the stacks of a chunk among those of all.
+pub(super) struct StackReader {
+    plans: Option<Plans>,
+    known: HashedMap<u64, Option<u32>>,
+    functions: HashedMap<u64, Option<u32>>,
+}
+
+impl StackReader {
+    pub(super) fn new(types: &Types<'_>) -> Self {
+        StackReader { plans: Plans::of(types), known: HashedMap::default(), functions: HashedMap::default() }
+    }
+
+    /// A stack by its id in the chunk; none if there is no such, or nothing in it.
+    #[inline]
+    pub(super) fn stack(
+        &mut self,
+        chunk: &Chunk<'_>,
+        id: u64,
+        all: &mut Stacks,
+        limits: &Limits,
+    ) -> Result<Option<u32>, JfrError> {
+        match self.known.get(&id) {
+            Some(&known) => Ok(known),
+            None => self.new_stack(chunk, id, all, limits),
+        }
+    }
+
+    fn new_stack(
+        &mut self,
+        chunk: &Chunk<'_>,
+        id: u64,
+        all: &mut Stacks,
+        limits: &Limits,
+    ) -> Result<Option<u32>, JfrError> {
+        let (Some(plans), Some(place)) = (&self.plans, chunk.pools.place(Pool::Stack, id)) else {
+            return Ok(None);
+        };
+        let mut input = chunk.input.at(place);
+        plans.before_frames.run(&mut input, &mut [0; SLOTS])?;
+        let start = all.frames.len();
+        for _ in 0..input.int()? {
+            let mut slots = [0; SLOTS];
+            let at = input.place();
+            plans.frame.run(&mut input, &mut slots)?;
+            if input.place() == at {
+                return Err(JfrError::Malformed { at, why: "frames of a stack that have no fields" });
+            }
+            let function = match self.functions.get(&slots[1]) {
+                Some(&known) => known,
+                None => {
+                    // What the chunk does not say is not remembered: of that there is no end.
+                    let Some(place) = chunk.pools.place(Pool::Method, slots[1]) else { continue };
+                    let function = function(plans, chunk, place, all, limits)?;
+                    self.functions.insert(slots[1], function);
+                    function
+                }
+            };
+            let Some(function) = function else { continue };
+            let line = (slots[LINE] as i32).max(0) as u32;
+            let location = all.location(function, line, limits)?;
+            all.frames.push(location);
+            within("frames of different stacks", all.frames.len(), limits.frames)?;
+        }
+        let stack = all.finish(start);
+        self.known.insert(id, stack);
+        Ok(stack)
+    }
+}
+
+/// The function of the method that lies at a place; none if the chunk does not say what it is called.
+fn function(
+    plans: &Plans,
+    chunk: &Chunk<'_>,
+    method: usize,
+    all: &mut Stacks,
+    limits: &Limits,
+) -> Result<Option<u32>, JfrError> {
+    let mut slots = [0; SLOTS];
+    plans.method.run(&mut chunk.input.at(method), &mut slots)?;
+    let (class, name) = (slots[1], slots[2]);
+    let Some(place) = chunk.pools.place(Pool::Class, class) else { return Ok(None) };
+    plans.class.run(&mut chunk.input.at(place), &mut slots)?;
+    let (class, name) = (symbol(chunk, slots[1])?, symbol(chunk, name)?);
+    all.read += class.len() + name.len();
+    // Constants are shared, so names may have far more bytes than a recording.
+    within("bytes of names", all.read, limits.bytes.saturating_mul(READ))?;
+    let (class, name) = (lasting(&class), lasting(&name));
+    let dot = if class.is_empty() || name.is_empty() { "" } else { "." };
+    let seen = all.functions.bytes() + class.len() + dot.len() + name.len();
+    within("bytes of names", seen, limits.names)?;
+    let id = all.functions.intern(&format!("{class}{dot}{name}"));
+    Ok((id != 0).then_some(id))
+}
+
+fn symbol<'a>(chunk: &Chunk<'a>, id: u64) -> Result<Cow<'a, str>, JfrError> {
+    let Some(place) = chunk.pools.place(Pool::Symbol, id) else { return Ok(Cow::Borrowed("")) };
+    chunk.text(place)
+}
+
+impl<'a> Chunk<'a> {
+    /// The text that begins at a place, which may be a constant itself.
+    pub(super) fn text(&self, place: usize) -> Result<Cow<'a, str>, JfrError> {
+        let id = match self.input.at(place).text()? {
+            Text::Plain(text) => return Ok(text),
+            Text::Constant(id) => id,
+        };
+        let Some(place) = self.pools.place(Pool::Text, id) else { return Ok(Cow::Borrowed("")) };
+        match self.input.at(place).text()? {
+            Text::Plain(text) => Ok(text),
+            Text::Constant(_) => Ok(Cow::Borrowed("")),
+        }
+    }
+}
