@@ -3,7 +3,7 @@
 use super::kinds::Kind;
 use super::snapshot::Snapshot;
 use super::stacks::Stacks;
-use super::{Context, JfrError, Limits};
+use super::{JfrError, Limits};
 use crate::hash::HashedMap;
 use crate::numbering::{Numbering, Texts};
 use crate::pprof::wire::{message, number, packed};
@@ -19,6 +19,15 @@ struct Row {
     stack: u32,
     context: u32,
     values: [i64; 2],
+}
+
+/// What a sample's labels come from; numbers that the snapshot of labels explains, or ids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Context {
+    pub(super) labels: u64,
+    pub(super) span: u64,
+    pub(super) span_name: u64,
+    pub(super) trace: [u64; 2],
 }
 
 /// When a recording was made, and how often threads were looked at.

@@ -270,6 +270,7 @@ fn limits_are_named_with_what_was_seen() {
     for (limits, expected) in [
         (Limits { samples: 4, ..all }, "profile cpu of the flight recording has 5 samples, the limit is 4"),
         (Limits { names: 2, ..all }, "flight recording has 3 bytes of names, the limit is 2"),
+        (Limits { frames: 4, ..all }, "flight recording has 5 frames of different stacks, the limit is 4"),
         (Limits { constants: 3, ..all }, "flight recording has 4 constants, the limit is 3"),
     ] {
         assert_eq!(said(limits), Err(expected.to_owned()));
@@ -280,6 +281,47 @@ fn limits_are_named_with_what_was_seen() {
             .starts_with("profile cpu of the flight recording has ")
     );
     assert!(said(Limits { bytes: 20, ..all }).unwrap_err().ends_with(" bytes, the limit is 20"));
+}
+
+/// A chunk with nothing in it but a metadata event, whose fields follow its type.
+fn bare(fields: &[u8]) -> Vec<u8> {
+    let mut raw = chunk(Vec::new())[..68].to_vec();
+    let size = fields.len() + 2;
+    raw.extend([size as u8]);
+    raw.push(0);
+    raw.extend_from_slice(fields);
+    let all = raw.len() as u64;
+    raw[8..16].copy_from_slice(&all.to_be_bytes());
+    raw[24..32].copy_from_slice(&68u64.to_be_bytes());
+    raw
+}
+
+#[test]
+fn types_that_have_no_end_are_refused() {
+    let said =
+        |raw: &[u8]| read(raw, &ABOUT, &Snapshot::default(), &Limits::default()).map(|_| ()).unwrap_err();
+    // Symbols hold a text, which is type 20: let each hold a symbol, which is type 25.
+    let mut raw = chunk(vec![running(&[])]);
+    let at = raw.windows(4).position(|bytes| bytes == [3, 2, b'2', b'0']).unwrap();
+    raw[at + 3] = b'5';
+    assert!(matches!(said(&raw), JfrError::UnknownType { class: 25, .. }), "{}", said(&raw));
+
+    let head = |texts: &[u8]| [&[1, 1, 1][..], texts].concat();
+    assert_eq!(read_plain(&bare(&head(&[1, 3, 1, b'a', 0, 0, 0]))), Recording::default());
+    let nested = [&head(&[1, 3, 1, b'a'])[..], &[0, 0, 1].repeat(20)].concat();
+    let (what, seen, limit) = ("elements of metadata in each other", 17, 16);
+    assert_eq!(said(&bare(&nested)), JfrError::OverLimit { what, seen, limit });
+    let many = head(&[0xff, 0xff, 0xff, 0x7f]);
+    assert!(said(&bare(&many)).to_string().ends_with(" texts of metadata, the limit is 131072"));
+    for children in [&[0xff, 0xff, 0xff, 0x7f][..], &[1]] {
+        let cut = [&head(&[1, 3, 1, b'a', 0, 0])[..], children].concat();
+        assert!(matches!(said(&bare(&cut)), JfrError::Truncated { .. }));
+    }
+    let outside = head(&[1, 3, 1, b'a', 7, 0, 0]);
+    assert_eq!(
+        said(&bare(&outside)).to_string().split(" at byte").next(),
+        Some("flight recording is damaged: a text that metadata does not have")
+    );
 }
 
 #[test]
