@@ -35,14 +35,14 @@ pub(super) struct Chunk<'a> {
 /// The chunk at the beginning of `raw`, and what follows it. `at`: where that is in the recording.
 pub(super) fn read<'a>(raw: &'a [u8], at: usize, limits: &Limits) -> Result<(Chunk<'a>, &'a [u8]), JfrError> {
     let outer = |error: JfrError| error.moved(at);
-    let header = raw.get(..HEADER).ok_or(JfrError::Truncated { at: at + raw.len() })?;
-    if !begins(raw) {
+    if !begins(raw) && !raw.is_empty() {
         return Err(if at == 0 {
             JfrError::OtherFormat
         } else {
             JfrError::Malformed { at, why: "no chunk" }
         });
     }
+    let header = raw.get(..HEADER).ok_or(JfrError::Truncated { at: at + raw.len() })?;
     let word = |from: usize| {
         let bytes: [u8; 8] = header[from..from + 8].try_into().expect("the header is longer");
         u64::from_be_bytes(bytes)
