@@ -105,7 +105,16 @@ fn has_jdk() -> bool {
 
 fn compare(file: &Path) -> BTreeMap<String, Told> {
     let told = ours(&std::fs::read(file).expect("readable"));
-    assert_eq!(told, with_jdk(file), "{}", file.display());
+    let mut expected = with_jdk(file);
+    for (kind, expected) in &mut expected {
+        let Some(told) = told.get(kind) else { continue };
+        // Ticks of a processor are no nanoseconds, and the JDK rounds those of each event in its own way.
+        let slack = if matches!(kind.as_str(), "mutex" | "block") { told.events } else { 0 };
+        if (told.amount - expected.amount).abs() <= slack {
+            expected.amount = told.amount;
+        }
+    }
+    assert_eq!(told, expected, "{}", file.display());
     told
 }
 
