@@ -11,7 +11,7 @@ use athanor_profile::generate::{Flight, FlightEvent, arbitrary};
 use athanor_profile::pprof::encode;
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::Tree;
-use athanor_profile::{Labels, Source, speedscope};
+use athanor_profile::{Labels, Source, otlp, speedscope};
 use athanor_proto::athanor::internal::v1::frame::Of;
 use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, Hello, More};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
@@ -26,6 +26,14 @@ use serde_json::json;
 // The crates below are built to report to a fuzzer, and a fuzzer wants a target; this program runs neither.
 fuzz_target!(|_bytes: &[u8]| {});
 
+const OTLP: &str = r#"{"resourceProfiles": [{"resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "a"}}]},
+"scope_profiles": [{"scope": {"attributes": []}, "profiles": [{"sampleType": {"typeStrindex": 1, "unitStrindex": 2}, "samples": [
+{"stackIndex": 1, "values": ["3"], "attributeIndices": [1], "linkIndex": 1, "timestampsUnixNano": ["5"]}], "timeUnixNano": "5",
+"profileId": "07070707070707070707070707070707", "periodType": {"typeStrindex": 1}, "period": 1e3}]}]}], "dictionary": {"stringTable":
+["", "cpu", "nanoseconds"], "functionTable": [{}, {"nameStrindex": 1}], "locationTable": [{}, {"lines": [{"functionIndex": 1, "line": 3}]}],
+"linkTable": [{}, {"traceId": "qqqqqqqqqqqqqqqqqqqqqg==", "spanId": "bbbbbbbbbbbbbbbb"}], "attributeTable": [{}, {"keyStrindex": 1,
+"value": {"kvlistValue": {"values": [{"key": "x", "value": {"doubleValue": 0.5}}]}}}], "stackTable": [{}, {"locationIndices": [1]}]}}"#;
+
 fn main() -> std::io::Result<()> {
     let folder = std::env::args().nth(1).unwrap_or_else(|| "corpus".to_owned());
     let save = |target: &str, name: &str, content: &[u8]| {
@@ -35,6 +43,7 @@ fn main() -> std::io::Result<()> {
     };
     for seed in 0..100 {
         save("pprof", &format!("seed-{seed}"), &encode(&arbitrary(seed)))?;
+        save("otlp", &format!("seed-{seed}"), &otlp::encode(&arbitrary(seed), &[("service.name", "shop")]))?;
     }
     for (number, text) in ["pod=a-1", "a.b-c = x=y", "1a=b", "größe=1", "=", "_=", " x "].iter().enumerate()
     {
@@ -126,6 +135,7 @@ fn documents(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::i
     });
     save("speedscope", "evented", evented.to_string().as_bytes())?;
     recordings(save)?;
+    save("otlp-json", "export", OTLP.as_bytes())?;
     for (number, text) in PRINTED.iter().enumerate() {
         save("perf-script", &format!("seed-{number}"), text.as_bytes())?;
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use athanor_chassis::{Status, TenantId};
+use athanor_profile::otlp::Oddities;
 use athanor_profile::upload::Dropped;
 
 use crate::distributor::{Outcome, Stored};
@@ -35,6 +36,7 @@ pub(crate) struct Counted {
     raw_bytes: AtomicU64,
     samples: AtomicU64,
     dropped: Mutex<Dropped>,
+    oddities: Mutex<Oddities>,
     refused: Mutex<BTreeMap<&'static str, Refusals>>,
 }
 
@@ -68,6 +70,8 @@ pub struct TenantCounts {
     pub samples: u64,
     /// What was left out of those that were stored.
     pub dropped: Dropped,
+    /// What was odd in exports of OpenTelemetry, and taken.
+    pub oddities: Oddities,
     /// What was refused, by reason.
     pub refused: BTreeMap<&'static str, Refusals>,
 }
@@ -126,7 +130,14 @@ impl Counted {
         });
     }
 
-    fn taken(&self, stored: &Stored) {
+    /// A request was odd, and was taken.
+    pub(crate) fn odd(&self, oddities: &Oddities) {
+        if *oddities != Oddities::default() {
+            *self.oddities.lock().unwrap_or_else(PoisonError::into_inner) += *oddities;
+        }
+    }
+
+    pub(crate) fn taken(&self, stored: &Stored) {
         let outcome = match stored.outcome {
             Outcome::New => &self.new,
             Outcome::Repeat => &self.repeats,
@@ -159,6 +170,7 @@ impl Counted {
             raw_bytes: read(&self.raw_bytes),
             samples: read(&self.samples),
             dropped: *self.dropped.lock().unwrap_or_else(PoisonError::into_inner),
+            oddities: *self.oddities.lock().unwrap_or_else(PoisonError::into_inner),
             refused: self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }

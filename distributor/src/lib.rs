@@ -3,8 +3,9 @@
 //! ```text
 //!  push.v1 ─► wire ─────────────────────────► admission ─► label rules ─┐
 //!                                                                       ├─► Upload ─► Shards::append
-//!  /ingest ─► Request ─► admission ─► pprof, form, folded text ─► ──────┘
-//!             (name, from, spy …)     (metric name, fix-ups)
+//!  /ingest ─► Request ─► admission ─► pprof, form, folded text ─► ──────┤
+//!             (name, from, spy …)     (metric name, fix-ups)            │
+//!  OTLP ────────────────► admission ─► pprof of each profile ─► ────────┘
 //! ```
 //!
 //! * [`Distributor::push`]: profiles with the labels of their series, as agents send them. Every profile is tried;
@@ -12,6 +13,8 @@
 //! * [`Distributor::ingest`]: one profile in the form that language SDKs send. What it is called and what it
 //!   counts is read from the application's name and from the profile's types; some SDKs need small repairs. A
 //!   profile in another format becomes pprof here, so that shards know one format only.
+//! * [`Distributor::export`]: an export of OpenTelemetry, from its bytes. Each of its profiles is tried, and the answer says
+//!   how many are not stored, and why.
 //! * [`Shards`]: what the distributor needs of the rest of the cluster. A shard decodes the profile, in one walk,
 //!   and refuses it if it is malformed; the distributor passes that on in the words of the door it came through.
 //! * [`Limits`](athanor_chassis::Limits) that need no decoding hold here: the size of a request, its rate, labels.
@@ -25,6 +28,7 @@ mod admission;
 mod counts;
 mod distributor;
 mod ingest;
+mod otlp;
 mod push;
 mod wire;
 
@@ -33,4 +37,5 @@ pub use distributor::{Config, Deps, Distributor, Outcome, Receipt, Shards, Store
 pub use ingest::{
     AppName, Form, FormRefused, NameRefused, Part, Refused, Request, RequestRefused, metric_of,
 };
+pub use otlp::{Exported, Written};
 pub use push::{SentProfile, SentSeries};

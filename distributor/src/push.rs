@@ -115,7 +115,7 @@ pub(crate) fn labels_refused(refused: &LabelsRefused) -> Status {
 }
 
 /// What was too large for a shard can never be stored, just as what was malformed: a client must not retry either.
-fn of_content(mut status: Status) -> Status {
+pub(crate) fn of_content(mut status: Status) -> Status {
     if status.code == Code::TooLarge {
         status.code = Code::Invalid;
     }

@@ -10,6 +10,7 @@
 //!  flamegraph   the panel that Grafana shows, in a browser, shows what was answered
 //!  clients      SDKs as they are shipped: what they send is taken and found
 //!  oneshot      processes that live for one profile each: memory stays bounded, and all are found
+//!  otlp         exports of OpenTelemetry come to what another reader says, through every door
 //!  partial      whoever is asked for what the bucket has lost, or holds damaged, says so, in a header and in the answer
 //!  damage       what damage of the log took is told with every answer
 //!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err

@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 
 const PYTHON: &str = "pyroscope-io==1.4.0";
 const PYTHON_SPANS: &str = "pyroscope-otel==1.1.0";
+const OPEN_TELEMETRY: &str = "opentelemetry-sdk-extension-profiling==0.63b4";
 
 fn clients() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
@@ -169,6 +170,32 @@ fn spans_of_the_sdk_for_python_are_found() {
     );
 }
 
+fn open_telemetry_is_understood(protocol: &str) {
+    let service = format!("otel-busy-{}", protocol.split('/').next().expect("a name"));
+    with_client(
+        &service,
+        |folder| python(folder, &[OPEN_TELEMETRY]),
+        |folder, url| {
+            run("bin/python", &[&clients().join("otel/busy.py").to_string_lossy(), url, protocol], folder)
+        },
+        |found, _| {
+            let selector = format!("{{service_name=\"{service}\"}}");
+            let wall = "wall:samples:count:wall:nanoseconds";
+            found.is_busy_in(&Wanted::of(wall, &selector, "known_busy_function"));
+        },
+    );
+}
+
+#[test]
+fn open_telemetry_for_python_is_understood_over_http() {
+    open_telemetry_is_understood("http/protobuf");
+}
+
+#[test]
+fn open_telemetry_for_python_is_understood_over_grpc() {
+    open_telemetry_is_understood("grpc");
+}
+
 #[test]
 fn the_sdk_for_go_is_understood() {
     with_client(
@@ -256,14 +283,15 @@ fn the_sdk_for_rust_is_understood() {
 
 #[test]
 fn a_recording_of_the_jdk_is_understood() {
-    is_found(
+    with_client(
+        "java-busy",
         |folder| run("java", &["--version"], folder),
         |folder, url| {
             run("java", &[&clients().join("java/Busy.java").to_string_lossy(), "busy.jfr", url], folder)
         },
-        "java-busy",
-        "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
-        "Busy.knownBusyFunction",
+        |found, _| {
+            found.is_busy_in(&Wanted::of(CPU, r#"{service_name="java-busy"}"#, "Busy.knownBusyFunction"));
+        },
     );
 }
 

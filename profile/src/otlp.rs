@@ -1,221 +1,152 @@
-//! OpenTelemetry's profiles (`opentelemetry.proto.profiles.v1development`), written.
+//! OpenTelemetry's profiles (`opentelemetry.proto.profiles.v1development`), read and written.
 //!
-//! All of a file's names are in one dictionary, whose tables begin with an entry that stands for nothing. A profile has
-//! one type of values, so each column becomes a profile of its own.
+//! ```text
+//!  JSON ─► json ─► protobuf ─► tables (where each entry lies) ─► layout ─► walk ─┬─► head, sample ─► pprof ─► bytes
+//!                                                                               └─► labels of the series
+//! ```
+//!
+//! A request has one dictionary for all of its profiles. Reading makes one pprof of each profile, and of each service
+//! among its samples, with only what its samples refer to, numbered anew: bytes from bytes, without a hash of any name.
+//!
+//! What real senders get wrong and what still has one meaning is taken, and counted: [`Oddities`]. A profile without a
+//! meaning is refused, and those beside it are not.
 
-use std::collections::BTreeMap;
+mod error;
+mod head;
+mod json;
+mod layout;
+mod numbers;
+mod pprof;
+mod sample;
+mod tables;
+mod value;
+mod walk;
+mod write;
 
-use crate::model::{Profile, ValueType};
-use crate::numbering::{Numbering, Texts};
-use crate::pprof::wire::{message, number, packed};
-use crate::symbols::{NONE, Symbols};
+use std::ops::Range;
 
-/// The attribute of a mapping with its build id.
-const BUILD_ID: &str = "process.executable.build_id.gnu";
+pub use error::OtlpError;
+pub use json::{JsonRefused, from_json};
+pub use walk::read;
+pub use write::{encode, partial_success};
 
-/// A message `ProfilesData`, as bytes. `resource` are attributes of whatever was profiled, such as `service.name`.
-pub fn encode(profile: &Profile, resource: &[(&str, &str)]) -> Vec<u8> {
-    let mut tables = Tables::new(&profile.dictionary.symbols);
-    let mut scope_profiles = Vec::new();
-    let mut scope = Vec::new();
-    message(&mut scope, 1, b"athanor");
-    message(&mut scope_profiles, 1, &scope);
-    for column in 0..profile.header.types.len() {
-        let content = tables.profile(profile, column);
-        message(&mut scope_profiles, 2, &content);
-    }
-    let mut attributes = Vec::new();
-    for (key, value) in resource {
-        let mut attribute = Vec::new();
-        message(&mut attribute, 1, key.as_bytes());
-        message(&mut attribute, 2, &any_value(value));
-        message(&mut attributes, 1, &attribute);
-    }
-    let mut resource_profiles = Vec::new();
-    message(&mut resource_profiles, 1, &attributes);
-    message(&mut resource_profiles, 2, &scope_profiles);
-    let mut out = Vec::new();
-    message(&mut out, 1, &resource_profiles);
-    message(&mut out, 2, &tables.dictionary(profile));
-    out
+/// Attributes of a mapping that name its build, the best first.
+const BUILD_IDS: [&str; 3] = [
+    "process.executable.build_id.gnu",
+    "process.executable.build_id.go",
+    "process.executable.build_id.htlhash",
+];
+
+/// Bounds on what is read. Each is named in the error that it causes.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes of one pprof (`limits.max_profile_size_bytes`).
+    pub profile: usize,
+    /// Bytes of all that comes of a request, labels and what was refused included (`limits.ingestion_body_limit`).
+    pub total: usize,
+    /// Profiles in a request, services apart (`distributor.max_profiles_per_request`).
+    pub profiles: usize,
 }
 
-/// The type `AnyValue` with a text.
-fn any_value(text: &str) -> Vec<u8> {
-    let mut value = Vec::new();
-    message(&mut value, 1, text.as_bytes());
-    value
+/// What came of a request.
+#[derive(Debug, Default)]
+pub struct Export {
+    /// What came of each of its profiles, in their order.
+    pub profiles: Vec<Result<Vec<Made>, OtlpError>>,
+    /// What was odd about it.
+    pub oddities: Oddities,
 }
 
-struct Tables<'a> {
-    symbols: &'a Symbols,
-    texts: Texts,
-    stacks: Numbering,
-    locations: Numbering,
-    functions: Numbering,
-    mappings: Numbering,
-    /// Key, value and unit.
-    attributes: BTreeMap<(String, String, String), u64>,
-    in_order: Vec<(String, String, String)>,
+/// One profile of one service.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Names and values of the series, before any rule. A payload has no `__name__`: its types say it.
+    pub labels: Vec<(String, String)>,
+    /// The sender's id of it, in hexadecimal.
+    pub id: Option<String>,
+    /// Its time, Unix nanoseconds; 0 if it says none.
+    pub time_nanos: i64,
+    /// What is in it.
+    pub content: Content,
 }
 
-impl<'a> Tables<'a> {
-    fn new(symbols: &'a Symbols) -> Self {
-        Tables {
-            symbols,
-            texts: Texts::default(),
-            stacks: Numbering::default(),
-            locations: Numbering::default(),
-            functions: Numbering::default(),
-            mappings: Numbering::default(),
-            attributes: BTreeMap::new(),
-            in_order: Vec::new(),
-        }
-    }
+/// What is in a profile.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Samples, as uncompressed pprof.
+    Pprof(Vec<u8>),
+    /// No samples, but the profile as it was first recorded.
+    Payload {
+        /// What the sender calls it: `pprof`, `jfr` …
+        format: String,
+        /// Where it lies in the request.
+        bytes: Range<usize>,
+    },
+    /// Nothing at all.
+    Nothing,
+}
 
-    fn attribute(&mut self, key: &str, value: &str, unit: &str) -> u64 {
-        let attribute = (key.to_owned(), value.to_owned(), unit.to_owned());
-        let next = self.in_order.len() as u64 + 1;
-        let index = *self.attributes.entry(attribute.clone()).or_insert(next);
-        if index == next {
-            self.in_order.push(attribute);
-        }
-        index
-    }
+/// What is not as the format says and was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Oddities {
+    /// Requests in the layout of samples that came before 1.10.
+    pub old_layouts: u64,
+    /// Tables that do not begin with an entry that stands for nothing.
+    pub missing_zero_entries: u64,
+    /// Profiles that last no time: they are taken to last ten seconds.
+    pub without_duration: u64,
+    /// Profiles that say no time: theirs is when they came.
+    pub without_time: u64,
+    /// Times of samples that are equal to the one before, or earlier.
+    pub unordered_times: u64,
+    /// Times of samples before or after their profile.
+    pub times_out_of_range: u64,
+    /// Attributes of profiles, locations and mappings that are not there.
+    pub dangling_attributes: u64,
+    /// Attributes of resources and scopes without a name, or that are there twice.
+    pub unusable_attributes: u64,
+    /// Links whose ids have another length than ids have.
+    pub malformed_links: u64,
+    /// Profiles whose original bytes were not looked at, since there are samples.
+    pub ignored_payloads: u64,
+    /// Attributes that their senders left out.
+    pub dropped_attributes: u64,
+}
 
-    fn value_type(&mut self, of: &ValueType) -> Vec<u8> {
-        let mut content = Vec::new();
-        number(&mut content, 1, self.texts.number(&of.kind));
-        number(&mut content, 2, self.texts.number(&of.unit));
-        content
-    }
-
-    /// One column, without rows of zeros.
-    fn profile(&mut self, profile: &Profile, column: usize) -> Vec<u8> {
-        let (header, width) = (&profile.header, profile.header.types.len());
-        let mut out = Vec::new();
-        let value_type = self.value_type(&header.types[column]);
-        message(&mut out, 1, &value_type);
-        let rows = profile.samples.rows(width).filter(|(_, _, values)| values[column] != 0);
-        for (stack, labels, values) in rows {
-            let mut sample = Vec::new();
-            number(&mut sample, 1, self.stacks.number(stack));
-            let attributes = self.labels(profile, labels);
-            packed(&mut sample, 2, attributes.into_iter());
-            packed(&mut sample, 4, std::iter::once(values[column] as u64));
-            message(&mut out, 2, &sample);
-        }
-        fixed(&mut out, 3, header.time_nanos.max(0) as u64);
-        number(&mut out, 4, header.duration_nanos.max(0) as u64);
-        if let Some(period_type) = &header.period_type {
-            let period_type = self.value_type(period_type);
-            message(&mut out, 5, &period_type);
-        }
-        number(&mut out, 6, header.period as u64);
-        out
-    }
-
-    fn labels(&mut self, profile: &Profile, set: u32) -> Vec<u64> {
-        let labels = profile.dictionary.label_sets.get(set).to_vec();
-        let symbols = self.symbols;
-        let text = |id| symbols.strings.get(id);
-        let attribute = |label: crate::labels::SampleLabel| match text(label.text) {
-            "" => self.attribute(text(label.key), &label.number.to_string(), text(label.unit)),
-            value => self.attribute(text(label.key), value, ""),
-        };
-        labels.into_iter().map(attribute).collect()
-    }
-
-    /// Everything that was named. Each table is written before those that it names entries of.
-    fn dictionary(mut self, profile: &Profile) -> Vec<u8> {
-        let mut out = Vec::new();
-        let nothing = Vec::new();
-        let stacks = std::mem::take(&mut self.stacks.order);
-        message(&mut out, 7, &nothing);
-        for stack in stacks {
-            let path = profile.dictionary.stacks.locations(stack);
-            let mut content = Vec::new();
-            packed(&mut content, 1, path.map(|location| self.locations.number(location)));
-            message(&mut out, 7, &content);
-        }
-        let locations = std::mem::take(&mut self.locations.order);
-        message(&mut out, 2, &nothing);
-        for location in locations {
-            let content = self.location(location);
-            message(&mut out, 2, &content);
-        }
-        self.mappings(&mut out);
-        self.functions(&mut out);
-        message(&mut out, 4, &nothing);
-        message(&mut out, 6, &nothing);
-        for (key, value, unit) in std::mem::take(&mut self.in_order) {
-            let mut content = Vec::new();
-            number(&mut content, 1, self.texts.number(&key));
-            message(&mut content, 2, &any_value(&value));
-            number(&mut content, 3, self.texts.number(&unit));
-            message(&mut out, 6, &content);
-        }
-        for text in self.texts.iter() {
-            message(&mut out, 5, text.as_bytes());
-        }
-        out
-    }
-
-    fn location(&mut self, location: u32) -> Vec<u8> {
-        let symbols = self.symbols;
-        let entry = symbols.locations()[location as usize];
-        let (mut content, mut address) = (Vec::new(), entry.address);
-        if entry.mapping != NONE {
-            number(&mut content, 1, self.mappings.number(entry.mapping));
-            address = address.wrapping_add(symbols.mappings()[entry.mapping as usize].start);
-        }
-        number(&mut content, 2, address);
-        for line in symbols.lines(location) {
-            let mut inner = Vec::new();
-            number(&mut inner, 1, self.functions.number(line.function));
-            number(&mut inner, 2, line.line as u64);
-            number(&mut inner, 3, line.column as u64);
-            message(&mut content, 3, &inner);
-        }
-        content
-    }
-
-    fn mappings(&mut self, out: &mut Vec<u8>) {
-        let (symbols, order) = (self.symbols, std::mem::take(&mut self.mappings.order));
-        message(out, 1, &[]);
-        for mapping in order {
-            let entry = symbols.mappings()[mapping as usize];
-            let mut content = Vec::new();
-            number(&mut content, 1, entry.start);
-            number(&mut content, 2, entry.start.wrapping_add(entry.size));
-            number(&mut content, 3, entry.offset);
-            number(&mut content, 4, self.texts.number(symbols.strings.get(entry.filename)));
-            let build_id = symbols.strings.get(entry.build_id);
-            let attributes = (!build_id.is_empty()).then(|| self.attribute(BUILD_ID, build_id, ""));
-            packed(&mut content, 5, attributes.into_iter());
-            message(out, 1, &content);
-        }
-    }
-
-    fn functions(&mut self, out: &mut Vec<u8>) {
-        let (symbols, order) = (self.symbols, std::mem::take(&mut self.functions.order));
-        message(out, 3, &[]);
-        for function in order {
-            let entry = symbols.functions()[function as usize];
-            let mut content = Vec::new();
-            number(&mut content, 1, self.texts.number(symbols.strings.get(entry.name)));
-            number(&mut content, 2, self.texts.number(symbols.strings.get(entry.system_name)));
-            number(&mut content, 3, self.texts.number(symbols.strings.get(entry.filename)));
-            number(&mut content, 4, entry.start_line as u64);
-            message(out, 3, &content);
-        }
+impl Oddities {
+    /// Each kind by its name.
+    pub fn each(&self) -> [(&'static str, u64); 11] {
+        [
+            ("old_layouts", self.old_layouts),
+            ("missing_zero_entries", self.missing_zero_entries),
+            ("without_duration", self.without_duration),
+            ("without_time", self.without_time),
+            ("unordered_times", self.unordered_times),
+            ("times_out_of_range", self.times_out_of_range),
+            ("dangling_attributes", self.dangling_attributes),
+            ("unusable_attributes", self.unusable_attributes),
+            ("malformed_links", self.malformed_links),
+            ("ignored_payloads", self.ignored_payloads),
+            ("dropped_attributes", self.dropped_attributes),
+        ]
     }
 }
 
-/// A number field of eight bytes; 0 is the default and is not written.
-fn fixed(out: &mut Vec<u8>, field: u8, value: u64) {
-    if value != 0 {
-        out.push(field << 3 | 1);
-        out.extend_from_slice(&value.to_le_bytes());
+impl std::ops::AddAssign for Oddities {
+    fn add_assign(&mut self, other: Self) {
+        self.old_layouts += other.old_layouts;
+        self.missing_zero_entries += other.missing_zero_entries;
+        self.without_duration += other.without_duration;
+        self.without_time += other.without_time;
+        self.unordered_times += other.unordered_times;
+        self.times_out_of_range += other.times_out_of_range;
+        self.dangling_attributes += other.dangling_attributes;
+        self.unusable_attributes += other.unusable_attributes;
+        self.malformed_links += other.malformed_links;
+        self.ignored_payloads += other.ignored_payloads;
+        self.dropped_attributes = self.dropped_attributes.saturating_add(other.dropped_attributes);
     }
 }
+
+#[cfg(test)]
+mod tests;

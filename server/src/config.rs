@@ -56,6 +56,8 @@ pub struct Config {
     pub log: LogSettings,
     /// Where blocks go; a folder below `data` if nothing else is named.
     pub storage: athanor_storage::Config,
+    /// Ports for OpenTelemetry alone; `listen` takes its exports as well.
+    pub otlp: OtlpSettings,
     /// Taking profiles.
     pub distributor: athanor_distributor::Config,
     /// Keeping them.
@@ -68,6 +70,16 @@ pub struct Config {
     pub limits: Limits,
     /// What the server says of itself.
     pub telemetry: TelemetryConfig,
+}
+
+/// Ports for exports of OpenTelemetry alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OtlpSettings {
+    /// Where exporters connect that speak gRPC; nowhere if not given. Example: `0.0.0.0:4317`.
+    pub grpc_listen: Option<String>,
+    /// Where exporters connect that speak HTTP; nowhere if not given. Example: `0.0.0.0:4318`.
+    pub http_listen: Option<String>,
 }
 
 /// The node's log.
@@ -99,6 +111,7 @@ impl Default for Config {
             cluster: ClusterSettings::default(),
             log: LogSettings::default(),
             storage: athanor_storage::Config::default(),
+            otlp: OtlpSettings::default(),
             distributor: athanor_distributor::Config::default(),
             ingester: athanor_ingester::Config::default(),
             querier: athanor_querier::Config::default(),

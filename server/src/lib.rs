@@ -56,7 +56,9 @@ mod uploads;
 mod ways;
 
 pub use admin::{SOCKET, request};
-pub use config::{BadSetting, ClusterSettings, Config, Joining, LogSettings, Target, TlsSettings};
+pub use config::{
+    BadSetting, ClusterSettings, Config, Joining, LogSettings, OtlpSettings, Target, TlsSettings,
+};
 pub use metrics::{Routes, Scrape};
 pub use node::{Node, Roles, StartError, System, rebuild_catalogue};
 pub use others::{Company, JoinError, Others};

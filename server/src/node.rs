@@ -35,9 +35,9 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Desk;
-use crate::config::Config;
+use crate::config::{Config, OtlpSettings};
 use crate::folder::{self, Parts as Folders};
-use crate::http::{Door, Guard, Lasting, Listener, Services, router, starting};
+use crate::http::{Door, Guard, Lasting, Listener, ListenerError, Services, otlp_router, router, starting};
 use crate::others::Entry;
 use crate::readiness::Readiness;
 
@@ -82,6 +82,8 @@ pub struct System {
 pub struct Node {
     roles: Roles,
     address: SocketAddr,
+    /// Where it listens for exports of OpenTelemetry alone.
+    otlp: Vec<SocketAddr>,
     /// Ends the listener, and whatever would not end by itself.
     stop: CancellationToken,
     /// Cuts off who is still served.
@@ -156,12 +158,23 @@ impl Node {
         let (stop, enough) = (CancellationToken::new(), CancellationToken::new());
         let entry = Entry::of(config, &system.net, &clock).await?;
         let (begin, begun) = watch::channel(None);
+        let (begin_otlp, begun_otlp) = watch::channel(None);
+        let otlp = listeners(&config.otlp, &*system.net).await?;
+        let otlp_addresses = otlp.iter().map(Listener::address).collect();
         let served = {
             let first = starting(Arc::clone(&readiness), clock.clone(), begun.clone());
             let room = Arc::new(Semaphore::new(connections(config)));
             let (tasks, clock, enough) = (tasks.clone(), clock.clone(), enough.clone());
             let lasting = Lasting { tasks: tasks.clone(), clock, enough, room };
-            tasks.spawn("listener", serve(listener, first, begun, lasting, stop.clone()))?
+            let first_otlp = starting(Arc::clone(&readiness), lasting.clock.clone(), begun_otlp.clone());
+            let stop = stop.clone();
+            tasks.spawn("listener", async move {
+                let otlp = otlp.into_iter().map(|listener| {
+                    serve(listener, first_otlp.clone(), begun_otlp.clone(), &lasting, stop.clone())
+                });
+                let all = serve(listener, first, begun, &lasting, stop.clone());
+                tokio::join!(all, futures::future::join_all(otlp));
+            })?
         };
         let opened = Roles::open_on(config, system, overrides, (tasks, entry), Arc::clone(&readiness)).await;
         let roles = opened.inspect_err(|_| stop.cancel())?;
@@ -187,14 +200,20 @@ impl Node {
         if let Err(error) = opened {
             tracing::warn!(%error, "there is no administration socket");
         }
+        begin_otlp.send_replace(Some(otlp_router(door.clone(), services.clone())));
         begin.send_replace(Some(router(door, services)));
         tracing::info!(%address, data = %config.data.display(), "serving");
-        Ok(Self { roles, address, stop, enough, served, haste: Arc::default() })
+        Ok(Self { roles, address, otlp: otlp_addresses, stop, enough, served, haste: Arc::default() })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it listens for exports of OpenTelemetry alone: first for gRPC, then for HTTP.
+    pub fn otlp_addresses(&self) -> &[SocketAddr] {
+        &self.otlp
     }
 
     /// Its roles.
@@ -282,17 +301,26 @@ fn connections(config: &Config) -> usize {
     }
 }
 
+/// Takes the ports for exports of OpenTelemetry alone.
+async fn listeners(settings: &OtlpSettings, net: &dyn Net) -> Result<Vec<Listener>, ListenerError> {
+    let mut listeners = Vec::new();
+    for wanted in [&settings.grpc_listen, &settings.http_listen].into_iter().flatten() {
+        listeners.push(Listener::bind(net, wanted).await?);
+    }
+    Ok(listeners)
+}
+
 /// Serves `first` until there is a router, and that one then.
 async fn serve(
     mut listener: Listener,
     first: Router,
     mut begun: watch::Receiver<Option<Router>>,
-    lasting: Lasting,
+    lasting: &Lasting,
     stop: CancellationToken,
 ) {
     let begins = CancellationToken::new();
     let router = {
-        let early = listener.accept(&first, &lasting, &begins);
+        let early = listener.accept(&first, lasting, &begins);
         let begin = async {
             let router = tokio::select! {
                 biased;
@@ -311,6 +339,6 @@ async fn serve(
         router
     };
     if let Some(router) = router {
-        listener.serve(router, &lasting, stop).await;
+        listener.serve(router, lasting, stop).await;
     }
 }

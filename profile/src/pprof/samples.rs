@@ -365,7 +365,7 @@ fn each_id(
                 visit(packed.varint("a stack")?)?;
             }
         }
-        Value::Fixed => {}
+        Value::Fixed(..) => {}
     }
     Ok(())
 }

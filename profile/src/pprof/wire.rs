@@ -16,7 +16,8 @@ pub(crate) struct Cursor<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Value {
     Varint(u64),
-    Fixed,
+    /// Start and end, as of bytes.
+    Fixed(usize, usize),
     /// Start and end.
     Bytes(usize, usize),
 }
@@ -29,10 +30,10 @@ impl<'a> Cursor<'a> {
         Cursor { bytes: &self.bytes[..end], at: start }
     }
     /// What lies between here and the end.
-    pub(super) fn rest(&self) -> &'a [u8] {
+    pub(crate) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
-    pub(super) fn at(&self) -> usize {
+    pub(crate) fn at(&self) -> usize {
         self.at
     }
     pub(crate) fn is_done(&self) -> bool {
@@ -40,7 +41,7 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
+    pub(crate) fn varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
         let Some(&low) = self.bytes.get(self.at) else { return self.long_varint(what) };
         if low < 0x80 {
             self.at += 1;
@@ -80,7 +81,7 @@ impl<'a> Cursor<'a> {
 
     /// The number of a field, if that one is next and has the number that it should: one byte of key, compared at once.
     #[inline(always)]
-    pub(super) fn expect(&mut self, number: u8, what: &'static str) -> Result<Option<u64>, DecodeError> {
+    pub(crate) fn expect(&mut self, number: u8, what: &'static str) -> Result<Option<u64>, DecodeError> {
         if self.bytes.get(self.at) != Some(&(number << 3)) {
             return Ok(None);
         }
@@ -127,8 +128,9 @@ impl<'a> Cursor<'a> {
         if self.bytes.len() - self.at < length {
             return Err(DecodeError::Truncated { at: self.bytes.len(), what });
         }
+        let from = self.at;
         self.at += length;
-        Ok(Value::Fixed)
+        Ok(Value::Fixed(from, self.at))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use athanor_profile::generate::arbitrary;
+use athanor_profile::pprof::{Limits, decode};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, otlp};
 use proptest::prelude::*;
@@ -30,7 +31,10 @@ wire! {
         #[prost(string, tag = "1")] key: String,
         #[prost(message, optional, tag = "2")] value: Option<AnyValue>,
     }
-    AnyValue { #[prost(string, tag = "1")] text: String, }
+    AnyValue {
+        #[prost(string, optional, tag = "1")] text: Option<String>,
+        #[prost(int64, optional, tag = "3")] number: Option<i64>,
+    }
     ScopeProfiles { #[prost(message, repeated, tag = "2")] profiles: Vec<OneProfile>, }
     OneProfile {
         #[prost(message, optional, tag = "1")] sample_type: Option<ValueType>,
@@ -133,7 +137,8 @@ fn stacks_on_the_wire(profile: &OneProfile, dictionary: &Dictionary) -> Stacks {
         }
         let label = |index: &i32| {
             let of = &dictionary.attributes[*index as usize];
-            let value = of.value.clone().unwrap_or_default().text;
+            let value = of.value.clone().unwrap_or_default();
+            let value = value.number.map_or(value.text.unwrap_or_default(), |number| number.to_string());
             format!("{}={value}{}", text(of.key), text(of.unit))
         };
         assert_eq!(sample.values.len(), 1);
@@ -179,7 +184,7 @@ proptest! {
         let data = ProfilesData::decode(bytes.as_slice()).unwrap();
         let dictionary = data.dictionary.unwrap();
         let resource = data.resources[0].resource.clone().unwrap();
-        prop_assert_eq!(resource.attributes[0].value.clone().unwrap().text, "shop");
+        prop_assert_eq!(resource.attributes[0].value.clone().unwrap().text.as_deref(), Some("shop"));
         prop_assert_eq!(&dictionary.strings[0], "");
         prop_assert_eq!(&dictionary.mappings[0], &Mapping::default());
         prop_assert_eq!(&dictionary.attributes[0], &Attribute::default());
@@ -194,6 +199,39 @@ proptest! {
             prop_assert_eq!(one.period, profile.header.period);
             prop_assert_eq!(stacks_on_the_wire(one, &dictionary), stacks_of(&profile, column));
             prop_assert_eq!(paths_on_the_wire(one, &dictionary), of_tree(&Tree::of(&profile, column)));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_profile_that_was_written_reads_the_same(seed: u64) {
+        let profile = arbitrary(seed);
+        let bounds = otlp::Bounds { profile: 1 << 20, total: 1 << 22, profiles: 100 };
+        let export = otlp::read(&otlp::encode(&profile, &[("service.name", "shop")]), &bounds).unwrap();
+        prop_assert_eq!(export.profiles.len(), profile.header.types.len());
+        for (column, read) in export.profiles.iter().enumerate() {
+            let expected = stacks_of(&profile, column);
+            let header = &profile.header;
+            let period = header.period_type.clone().unwrap_or_default();
+            if expected.is_empty() {
+                continue;
+            }
+            let of_cpu = (period.kind.as_str(), period.unit.as_str()) == ("cpu", "nanoseconds")
+                && header.types[column].kind == "samples"
+                && header.period > 0;
+            match read {
+                Ok(made) => {
+                    let otlp::Content::Pprof(bytes) = &made[0].content else { panic!("{made:?}") };
+                    let (again, _) = decode(bytes, &Limits::default()).unwrap();
+                    let factor = if of_cpu { header.period } else { 1 };
+                    let expected: Stacks = expected.into_iter().map(|(key, value)| (key, value.wrapping_mul(factor))).collect();
+                    prop_assert_eq!(stacks_of(&again, 0), expected);
+                    prop_assert_eq!(again.header.time_nanos, header.time_nanos.max(0));
+                }
+                Err(otlp::OtlpError::NoMetric) => prop_assert_eq!(period.kind, ""),
+                Err(error) => prop_assert!(matches!(error, otlp::OtlpError::Overflow { .. }) && of_cpu, "{}", error),
+            }
         }
     }
 }

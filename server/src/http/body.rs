@@ -27,6 +27,15 @@ const ROOM_STEP: u64 = 16 * 1024;
 /// How long a client is told to wait when bodies take all the room.
 const BUSY: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// How a body is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// As gzip does it.
+    Gzip,
+    /// As zstd does it.
+    Zstd,
+}
+
 /// A body in memory, and the room that it takes until it is dropped.
 pub struct Held {
     /// The bytes.
@@ -128,12 +137,24 @@ impl Door {
 
     /// Decompresses what says that it is gzip.
     pub async fn gunzip(&self, held: &mut Held, admits: &Admits) -> Result<(), Status> {
-        if !held.bytes.starts_with(&[0x1f, 0x8b]) {
-            return Err(Status::new(Code::Invalid, "the body is said to be gzip and is not"));
+        self.unpack(held, admits, Packing::Gzip).await
+    }
+
+    /// Decompresses what says that it is packed so.
+    pub async fn unpack(&self, held: &mut Held, admits: &Admits, packing: Packing) -> Result<(), Status> {
+        let (name, magic): (_, &[u8]) = match packing {
+            Packing::Gzip => ("gzip", &[0x1f, 0x8b]),
+            Packing::Zstd => ("zstd", &[0x28, 0xb5, 0x2f, 0xfd]),
+        };
+        if !held.bytes.starts_with(magic) {
+            return Err(Status::new(Code::Invalid, format!("the body is said to be {name} and is not")));
         }
-        // Gzip ends in the plain length, if it is one piece and does not lie: then room is taken before the memory.
-        let length = held.bytes.last_chunk::<4>().map_or(0, |length| u32::from_le_bytes(*length));
-        let length = u64::from(length).min(admits.limit.get());
+        // Both say the plain length, if they are one piece and do not lie: then room is taken before the memory.
+        let length = match packing {
+            Packing::Gzip => held.bytes.last_chunk::<4>().map(|length| u32::from_le_bytes(*length).into()),
+            Packing::Zstd => zstd_length(&held.bytes),
+        };
+        let length = length.unwrap_or(0).min(admits.limit.get());
         self.enter(held, length)?;
         let (bytes, limit) = (std::mem::take(&mut held.bytes), admits.limit.as_usize());
         let plain = self.on_compute(bytes.len(), move || inflate(&bytes, limit)).await?;
@@ -176,6 +197,23 @@ fn broken(error: &(dyn std::error::Error + 'static), length: u64) -> Status {
         }
         None => Status::new(Code::Cancelled, format!("the body ended after {length} bytes: {error}")),
     }
+}
+
+/// The plain length that the first frame of zstd says, if it says one.
+fn zstd_length(bytes: &[u8]) -> Option<u64> {
+    let described = *bytes.get(4)?;
+    let is_single = described & 0x20 != 0;
+    let dictionary = [0, 1, 2, 4][usize::from(described & 3)];
+    let length = match described >> 6 {
+        0 => usize::from(is_single),
+        flag => 1 << flag,
+    };
+    let at = 5 + usize::from(!is_single) + dictionary;
+    let mut number = [0; 8];
+    number.get_mut(..length)?.copy_from_slice(bytes.get(at..at + length)?);
+    // Lengths of two bytes begin where those of one end.
+    let from = if length == 2 { 256 } else { 0 };
+    (length > 0).then(|| u64::from_le_bytes(number).saturating_add(from))
 }
 
 fn join(mut pieces: Vec<Bytes>, length: usize) -> Bytes {
@@ -292,5 +330,29 @@ mod tests {
         };
         assert!(offer("gzip") && offer("br, GZIP;q=0.5") && offer("deflate, gzip"));
         assert!(!offer("br, zstd") && !offer("gzip;q=0") && !offer("gzip;q=0.0") && !offer("identity"));
+    }
+
+    #[tokio::test]
+    async fn both_ways_to_compress_are_undone_within_the_limit() {
+        let plain = vec![7u8; 100_000];
+        let zstd = zstd::encode_all(&plain[..], 0).unwrap();
+        let whole = zstd::bulk::compress(&plain, 0).unwrap();
+        assert_eq!((zstd_length(&zstd), zstd_length(&whole)), (None, Some(100_000)));
+        assert_eq!(zstd_length(&zstd::bulk::compress(&plain[..300], 0).unwrap()), Some(300));
+        assert_eq!(zstd_length(&zstd::bulk::compress(&plain[..30], 0).unwrap()), Some(30));
+        for (packed, packing) in
+            [(gzip(&plain), Packing::Gzip), (zstd.into(), Packing::Zstd), (whole.into(), Packing::Zstd)]
+        {
+            let unpacked = async |limit| {
+                let mut held = Held { bytes: packed.clone(), room: Vec::new() };
+                let unpacked = door(1 << 20).unpack(&mut held, &admits(limit), packing).await;
+                unpacked.map(|()| held.bytes.len()).map_err(|status| status.code)
+            };
+            assert_eq!(unpacked(100_000).await, Ok(100_000));
+            assert_eq!(unpacked(99_999).await, Err(Code::TooLarge));
+        }
+        let mut held = Held { bytes: Bytes::from_static(b"plain"), room: Vec::new() };
+        let refused = door(1 << 20).unpack(&mut held, &admits(100), Packing::Zstd).await.unwrap_err();
+        assert_eq!(refused.message, "the body is said to be zstd and is not");
     }
 }

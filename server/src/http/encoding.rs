@@ -103,6 +103,19 @@ impl Encoding {
     where
         M: Message + Default + DeserializeOwned + 'static,
     {
+        self.plain(door, headers, held, admits).await?;
+        let (bytes, json) = (std::mem::take(&mut held.bytes), self.json);
+        door.on_compute(bytes.len(), move || decode(&bytes, json)).await?
+    }
+
+    /// Leaves the bytes of the message in `held`, without what is around them, and takes room for what comes of them.
+    pub async fn plain(
+        self,
+        door: &Door,
+        headers: &HeaderMap,
+        held: &mut Held,
+        admits: &Admits,
+    ) -> Result<(), Status> {
         let gzip = if self.frame == Frame::Connect {
             compression(headers, CONTENT_ENCODING.as_str())?
         } else {
@@ -115,10 +128,12 @@ impl Encoding {
         if gzip {
             door.gunzip(held, admits).await?;
         }
-        let json = self.json;
-        door.enter(held, admits.weigh(&held.bytes, json)? as u64)?;
-        let bytes = std::mem::take(&mut held.bytes);
-        door.on_compute(bytes.len(), move || decode(&bytes, json)).await?
+        door.enter(held, admits.weigh(&held.bytes, self.json)? as u64)
+    }
+
+    /// Whether messages are JSON.
+    pub fn is_json(self) -> bool {
+        self.json
     }
 
     /// Writes an answer.
@@ -128,7 +143,16 @@ impl Encoding {
         headers: &HeaderMap,
         message: M,
     ) -> Result<Response<Body>, Status> {
-        let bytes = self.written(&message)?;
+        self.answer_bytes(door, headers, self.written(&message)?).await
+    }
+
+    /// Writes an answer that is bytes already.
+    pub async fn answer_bytes(
+        self,
+        door: &Door,
+        headers: &HeaderMap,
+        bytes: Bytes,
+    ) -> Result<Response<Body>, Status> {
         let mut response = Response::new(Body::empty());
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         match self.frame {

@@ -23,7 +23,9 @@ use tokio_util::sync::CancellationToken;
 use super::encoding::{Refused, json_error};
 use super::partial::PARTIAL;
 use super::weight::Admits;
-use super::{Door, Guard, caller, diagnostics, health, members, operations, pages, plain, shards, unary};
+use super::{
+    Door, Guard, caller, diagnostics, health, members, operations, otlp, pages, plain, shards, unary,
+};
 use crate::metrics::{Scrape, Underway};
 use crate::overview::Overview;
 use crate::readiness::Readiness;
@@ -101,6 +103,20 @@ pub fn router(door: Door, services: Services) -> Router {
     let router = calls(router, &hall);
     let router = plain_routes(router, &hall);
     let router = router.fallback_service(counted(&hall, "none", any(|| async { plain::not_found() })));
+    router.layer(axum::middleware::from_fn(civil))
+}
+
+/// The routes of exports of OpenTelemetry alone, as ports of their own have them.
+pub fn otlp_router(door: Door, services: Services) -> Router {
+    let hall = Arc::new(Hall { door, services, watchers: Arc::new(Semaphore::new(0)) });
+    let inner = Arc::clone(&hall);
+    let export = any(move |request: Request<Body>| otlp::export(Arc::clone(&inner), request));
+    let inner = Arc::clone(&hall);
+    let profiles = post(move |request: Request<Body>| otlp::profiles(Arc::clone(&inner), request));
+    let router = Router::new()
+        .route(otlp::EXPORT, counted(&hall, otlp::EXPORT, export))
+        .route(otlp::PROFILES, counted(&hall, otlp::PROFILES, profiles))
+        .fallback_service(counted(&hall, "none", any(|| async { plain::not_found() })));
     router.layer(axum::middleware::from_fn(civil))
 }
 
@@ -335,8 +351,8 @@ fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
         let hall = Arc::clone(hall);
         move |request: Request<Body>| -> plain::Answering { handler(Arc::clone(&hall), request) }
     };
-    let writes: [(&'static str, Handler); 2] =
-        [("/ingest", plain::ingest), ("/pyroscope/ingest", plain::ingest)];
+    let writes: [(&'static str, Handler); 3] =
+        [("/ingest", plain::ingest), ("/pyroscope/ingest", plain::ingest), (otlp::PROFILES, otlp::profiles)];
     let reads: [(&'static str, Handler); 11] = [
         ("/pyroscope/render", plain::render),
         ("/pyroscope/render-diff", plain::render_diff),
@@ -359,6 +375,8 @@ fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
     let of_clusters: [(&'static str, Handler); 2] =
         [("/members", members::members), ("/members.json", members::members_json)];
     let of_clusters = of_clusters.into_iter().filter(|_| hall.services.overview.company.is_some());
+    // As calls, it refuses other methods itself.
+    let router = router.route(otlp::EXPORT, counted(hall, otlp::EXPORT, any(with(otlp::export))));
     let writes = writes.map(|(path, handler)| (path, post(with(handler))));
     let reads = reads.map(|(path, handler)| (path, get(with(handler))));
     let behind_the_guard = |handler: Handler| {

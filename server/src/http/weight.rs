@@ -37,6 +37,12 @@ impl Admits {
         Self { limit, set_by: "limits.ingestion_body_limit", weigh: profiles }
     }
 
+    /// An export of OpenTelemetry, in a body of at most so many bytes: it is read from its bytes, and pprof comes of it.
+    pub fn export(limit: ByteSize) -> Self {
+        let weigh = |bytes: &[u8], json| Ok(bytes.len() * if json { 2 } else { 1 });
+        Self { limit, set_by: "limits.ingestion_body_limit", weigh }
+    }
+
     /// About how many bytes a message takes beside its own.
     pub fn weigh(&self, bytes: &[u8], json: bool) -> Result<usize, Status> {
         (self.weigh)(bytes, json)

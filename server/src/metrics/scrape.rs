@@ -228,6 +228,16 @@ impl Numbers {
             "Parts that were left out of stored profiles: what dangles, is negative, too deep or too long, or what rules drop",
             dropped,
         );
+        let oddities = self.tenants.iter().flat_map(|(tenant, counts)| {
+            let of = |what| labels(&[("tenant", named(tenant)), ("what", what)]);
+            let seen = counts.oddities.each().into_iter().filter(|(_, count)| *count > 0);
+            seen.map(move |(what, count)| (of(what), count as f64))
+        });
+        page.counter(
+            "athanor_otlp_oddities_total",
+            "What in exports of OpenTelemetry was not as the format says, and was taken",
+            oddities,
+        );
     }
 
     fn refusals(&self, page: &mut Page) {

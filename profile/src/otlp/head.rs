@@ -1,0 +1,139 @@
+//! What a profile says of itself beside its samples, and what follows from it.
+
+use super::sample::attributes;
+use super::tables::Tables;
+use super::value::{AnyValue, KeyValue};
+use super::{Oddities, OtlpError};
+use crate::pprof::wire::{Cursor, Value};
+
+/// Profiles that say no duration are taken to last so long, nanoseconds.
+const DURATION: u64 = 10_000_000_000;
+/// Bytes of a profile's id.
+const ID: usize = 16;
+
+/// The fields of a profile that are no samples.
+#[derive(Default)]
+pub(super) struct Head<'a> {
+    pub(super) has_samples: bool,
+    sample_type: (u64, u64),
+    pub(super) time: u64,
+    pub(super) duration: u64,
+    period_type: (u64, u64),
+    pub(super) period: i64,
+    id: &'a [u8],
+    pub(super) attributes: Vec<u64>,
+    dropped: u64,
+    pub(super) payload_format: &'a [u8],
+    pub(super) payload: Option<(usize, usize)>,
+}
+
+/// What the samples of a profile count.
+pub(super) struct Counted<'a> {
+    /// The name of the metric.
+    pub(super) metric: &'a [u8],
+    pub(super) kind: (&'a [u8], &'a [u8]),
+    pub(super) period_kind: (&'a [u8], &'a [u8]),
+    /// Each value is this many times what the sample says.
+    pub(super) factor: i64,
+    /// A sample may have any number of values, of which the sum counts.
+    pub(super) sums: bool,
+}
+
+impl<'a> Head<'a> {
+    pub(super) fn read(mut profile: Cursor<'a>, tables: &Tables<'a>) -> Result<Self, OtlpError> {
+        let mut head = Head::default();
+        while !profile.is_done() {
+            match profile.field("a profile")? {
+                (1, Value::Bytes(start, end)) => head.sample_type = value_type(tables.cursor(start, end))?,
+                (2, Value::Bytes(..)) => head.has_samples = true,
+                (3, Value::Fixed(start, end)) => head.time = tables.fixed(start, end).unwrap_or_default(),
+                (4, Value::Varint(nanos)) => head.duration = nanos,
+                (5, Value::Bytes(start, end)) => head.period_type = value_type(tables.cursor(start, end))?,
+                (6, Value::Varint(period)) => head.period = period as i64,
+                (7, Value::Bytes(start, end)) => head.id = tables.bytes(start, end),
+                (8, Value::Varint(count)) => head.dropped = count,
+                (9, Value::Bytes(start, end)) => head.payload_format = tables.bytes(start, end),
+                (10, Value::Bytes(start, end)) if start < end => head.payload = Some((start, end)),
+                (11, value) => attributes(value, tables, &mut head.attributes)?,
+                _ => {}
+            }
+        }
+        Ok(head)
+    }
+
+    /// Counts what is missing or odd, and puts in its place what it is taken for.
+    pub(super) fn complete(&mut self, oddities: &mut Oddities) {
+        oddities.dropped_attributes = oddities.dropped_attributes.saturating_add(self.dropped);
+        oddities.without_time += u64::from(self.time == 0);
+        if self.duration == 0 {
+            oddities.without_duration += 1;
+            self.duration = DURATION;
+        }
+    }
+
+    /// The sender's id, in hexadecimal, unless it is none.
+    pub(super) fn id(&self) -> Option<String> {
+        let is_one = self.id.len() == ID && self.id.iter().any(|&byte| byte != 0);
+        is_one.then(|| hexadecimal(self.id))
+    }
+
+    /// What its samples count, by the rules of existing servers.
+    pub(super) fn counted(&self, tables: &Tables<'a>) -> Result<Counted<'a>, OtlpError> {
+        let text = |index| tables.text(index, "a type of values");
+        let kind = (text(self.sample_type.0)?, text(self.sample_type.1)?);
+        let period_kind = (text(self.period_type.0)?, text(self.period_type.1)?);
+        let mut counted = Counted { metric: period_kind.0, kind, period_kind, factor: 1, sums: false };
+        if period_kind == (b"cpu", b"nanoseconds") {
+            counted.metric = b"process_cpu";
+            if kind == (b"samples", b"count") && self.period > 0 {
+                (counted.kind, counted.factor) = (period_kind, self.period);
+            }
+        } else if kind.0 == b"off_cpu" {
+            counted.sums = true;
+            if period_kind.0.is_empty() {
+                counted.metric = b"off_cpu";
+            }
+        }
+        if counted.metric.is_empty() { Err(OtlpError::NoMetric) } else { Ok(counted) }
+    }
+}
+
+fn value_type(mut cursor: Cursor<'_>) -> Result<(u64, u64), OtlpError> {
+    let (mut kind, mut unit) = (0, 0);
+    while !cursor.is_done() {
+        match cursor.field("a type of values")? {
+            (1, Value::Varint(index)) => kind = index,
+            (2, Value::Varint(index)) => unit = index,
+            _ => {}
+        }
+    }
+    Ok((kind, unit))
+}
+
+/// An entry of the table of attributes.
+pub(super) struct Attribute<'a> {
+    pub(super) pair: KeyValue<'a>,
+    pub(super) unit: u64,
+}
+
+impl<'a> Attribute<'a> {
+    pub(super) fn read(mut cursor: Cursor<'a>, tables: &Tables<'a>) -> Result<Self, OtlpError> {
+        let (mut key, mut value, mut unit) = (0, AnyValue::Nothing, 0);
+        while !cursor.is_done() {
+            match cursor.field("an attribute")? {
+                (1, Value::Varint(index)) => key = index,
+                (2, Value::Bytes(start, end)) => value = AnyValue::read(tables.cursor(start, end), tables)?,
+                (3, Value::Varint(index)) => unit = index,
+                _ => {}
+            }
+        }
+        let key = tables.text(key, "the key of an attribute")?;
+        Ok(Attribute { pair: KeyValue { key, value }, unit })
+    }
+}
+
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |of: u8| char::from(DIGITS[usize::from(of)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}

@@ -1,0 +1,440 @@
+//! pprof of the samples of one profile: only what they refer to, numbered in the order of first use.
+//!
+//! Entries are written where they are first met, so nothing is remembered but their numbers. What many samples repeat,
+//! their stacks, attributes and links, is written once and copied.
+
+use super::error::{ALL_BYTES, BYTES, within};
+use super::head::{Attribute, Counted, Head, hexadecimal};
+use super::numbers::{Numbers, Pieces};
+use super::sample::{self, Sample};
+use super::tables::{Table, Tables};
+use super::value::AnyValue;
+use super::{BUILD_IDS, Bounds, Oddities, OtlpError};
+use crate::pprof::wire::{Cursor, Value, message, number};
+
+/// Frames of one stack.
+const DEPTH: usize = 100_000;
+/// Functions that are inlined at one place.
+const LINES: usize = 10_000;
+/// Entries may be looked at so many times as much as may come of a request.
+const LOOKS: usize = 4;
+/// The field of a sample with the times of what it counts, Unix nanoseconds: an extension of our own.
+const TIMES: u64 = 1000;
+
+/// Writes one pprof after the other.
+pub(super) struct Writer<'t, 'a> {
+    tables: &'t Tables<'a>,
+    bounds: Bounds,
+    /// Bytes that came of the request so far, of what was refused as well.
+    pub(super) spent: usize,
+    texts: Numbers,
+    functions: Numbers,
+    mappings: Numbers,
+    locations: Numbers,
+    stacks: Pieces,
+    labels: Pieces,
+    links: Pieces,
+    /// Texts so far, the empty one included.
+    count: u64,
+    /// The texts `span_id` and `trace_id`.
+    keys: Option<(u64, u64)>,
+    samples: Vec<u8>,
+    entries: Vec<u8>,
+    strings: Vec<u8>,
+    scratch: Vec<u8>,
+    pub(super) oddities: Oddities,
+}
+
+impl<'t, 'a> Writer<'t, 'a> {
+    pub(super) fn new(tables: &'t Tables<'a>, bounds: &Bounds) -> Self {
+        let numbers = |table| Numbers::new(tables.len(table));
+        let pieces = |table| Pieces::new(tables.len(table));
+        Writer {
+            tables,
+            bounds: *bounds,
+            spent: 0,
+            texts: numbers(Table::Strings),
+            functions: numbers(Table::Functions),
+            mappings: numbers(Table::Mappings),
+            locations: numbers(Table::Locations),
+            stacks: pieces(Table::Stacks),
+            labels: pieces(Table::Attributes),
+            links: pieces(Table::Links),
+            count: 1,
+            keys: None,
+            samples: Vec::new(),
+            entries: Vec::new(),
+            strings: Vec::new(),
+            scratch: Vec::new(),
+            oddities: Oddities::default(),
+        }
+    }
+
+    /// Adds a sample.
+    pub(super) fn sample(
+        &mut self,
+        sample: &Sample,
+        value: i64,
+        skipped: impl Fn(u64) -> bool,
+    ) -> Result<(), OtlpError> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        if self.stacks.get(sample.stack).is_none() {
+            self.stack(sample.stack)?;
+        }
+        scratch.extend_from_slice(self.stacks.get(sample.stack).unwrap_or_default());
+        number(&mut scratch, 2, value as u64);
+        for &attribute in sample.attributes.iter().filter(|&&attribute| !skipped(attribute)) {
+            if self.labels.get(attribute).is_none() {
+                self.label(attribute)?;
+            }
+            scratch.extend_from_slice(self.labels.get(attribute).unwrap_or_default());
+        }
+        if self.links.get(sample.link).is_none() {
+            self.link(sample.link)?;
+        }
+        scratch.extend_from_slice(self.links.get(sample.link).unwrap_or_default());
+        if !sample.times.is_empty() {
+            message(&mut scratch, TIMES, &sample.times);
+        }
+        message(&mut self.samples, 2, &scratch);
+        self.scratch = scratch;
+        self.check()
+    }
+
+    /// The pprof of all samples since the last one.
+    pub(super) fn finish(
+        &mut self,
+        head: &Head<'_>,
+        counted: &Counted<'_>,
+        comments: &[&[u8]],
+    ) -> Result<Vec<u8>, OtlpError> {
+        let value_type = |writer: &mut Self, (kind, unit): (&[u8], &[u8])| {
+            let mut content = Vec::new();
+            number(&mut content, 1, writer.own_text(kind));
+            number(&mut content, 2, writer.own_text(unit));
+            content
+        };
+        let mut ending = Vec::new();
+        let kind = value_type(self, counted.kind);
+        number(&mut ending, 9, head.time);
+        number(&mut ending, 10, head.duration.min(i64::MAX as u64));
+        if !counted.period_kind.0.is_empty() {
+            let period_kind = value_type(self, counted.period_kind);
+            message(&mut ending, 11, &period_kind);
+            number(&mut ending, 12, head.period as u64);
+        }
+        for comment in comments {
+            number(&mut ending, 13, self.own_text(comment));
+        }
+        self.check()?;
+        let parts: [&[u8]; 4] = [&self.samples, &self.entries, &self.strings, &ending];
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let mut out = Vec::with_capacity(length + kind.len() + 4);
+        message(&mut out, 1, &kind);
+        message(&mut out, 6, &[]);
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+        self.clear();
+        Ok(out)
+    }
+
+    /// Forgets what was begun.
+    pub(super) fn clear(&mut self) {
+        self.spent += self.samples.len() + self.entries.len() + self.strings.len();
+        [&mut self.texts, &mut self.functions, &mut self.mappings, &mut self.locations]
+            .into_iter()
+            .for_each(Numbers::clear);
+        [&mut self.stacks, &mut self.labels, &mut self.links].into_iter().for_each(Pieces::clear);
+        [&mut self.samples, &mut self.entries, &mut self.strings].into_iter().for_each(Vec::clear);
+        (self.count, self.keys) = (1, None);
+    }
+
+    /// Refuses what became too large.
+    pub(super) fn check(&self) -> Result<(), OtlpError> {
+        let length = self.samples.len() + self.entries.len() + self.strings.len();
+        if length > self.bounds.profile {
+            let way_out = " (limits.max_profile_size_bytes): profile for a shorter time";
+            return Err(OtlpError::OverLimit {
+                what: BYTES,
+                seen: length,
+                limit: self.bounds.profile,
+                way_out,
+            });
+        }
+        let seen = (self.spent + length).max(self.tables.looked() / LOOKS);
+        if seen > self.bounds.total {
+            let way_out = " (limits.ingestion_body_limit): send smaller batches";
+            return Err(OtlpError::OverLimit { what: ALL_BYTES, seen, limit: self.bounds.total, way_out });
+        }
+        Ok(())
+    }
+
+    /// Writes the locations of a stack as samples have them.
+    fn stack(&mut self, index: u64) -> Result<(), OtlpError> {
+        let Some(mut stack) = self.tables.entry(Table::Stacks, index, "a sample")? else { return Ok(()) };
+        let (mut locations, mut depth) = (Vec::new(), 0);
+        while !stack.is_done() {
+            let (1, value) = stack.field("a stack")? else { continue };
+            let mut numbers = match value {
+                Value::Bytes(start, end) => self.tables.cursor(start, end),
+                Value::Varint(location) => {
+                    self.frame(location, &mut locations, &mut depth)?;
+                    continue;
+                }
+                Value::Fixed(..) => continue,
+            };
+            while !numbers.is_done() {
+                let location = numbers.varint("a stack")?;
+                self.frame(location, &mut locations, &mut depth)?;
+            }
+        }
+        let mut piece = Vec::with_capacity(locations.len() + 6);
+        if !locations.is_empty() {
+            message(&mut piece, 1, &locations);
+        }
+        self.stacks.add(index, &piece);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn frame(&mut self, location: u64, out: &mut Vec<u8>, depth: &mut usize) -> Result<(), OtlpError> {
+        *depth += 1;
+        within("frames in a stack", *depth, DEPTH)?;
+        let known = match self.locations.get(location) {
+            Some(known) => known,
+            None => self.location(location)?,
+        };
+        if known != 0 {
+            crate::packed::put(out, known);
+        }
+        Ok(())
+    }
+
+    /// Writes a location; 0 for none.
+    fn location(&mut self, index: u64) -> Result<u64, OtlpError> {
+        let tables = self.tables;
+        let Some(mut location) = tables.entry(Table::Locations, index, "a stack")? else { return Ok(0) };
+        if index == 0 && location.is_done() {
+            return Ok(0);
+        }
+        let id = self.locations.add(index);
+        let (mut mapping, mut address, mut lines, mut count) = (0, 0, Vec::new(), 0);
+        while !location.is_done() {
+            match location.field("a location")? {
+                (1, Value::Varint(index)) => mapping = index,
+                (2, Value::Varint(at)) => address = at,
+                (3, Value::Bytes(start, end)) => {
+                    count += 1;
+                    within("lines of a location", count, LINES)?;
+                    self.line(tables.cursor(start, end), &mut lines)?;
+                }
+                _ => {}
+            }
+        }
+        let mut content = Vec::with_capacity(lines.len() + 32);
+        number(&mut content, 1, id);
+        number(&mut content, 2, self.mapping(mapping)?);
+        number(&mut content, 3, address);
+        content.extend_from_slice(&lines);
+        message(&mut self.entries, 4, &content);
+        Ok(id)
+    }
+
+    /// Writes a line of a location, if it has a function.
+    fn line(&mut self, mut line: Cursor<'a>, out: &mut Vec<u8>) -> Result<(), OtlpError> {
+        let (mut function, mut at, mut column) = (0, 0, 0);
+        while !line.is_done() {
+            match line.field("a line")? {
+                (1, Value::Varint(index)) => function = index,
+                (2, Value::Varint(number)) => at = number,
+                (3, Value::Varint(number)) => column = number,
+                _ => {}
+            }
+        }
+        let function = match self.functions.get(function) {
+            Some(known) => known,
+            None => self.function(function)?,
+        };
+        if function != 0 {
+            let mut content = Vec::with_capacity(24);
+            number(&mut content, 1, function);
+            number(&mut content, 2, at);
+            number(&mut content, 3, column);
+            message(out, 4, &content);
+        }
+        Ok(())
+    }
+
+    /// Writes a function; 0 for none.
+    fn function(&mut self, index: u64) -> Result<u64, OtlpError> {
+        let Some(mut function) = self.tables.entry(Table::Functions, index, "a line")? else { return Ok(0) };
+        if index == 0 && function.is_done() {
+            return Ok(0);
+        }
+        let id = self.functions.add(index);
+        let mut content = Vec::with_capacity(32);
+        number(&mut content, 1, id);
+        while !function.is_done() {
+            match function.field("a function")? {
+                // The numbers of pprof are one more than these.
+                (field @ 1..=3, Value::Varint(text)) => {
+                    let text = self.text(text, "a function")?;
+                    number(&mut content, field + 1, text);
+                }
+                (4, Value::Varint(line)) => number(&mut content, 5, line),
+                _ => {}
+            }
+        }
+        message(&mut self.entries, 5, &content);
+        Ok(id)
+    }
+
+    /// Writes a mapping; 0 for none.
+    fn mapping(&mut self, index: u64) -> Result<u64, OtlpError> {
+        if let Some(known) = self.mappings.get(index) {
+            return Ok(known);
+        }
+        let Some(mut mapping) = self.tables.entry(Table::Mappings, index, "a location")? else {
+            return Ok(0);
+        };
+        if index == 0 && mapping.is_done() {
+            return Ok(0);
+        }
+        let id = self.mappings.add(index);
+        let (mut content, mut attributes) = (Vec::new(), Vec::new());
+        number(&mut content, 1, id);
+        while !mapping.is_done() {
+            match mapping.field("a mapping")? {
+                // The numbers of pprof are one more than these.
+                (field @ 1..=3, Value::Varint(value)) => number(&mut content, field + 1, value),
+                (4, Value::Varint(text)) => {
+                    let text = self.text(text, "a mapping")?;
+                    number(&mut content, 5, text);
+                }
+                (5, value) => sample::attributes(value, self.tables, &mut attributes)?,
+                _ => {}
+            }
+        }
+        self.attributes_of_mapping(&attributes, &mut content)?;
+        message(&mut self.entries, 3, &content);
+        Ok(id)
+    }
+
+    /// The build of a mapping, and what is known of its names.
+    fn attributes_of_mapping(&mut self, attributes: &[u64], content: &mut Vec<u8>) -> Result<(), OtlpError> {
+        const FLAGS: [&[u8]; 4] = [
+            b"pprof.mapping.has_functions",
+            b"pprof.mapping.has_filenames",
+            b"pprof.mapping.has_line_numbers",
+            b"pprof.mapping.has_inline_frames",
+        ];
+        let mut builds = [const { None }; BUILD_IDS.len()];
+        for &index in attributes {
+            let Ok(Some(entry)) = self.tables.entry(Table::Attributes, index, "a mapping") else {
+                self.oddities.dangling_attributes += 1;
+                continue;
+            };
+            let Attribute { pair, .. } = Attribute::read(entry, self.tables)?;
+            if let Some(rank) = BUILD_IDS.iter().position(|key| key.as_bytes() == pair.key) {
+                builds[rank] = Some(pair.value.text(self.tables)?);
+            }
+            if let (Some(flag), AnyValue::Truth(true)) =
+                (FLAGS.iter().position(|key| *key == pair.key), pair.value)
+            {
+                number(content, 7 + flag as u64, 1);
+            }
+        }
+        if let Some(build) = builds.into_iter().flatten().find(|build| !build.is_empty()) {
+            number(content, 6, self.own_text(&build));
+        }
+        Ok(())
+    }
+
+    /// Writes an attribute as labels of samples have it.
+    fn label(&mut self, index: u64) -> Result<(), OtlpError> {
+        let tables = self.tables;
+        let Some(entry) = tables.entry(Table::Attributes, index, "a sample")? else { return Ok(()) };
+        let Attribute { pair, unit } = Attribute::read(entry, tables)?;
+        let mut piece = Vec::new();
+        let (mut content, unit) = (Vec::new(), self.text(unit, "the unit of an attribute")?);
+        match pair.value {
+            // What is measured is a number; what only looks like one, as an id of a thread, is a name.
+            AnyValue::Integer(value) if unit != 0 => {
+                number(&mut content, 3, value as u64);
+                number(&mut content, 4, unit);
+            }
+            AnyValue::Named(text) => number(&mut content, 2, self.text(text, "the value of an attribute")?),
+            value => {
+                let text = value.text(tables)?;
+                number(&mut content, 2, self.own_text(&text));
+            }
+        }
+        if !pair.key.is_empty() && !content.is_empty() {
+            number(&mut content, 1, self.own_text(pair.key));
+            message(&mut piece, 3, &content);
+        }
+        self.labels.add(index, &piece);
+        Ok(())
+    }
+
+    /// Writes a link as labels of samples have it.
+    fn link(&mut self, index: u64) -> Result<(), OtlpError> {
+        let Some(mut link) = self.tables.entry(Table::Links, index, "a sample")? else { return Ok(()) };
+        let (mut trace, mut span) = (&[][..], &[][..]);
+        while !link.is_done() {
+            match link.field("a link")? {
+                (1, Value::Bytes(start, end)) => trace = self.tables.bytes(start, end),
+                (2, Value::Bytes(start, end)) => span = self.tables.bytes(start, end),
+                _ => {}
+            }
+        }
+        let mut piece = Vec::new();
+        let is_malformed = |id: &[u8], length| !id.is_empty() && id.len() != length;
+        self.oddities.malformed_links += u64::from(is_malformed(trace, 16) || is_malformed(span, 8));
+        let is_id = |id: &[u8], length| id.len() == length && id.iter().any(|&byte| byte != 0);
+        for (id, length, is_span) in [(span, 8, true), (trace, 16, false)] {
+            if !is_id(id, length) {
+                continue;
+            }
+            let (span_key, trace_key) = self.keys();
+            let mut content = Vec::new();
+            number(&mut content, 1, if is_span { span_key } else { trace_key });
+            number(&mut content, 2, self.own_text(hexadecimal(id).as_bytes()));
+            message(&mut piece, 3, &content);
+        }
+        self.links.add(index, &piece);
+        Ok(())
+    }
+
+    fn keys(&mut self) -> (u64, u64) {
+        if let Some(keys) = self.keys {
+            return keys;
+        }
+        let keys = (self.own_text(b"span_id"), self.own_text(b"trace_id"));
+        self.keys = Some(keys);
+        keys
+    }
+
+    /// The number of a text of the table.
+    fn text(&mut self, index: u64, what: &'static str) -> Result<u64, OtlpError> {
+        if let Some(known) = self.texts.get(index) {
+            return Ok(known);
+        }
+        let text = self.tables.text(index, what)?;
+        let number = self.own_text(text);
+        if number != 0 {
+            self.texts.put(index, number);
+        }
+        Ok(number)
+    }
+
+    /// Writes a text that is in no table, and gives its number.
+    fn own_text(&mut self, text: &[u8]) -> u64 {
+        if text.is_empty() {
+            return 0;
+        }
+        message(&mut self.strings, 6, text);
+        self.count += 1;
+        self.count - 1
+    }
+}

@@ -1,0 +1,143 @@
+//! The dictionary of a request: where each entry of each table lies.
+
+use std::cell::Cell;
+
+use super::{Oddities, OtlpError};
+use crate::pprof::wire::{Cursor, Value};
+
+/// Entries of all tables. The largest requests of whole hosts have a hundredth of it.
+const ENTRIES: usize = 4_000_000;
+
+/// A table, by its field in the dictionary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    Mappings = 1,
+    Locations = 2,
+    Functions = 3,
+    Links = 4,
+    Strings = 5,
+    Attributes = 6,
+    Stacks = 7,
+}
+
+impl Table {
+    const fn name(self) -> &'static str {
+        match self {
+            Table::Mappings => "mapping_table",
+            Table::Locations => "location_table",
+            Table::Functions => "function_table",
+            Table::Links => "link_table",
+            Table::Strings => "string_table",
+            Table::Attributes => "attribute_table",
+            Table::Stacks => "stack_table",
+        }
+    }
+}
+
+/// All tables.
+pub(super) struct Tables<'a> {
+    raw: &'a [u8],
+    /// Start and end of each entry, by the number of the table; the first is none.
+    entries: [Vec<(u32, u32)>; 8],
+    /// Bytes of entries that were looked at, each time anew.
+    looked: Cell<usize>,
+}
+
+impl<'a> Tables<'a> {
+    pub(super) fn new(raw: &'a [u8]) -> Self {
+        Tables { raw, entries: Default::default(), looked: Cell::new(0) }
+    }
+
+    /// Finds the entries of a dictionary; of a second one they follow those of the first, as protobuf merges messages.
+    pub(super) fn find(&mut self, mut dictionary: Cursor<'_>) -> Result<(), OtlpError> {
+        let mut count: usize = self.entries.iter().map(Vec::len).sum();
+        while !dictionary.is_done() {
+            let (field @ 1..=7, Value::Bytes(start, end)) = dictionary.field("the dictionary")? else {
+                continue;
+            };
+            count += 1;
+            if count > ENTRIES {
+                let (what, way_out) = ("entries of the dictionary", ": send smaller batches");
+                return Err(OtlpError::OverLimit { what, seen: count, limit: ENTRIES, way_out });
+            }
+            self.entries[field as usize].push((start as u32, end as u32));
+        }
+        Ok(())
+    }
+
+    /// Whether any entry was found.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.iter().all(Vec::is_empty)
+    }
+
+    /// How much work it was to read entries so far: small profiles may refer to large ones again and again.
+    pub(super) fn looked(&self) -> usize {
+        self.looked.get()
+    }
+
+    pub(super) fn len(&self, table: Table) -> usize {
+        self.entries[table as usize].len()
+    }
+
+    /// An entry; nothing for entry 0 of an empty table, which nobody has to send.
+    pub(super) fn entry(
+        &self,
+        table: Table,
+        index: u64,
+        what: &'static str,
+    ) -> Result<Option<Cursor<'a>>, OtlpError> {
+        let entries = &self.entries[table as usize];
+        match entries.get(usize::try_from(index).unwrap_or(usize::MAX)) {
+            Some(&(start, end)) => {
+                let (start, end) = (start as usize, end as usize);
+                self.looked.set(self.looked.get().saturating_add(end - start));
+                Ok(Some(self.cursor(start, end)))
+            }
+            None if index == 0 => Ok(None),
+            None => {
+                let (table, length) = (table.name(), entries.len());
+                Err(OtlpError::OutOfRange { what, index: index as i64, table, length })
+            }
+        }
+    }
+
+    /// A text of the table.
+    pub(super) fn text(&self, index: u64, what: &'static str) -> Result<&'a [u8], OtlpError> {
+        Ok(self.entry(Table::Strings, index, what)?.map_or(&[][..], |entry| entry.rest()))
+    }
+
+    /// A place in the request.
+    pub(super) fn cursor(&self, start: usize, end: usize) -> Cursor<'a> {
+        Cursor::new(self.raw).range(start, end)
+    }
+
+    /// Bytes of the request.
+    pub(super) fn bytes(&self, start: usize, end: usize) -> &'a [u8] {
+        &self.raw[start..end]
+    }
+
+    /// A number of eight bytes; shorter ones are none.
+    pub(super) fn fixed(&self, start: usize, end: usize) -> Option<u64> {
+        self.bytes(start, end).first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Counts tables whose first entry means something: then 0 names it, and nothing names nothing.
+    pub(super) fn check_beginnings(&self, oddities: &mut Oddities) -> Result<(), OtlpError> {
+        for table in
+            [Table::Mappings, Table::Locations, Table::Functions, Table::Links, Table::Strings, Table::Stacks]
+        {
+            let begins = self.entries[table as usize].first();
+            let means_nothing = begins.is_some_and(|(start, end)| start == end);
+            oddities.missing_zero_entries += u64::from(!means_nothing);
+        }
+        // Here senders write the empty value out, so only a name counts.
+        let named = match self.entry(Table::Attributes, 0, "the dictionary")? {
+            Some(mut entry) => {
+                matches!(entry.expect(1, "an attribute")?, Some(key) if !self.text(key, "an attribute")?.is_empty())
+            }
+            None => true,
+        };
+        oddities.missing_zero_entries += u64::from(named);
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! Values of attributes, and the text that each becomes.
+//!
+//! A text stays as it is, numbers are written in decimal, truth as `true` or `false`, bytes in base64; lists and maps
+//! become JSON in which numbers and texts look as JSON has them.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::OtlpError;
+use super::tables::Tables;
+use crate::pprof::wire::{Cursor, Value};
+
+/// How deep lists and maps may lie in each other.
+const DEPTH: usize = 16;
+/// The longest text of a list or a map, in bytes. Labels may be much shorter.
+const TEXT: usize = 64 << 10;
+
+/// A value.
+#[derive(Clone, Copy)]
+pub(super) enum AnyValue<'a> {
+    Nothing,
+    Text(&'a [u8]),
+    /// An entry of the string table.
+    Named(u64),
+    Truth(bool),
+    Integer(i64),
+    Double(f64),
+    List(Cursor<'a>),
+    Map(Cursor<'a>),
+    Bytes(&'a [u8]),
+}
+
+/// An attribute of a resource or a scope.
+pub(super) struct KeyValue<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) value: AnyValue<'a>,
+}
+
+impl<'a> AnyValue<'a> {
+    pub(super) fn read(mut cursor: Cursor<'a>, tables: &Tables<'a>) -> Result<Self, OtlpError> {
+        let mut value = AnyValue::Nothing;
+        while !cursor.is_done() {
+            value = match cursor.field("a value")? {
+                (1, Value::Bytes(start, end)) => AnyValue::Text(tables.bytes(start, end)),
+                (2, Value::Varint(truth)) => AnyValue::Truth(truth != 0),
+                (3, Value::Varint(number)) => AnyValue::Integer(number as i64),
+                (4, Value::Fixed(start, end)) => match tables.fixed(start, end) {
+                    Some(bits) => AnyValue::Double(f64::from_bits(bits)),
+                    None => value,
+                },
+                (5, Value::Bytes(start, end)) => AnyValue::List(tables.cursor(start, end)),
+                (6, Value::Bytes(start, end)) => AnyValue::Map(tables.cursor(start, end)),
+                (7, Value::Bytes(start, end)) => AnyValue::Bytes(tables.bytes(start, end)),
+                (8, Value::Varint(index)) => AnyValue::Named(index),
+                _ => value,
+            };
+        }
+        Ok(value)
+    }
+
+    /// The text that it becomes.
+    pub(super) fn text(self, tables: &Tables<'a>) -> Result<Cow<'a, [u8]>, OtlpError> {
+        Ok(match self {
+            AnyValue::Nothing => Cow::Borrowed(&[]),
+            AnyValue::Text(text) => Cow::Borrowed(text),
+            AnyValue::Named(index) => Cow::Borrowed(tables.text(index, "the value of an attribute")?),
+            AnyValue::Bytes(bytes) => {
+                within(bytes.len())?;
+                Cow::Owned(STANDARD.encode(bytes).into_bytes())
+            }
+            AnyValue::Double(number) if !number.is_finite() => Cow::Owned(infinite(number).into()),
+            other => {
+                let mut out = String::new();
+                other.json(tables, 0, &mut out)?;
+                Cow::Owned(out.into_bytes())
+            }
+        })
+    }
+
+    /// The value of a label of a series, as existing servers have it: of texts, whole numbers and lists of one such.
+    pub(super) fn label(self, tables: &Tables<'a>) -> Result<Option<Cow<'a, [u8]>>, OtlpError> {
+        match self {
+            AnyValue::Text(_) | AnyValue::Named(_) | AnyValue::Integer(_) => self.text(tables).map(Some),
+            AnyValue::List(list) => match only(list, tables)? {
+                Some(one @ (AnyValue::Text(_) | AnyValue::Named(_) | AnyValue::Integer(_))) => {
+                    one.text(tables).map(Some)
+                }
+                _ => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    fn json(self, tables: &Tables<'a>, depth: usize, out: &mut String) -> Result<(), OtlpError> {
+        // Writing to a string cannot fail.
+        match self {
+            AnyValue::Nothing => out.push_str("null"),
+            AnyValue::Text(text) => quoted(text, out)?,
+            AnyValue::Named(index) => quoted(tables.text(index, "the value of an attribute")?, out)?,
+            AnyValue::Truth(truth) => out.push_str(if truth { "true" } else { "false" }),
+            AnyValue::Integer(number) => _ = write!(out, "{number}"),
+            AnyValue::Double(number) if !number.is_finite() => quoted(infinite(number).as_bytes(), out)?,
+            AnyValue::Double(number) => _ = write!(out, "{number}"),
+            AnyValue::Bytes(bytes) => {
+                within(bytes.len())?;
+                _ = write!(out, "\"{}\"", STANDARD.encode(bytes));
+            }
+            AnyValue::List(list) => {
+                out.push('[');
+                each(list, depth, |at, start, end| {
+                    out.push_str(if at > 0 { "," } else { "" });
+                    AnyValue::read(tables.cursor(start, end), tables)?.json(tables, depth + 1, out)?;
+                    within(out.len())
+                })?;
+                out.push(']');
+            }
+            AnyValue::Map(map) => {
+                out.push('{');
+                each(map, depth, |at, start, end| {
+                    out.push_str(if at > 0 { "," } else { "" });
+                    let KeyValue { key, value } = KeyValue::read(tables.cursor(start, end), tables)?;
+                    quoted(key, out)?;
+                    out.push(':');
+                    value.json(tables, depth + 1, out)?;
+                    within(out.len())
+                })?;
+                out.push('}');
+            }
+        }
+        within(out.len())
+    }
+}
+
+impl<'a> KeyValue<'a> {
+    pub(super) fn read(mut cursor: Cursor<'a>, tables: &Tables<'a>) -> Result<Self, OtlpError> {
+        let (mut key, mut named, mut value) = (&[][..], 0, AnyValue::Nothing);
+        while !cursor.is_done() {
+            match cursor.field("an attribute")? {
+                (1, Value::Bytes(start, end)) => key = tables.bytes(start, end),
+                (2, Value::Bytes(start, end)) => value = AnyValue::read(tables.cursor(start, end), tables)?,
+                (3, Value::Varint(index)) => named = index,
+                _ => {}
+            }
+        }
+        if key.is_empty() {
+            key = tables.text(named, "the key of an attribute")?;
+        }
+        Ok(KeyValue { key, value })
+    }
+}
+
+/// Visits the entries of a list or a map.
+fn each(
+    mut cursor: Cursor<'_>,
+    depth: usize,
+    mut visit: impl FnMut(usize, usize, usize) -> Result<(), OtlpError>,
+) -> Result<(), OtlpError> {
+    if depth >= DEPTH {
+        let what = "lists and maps of an attribute within each other";
+        return Err(OtlpError::OverLimit { what, seen: depth + 1, limit: DEPTH, way_out: "" });
+    }
+    let mut at = 0;
+    while !cursor.is_done() {
+        if let (1, Value::Bytes(start, end)) = cursor.field("a value")? {
+            visit(at, start, end)?;
+            at += 1;
+        }
+    }
+    Ok(())
+}
+
+/// The only value of a list that has just one.
+fn only<'a>(mut list: Cursor<'a>, tables: &Tables<'a>) -> Result<Option<AnyValue<'a>>, OtlpError> {
+    let mut found = None;
+    while !list.is_done() {
+        if let (1, Value::Bytes(start, end)) = list.field("a value")? {
+            if found.is_some() {
+                return Ok(None);
+            }
+            found = Some(AnyValue::read(tables.cursor(start, end), tables)?);
+        }
+    }
+    Ok(found)
+}
+
+fn within(length: usize) -> Result<(), OtlpError> {
+    if length > TEXT {
+        let (what, way_out) = ("bytes of an attribute's list, map or bytes", ": send less in it");
+        return Err(OtlpError::OverLimit { what, seen: length, limit: TEXT, way_out });
+    }
+    Ok(())
+}
+
+fn infinite(number: f64) -> &'static str {
+    match number {
+        f64::INFINITY => "Infinity",
+        f64::NEG_INFINITY => "-Infinity",
+        _ => "NaN",
+    }
+}
+
+fn quoted(text: &[u8], out: &mut String) -> Result<(), OtlpError> {
+    within(text.len())?;
+    let what = "the value of an attribute";
+    let text = std::str::from_utf8(text).map_err(|_| OtlpError::NotUtf8 { what })?;
+    out.push_str(&serde_json::Value::from(text).to_string());
+    Ok(())
+}

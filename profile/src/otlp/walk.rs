@@ -1,0 +1,428 @@
+//! A request, from its resources down to its profiles.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::error::{PROFILES, within};
+use super::head::{Attribute, Counted, Head};
+use super::layout::{Layout, Search};
+use super::pprof::Writer;
+use super::sample::Sample;
+use super::tables::{Table, Tables};
+use super::value::{AnyValue, KeyValue};
+use super::{Bounds, Content, Export, Made, Oddities, OtlpError};
+use crate::pprof::wire::{Cursor, Value};
+
+/// The attribute that names who was profiled, of a resource or of a sample.
+const SERVICE: &[u8] = b"service.name";
+const EXECUTABLE: &str = "process.executable.name";
+const COMMENT: &[u8] = b"pprof.profile.comment";
+/// Attributes of one resource, scope or profile. A series may have far fewer labels.
+const ATTRIBUTES_OF_ONE: usize = 1000;
+/// A sample that counts something takes at least so many bytes.
+const LEAST_SAMPLE: usize = 4;
+
+/// Makes pprof of all profiles of a request, an uncompressed `ExportProfilesServiceRequest`.
+pub fn read(raw: &[u8], bounds: &Bounds) -> Result<Export, OtlpError> {
+    within("bytes in a request", raw.len(), u32::MAX as usize)?;
+    let mut tables = Tables::new(raw);
+    let mut request = Cursor::new(raw);
+    let mut has_resources = false;
+    while !request.is_done() {
+        match request.field("the request")? {
+            (1, Value::Bytes(..)) => has_resources = true,
+            (2, Value::Bytes(start, end)) => tables.find(Cursor::new(raw).range(start, end))?,
+            _ => {}
+        }
+    }
+    if !has_resources {
+        return Err(OtlpError::NoResources);
+    }
+    if tables.is_empty() {
+        return Err(OtlpError::NoDictionary);
+    }
+    let layout = layout(&tables, Cursor::new(raw), bounds)?;
+    let mut oddities = Oddities { old_layouts: u64::from(layout == Layout::Old), ..Oddities::default() };
+    tables.check_beginnings(&mut oddities)?;
+    let services = services(&tables)?;
+    let mut writer = Writer::new(&tables, bounds);
+    writer.oddities = oddities;
+    let mut walk = Walk {
+        tables: &tables,
+        bounds,
+        layout,
+        services,
+        writer,
+        sample: Sample::new(bounds.profile),
+        profiles: Vec::new(),
+    };
+    let mut request = Cursor::new(raw);
+    while let Some(resource) = next(&mut request, 1, "the request", &tables)? {
+        walk.resource(resource)?;
+    }
+    Ok(Export { oddities: walk.writer.oddities, profiles: walk.profiles })
+}
+
+/// The next message in a field.
+fn next<'a>(
+    cursor: &mut Cursor<'a>,
+    field: u64,
+    what: &'static str,
+    tables: &Tables<'a>,
+) -> Result<Option<Cursor<'a>>, OtlpError> {
+    while !cursor.is_done() {
+        if let (found, Value::Bytes(start, end)) = cursor.field(what)?
+            && found == field
+        {
+            return Ok(Some(tables.cursor(start, end)));
+        }
+    }
+    Ok(None)
+}
+
+/// The layout of the samples of a request; this is where requests with too many profiles are refused.
+fn layout<'a>(tables: &Tables<'a>, mut request: Cursor<'a>, bounds: &Bounds) -> Result<Layout, OtlpError> {
+    let (mut search, mut found, mut count) = (Search::new(tables), None, 0);
+    while let Some(mut resource) = next(&mut request, 1, "the request", tables)? {
+        while let Some(mut scope) = next(&mut resource, 2, "a resource", tables)? {
+            while let Some(mut profile) = next(&mut scope, 2, "a scope", tables)? {
+                count += 1;
+                while found.is_none()
+                    && let Some(sample) = next(&mut profile, 2, "a profile", tables)?
+                {
+                    found = search.sample(sample)?;
+                }
+            }
+        }
+    }
+    if count > bounds.profiles {
+        let way_out = " (distributor.max_profiles_per_request): send smaller batches";
+        return Err(OtlpError::OverLimit { what: PROFILES, seen: count, limit: bounds.profiles, way_out });
+    }
+    Ok(found.unwrap_or_else(|| search.last()))
+}
+
+/// Which attributes name the service of a sample.
+fn services<'a>(tables: &Tables<'a>) -> Result<BTreeMap<u64, Cow<'a, [u8]>>, OtlpError> {
+    let mut services = BTreeMap::new();
+    for index in 0..tables.len(Table::Attributes) as u64 {
+        let Some(entry) = tables.entry(Table::Attributes, index, "the dictionary")? else { continue };
+        // An entry that cannot be read hurts only those who name it.
+        if let Ok(Attribute { pair: KeyValue { key: SERVICE, value }, .. }) = Attribute::read(entry, tables)
+            && let Ok(name) = value.text(tables)
+            && !name.is_empty()
+        {
+            services.insert(index, name);
+        }
+    }
+    Ok(services)
+}
+
+/// Labels of a series; the first of a name counts.
+type Labels = Vec<(String, String)>;
+
+/// A sample and whose it is.
+struct Placed {
+    /// The place of its service.
+    place: u32,
+    /// Which sample of the profile, from 1.
+    number: u32,
+    start: u32,
+    end: u32,
+}
+
+struct Walk<'t, 'a> {
+    tables: &'t Tables<'a>,
+    bounds: &'t Bounds,
+    layout: Layout,
+    /// Names of services, by the attributes that say them.
+    services: BTreeMap<u64, Cow<'a, [u8]>>,
+    writer: Writer<'t, 'a>,
+    sample: Sample,
+    profiles: Vec<Result<Vec<Made>, OtlpError>>,
+}
+
+impl<'a> Walk<'_, 'a> {
+    fn resource(&mut self, resource: Cursor<'a>) -> Result<(), OtlpError> {
+        let (mut fields, mut labels) = (resource, Ok(Labels::new()));
+        while let Some(attributes) = next(&mut fields, 1, "a resource", self.tables)? {
+            labels = labels.and_then(|labels| self.labels(attributes, 1, labels));
+        }
+        let mut fields = resource;
+        while let Some(scope) = next(&mut fields, 2, "a resource", self.tables)? {
+            self.scope(scope, &labels)?;
+        }
+        Ok(())
+    }
+
+    fn scope(&mut self, scope: Cursor<'a>, labels: &Result<Labels, OtlpError>) -> Result<(), OtlpError> {
+        let mut own = None;
+        let mut fields = scope;
+        while let Some(profile) = next(&mut fields, 2, "a scope", self.tables)? {
+            if own.is_none() {
+                let mut all = labels.clone();
+                let mut fields = scope;
+                while let Some(attributes) = next(&mut fields, 1, "a scope", self.tables)? {
+                    all = all.and_then(|labels| self.labels(attributes, 3, labels));
+                }
+                own = Some(all);
+            }
+            let made = match &own {
+                Some(Ok(labels)) => self.profile(profile, labels, resource_service(labels)),
+                Some(Err(error)) => Err(error.clone()),
+                None => Ok(Vec::new()),
+            };
+            if made.is_err() {
+                self.writer.clear();
+            }
+            self.profiles.push(made);
+        }
+        Ok(())
+    }
+
+    /// Adds the attributes of a resource or a scope, which are its field `field`, as labels.
+    fn labels(&mut self, mut of: Cursor<'a>, field: u64, mut labels: Labels) -> Result<Labels, OtlpError> {
+        while !of.is_done() {
+            match of.field("a resource or a scope")? {
+                (found, Value::Bytes(start, end)) if found == field => {
+                    let pair = KeyValue::read(self.tables.cursor(start, end), self.tables)?;
+                    self.add_label(&pair, &mut labels)?;
+                }
+                // How many attributes were left out stands right behind them.
+                (found, Value::Varint(count)) if found == field + 1 => {
+                    let dropped = &mut self.writer.oddities.dropped_attributes;
+                    *dropped = dropped.saturating_add(count);
+                }
+                _ => {}
+            }
+        }
+        Ok(labels)
+    }
+
+    fn add_label(&mut self, pair: &KeyValue<'a>, labels: &mut Labels) -> Result<(), OtlpError> {
+        let Some(value) = pair.value.label(self.tables)? else { return Ok(()) };
+        let text =
+            |text: &[u8], what| String::from_utf8(text.to_vec()).map_err(|_| OtlpError::NotUtf8 { what });
+        let (name, value) =
+            (text(pair.key, "the key of an attribute")?, text(&value, "the value of an attribute")?);
+        if value.is_empty() {
+            return Ok(());
+        }
+        if name.is_empty() || labels.iter().any(|(known, _)| *known == name) {
+            self.writer.oddities.unusable_attributes += 1;
+            return Ok(());
+        }
+        within("attributes of a resource", labels.len() + 1, ATTRIBUTES_OF_ONE)?;
+        labels.push((name, value));
+        Ok(())
+    }
+
+    /// What comes of one profile: one pprof for each service of its samples.
+    fn profile(
+        &mut self,
+        profile: Cursor<'a>,
+        labels: &Labels,
+        service: String,
+    ) -> Result<Vec<Made>, OtlpError> {
+        let mut head = Head::read(profile, self.tables)?;
+        if !head.has_samples {
+            return self.without_samples(&head, labels, service).map(|made| vec![made]);
+        }
+        self.writer.oddities.ignored_payloads += u64::from(head.payload.is_some());
+        let counted = head.counted(self.tables)?;
+        head.complete(&mut self.writer.oddities);
+        let (mut labels, mut comments) = (labels.clone(), Vec::new());
+        self.attributes(&head, &mut labels, &mut comments)?;
+
+        let mut made = Vec::new();
+        let mut finish = |walk: &mut Self, service: String| {
+            let pprof =
+                walk.writer.finish(&head, &counted, &comments.iter().map(Cow::as_ref).collect::<Vec<_>>())?;
+            let metric = Some(String::from_utf8(counted.metric.to_vec()));
+            let metric =
+                metric.transpose().map_err(|_| OtlpError::NotUtf8 { what: "the type of the period" })?;
+            let labels = walk.series(metric, service, &labels)?;
+            made.push(Made {
+                labels,
+                id: head.id(),
+                time_nanos: head.time as i64,
+                content: Content::Pprof(pprof),
+            });
+            Ok::<_, OtlpError>(())
+        };
+        if self.services.is_empty() {
+            let (mut fields, mut number) = (profile, 0);
+            while let Some(sample) = next(&mut fields, 2, "a profile", self.tables)? {
+                number += 1;
+                self.sample(sample, number, &head, &counted)?;
+            }
+            finish(self, service)?;
+            return Ok(made);
+        }
+        let (services, samples) = self.by_service(profile, service)?;
+        for of_one in samples.chunk_by(|left, right| left.place == right.place) {
+            for sample in of_one {
+                let cursor = self.tables.cursor(sample.start as usize, sample.end as usize);
+                self.sample(cursor, sample.number as usize, &head, &counted)?;
+            }
+            let service = of_one.first().and_then(|sample| services.get(sample.place as usize));
+            finish(self, service.cloned().unwrap_or_default())?;
+        }
+        Ok(made)
+    }
+
+    /// A profile that has only what it was made of, or nothing.
+    fn without_samples(
+        &mut self,
+        head: &Head<'a>,
+        labels: &Labels,
+        service: String,
+    ) -> Result<Made, OtlpError> {
+        let content = match head.payload {
+            None => Content::Nothing,
+            Some((start, end)) => {
+                let format = String::from_utf8_lossy(head.payload_format).into_owned();
+                Content::Payload { format, bytes: start..end }
+            }
+        };
+        let labels = self.series(None, service, labels)?;
+        Ok(Made { labels, id: head.id(), time_nanos: head.time as i64, content })
+    }
+
+    /// Attributes of the profile itself: labels, as those of its resource, and comments.
+    fn attributes(
+        &mut self,
+        head: &Head<'a>,
+        labels: &mut Labels,
+        comments: &mut Vec<Cow<'a, [u8]>>,
+    ) -> Result<(), OtlpError> {
+        for &index in &head.attributes {
+            let Ok(Some(entry)) = self.tables.entry(Table::Attributes, index, "a profile") else {
+                self.writer.oddities.dangling_attributes += 1;
+                continue;
+            };
+            let Attribute { pair, .. } = Attribute::read(entry, self.tables)?;
+            match pair {
+                KeyValue { key: COMMENT, value: AnyValue::List(list) } => {
+                    let mut list = list;
+                    while let Some(comment) = next(&mut list, 1, "a value", self.tables)? {
+                        within("comments of a profile", comments.len() + 1, ATTRIBUTES_OF_ONE)?;
+                        comments.push(AnyValue::read(comment, self.tables)?.text(self.tables)?);
+                    }
+                }
+                KeyValue { key: COMMENT, value } => comments.push(value.text(self.tables)?),
+                pair => self.add_label(&pair, labels)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// All labels of a series.
+    fn series(
+        &mut self,
+        metric: Option<String>,
+        service: String,
+        labels: &Labels,
+    ) -> Result<Labels, OtlpError> {
+        let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut all: Labels = metric.map(|metric| ("__name__".to_owned(), metric)).into_iter().collect();
+        all.extend([own("service_name", &service), own("__otel__", "true"), own("__delta__", "false")]);
+        let ours = all.len();
+        if labels.iter().all(|(name, _)| name.as_bytes() != SERVICE) && resource_service(labels) != service {
+            all.push(own("service.name", &service));
+        }
+        let others = labels
+            .iter()
+            .filter(|(name, _)| name != "__name__" && all[..ours].iter().all(|(own, _)| own != name));
+        let others: Vec<_> = others.cloned().collect();
+        all.extend(others);
+        self.writer.spent += all.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        self.writer.check()?;
+        Ok(all)
+    }
+
+    /// The services of a profile, and its samples with the place of theirs among them, those of one service together.
+    fn by_service(
+        &self,
+        mut profile: Cursor<'a>,
+        resource: String,
+    ) -> Result<(Vec<String>, Vec<Placed>), OtlpError> {
+        let mut places: BTreeMap<Vec<u8>, u32> = [(resource.clone().into_bytes(), 0)].into();
+        let (mut names, mut samples) = (vec![resource], Vec::new());
+        let mut sample = Sample::new(self.bounds.profile);
+        while let Some(cursor) = next(&mut profile, 2, "a profile", self.tables)? {
+            let number = samples.len() + 1;
+            within("samples in a profile", number, self.bounds.profile / LEAST_SAMPLE)?;
+            sample.read(cursor, self.layout, self.tables)?;
+            let service = sample.attributes.iter().find_map(|index| self.services.get(index));
+            let place = match service.map(|name| (name, places.get(name.as_ref()))) {
+                None => 0,
+                Some((_, Some(&place))) => place,
+                Some((name, None)) => {
+                    let place = names.len() as u32;
+                    within("services in a profile", names.len() + 1, self.bounds.profiles)?;
+                    let text = String::from_utf8(name.to_vec());
+                    names.push(text.map_err(|_| OtlpError::NotUtf8 { what: "the name of a service" })?);
+                    places.insert(name.to_vec(), place);
+                    place
+                }
+            };
+            let start = cursor.at() as u32;
+            samples.push(Placed {
+                place,
+                number: number as u32,
+                start,
+                end: start + cursor.rest().len() as u32,
+            });
+        }
+        samples.sort_by_key(|sample| sample.place);
+        Ok((names, samples))
+    }
+
+    fn sample(
+        &mut self,
+        cursor: Cursor<'a>,
+        number: usize,
+        head: &Head<'a>,
+        counted: &Counted<'a>,
+    ) -> Result<(), OtlpError> {
+        self.sample.read(cursor, self.layout, self.tables)?;
+        let value = value(&self.sample, number, counted)?;
+        times(&self.sample, head, &mut self.writer.oddities);
+        self.writer.sample(&self.sample, value, |attribute| self.services.contains_key(&attribute))
+    }
+}
+
+/// What a sample counts.
+fn value(sample: &Sample, number: usize, counted: &Counted<'_>) -> Result<i64, OtlpError> {
+    let value = match (sample.values, sample.times()) {
+        (0, times) if times > 0 => times as i64,
+        (1, _) => sample.sum,
+        (values, times) if values > 0 && (values == times || counted.sums) => sample.sum,
+        (values, times) => return Err(OtlpError::Values { sample: number, values, times }),
+    };
+    let period = counted.factor;
+    value.checked_mul(period).ok_or(OtlpError::Overflow { sample: number, value, period })
+}
+
+/// Counts times that are not as they should be.
+fn times(sample: &Sample, head: &Head<'_>, oddities: &mut Oddities) {
+    let mut before = 0;
+    let end = if head.time == 0 { u64::MAX } else { head.time.saturating_add(head.duration) };
+    for time in sample.times.chunks_exact(8).filter_map(|time| time.first_chunk()) {
+        let time = u64::from_le_bytes(*time);
+        oddities.unordered_times += u64::from(time <= before);
+        oddities.times_out_of_range += u64::from(time < head.time || time >= end);
+        before = time;
+    }
+}
+
+/// Who was profiled, as far as the resource says it.
+fn resource_service(labels: &Labels) -> String {
+    let of = |name: &str| labels.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    match (of("service.name"), of(EXECUTABLE)) {
+        (Some(service), _) => service.to_owned(),
+        (None, Some(executable)) => format!("unknown_service:{executable}"),
+        (None, None) => "unknown_service".to_owned(),
+    }
+}

@@ -1,0 +1,250 @@
+//! Profiles written as OpenTelemetry has them.
+//!
+//! All of a file's names are in one dictionary, whose tables begin with an entry that stands for nothing. A profile has
+//! one type of values, so each column becomes a profile of its own.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Profile, ValueType};
+use crate::numbering::{Numbering, Texts};
+use crate::packed::put;
+use crate::pprof::wire::{message, number, packed};
+use crate::symbols::{NONE, Symbols};
+
+/// The attribute of a mapping with its build id.
+const BUILD_ID: &str = super::BUILD_IDS[0];
+
+/// A message `ProfilesData`, as bytes. `resource` are attributes of whatever was profiled, such as `service.name`.
+pub fn encode(profile: &Profile, resource: &[(&str, &str)]) -> Vec<u8> {
+    let mut tables = Tables::new(&profile.dictionary.symbols);
+    let mut scope_profiles = Vec::new();
+    let mut scope = Vec::new();
+    message(&mut scope, 1, b"athanor");
+    message(&mut scope_profiles, 1, &scope);
+    for column in 0..profile.header.types.len() {
+        let content = tables.profile(profile, column);
+        message(&mut scope_profiles, 2, &content);
+    }
+    let mut attributes = Vec::new();
+    for (key, value) in resource {
+        let mut attribute = Vec::new();
+        message(&mut attribute, 1, key.as_bytes());
+        message(&mut attribute, 2, &any_value(value));
+        message(&mut attributes, 1, &attribute);
+    }
+    let mut resource_profiles = Vec::new();
+    message(&mut resource_profiles, 1, &attributes);
+    message(&mut resource_profiles, 2, &scope_profiles);
+    let mut out = Vec::new();
+    message(&mut out, 1, &resource_profiles);
+    message(&mut out, 2, &tables.dictionary(profile));
+    out
+}
+
+/// The message `ExportProfilesServiceResponse` where some profiles are not stored.
+pub fn partial_success(rejected: u64, why: &str) -> Vec<u8> {
+    let (mut partial, mut out) = (Vec::new(), Vec::new());
+    number(&mut partial, 1, rejected);
+    message(&mut partial, 2, why.as_bytes());
+    message(&mut out, 1, &partial);
+    out
+}
+
+/// The type `AnyValue` with a text.
+fn any_value(text: &str) -> Vec<u8> {
+    let mut value = Vec::new();
+    message(&mut value, 1, text.as_bytes());
+    value
+}
+
+/// The type `AnyValue` with a number, which is there also where it is 0.
+fn whole_number(number: i64) -> Vec<u8> {
+    let mut value = vec![3 << 3];
+    put(&mut value, number as u64);
+    value
+}
+
+struct Tables<'a> {
+    symbols: &'a Symbols,
+    texts: Texts,
+    stacks: Numbering,
+    locations: Numbering,
+    functions: Numbering,
+    mappings: Numbering,
+    /// Key, value and unit.
+    attributes: BTreeMap<(String, Labelled, String), u64>,
+    in_order: Vec<(String, Labelled, String)>,
+}
+
+/// The value of an attribute.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Labelled {
+    Text(String),
+    Number(i64),
+}
+
+impl<'a> Tables<'a> {
+    fn new(symbols: &'a Symbols) -> Self {
+        Tables {
+            symbols,
+            texts: Texts::default(),
+            stacks: Numbering::default(),
+            locations: Numbering::default(),
+            functions: Numbering::default(),
+            mappings: Numbering::default(),
+            attributes: BTreeMap::new(),
+            in_order: Vec::new(),
+        }
+    }
+
+    fn attribute(&mut self, key: &str, value: Labelled, unit: &str) -> u64 {
+        let attribute = (key.to_owned(), value, unit.to_owned());
+        let next = self.in_order.len() as u64 + 1;
+        let index = *self.attributes.entry(attribute.clone()).or_insert(next);
+        if index == next {
+            self.in_order.push(attribute);
+        }
+        index
+    }
+
+    fn value_type(&mut self, of: &ValueType) -> Vec<u8> {
+        let mut content = Vec::new();
+        number(&mut content, 1, self.texts.number(&of.kind));
+        number(&mut content, 2, self.texts.number(&of.unit));
+        content
+    }
+
+    /// One column, without rows of zeros.
+    fn profile(&mut self, profile: &Profile, column: usize) -> Vec<u8> {
+        let (header, width) = (&profile.header, profile.header.types.len());
+        let mut out = Vec::new();
+        let value_type = self.value_type(&header.types[column]);
+        message(&mut out, 1, &value_type);
+        let rows = profile.samples.rows(width).filter(|(_, _, values)| values[column] != 0);
+        for (stack, labels, values) in rows {
+            let mut sample = Vec::new();
+            number(&mut sample, 1, self.stacks.number(stack));
+            let attributes = self.labels(profile, labels);
+            packed(&mut sample, 2, attributes.into_iter());
+            packed(&mut sample, 4, std::iter::once(values[column] as u64));
+            message(&mut out, 2, &sample);
+        }
+        fixed(&mut out, 3, header.time_nanos.max(0) as u64);
+        number(&mut out, 4, header.duration_nanos.max(0) as u64);
+        if let Some(period_type) = &header.period_type {
+            let period_type = self.value_type(period_type);
+            message(&mut out, 5, &period_type);
+        }
+        number(&mut out, 6, header.period as u64);
+        out
+    }
+
+    fn labels(&mut self, profile: &Profile, set: u32) -> Vec<u64> {
+        let labels = profile.dictionary.label_sets.get(set).to_vec();
+        let symbols = self.symbols;
+        let text = |id| symbols.strings.get(id);
+        let attribute = |label: crate::labels::SampleLabel| match text(label.text) {
+            "" => self.attribute(text(label.key), Labelled::Number(label.number), text(label.unit)),
+            value => self.attribute(text(label.key), Labelled::Text(value.to_owned()), ""),
+        };
+        labels.into_iter().map(attribute).collect()
+    }
+
+    /// Everything that was named. Each table is written before those that it names entries of.
+    fn dictionary(mut self, profile: &Profile) -> Vec<u8> {
+        let mut out = Vec::new();
+        let nothing = Vec::new();
+        let stacks = std::mem::take(&mut self.stacks.order);
+        message(&mut out, 7, &nothing);
+        for stack in stacks {
+            let path = profile.dictionary.stacks.locations(stack);
+            let mut content = Vec::new();
+            packed(&mut content, 1, path.map(|location| self.locations.number(location)));
+            message(&mut out, 7, &content);
+        }
+        let locations = std::mem::take(&mut self.locations.order);
+        message(&mut out, 2, &nothing);
+        for location in locations {
+            let content = self.location(location);
+            message(&mut out, 2, &content);
+        }
+        self.mappings(&mut out);
+        self.functions(&mut out);
+        message(&mut out, 4, &nothing);
+        message(&mut out, 6, &nothing);
+        for (key, value, unit) in std::mem::take(&mut self.in_order) {
+            let mut content = Vec::new();
+            number(&mut content, 1, self.texts.number(&key));
+            let value = match value {
+                Labelled::Text(value) => any_value(&value),
+                Labelled::Number(value) => whole_number(value),
+            };
+            message(&mut content, 2, &value);
+            number(&mut content, 3, self.texts.number(&unit));
+            message(&mut out, 6, &content);
+        }
+        for text in self.texts.iter() {
+            message(&mut out, 5, text.as_bytes());
+        }
+        out
+    }
+
+    fn location(&mut self, location: u32) -> Vec<u8> {
+        let symbols = self.symbols;
+        let entry = symbols.locations()[location as usize];
+        let (mut content, mut address) = (Vec::new(), entry.address);
+        if entry.mapping != NONE {
+            number(&mut content, 1, self.mappings.number(entry.mapping));
+            address = address.wrapping_add(symbols.mappings()[entry.mapping as usize].start);
+        }
+        number(&mut content, 2, address);
+        for line in symbols.lines(location) {
+            let mut inner = Vec::new();
+            number(&mut inner, 1, self.functions.number(line.function));
+            number(&mut inner, 2, line.line as u64);
+            number(&mut inner, 3, line.column as u64);
+            message(&mut content, 3, &inner);
+        }
+        content
+    }
+
+    fn mappings(&mut self, out: &mut Vec<u8>) {
+        let (symbols, order) = (self.symbols, std::mem::take(&mut self.mappings.order));
+        message(out, 1, &[]);
+        for mapping in order {
+            let entry = symbols.mappings()[mapping as usize];
+            let mut content = Vec::new();
+            number(&mut content, 1, entry.start);
+            number(&mut content, 2, entry.start.wrapping_add(entry.size));
+            number(&mut content, 3, entry.offset);
+            number(&mut content, 4, self.texts.number(symbols.strings.get(entry.filename)));
+            let build_id = symbols.strings.get(entry.build_id);
+            let attributes = (!build_id.is_empty())
+                .then(|| self.attribute(BUILD_ID, Labelled::Text(build_id.to_owned()), ""));
+            packed(&mut content, 5, attributes.into_iter());
+            message(out, 1, &content);
+        }
+    }
+
+    fn functions(&mut self, out: &mut Vec<u8>) {
+        let (symbols, order) = (self.symbols, std::mem::take(&mut self.functions.order));
+        message(out, 3, &[]);
+        for function in order {
+            let entry = symbols.functions()[function as usize];
+            let mut content = Vec::new();
+            number(&mut content, 1, self.texts.number(symbols.strings.get(entry.name)));
+            number(&mut content, 2, self.texts.number(symbols.strings.get(entry.system_name)));
+            number(&mut content, 3, self.texts.number(symbols.strings.get(entry.filename)));
+            number(&mut content, 4, entry.start_line as u64);
+            message(out, 3, &content);
+        }
+    }
+}
+
+/// A number field of eight bytes; 0 is the default and is not written.
+fn fixed(out: &mut Vec<u8>, field: u8, value: u64) {
+    if value != 0 {
+        out.push(field << 3 | 1);
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+}
