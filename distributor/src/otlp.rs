@@ -143,16 +143,7 @@ impl Distributor {
 fn convert(body: Bytes, written: Written, bounds: &Bounds) -> Result<Converted, Status> {
     let body = match written {
         Written::Protobuf => body,
-        Written::Json => match otlp::from_json(&body, bounds.total) {
-            Ok(bytes) => bytes.into(),
-            Err(error @ JsonRefused::TooLarge { .. }) => {
-                let status = Status::new(Code::TooLarge, error.to_string());
-                return Err(status.because("body_size_limit_exceeded"));
-            }
-            Err(error) => {
-                return Err(Status::new(Code::Invalid, error.to_string()).because("malformed_request"));
-            }
-        },
+        Written::Json => protobuf(body, bounds)?,
     };
     let Export { profiles, oddities } = otlp::read(&body, bounds).map_err(|error| match error {
         error @ OtlpError::OverLimit { .. } => refused(Code::TooLarge, &error),
@@ -163,6 +154,17 @@ fn convert(body: Bytes, written: Written, bounds: &Bounds) -> Result<Converted, 
         parts.into_iter().map(|made| ready(made, &body, bounds)).collect()
     });
     Ok(Converted { profiles: profiles.collect(), oddities })
+}
+
+/// The message that JSON says. The text is let go of.
+fn protobuf(json: Bytes, bounds: &Bounds) -> Result<Bytes, Status> {
+    otlp::from_json(&json, bounds.total).map(Bytes::from).map_err(|error| {
+        let (code, reason) = match error {
+            JsonRefused::TooLarge { .. } => (Code::TooLarge, "body_size_limit_exceeded"),
+            JsonRefused::Malformed(_) => (Code::Invalid, "malformed_request"),
+        };
+        Status::new(code, error.to_string()).because(reason)
+    })
 }
 
 fn refused(code: Code, error: &OtlpError) -> Status {

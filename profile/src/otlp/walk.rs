@@ -17,8 +17,8 @@ use crate::pprof::wire::{Cursor, Value};
 const SERVICE: &[u8] = b"service.name";
 const EXECUTABLE: &str = "process.executable.name";
 const COMMENT: &[u8] = b"pprof.profile.comment";
-/// Attributes of one resource, scope or profile. A series may have far fewer labels.
-const ATTRIBUTES_OF_ONE: usize = 1000;
+/// Attributes of one resource with its scope and profile. A series may have far fewer labels.
+const ATTRIBUTES_OF_ONE: usize = 200;
 /// A sample that counts something takes at least so many bytes.
 const LEAST_SAMPLE: usize = 4;
 
@@ -144,33 +144,34 @@ struct Walk<'t, 'a> {
 
 impl<'a> Walk<'_, 'a> {
     fn resource(&mut self, resource: Cursor<'a>) -> Result<(), OtlpError> {
-        let (mut fields, mut labels) = (resource, Ok(Labels::new()));
-        while let Some(attributes) = next(&mut fields, 1, "a resource", self.tables)? {
-            labels = labels.and_then(|labels| self.labels(attributes, 1, labels));
-        }
-        let mut fields = resource;
+        let (mut fields, mut labels) = (resource, None);
         while let Some(scope) = next(&mut fields, 2, "a resource", self.tables)? {
-            self.scope(scope, &labels)?;
+            self.scope(scope, resource, &mut labels)?;
         }
         Ok(())
     }
 
-    fn scope(&mut self, scope: Cursor<'a>, labels: &Result<Labels, OtlpError>) -> Result<(), OtlpError> {
-        let mut own = None;
-        let mut fields = scope;
+    /// Labels are made for the first profile, since there are fewer profiles than there may be resources and scopes.
+    fn scope(
+        &mut self,
+        scope: Cursor<'a>,
+        resource: Cursor<'a>,
+        labels: &mut Option<Result<Labels, OtlpError>>,
+    ) -> Result<(), OtlpError> {
+        let (mut fields, mut own) = (scope, None);
         while let Some(profile) = next(&mut fields, 2, "a scope", self.tables)? {
-            if own.is_none() {
-                let mut all = labels.clone();
-                let mut fields = scope;
-                while let Some(attributes) = next(&mut fields, 1, "a scope", self.tables)? {
-                    all = all.and_then(|labels| self.labels(attributes, 3, labels));
+            let labels = match &own {
+                Some(own) => own,
+                None => {
+                    let of_resource =
+                        labels.get_or_insert_with(|| self.attributes_of(resource, 1, Ok(Labels::new())));
+                    let all = self.attributes_of(scope, 3, of_resource.clone());
+                    own.insert(all)
                 }
-                own = Some(all);
-            }
-            let made = match &own {
-                Some(Ok(labels)) => self.profile(profile, labels, resource_service(labels)),
-                Some(Err(error)) => Err(error.clone()),
-                None => Ok(Vec::new()),
+            };
+            let made = match labels {
+                Ok(labels) => self.profile(profile, labels, resource_service(labels)),
+                Err(error) => Err(error.clone()),
             };
             if made.is_err() {
                 self.writer.clear();
@@ -178,6 +179,19 @@ impl<'a> Walk<'_, 'a> {
             self.profiles.push(made);
         }
         Ok(())
+    }
+
+    /// Adds what describes a resource or a scope, its field 1.
+    fn attributes_of(
+        &mut self,
+        mut of: Cursor<'a>,
+        field: u64,
+        mut labels: Result<Labels, OtlpError>,
+    ) -> Result<Labels, OtlpError> {
+        while let Some(described) = next(&mut of, 1, "a resource or a scope", self.tables)? {
+            labels = labels.and_then(|labels| self.labels(described, field, labels));
+        }
+        labels
     }
 
     /// Adds the attributes of a resource or a scope, which are its field `field`, as labels.
@@ -224,6 +238,8 @@ impl<'a> Walk<'_, 'a> {
         labels: &Labels,
         service: String,
     ) -> Result<Vec<Made>, OtlpError> {
+        // Nobody is asked for more than there is room for.
+        self.writer.check()?;
         let mut head = Head::read(profile, self.tables)?;
         if !head.has_samples {
             return self.without_samples(&head, labels, service).map(|made| vec![made]);
