@@ -184,7 +184,8 @@ proptest! {
         let data = ProfilesData::decode(bytes.as_slice()).unwrap();
         let dictionary = data.dictionary.unwrap();
         let resource = data.resources[0].resource.clone().unwrap();
-        prop_assert_eq!(resource.attributes[0].value.clone().unwrap().text.as_deref(), Some("shop"));
+        let service = resource.attributes[0].value.clone().unwrap().text;
+        prop_assert_eq!(service.as_deref(), Some("shop"));
         prop_assert_eq!(&dictionary.strings[0], "");
         prop_assert_eq!(&dictionary.mappings[0], &Mapping::default());
         prop_assert_eq!(&dictionary.attributes[0], &Attribute::default());
