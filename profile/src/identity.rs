@@ -11,32 +11,42 @@ use crate::model::{Header, ValueType};
 
 /// The canonical content of a profile: order-free, and blind to how equal rows were split.
 ///
-/// Each row adds `value × H(stack, labels)` to the sum of its type, modulo 2^128.
+/// Each row adds `value × H(stack, labels)` to the sum of its type, modulo 2^128, and each of its moments its hash with
+/// the row's to a sum of all types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Content(Vec<u128>);
+pub struct Content {
+    values: Vec<u128>,
+    moments: u128,
+}
 
 impl Content {
     /// Starts over for `width` values a row.
     pub fn reset(&mut self, width: usize) {
-        self.0.clear();
-        self.0.resize(width, 0);
+        self.values.clear();
+        self.values.resize(width, 0);
+        self.moments = 0;
     }
-    /// Adds one row.
-    pub fn add(&mut self, stack: Hash, labels: Hash, values: &[i64]) {
+    /// Adds one row and the moments that it says.
+    pub fn add(&mut self, stack: Hash, labels: Hash, values: &[i64], moments: &[i64]) {
         // Odd, so that multiplying by it loses no bit of the value.
         let row = if labels == 0 { stack | 1 } else { hash::list(&[stack, labels]) | 1 };
-        for (sum, &value) in self.0.iter_mut().zip(values) {
+        for (sum, &value) in self.values.iter_mut().zip(values) {
             *sum = sum.wrapping_add((value as i128 as u128).wrapping_mul(row));
+        }
+        for &moment in moments {
+            self.moments = self.moments.wrapping_add(hash::list(&[row, moment as u128]));
         }
     }
     /// The content with the types that give it meaning.
     pub fn finish(&self, header: &Header) -> Hash {
-        let mut parts: Vec<Hash> = Vec::with_capacity(self.0.len() * 2 + 2);
-        for (sum, value_type) in self.0.iter().zip(&header.types) {
+        let mut parts: Vec<Hash> = Vec::with_capacity(self.values.len() * 2 + 3);
+        for (sum, value_type) in self.values.iter().zip(&header.types) {
             parts.extend([value_type.hash(), *sum]);
         }
         let period = header.period_type.as_ref().map_or(0, ValueType::hash);
         parts.extend([period, header.period as u128]);
+        // What says none is who it was before there were any.
+        parts.extend(Some(self.moments).filter(|&moments| moments != 0));
         hash::list(&parts)
     }
 }
@@ -103,12 +113,34 @@ mod tests {
         let sum = |rows: &[(u128, u128, i64)]| {
             let mut content = Content::default();
             content.reset(1);
-            rows.iter().for_each(|&(stack, labels, value)| content.add(stack, labels, &[value]));
+            rows.iter().for_each(|&(stack, labels, value)| content.add(stack, labels, &[value], &[]));
             content
         };
         assert_eq!(sum(&rows), sum(&[(9, 3, -2), (7, 0, 6)]));
         assert_ne!(sum(&rows), sum(&[(9, 3, -2), (7, 0, 7)]));
         assert_ne!(sum(&rows), sum(&[(9, 0, -2), (7, 0, 6)]));
+    }
+
+    /// E1: when samples were taken is part of the content, whatever rows say it, and in whatever order.
+    #[test]
+    fn moments_are_part_of_the_content_of_their_stack() {
+        let header = Header { types: vec![ValueType::new("cpu", "ns")], ..Header::default() };
+        let sum = |rows: &[(u128, i64, &[i64])]| {
+            let mut content = Content::default();
+            content.reset(1);
+            rows.iter().for_each(|&(stack, value, moments)| content.add(stack, 0, &[value], moments));
+            content.finish(&header)
+        };
+        let one = sum(&[(7, 3, &[10, 20, 20]), (9, 1, &[30])]);
+        assert_eq!(one, sum(&[(9, 1, &[30]), (7, 1, &[20]), (7, 2, &[20, 10])]));
+        let others: [&[(u128, i64, &[i64])]; 5] = [
+            &[(7, 3, &[]), (9, 1, &[])],
+            &[(7, 3, &[10, 20, 21]), (9, 1, &[30])],
+            &[(7, 3, &[10, 20]), (9, 1, &[30])],
+            &[(7, 3, &[10, 20, 30]), (9, 1, &[20])],
+            &[(7, 3, &[10, 10, 20]), (9, 1, &[30])],
+        ];
+        others.iter().for_each(|rows| assert_ne!(one, sum(rows), "{rows:?}"));
     }
 
     /// E1: whatever differs in one of these is another upload.
@@ -155,7 +187,7 @@ mod tests {
         };
         let mut content = Content::default();
         content.reset(1);
-        content.add(7, 0, &[5]);
+        content.add(7, 0, &[5], &[]);
         let headers = [
             header("cpu", "ns", 1, None),
             header("wall", "ns", 1, None),

@@ -44,6 +44,7 @@ mod layout;
 pub mod lines;
 pub mod merge;
 mod model;
+mod moments;
 pub mod normalise;
 mod numbering;
 pub mod otlp;
@@ -72,6 +73,7 @@ pub mod upload;
 
 pub use labels::{LabelSets, Labels, SampleLabel};
 pub use model::{Dictionary, Header, Profile, Samples, ValueType};
+pub use moments::Moments;
 pub use profile_type::ProfileType;
 pub use request::{Request, RequestFilter};
 pub use series::{ProfileRow, Series};

@@ -42,6 +42,8 @@ pub struct Merger {
     /// Places in `labelled_values`, by stack and label set.
     labelled: HashedMap<u64, u32>,
     labelled_values: Vec<i64>,
+    /// Moments of rows that say some, by stack and label set.
+    moments: HashedMap<u64, Vec<i64>>,
     inflater: Inflater,
     decoder: Decoder,
     decoded: Decoded,
@@ -54,8 +56,10 @@ impl Merger {
         self.decoder.decode(raw, limits, &mut self.dictionary, &mut self.decoded)?;
         let decoded = std::mem::take(&mut self.decoded);
         let added = self.begin(&decoded.header).map(|columns| {
-            for (stack, labels, values) in decoded.samples.rows(decoded.header.types.len()) {
+            let rows = decoded.samples.rows(decoded.header.types.len());
+            for (row, (stack, labels, values)) in rows.enumerate() {
                 self.add_row(stack, labels, values, &columns);
+                self.add_moments(stack, labels, decoded.samples.moments.of(row));
             }
             decoded.dropped
         });
@@ -67,9 +71,11 @@ impl Merger {
     pub fn add(&mut self, profile: &Profile) -> Result<(), MergeError> {
         let columns = self.begin(&profile.header)?;
         let mut adopter = Adopter::new(&profile.dictionary);
-        for (stack, labels, values) in profile.samples.rows(profile.header.types.len()) {
+        let rows = profile.samples.rows(profile.header.types.len());
+        for (row, (stack, labels, values)) in rows.enumerate() {
             let (stack, labels) = adopter.adopt(&mut self.dictionary, stack, labels);
             self.add_row(stack, labels, values, &columns);
+            self.add_moments(stack, labels, profile.samples.moments.of(row));
         }
         Ok(())
     }
@@ -90,7 +96,7 @@ impl Merger {
         self.left_out.iter()
     }
 
-    /// The merged profile: no zero rows, rows in the order of their content hashes.
+    /// The merged profile: no zero rows but those that say moments, rows in the order of their content hashes.
     pub fn finish(mut self) -> Profile {
         let header = self.header.take().unwrap_or_default();
         let width = header.types.len();
@@ -102,11 +108,17 @@ impl Merger {
                 ((key >> 32) as u32, key as u32, &self.labelled_values[start..start + width])
             }));
         }
-        rows.retain(|(_, _, values)| values.iter().any(|&value| value != 0));
+        rows.retain(|&(stack, labels, values)| {
+            values.iter().any(|&value| value != 0) || self.moments.contains_key(&key(stack, labels))
+        });
         let Dictionary { stacks, label_sets, .. } = &self.dictionary;
         rows.sort_unstable_by_key(|&(stack, labels, _)| (stacks.hash(stack), label_sets.hash(labels)));
         let mut samples = Samples::default();
         for (stack, labels, values) in rows {
+            if let Some(mut moments) = self.moments.remove(&key(stack, labels)) {
+                moments.sort_unstable();
+                samples.moments.add(samples.len(), moments);
+            }
             samples.push(stack, labels, values);
         }
         Profile { header, samples, dictionary: self.dictionary }
@@ -150,7 +162,7 @@ impl Merger {
             &mut self.plain[start..start + width]
         } else {
             let next = (self.labelled_values.len() / width.max(1)) as u32;
-            let place = *self.labelled.entry(u64::from(stack) << 32 | u64::from(labels)).or_insert(next);
+            let place = *self.labelled.entry(key(stack, labels)).or_insert(next);
             if place == next {
                 self.labelled_values.resize(self.labelled_values.len() + width, 0);
             }
@@ -160,6 +172,16 @@ impl Merger {
             *sum = sum.wrapping_add(values[column]);
         }
     }
+
+    fn add_moments(&mut self, stack: u32, labels: u32, moments: &[i64]) {
+        if !moments.is_empty() {
+            self.moments.entry(key(stack, labels)).or_default().extend_from_slice(moments);
+        }
+    }
+}
+
+fn key(stack: u32, labels: u32) -> u64 {
+    u64::from(stack) << 32 | u64::from(labels)
 }
 
 /// Copies stacks and label sets between dictionaries, each once.
@@ -300,6 +322,32 @@ mod tests {
         half.absorb(Merger::default()).unwrap();
         half.absorb(merge(&[0, 4, 2])).unwrap();
         assert_eq!(whole, pprof::encode(&half.finish()));
+    }
+
+    #[test]
+    fn moments_stay_with_their_rows_whatever_the_order() {
+        let parts = [(3, &[30, 10][..]), (-3, &[10, 20]), (4, &[]), (0, &[])].map(|(value, moments)| {
+            let mut one = profile(&["samples"], &[("a", &[value]), ("b", &[1])]);
+            let mut samples = Samples::default();
+            for (row, (stack, labels, values)) in one.samples.rows(1).enumerate() {
+                samples.push(stack, labels, values);
+                samples.moments.add(row, [moments, &[7]][row].iter().copied());
+            }
+            one.samples = samples;
+            one
+        });
+        let merge = |order: &[usize]| {
+            let mut merger = Merger::default();
+            order.iter().for_each(|&at| merger.add(&parts[at]).unwrap());
+            merger
+        };
+        let mut halves = merge(&[0, 1]);
+        halves.absorb(merge(&[3, 2])).unwrap();
+        let whole = halves.finish();
+        assert_eq!(pprof::encode(&whole), pprof::encode(&merge(&[2, 1, 3, 0]).finish()));
+        let mut moments: Vec<&[i64]> = (0..2).map(|row| whole.samples.moments.of(row)).collect();
+        moments.sort_unstable();
+        assert_eq!(moments, [&[7, 7, 7, 7][..], &[10, 10, 20, 30]]);
     }
 
     #[test]

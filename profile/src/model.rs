@@ -2,6 +2,7 @@
 
 use crate::hash::{self, Hash, HashedMap, list_memory};
 use crate::labels::{LabelSets, SampleLabel};
+use crate::moments::Moments;
 use crate::stacks::Stacks;
 use crate::symbols::Symbols;
 
@@ -58,7 +59,7 @@ impl Header {
     }
 }
 
-/// Rows: a stack, a label set and one value per type.
+/// Rows: a stack, a label set and one value per type; and of some the moments at which they were measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Samples {
     /// Stack ids.
@@ -67,12 +68,15 @@ pub struct Samples {
     pub labels: Vec<u32>,
     /// Values, row by row.
     pub values: Vec<i64>,
+    /// When each was measured, where the profiler says it.
+    pub moments: Moments,
 }
 
 impl Samples {
     /// Bytes that they have taken.
     pub fn memory(&self) -> usize {
-        list_memory(&self.stacks) + list_memory(&self.labels) + list_memory(&self.values)
+        let ids = list_memory(&self.stacks) + list_memory(&self.labels);
+        ids + list_memory(&self.values) + self.moments.memory()
     }
     /// How many rows.
     pub fn len(&self) -> usize {
@@ -99,6 +103,7 @@ impl Samples {
         self.stacks.clear();
         self.labels.clear();
         self.values.clear();
+        self.moments.clear();
     }
 }
 
@@ -208,7 +213,7 @@ impl Profile {
         }
         totals
     }
-    /// Adds up rows of equal stack and labels, and drops rows of nothing but zeros.
+    /// Adds up rows of equal stack and labels, and drops rows of nothing but zeros, and all moments.
     pub fn compact(&mut self) {
         let width = self.header.types.len();
         let mut places: HashedMap<u64, usize> = HashedMap::default();

@@ -28,7 +28,7 @@ use crate::model::{Dictionary, Profile};
 /// Bounds on what is read. Each is named in the error that it causes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes after decompression.
+    /// Bytes after decompression; also those of all moments of samples, times the sample types.
     pub bytes: usize,
     /// Samples in a profile.
     pub samples: usize,
@@ -76,6 +76,9 @@ impl Default for Limits {
         }
     }
 }
+
+/// What there may be as much of as bytes: each sample type is stored with all moments.
+pub const MOMENT_BYTES: &str = "bytes of moments, times its sample types";
 
 /// Refuses what is over a limit.
 #[inline(always)]
@@ -176,7 +179,7 @@ impl DecodeError {
     /// What is wrong in a word, as metrics of servers of this wire name it.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::OverLimit { what: "bytes", .. } => "profile_size_limit",
+            Self::OverLimit { what: "bytes" | MOMENT_BYTES, .. } => "profile_size_limit",
             Self::OverLimit { what: "samples", .. } => "samples_limit",
             Self::OverLimit { what: "labels", .. } => "sample_labels_limit",
             _ => "malformed_profile",

@@ -30,7 +30,8 @@ const TYPES: [(&str, &str); 5] = [
 ];
 
 /// A profile of up to 40 samples: 1 to 4 types, labels of text and of numbers, inlined lines, locations with
-/// and without mapping and lines, empty and recursive stacks, equal rows, negative and extreme values.
+/// and without mapping and lines, empty and recursive stacks, equal rows, negative and extreme values. Some say when
+/// samples were taken.
 pub fn arbitrary(seed: u64) -> Profile {
     let mut random = Random::of(&[seed, 20]);
     let mut dictionary = Dictionary::default();
@@ -46,7 +47,27 @@ pub fn arbitrary(seed: u64) -> Profile {
             samples.push(stack, labels, &values);
         }
     }
+    moments(seed, &header, &mut samples);
     Profile { header, samples, dictionary }
+}
+
+/// Of every third profile some rows say some; most lie within the profile.
+fn moments(seed: u64, header: &Header, samples: &mut Samples) {
+    let mut random = Random::of(&[seed, 21]);
+    if !random.chance(333) {
+        return;
+    }
+    for row in 0..samples.len() {
+        let count = if random.chance(600) { random.below(6) } else { 0 };
+        let within = 1 + header.duration_nanos as usize;
+        let times: Vec<i64> = (0..count)
+            .map(|_| match random.below(20) {
+                0 => random.next_u64() as i64,
+                _ => header.time_nanos + random.below(within) as i64,
+            })
+            .collect();
+        samples.moments.add(row, times);
+    }
 }
 
 fn text(random: &mut Random) -> &'static str {

@@ -1,5 +1,6 @@
 //! Writing pprof: only what the rows refer to, numbered from one in the order of first use.
 
+use super::samples::MOMENTS;
 use super::wire::{message, number, packed};
 use crate::hash::HashedMap;
 use crate::model::{Profile, ValueType};
@@ -88,8 +89,8 @@ impl Encoder<'_> {
 
     fn samples(&mut self, profile: &Profile, out: &mut Vec<u8>) {
         let dictionary = &profile.dictionary;
-        let mut content = Vec::new();
-        for (stack, labels, values) in profile.samples.rows(profile.header.types.len()) {
+        let (mut content, mut times) = (Vec::new(), Vec::new());
+        for (row, (stack, labels, values)) in profile.samples.rows(profile.header.types.len()).enumerate() {
             content.clear();
             let path = dictionary.stacks.locations(stack);
             packed(&mut content, 1, path.map(|location| self.tables.locations.number(location)));
@@ -101,6 +102,11 @@ impl Encoder<'_> {
                 number(&mut inner, 3, label.number as u64);
                 number(&mut inner, 4, self.text(label.unit));
                 message(&mut content, 3, &inner);
+            }
+            times.clear();
+            times.extend(profile.samples.moments.of(row).iter().flat_map(|time| time.to_le_bytes()));
+            if !times.is_empty() {
+                message(&mut content, MOMENTS, &times);
             }
             message(out, 2, &content);
         }

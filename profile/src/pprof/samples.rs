@@ -3,12 +3,16 @@
 use super::decode::{DANGLING, Decoded, Decoder};
 use super::entries::{RawFunction, RawLabel, RawMapping, label};
 use super::wire::{Cursor, Value};
-use super::{DecodeError, Limits, within};
+use super::{DecodeError, Limits, MOMENT_BYTES, within};
 use crate::hash::{self, Hash, HashedMap};
 use crate::labels::{SampleLabel, sample_label_hash};
 use crate::model::Dictionary;
 use crate::stacks::Stacks;
 use crate::symbols::{Function, Line, Mapping, NONE};
+
+/// When a sample was taken, Unix nanoseconds, as often as it was: packed numbers of eight bytes. pprof has no field for
+/// that, and other readers pass it over.
+pub(super) const MOMENTS: u64 = 1000;
 
 /// A label set by its id in the dictionary, or a stack by its number in the file.
 #[derive(Clone, Copy, Default)]
@@ -65,6 +69,7 @@ pub(super) struct Row {
     locations: Vec<Value>,
     values: Vec<i64>,
     labels: Vec<(usize, usize)>,
+    moments: Vec<i64>,
     /// All of the labels' fields, if nothing lies between them.
     label_span: Option<(usize, usize)>,
     /// Hashes of the locations, leaf first.
@@ -81,6 +86,7 @@ impl Row {
         self.locations.clear();
         self.values.clear();
         self.labels.clear();
+        self.moments.clear();
         while !cursor.is_done() {
             let at = cursor.at();
             match cursor.field("a sample")? {
@@ -107,6 +113,14 @@ impl Row {
                 (1..=3, _) => {
                     let why = "a sample field of a wrong type";
                     return Err(DecodeError::Malformed { at: cursor.at(), why });
+                }
+                (MOMENTS, Value::Bytes(start, end)) => {
+                    let (times, rest) = cursor.range(start, end).rest().as_chunks();
+                    if !rest.is_empty() {
+                        let why = "moments of a sample that have not eight bytes each";
+                        return Err(DecodeError::Malformed { at: start, why });
+                    }
+                    self.moments.extend(times.iter().map(|time| i64::from_le_bytes(*time)));
                 }
                 _ => {}
             }
@@ -146,9 +160,13 @@ impl Decoder {
             false => self.labels(raw, labels)?,
         };
         out.dropped.deep += usize::from(stack.cut);
-        out.content.add(stack.hash, labels.hash, &self.row.values);
-        out.samples.push(stack.id, labels.id, &self.row.values);
-        Ok(())
+        let Row { values, moments, .. } = &self.row;
+        out.content.add(stack.hash, labels.hash, values, moments);
+        out.samples.moments.add(out.samples.len(), moments.iter().copied());
+        out.samples.push(stack.id, labels.id, values);
+        // Each type becomes a profile of its own, with all of them.
+        let bytes = out.samples.moments.len().saturating_mul(expected * size_of::<i64>());
+        within(MOMENT_BYTES, bytes, limits.bytes)
     }
 
     /// Looks the file's stacks up, all at once, and has the rows point to what was found.

@@ -368,6 +368,28 @@ fn texts_of_the_header_are_counted_together() {
 }
 
 #[test]
+fn moments_have_eight_bytes_each_and_count_once_for_each_type() {
+    let with = |types: usize, fields: &[&[u8]]| {
+        Draft::with(|draft| {
+            draft.types = types;
+            draft.samples = vec![sample(&[1], &vec![10; types])];
+            fields.iter().for_each(|times| message(&mut draft.samples[0], samples::MOMENTS, times));
+        })
+    };
+    let times: Vec<u8> = [5i64, -1, i64::MAX].iter().flat_map(|time| time.to_le_bytes()).collect();
+    let (profile, _) = read(&with(1, &[&times, &times[..8], &[]])).unwrap();
+    assert_eq!(profile.samples.moments.of(0), [5, -1, i64::MAX, 5]);
+    let refusal = refused(&with(1, &[&times[1..]])).to_string();
+    assert!(refusal.contains("moments of a sample that have not eight bytes each"), "{refusal}");
+    let many = [0u8; 8 * 1000];
+    let limits = |bytes| Limits { bytes, ..Limits::default() };
+    assert!(decode(&with(1, &[&many]), &limits(10_000)).is_ok());
+    let refusal = decode(&with(2, &[&many]), &limits(10_000)).unwrap_err();
+    assert_eq!(refusal, DecodeError::OverLimit { what: MOMENT_BYTES, seen: 16_000, limit: 10_000 });
+    assert_eq!(refusal.reason(), "profile_size_limit");
+}
+
+#[test]
 fn fields_of_the_wrong_kind_are_refused_and_unknown_ones_are_skipped() {
     for field in [1, 2, 3, 4, 5, 6, 11] {
         let mut raw = Draft::good().bytes();

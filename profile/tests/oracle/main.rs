@@ -97,6 +97,11 @@ proptest! {
             sample.value[0] = sample.value[0].wrapping_add(1);
             prop_assert_ne!(content(&valued.encode_to_vec()), before);
         }
+        let mut moved = message.clone();
+        if let Some(moment) = moved.sample.iter_mut().find_map(|sample| sample.moment.first_mut()) {
+            *moment = moment.wrapping_add(1);
+            prop_assert_ne!(content(&moved.encode_to_vec()), before);
+        }
         let mut named = message;
         let used = named.sample.iter().any(|sample| sample.value.iter().any(|&value| value != 0));
         if used && named.string_table.len() > 1 {

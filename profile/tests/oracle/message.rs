@@ -52,6 +52,8 @@ pub struct Sample {
     pub value: Vec<i64>,
     #[prost(message, repeated, tag = "3")]
     pub label: Vec<Label>,
+    #[prost(sfixed64, repeated, tag = "1000")]
+    pub moment: Vec<i64>,
 }
 
 #[derive(Clone, PartialEq, Message)]

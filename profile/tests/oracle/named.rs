@@ -10,18 +10,20 @@ use crate::message;
 /// One sample: its frames and its labels as text.
 pub type Row = (Vec<String>, Vec<String>);
 
-/// Sums by row, rows whose sums are all zero left out.
-pub type Rows = BTreeMap<Row, Vec<i64>>;
+/// Sums and moments by row, rows left out whose sums are all zero and that say no moment.
+pub type Rows = BTreeMap<Row, (Vec<i64>, Vec<i64>)>;
 
-fn add(rows: &mut Rows, row: Row, values: &[i64]) {
-    let sums = rows.entry(row).or_insert_with(|| vec![0; values.len()]);
+fn add(rows: &mut Rows, row: Row, values: &[i64], of_row: &[i64]) {
+    let (sums, moments) = rows.entry(row).or_insert_with(|| (vec![0; values.len()], Vec::new()));
+    moments.extend_from_slice(of_row);
+    moments.sort_unstable();
     for (sum, &value) in sums.iter_mut().zip(values) {
         *sum = sum.wrapping_add(value);
     }
 }
 
 fn without_zeros(mut rows: Rows) -> Rows {
-    rows.retain(|_, values| values.iter().any(|&value| value != 0));
+    rows.retain(|_, (values, moments)| !moments.is_empty() || values.iter().any(|&value| value != 0));
     rows
 }
 
@@ -45,7 +47,7 @@ pub fn ours(profile: &Profile) -> Rows {
         format!("{mapping:?} {} {} {:?}", entry.address, entry.folded, lines.collect::<Vec<_>>())
     };
     let mut rows = Rows::new();
-    for (stack, labels, values) in profile.samples.rows(profile.header.types.len()) {
+    for (row, (stack, labels, values)) in profile.samples.rows(profile.header.types.len()).enumerate() {
         let labels = profile.dictionary.label_sets.get(labels).iter().map(|label| {
             let (key, value, unit) = (text(label.key), text(label.text), text(label.unit));
             format!("{key:?} {value:?} {} {unit:?}", label.number)
@@ -53,7 +55,7 @@ pub fn ours(profile: &Profile) -> Rows {
         let mut labels: Vec<String> = labels.collect();
         labels.sort();
         let frames = profile.dictionary.stacks.locations(stack).map(frame).collect();
-        add(&mut rows, (frames, labels), values);
+        add(&mut rows, (frames, labels), values, profile.samples.moments.of(row));
     }
     without_zeros(rows)
 }
@@ -108,7 +110,7 @@ pub fn theirs(profile: &message::Profile) -> Rows {
             })
             .collect();
         labels.sort();
-        add(&mut rows, (frames, labels), &sample.value);
+        add(&mut rows, (frames, labels), &sample.value, &sample.moment);
     }
     without_zeros(rows)
 }

@@ -24,7 +24,9 @@ pub fn shuffle(profile: &mut Profile, random: &mut Random) {
         sample.location_id.iter_mut().for_each(|id| *id = fresh[id]);
         random.shuffle(&mut sample.label);
     }
+    profile.sample.iter_mut().for_each(|sample| random.shuffle(&mut sample.moment));
     if let Some(mut half) = profile.sample.first().cloned() {
+        half.moment = profile.sample[0].moment.split_off(random.below(1 + half.moment.len()));
         for (left, right) in profile.sample[0].value.iter_mut().zip(&mut half.value) {
             let part = random.below(1000) as i64;
             // Content does not add up beyond 64 bits, so the parts must not either.
