@@ -3,7 +3,7 @@
 //! `cargo bench -p athanor-block --bench encoding` runs on R-1k; `-- --profiles 240` takes less.
 #![expect(clippy::unwrap_used, reason = "a bench")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,6 +170,80 @@ fn take<T: DataType>(file: &SerializedFileReader<Bytes>, column: usize) {
     }
 }
 
+/// When profilers take samples: each processor at its own times, `jitter` nanoseconds about a steady rate, in profiles
+/// of some seconds each. Lists of moments by profile and stack, of which few are frequent.
+struct Ticks {
+    name: &'static str,
+    profiles: i64,
+    seconds: i64,
+    rate: i64,
+    processors: i64,
+    stacks: usize,
+    jitter: usize,
+}
+
+impl Ticks {
+    fn lists(&self) -> Vec<Vec<i64>> {
+        let mut random = Random::new(9);
+        let mut lists = Vec::new();
+        for profile in 0..self.profiles {
+            let begin = 1_700_000_000_000_000_000 + profile * self.seconds * 1_000_000_000;
+            let mut by_stack: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
+            for processor in 0..self.processors {
+                for tick in 0..self.seconds * self.rate {
+                    let steady = tick * 1_000_000_000 / self.rate + processor * 1_234_567;
+                    let stack = random.squared(self.stacks);
+                    by_stack
+                        .entry(stack)
+                        .or_default()
+                        .push(begin + steady + random.below(self.jitter) as i64);
+                }
+            }
+            lists.extend(by_stack.into_values());
+        }
+        lists.iter_mut().for_each(|list| list.sort_unstable());
+        lists
+    }
+
+    /// Writes their moments each way, and prints rows.
+    fn measure(&self) {
+        let lists = self.lists();
+        let times: Vec<i64> = lists.concat();
+        let levels = |of_list: fn(usize, usize) -> i16| -> Vec<i16> {
+            lists.iter().flat_map(|list| (0..list.len()).map(move |at| of_list(at, list.len()))).collect()
+        };
+        let (repetition, definition) = (levels(|at, _| i16::from(at > 0)), levels(|_, _| 2));
+        let schema = "message m { optional group timestamps (LIST) { repeated group list { required int64 element; } } }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        for (way, encoding) in [
+            ("plain", Some(Encoding::PLAIN)),
+            ("dictionary", None),
+            ("byte stream split", Some(Encoding::BYTE_STREAM_SPLIT)),
+            ("delta", Some(Encoding::DELTA_BINARY_PACKED)),
+        ] {
+            let mut builder = WriterProperties::builder()
+                .set_statistics_enabled(EnabledStatistics::None)
+                .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap()))
+                .set_dictionary_enabled(encoding.is_none());
+            if let Some(encoding) = encoding {
+                builder = builder.set_encoding(encoding);
+            }
+            let start = cpu();
+            let mut file =
+                SerializedFileWriter::new(Vec::new(), schema.clone(), Arc::new(builder.build())).unwrap();
+            let mut group = file.next_row_group().unwrap();
+            let mut column = group.next_column().unwrap().unwrap();
+            column.typed::<Int64Type>().write_batch(&times, Some(&definition), Some(&repetition)).unwrap();
+            column.close().unwrap();
+            group.close().unwrap();
+            let bytes = file.into_inner().unwrap().len() as f64;
+            let encoding = times.len() as f64 / 1e6 / (cpu() - start).as_secs_f64();
+            let (of_row, each) = (times.len() as f64 / lists.len() as f64, bytes / times.len() as f64);
+            println!("| {} | {of_row:.1} | {way} | {each:.2} | {encoding:.0} |", self.name);
+        }
+    }
+}
+
 /// Writes and reads them one way, and prints a row.
 fn measure(name: &str, samples: &[Sample], ways: [Way; 3], compression: Compression) {
     let profile: Vec<i32> = samples.iter().map(|sample| sample.profile as i32).collect();
@@ -208,6 +282,21 @@ fn measure(name: &str, samples: &[Sample], ways: [Way; 3], compression: Compress
 }
 
 fn main() {
+    println!("| moments | in a row | way | bytes each | encode M/s |\n|---|---:|---|---:|---:|");
+    let steady = Ticks {
+        name: "20 Hz, 60 s",
+        profiles: 40,
+        seconds: 60,
+        rate: 20,
+        processors: 8,
+        stacks: 500,
+        jitter: 200_000,
+    };
+    steady.measure();
+    Ticks { name: "20 Hz, 5 s", profiles: 480, seconds: 5, ..steady }.measure();
+    Ticks { name: "99 Hz, 10 s", profiles: 60, seconds: 10, rate: 99, ..steady }.measure();
+    Ticks { name: "20 Hz, 60 s, any time", jitter: 60_000_000_000, ..steady }.measure();
+    println!();
     let arguments: Vec<String> = std::env::args().collect();
     let asked = arguments.iter().position(|argument| argument == "--profiles");
     let samples = samples(asked.map_or(1200, |at| arguments[at + 1].parse().unwrap()));

@@ -5,13 +5,14 @@
 //! names of one tenant, so these must fit whatever the bound.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use athanor_profile::hash::{Hash, list_memory};
 use athanor_profile::identity::{Upload, record_id};
 use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits};
 use athanor_profile::request::{self, REQUEST_LABELS};
-use athanor_profile::{Dictionary, Labels, Request, ValueType};
+use athanor_profile::{Dictionary, Labels, Moments, Request, ValueType};
 
 use crate::error::BlockError;
 use crate::folder::Folder;
@@ -68,6 +69,8 @@ struct Part {
     profiles: Vec<(ProfileRow, usize)>,
     rows: Vec<Row>,
     requests: Requests,
+    /// Moments of the rows, by their place.
+    moments: Moments,
 }
 
 impl<'s> Builder<'s> {
@@ -173,7 +176,7 @@ impl Part {
     /// About how many bytes it takes. Series are few and short beside what they hold.
     fn memory(&self) -> usize {
         let rows = list_memory(&self.rows) + list_memory(&self.profiles);
-        rows + self.dictionary.memory() + self.requests.memory()
+        rows + self.dictionary.memory() + self.requests.memory() + self.moments.memory()
     }
 
     /// Groups the rows by the text labels that the series does not have already.
@@ -235,6 +238,8 @@ impl Part {
             let amount = decoded.samples.values[row as usize * width + value];
             if amount != 0 {
                 let stack = decoded.samples.stacks[row as usize];
+                let moments = decoded.samples.moments.of(row as usize);
+                self.moments.add(self.rows.len(), moments.iter().copied());
                 self.rows.push(Row { stack, request, value: amount });
             }
         }
@@ -243,9 +248,13 @@ impl Part {
         self.profiles.push((ProfileRow { series, time, id, duration, period, samples }, start));
     }
 
-    fn rows_of(&self, place: u32) -> &[Row] {
+    fn places_of(&self, place: u32) -> Range<usize> {
         let (profile, start) = &self.profiles[place as usize];
-        &self.rows[*start..start + profile.samples as usize]
+        *start..start + profile.samples as usize
+    }
+
+    fn rows_of(&self, place: u32) -> &[Row] {
+        &self.rows[self.places_of(place)]
     }
 }
 
@@ -294,9 +303,10 @@ impl Source for Part {
 impl Held for Part {
     fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
         for &place in picked {
-            for row in self.rows_of(place) {
-                let Request { span, trace } = self.requests.all()[row.request as usize];
-                each(place, HeldRow { stack: row.stack, span, trace, value: row.value });
+            for at in self.places_of(place) {
+                let Row { stack, request, value } = self.rows[at];
+                let Request { span, trace } = self.requests.all()[request as usize];
+                each(place, HeldRow { stack, span, trace, value, moments: self.moments.of(at) });
             }
         }
         Ok(())

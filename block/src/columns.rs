@@ -26,7 +26,7 @@ use crate::folder::{Summed, Verified, WithTail};
 use crate::meta::{
     FILES, FUNCTIONS, FileMeta, INDEX, LOCATIONS, MAPPINGS, PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS,
 };
-use crate::request::RequestColumns;
+use crate::request::{OptionalColumns, RequestColumns};
 
 /// Rows of one row group at most: what a writer holds at a time, and what one scan job takes.
 pub(crate) const GROUP_ROWS: usize = 1 << 20;
@@ -51,25 +51,9 @@ pub(crate) const ROWS_OF_BYTE: u64 = PAGE_ROWS as u64 / 32;
 const STEP: usize = 64 * 1024;
 
 /// The columns of a file, in Parquet's own notation.
-fn schema(file: &str, requests: RequestColumns) -> &'static str {
+fn schema(file: &str, columns: OptionalColumns) -> String {
     match file {
-        SAMPLES => match (requests.span, requests.trace) {
-            (false, false) => {
-                "message samples { required int32 profile; required int32 stack; required int64 value; }"
-            }
-            (true, false) => {
-                "message samples { required int32 profile; required int32 stack; required int64 value;
-                 optional int64 span_id (INTEGER(64,false)); }"
-            }
-            (false, true) => {
-                "message samples { required int32 profile; required int32 stack; required int64 value;
-                 optional fixed_len_byte_array(16) trace_id; }"
-            }
-            (true, true) => {
-                "message samples { required int32 profile; required int32 stack; required int64 value;
-                 optional int64 span_id (INTEGER(64,false)); optional fixed_len_byte_array(16) trace_id; }"
-            }
-        },
+        SAMPLES => return schema_of_samples(columns),
         SERIES => {
             "message series { required int32 series; required binary tenant (UTF8);
              required group labels (MAP) { repeated group key_value {
@@ -104,6 +88,24 @@ fn schema(file: &str, requests: RequestColumns) -> &'static str {
         INDEX => "message index { required int32 function; required binary service (UTF8); }",
         other => unreachable!("{other} is none of the files of a block"),
     }
+    .to_owned()
+}
+
+/// Timestamps are Unix nanoseconds, as the times of profiles are.
+fn schema_of_samples(columns: OptionalColumns) -> String {
+    let RequestColumns { span, trace } = columns.requests;
+    let optional = [
+        (span, "optional int64 span_id (INTEGER(64,false));"),
+        (trace, "optional fixed_len_byte_array(16) trace_id;"),
+        (
+            columns.moments,
+            "optional group timestamps (LIST) { repeated group list { required int64 element; } }",
+        ),
+    ];
+    let optional: String = optional.into_iter().filter(|(has, _)| *has).map(|(_, column)| column).collect();
+    format!(
+        "message samples {{ required int32 profile; required int32 stack; required int64 value; {optional} }}"
+    )
 }
 
 /// Columns whose neighbours are close to each other: stored as differences.
@@ -149,6 +151,13 @@ fn properties(file: &str) -> WriterProperties {
             .set_column_dictionary_enabled(column.clone(), false)
             .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
     }
+    if file == SAMPLES {
+        // Ascending within a row.
+        let timestamps = ColumnPath::from(["timestamps", "list", "element"].map(str::to_owned).to_vec());
+        builder = builder
+            .set_column_dictionary_enabled(timestamps.clone(), false)
+            .set_column_encoding(timestamps, Encoding::DELTA_BINARY_PACKED);
+    }
     if file == PROFILES {
         // Ids are random: nothing to gain.
         let id = ColumnPath::from("id");
@@ -174,6 +183,8 @@ pub(crate) enum Column<'a> {
     OptionalFixed(&'a [FixedLenByteArray], &'a [i16]),
     /// Texts of a map's keys or values with their repetition and definition levels.
     Nested(&'a [ByteArray], &'a [i16], &'a [i16]),
+    /// Numbers of a list, with the same.
+    NestedI64(&'a [i64], &'a [i16], &'a [i16]),
 }
 
 /// One Parquet file being written.
@@ -186,10 +197,10 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn create(
         file: &'static str,
-        requests: RequestColumns,
+        columns: OptionalColumns,
         out: Summed,
     ) -> Result<Self, BlockError> {
-        let schema = parse_message_type(schema(file, requests)).expect("the schemas of a block parse");
+        let schema = parse_message_type(&schema(file, columns)).expect("the schemas of a block parse");
         let writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties(file)))
             .map_err(BlockError::parquet(file))?;
         Ok(Table { file, writer, groups: 0 })
@@ -215,6 +226,9 @@ impl Table {
                 }
                 Column::Nested(values, repetition, definition) => {
                     put::<ByteArrayType>(&mut group, values, Some(definition), Some(repetition))
+                }
+                Column::NestedI64(values, repetition, definition) => {
+                    put::<Int64Type>(&mut group, values, Some(definition), Some(repetition))
                 }
             }
             .map_err(&failed)?;
@@ -249,7 +263,7 @@ pub(crate) struct TableReader {
     content: Arc<Verified>,
     pub(crate) metadata: ParquetMetaData,
     properties: Arc<ReaderProperties>,
-    requests: RequestColumns,
+    columns: OptionalColumns,
 }
 
 impl TableReader {
@@ -265,7 +279,8 @@ impl TableReader {
         let seen = metadata.file_metadata().schema();
         let has = |name| file == SAMPLES && seen.get_fields().iter().any(|field| field.name() == name);
         let requests = RequestColumns { span: has("span_id"), trace: has("trace_id") };
-        let expected = parse_message_type(schema(file, requests)).expect("the schemas of a block parse");
+        let columns = OptionalColumns { requests, moments: has("timestamps") };
+        let expected = parse_message_type(&schema(file, columns)).expect("the schemas of a block parse");
         if seen != &expected {
             return Err(BlockError::corrupt(file, "its columns are not those of a block's file"));
         }
@@ -274,11 +289,11 @@ impl TableReader {
             return Err(BlockError::corrupt(file, format!("more rows than {bytes} bytes can hold")));
         }
         let properties = Arc::new(ReaderProperties::builder().build());
-        Ok(TableReader { file, content: Arc::new(content), metadata, properties, requests })
+        Ok(TableReader { file, content: Arc::new(content), metadata, properties, columns })
     }
     /// Which optional columns there are.
-    pub(crate) fn requests(&self) -> RequestColumns {
-        self.requests
+    pub(crate) fn columns(&self) -> OptionalColumns {
+        self.columns
     }
     pub(crate) fn groups(&self) -> usize {
         self.metadata.num_row_groups()

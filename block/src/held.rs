@@ -12,12 +12,12 @@ use athanor_profile::symbols::NONE;
 use crate::error::BlockError;
 use crate::folder::Folder;
 use crate::meta::{Meta, Origin};
-use crate::request::{RequestColumns, Requests, Row};
+use crate::request::{OptionalColumns, ProfileRows, RequestColumns, Row};
 use crate::write::Writer;
 
 /// A row of a profile in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeldRow {
+pub struct HeldRow<'h> {
     /// Its stack in the source.
     pub stack: u32,
     /// Id of its span, 0 for none.
@@ -26,6 +26,8 @@ pub struct HeldRow {
     pub trace: u128,
     /// Its value.
     pub value: i64,
+    /// When it was measured, Unix nanoseconds, where that is known.
+    pub moments: &'h [i64],
 }
 
 /// One tenant's profiles in memory: a source that knows which request each row belongs to.
@@ -36,13 +38,13 @@ pub trait Held: Source {
 }
 
 /// Takes a row and the place of its profile.
-pub type EachRow<'a> = dyn FnMut(u32, HeldRow) + 'a;
+pub type EachRow<'a> = dyn FnMut(u32, HeldRow<'_>) + 'a;
 
 impl Held for MemorySource {
     fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
         self.rows_of_requests(picked, &mut |place, stacks, values, requests| {
             for ((&stack, &value), &Request { span, trace }) in stacks.iter().zip(values).zip(requests) {
-                each(place, HeldRow { stack, span, trace, value });
+                each(place, HeldRow { stack, span, trace, value, moments: &[] });
             }
         })
     }
@@ -57,7 +59,7 @@ pub fn write_held<'h>(
     parts: impl Iterator<Item = (&'h str, &'h dyn Held)>,
 ) -> Result<Meta, BlockError> {
     let mut kept = Vec::new();
-    let mut columns = RequestColumns::default();
+    let mut columns = OptionalColumns::default();
     let mut last = None;
     for (tenant, held) in parts {
         if last.is_some_and(|last| last >= tenant) {
@@ -86,7 +88,7 @@ struct Kept<'h> {
     profiles: Vec<(ProfileRow, u32)>,
     /// Rows of each stack of the source.
     popularity: Vec<u64>,
-    columns: RequestColumns,
+    columns: OptionalColumns,
 }
 
 impl<'h> Kept<'h> {
@@ -98,14 +100,15 @@ impl<'h> Kept<'h> {
         let places: Vec<u32> = (0..).zip(&is_first).filter(|(_, is)| **is).map(|(place, _)| place).collect();
         let mut rows = vec![0u64; profiles.len()];
         let mut popularity = Vec::new();
-        let mut columns = RequestColumns::default();
+        let mut columns = OptionalColumns::default();
         held.each_row(&places, &mut |place, row| {
             if popularity.len() <= row.stack as usize {
                 popularity.resize(row.stack as usize + 1, 0);
             }
             popularity[row.stack as usize] += 1;
             rows[place as usize] += 1;
-            columns = columns.or(RequestColumns { span: row.span != 0, trace: row.trace != 0 });
+            let requests = RequestColumns { span: row.span != 0, trace: row.trace != 0 };
+            columns = columns.or(OptionalColumns { requests, moments: !row.moments.is_empty() });
         })?;
         let with_rows = places.into_iter().filter(|&place| rows[place as usize] > 0);
         let mut profiles: Vec<(ProfileRow, u32)> =
@@ -133,20 +136,21 @@ impl<'h> Kept<'h> {
         })?;
         let (mut part, numbers) = begun.unwrap_or_else(|| Err(damaged("it has no names")))?;
         let mut has_names = true;
-        let (mut rows, mut requests) = (Vec::new(), Requests::default());
+        let mut of_profile = ProfileRows::default();
         for (profile, place) in profiles {
-            rows.clear();
-            requests.clear();
-            held.each_row(&[place], &mut |_, HeldRow { stack, span, trace, value }| {
+            of_profile.clear();
+            let ProfileRows { rows, requests, moments } = &mut of_profile;
+            held.each_row(&[place], &mut |_, HeldRow { stack, span, trace, value, moments: times }| {
                 let number = numbers.get(stack as usize).copied().filter(|&number| number != NONE);
                 has_names &= number.is_some();
                 let request = requests.intern(Request { span, trace });
+                moments.add(rows.len(), times.iter().copied());
                 rows.push(Row { stack: number.unwrap_or_default(), request, value });
             })?;
             if !has_names {
                 return Err(damaged("rows are of stacks that have no name, or change while they are read"));
             }
-            part.profile(profile, &mut rows, requests.all())?;
+            part.profile(profile, &mut of_profile)?;
         }
         part.finish()
     }

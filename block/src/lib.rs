@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `series` | labels and type |
 //! | `profiles` | series, time, record id, duration, period, count and sum of its samples; by (series, time, id) |
-//! | `samples` | profile, stack, value; by (profile, stack); ids of span and trace where some sample has one |
+//! | `samples` | profile, stack, value; by (profile, stack); ids of span and trace, and a list of timestamps, each where some sample has one |
 //! | `stacks` | parent, location; whole stacks first, by falling popularity |
 //! | `locations` | one line of a location, the innermost at depth 0 |
 //! | `functions`, `mappings` | names |
@@ -33,6 +33,7 @@ mod held;
 mod index;
 mod merge;
 mod meta;
+mod moments;
 mod names;
 mod number;
 mod order;

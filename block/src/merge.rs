@@ -1,5 +1,5 @@
 //! Merging blocks into one, streaming: what is held in memory is the names of one tenant, its profiles'
-//! headers, a page of each input's samples and one row group of the output.
+//! headers, a page of each input's samples, the rows of one profile and one row group of the output.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -13,8 +13,9 @@ use crate::columns::TableReader;
 use crate::error::BlockError;
 use crate::folder::Folder;
 use crate::meta::{Meta, Origin, Run, SAMPLES};
+use crate::moments::MomentReader;
 use crate::read::{Block, Part};
-use crate::request::{RequestColumns, Requests, Row};
+use crate::request::{OptionalColumns, ProfileRows, Row};
 use crate::scan::{Batch, Columns, unknown_stack};
 use crate::write::Writer;
 use athanor_profile::series::{ProfileRow, Series};
@@ -93,9 +94,9 @@ fn merge_round(
     let all = blocks.iter().flat_map(|block| &block.meta().tenants).map(|part| part.tenant.as_str());
     let is_wanted = |tenant: &&str| making.tenants.as_ref().is_none_or(|wanted| wanted.contains(*tenant));
     let tenants: BTreeSet<&str> = all.filter(is_wanted).collect();
-    let mut columns = RequestColumns::default();
+    let mut columns = OptionalColumns::default();
     for block in blocks {
-        columns = columns.or(block.table(SAMPLES)?.requests());
+        columns = columns.or(block.table(SAMPLES)?.columns());
     }
     let mut writer = Writer::create(folder, &making.id, columns)?;
     writer.cut_from(making.origin.clone());
@@ -148,13 +149,13 @@ fn merge_tenant(
         .filter_map(|(at, input)| Some(Reverse((input.peek()?.order(), at))))
         .collect();
     let mut last = None;
-    let (mut rows, mut requests) = (Vec::new(), Requests::default());
+    let mut of_profile = ProfileRows::default();
     while let Some(Reverse((order, at))) = next.pop() {
         let input = &mut inputs[at];
-        let profile = input.take(&mut rows, &mut requests)?;
-        progress(rows.len() as u64);
+        let profile = input.take(&mut of_profile)?;
+        progress(of_profile.rows.len() as u64);
         if last != Some(order) {
-            out.profile(profile, &mut rows, requests.all())?;
+            out.profile(profile, &mut of_profile)?;
             last = Some(order);
         }
         if let Some(profile) = input.peek() {
@@ -173,6 +174,8 @@ struct Input {
     table: Arc<TableReader>,
     groups: std::ops::Range<usize>,
     columns: Option<(Columns, usize)>,
+    /// Of the group that the batch is of. A row may say many moments: so they are read no earlier than they are needed.
+    moments: Option<MomentReader>,
     batch: Batch,
     at: usize,
     /// Ids of the input's stacks.
@@ -192,6 +195,7 @@ impl Input {
             table: part.samples()?,
             groups: part.groups(SAMPLES).range(),
             columns: None,
+            moments: None,
             batch: Batch::default(),
             at: 0,
             run: Run(part.meta.nodes.0, part.meta.stacks),
@@ -203,10 +207,10 @@ impl Input {
         self.profiles.as_slice().first()
     }
 
-    /// The next profile; its rows and requests replace what is given.
-    fn take(&mut self, rows: &mut Vec<Row>, requests: &mut Requests) -> Result<ProfileRow, BlockError> {
-        rows.clear();
-        requests.clear();
+    /// The next profile; its rows, with what they refer to, replace what is given.
+    fn take(&mut self, of_profile: &mut ProfileRows) -> Result<ProfileRow, BlockError> {
+        of_profile.clear();
+        let ProfileRows { rows, requests, moments } = of_profile;
         let profile = self.profiles.next().expect("the caller peeked");
         let mut missing = profile.samples as usize;
         rows.reserve(missing.min(AHEAD));
@@ -228,6 +232,14 @@ impl Input {
                 let pairs = rows[first..].iter_mut().zip(named);
                 pairs.for_each(|(row, &request)| row.request = requests.intern(request));
             }
+            if let Some(reader) = &mut self.moments {
+                let mut row = rows.len() - count;
+                reader.read(count, |times| {
+                    moments.add(row, times.iter().copied());
+                    row += 1;
+                    Ok(())
+                })?;
+            }
             self.at += count;
             missing -= count;
         }
@@ -240,7 +252,9 @@ impl Input {
             None => {
                 let group =
                     self.groups.next().ok_or_else(|| BlockError::corrupt(SAMPLES, "it has too few rows"))?;
-                (Columns::open(&self.table, group, self.table.requests())?, self.table.rows(group)?)
+                self.moments = MomentReader::open(&self.table, group)?;
+                let requests = self.table.columns().requests;
+                (Columns::open(&self.table, group, requests)?, self.table.rows(group)?)
             }
         };
         let count = AHEAD.min(left);

@@ -8,8 +8,10 @@ use crate::columns::ROWS_OF_BYTE;
 use crate::error::BlockError;
 use crate::folder::PAGE;
 
-/// The format that this program writes.
-pub const FORMAT: u32 = 2;
+/// The latest format that this program writes: that of blocks whose samples have timestamps.
+pub const FORMAT: u32 = 3;
+/// The format of all other blocks, which earlier versions read as well.
+pub(crate) const WITHOUT_TIMESTAMPS: u32 = 2;
 /// The file's name.
 pub const META: &str = "meta.json";
 /// Most bytes of a file's end that `meta.json` holds as well.

@@ -2,16 +2,20 @@
 //!
 //! Nodes are dense, so the order is a bitmap: each row sets its bit and adds to its place, then the bits are read
 //! from low to high. That takes a walk over the bitmap, which pays unless a profile has few of very many stacks;
-//! those rows are sorted, and so are rows that name requests.
+//! those rows are sorted, and so are rows that name requests or say moments.
 
-use athanor_profile::Request;
+use athanor_profile::{Moments, Request};
 
-use crate::request::Row;
+use crate::request::{ProfileRows, Row};
 
 /// Scratch that is used for every profile of a part.
 pub(crate) struct Order {
     seen: Vec<u64>,
     values: Vec<i64>,
+    /// Of rows that say moments: as they came, and in their order.
+    came: Vec<(Row, usize)>,
+    times: Vec<i64>,
+    moments: Moments,
 }
 
 /// Words of the bitmap that may be walked for each row.
@@ -19,11 +23,22 @@ const WORDS_PER_ROW: usize = 4;
 
 impl Order {
     pub(crate) fn new(nodes: usize) -> Self {
-        Order { seen: vec![0; nodes.div_ceil(64)], values: vec![0; nodes] }
+        Order {
+            seen: vec![0; nodes.div_ceil(64)],
+            values: vec![0; nodes],
+            came: Vec::new(),
+            times: Vec::new(),
+            moments: Moments::default(),
+        }
     }
 
     /// Rows by (node, request), each pair once. Their stacks are nodes.
-    pub(crate) fn arrange(&mut self, rows: &mut Vec<Row>, requests: &[Request]) {
+    pub(crate) fn arrange(&mut self, of_profile: &mut ProfileRows) {
+        if !of_profile.moments.is_empty() {
+            return self.sort_with_moments(of_profile);
+        }
+        let ProfileRows { rows, requests, .. } = of_profile;
+        let requests = requests.all();
         let sparse = self.seen.len() > rows.len().saturating_mul(WORDS_PER_ROW);
         if sparse || rows.iter().any(|row| row.request != 0) {
             return sort(rows, requests);
@@ -43,10 +58,34 @@ impl Order {
             }
         }
     }
+
+    /// As [`sort`], and rows that are one have the moments of all of them, ascending.
+    fn sort_with_moments(&mut self, of_profile: &mut ProfileRows) {
+        let ProfileRows { rows, requests, moments } = of_profile;
+        let requests = requests.all();
+        self.came.clear();
+        self.came.extend(rows.drain(..).zip(0..));
+        self.came.sort_unstable_by_key(|(row, _)| key(row, requests));
+        self.moments.clear();
+        for same in self.came.chunk_by(|(a, _), (b, _)| key(a, requests) == key(b, requests)) {
+            let value = same.iter().fold(0, |sum: i64, (row, _)| sum.wrapping_add(row.value));
+            self.times.clear();
+            same.iter().for_each(|&(_, place)| self.times.extend_from_slice(moments.of(place)));
+            self.times.sort_unstable();
+            self.moments.add(rows.len(), self.times.iter().copied());
+            rows.push(Row { value, ..same[0].0 });
+        }
+        std::mem::swap(moments, &mut self.moments);
+    }
+}
+
+/// What makes rows one.
+fn key(row: &Row, requests: &[Request]) -> (u32, Request) {
+    (row.stack, requests[row.request as usize])
 }
 
 fn sort(rows: &mut Vec<Row>, requests: &[Request]) {
-    let key = |row: &Row| (row.stack, requests[row.request as usize]);
+    let key = |row: &Row| key(row, requests);
     rows.sort_unstable_by_key(key);
     rows.dedup_by(|row, kept| {
         let same = key(row) == key(kept);
@@ -69,9 +108,15 @@ mod tests {
             let mut dense: Vec<Row> = rows.into_iter().map(row).collect();
             let mut sorted = dense.clone();
             let mut order = Order::new(300);
-            order.arrange(&mut dense, &[Request::default()]);
+            let mut timed = ProfileRows { rows: dense.clone(), ..ProfileRows::default() };
+            (0..dense.len()).for_each(|row| timed.moments.add(row, [-(row as i64), 3]));
+            let mut plain = ProfileRows { rows: std::mem::take(&mut dense), ..ProfileRows::default() };
+            order.arrange(&mut plain);
+            order.arrange(&mut timed);
             sort(&mut sorted, &[Request::default()]);
-            prop_assert_eq!(&dense, &sorted);
+            prop_assert_eq!(&plain.rows, &sorted);
+            prop_assert_eq!(&timed.rows, &sorted);
+            prop_assert!((0..sorted.len()).all(|row| timed.moments.of(row).is_sorted()));
             prop_assert!(order.seen.iter().all(|&word| word == 0));
         }
     }

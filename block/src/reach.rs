@@ -120,7 +120,7 @@ impl Part<'_> {
 
     fn bytes_of_samples(&self, rows: &[Range<u64>], requests: bool) -> Result<Extents, BlockError> {
         let table = self.samples()?;
-        let of_requests = table.requests();
+        let of_requests = table.columns().requests;
         let last = 2 + usize::from(of_requests.span) + usize::from(of_requests.trace);
         let columns = 1..=if requests { last } else { 2 };
         let mut extents = Extents::new();

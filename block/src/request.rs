@@ -1,9 +1,9 @@
-//! Requests of samples on their way into a block: each once, and which columns they need.
+//! Rows of samples on their way into a block, their requests each once, and which columns all that needs.
 
-use athanor_profile::Request;
 use athanor_profile::hash::{HashedMap, list_memory};
+use athanor_profile::{Moments, Request};
 
-/// Which of its columns a block has: both are left out of a block where no sample has such an id.
+/// Which columns for requests a block has: both are left out of a block where no sample has such an id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestColumns {
     pub(crate) span: bool,
@@ -16,6 +16,42 @@ impl RequestColumns {
     }
     pub(crate) fn any(self) -> bool {
         self.span || self.trace
+    }
+}
+
+/// Which of its columns `samples.parquet` has that are left out where no row needs them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OptionalColumns {
+    pub(crate) requests: RequestColumns,
+    pub(crate) moments: bool,
+}
+
+impl OptionalColumns {
+    pub(crate) fn or(self, other: Self) -> Self {
+        OptionalColumns { requests: self.requests.or(other.requests), moments: self.moments || other.moments }
+    }
+    /// The place of the column of moments: behind all others.
+    pub(crate) fn moments_at(self) -> Option<usize> {
+        let RequestColumns { span, trace } = self.requests;
+        self.moments.then_some(3 + usize::from(span) + usize::from(trace))
+    }
+}
+
+/// All rows of one profile, with what they refer to.
+#[derive(Debug, Default)]
+pub(crate) struct ProfileRows {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) requests: Requests,
+    /// Moments, by place in `rows`.
+    pub(crate) moments: Moments,
+}
+
+impl ProfileRows {
+    /// Forgets all and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.rows.clear();
+        self.requests.clear();
+        self.moments.clear();
     }
 }
 

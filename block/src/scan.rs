@@ -73,7 +73,7 @@ impl Part<'_> {
 
     /// Which columns say to which requests rows belong.
     pub(crate) fn request_columns(&self) -> Result<RequestColumns, BlockError> {
-        Ok(self.samples()?.requests())
+        Ok(self.samples()?.columns().requests)
     }
 
     fn scan(
@@ -261,7 +261,7 @@ pub(crate) struct Batch {
 }
 
 /// Hands out the rows of `ranges` in one row group, which lie behind those that were read of it before.
-fn scan(
+pub(crate) fn scan(
     part: &Part<'_>,
     (columns, ranges): (&mut Columns, &[Range<usize>]),
     batch: &mut Batch,

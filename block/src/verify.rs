@@ -15,6 +15,7 @@ impl Part<'_> {
     /// Reads everything and compares the sums of profiles, the roll-up and the index with the samples.
     pub(crate) fn verify(&self) -> Result<(), BlockError> {
         self.names()?;
+        self.check_moments()?;
         self.compare(&self.rollup()?, &self.index()?)
     }
 

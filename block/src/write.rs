@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::{Dictionary, Request};
+use athanor_profile::{Dictionary, Moments, Request};
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 
 use crate::columns::{Column, GROUP_ROWS, Table, place};
@@ -16,10 +16,12 @@ use crate::folder::{Folder, Summed};
 use crate::index::{self, StackSet};
 use crate::meta::{
     FILES, FORMAT, INDEX, META, Meta, Origin, PROFILES, ROLLUP, Run, SAMPLES, SERIES, TenantMeta,
+    WITHOUT_TIMESTAMPS,
 };
+use crate::moments::{GROUP_MOMENTS, MomentColumn};
 use crate::number::Numbering;
 use crate::order::Order;
-use crate::request::{RequestColumns, Row};
+use crate::request::{OptionalColumns, ProfileRows, RequestColumns};
 
 mod names;
 
@@ -28,7 +30,7 @@ pub(crate) struct Writer<'f> {
     folder: &'f dyn Folder,
     tables: Vec<Table>,
     meta: Meta,
-    columns: RequestColumns,
+    columns: OptionalColumns,
 }
 
 /// A tenant's part being written.
@@ -61,6 +63,7 @@ struct SampleColumns {
     stack: Vec<i32>,
     value: Vec<i64>,
     request: Vec<Request>,
+    moments: MomentColumn,
 }
 
 /// Totals by stack of the series at hand, and rows of the series before it.
@@ -83,19 +86,33 @@ struct RollupColumns {
     samples: Vec<i32>,
 }
 
+impl SampleColumns {
+    /// Adds the moments of some rows, up to where there are enough for a row group, and says where that is.
+    fn add_moments(&mut self, rows: std::ops::Range<usize>, moments: &Moments) -> usize {
+        for row in rows.clone() {
+            self.moments.push(moments.of(row));
+            if self.moments.times.len() >= GROUP_MOMENTS {
+                return row + 1;
+            }
+        }
+        rows.end
+    }
+}
+
 impl<'f> Writer<'f> {
-    /// Begins a block in an empty folder. Rows may name requests where there are columns for them.
+    /// Begins a block in an empty folder. Rows may name requests and say moments where there are columns for them.
     pub(crate) fn create(
         folder: &'f dyn Folder,
         id: &str,
-        columns: RequestColumns,
+        columns: OptionalColumns,
     ) -> Result<Self, BlockError> {
         let tables = FILES.iter().map(|&file| {
             let out = folder.create(file).map_err(BlockError::io(file))?;
             Table::create(file, columns, Summed::new(out))
         });
         let tables = tables.collect::<Result<_, BlockError>>()?;
-        let meta = Meta { format: FORMAT, id: id.into(), ..Meta::default() };
+        let format = if columns.moments { FORMAT } else { WITHOUT_TIMESTAMPS };
+        let meta = Meta { format, id: id.into(), ..Meta::default() };
         Ok(Writer { folder, tables, meta, columns })
     }
 
@@ -232,10 +249,10 @@ impl TenantWriter<'_, '_> {
     pub(crate) fn profile(
         &mut self,
         profile: ProfileRow,
-        rows: &mut Vec<Row>,
-        requests: &[Request],
+        of_profile: &mut ProfileRows,
     ) -> Result<(), BlockError> {
-        self.order.arrange(rows, requests);
+        self.order.arrange(of_profile);
+        let ProfileRows { rows, .. } = &*of_profile;
         if profile.series != self.rollup.at {
             self.end_series()?;
             self.rollup.at = profile.series;
@@ -253,16 +270,7 @@ impl TenantWriter<'_, '_> {
             }
             *total = (total.0.wrapping_add(row.value), total.1.saturating_add(1));
         }
-        let mut rest = rows.as_slice();
-        while !rest.is_empty() {
-            let room = GROUP_ROWS - self.samples.value.len();
-            let (now, later) = rest.split_at(rest.len().min(room));
-            self.add_samples(id, now, requests);
-            if self.samples.value.len() == GROUP_ROWS {
-                self.flush_samples()?;
-            }
-            rest = later;
-        }
+        self.add_samples(id, of_profile)?;
         let columns = &mut self.profiles;
         columns.profile.push(id);
         columns.series.push((self.meta.series.0 + profile.series) as i32);
@@ -278,23 +286,36 @@ impl TenantWriter<'_, '_> {
         Ok(())
     }
 
-    fn add_samples(&mut self, profile: i32, rows: &[Row], requests: &[Request]) {
+    /// Adds a profile's rows, over as many row groups as they fill.
+    fn add_samples(&mut self, profile: i32, of_profile: &ProfileRows) -> Result<(), BlockError> {
+        let ProfileRows { rows, requests, moments } = of_profile;
         let first = self.meta.nodes.0;
-        let samples = &mut self.samples;
-        samples.profile.resize(samples.profile.len() + rows.len(), profile);
-        samples.stack.extend(rows.iter().map(|row| (first + row.stack) as i32));
-        samples.value.extend(rows.iter().map(|row| row.value));
-        if self.block.columns.any() {
-            samples.request.extend(rows.iter().map(|row| requests[row.request as usize]));
+        let mut at = 0;
+        while at < rows.len() {
+            let samples = &mut self.samples;
+            let end = rows.len().min(at + GROUP_ROWS - samples.value.len());
+            let end = if self.block.columns.moments { samples.add_moments(at..end, moments) } else { end };
+            let now = &rows[at..end];
+            samples.profile.resize(samples.profile.len() + now.len(), profile);
+            samples.stack.extend(now.iter().map(|row| (first + row.stack) as i32));
+            samples.value.extend(now.iter().map(|row| row.value));
+            if self.block.columns.requests.any() {
+                samples.request.extend(now.iter().map(|row| requests.all()[row.request as usize]));
+            }
+            if samples.value.len() == GROUP_ROWS || samples.moments.times.len() >= GROUP_MOMENTS {
+                self.flush_samples()?;
+            }
+            at = end;
         }
+        Ok(())
     }
 
     fn flush_samples(&mut self) -> Result<(), BlockError> {
-        let SampleColumns { profile, stack, value, request } = &mut self.samples;
+        let SampleColumns { profile, stack, value, request, moments } = &mut self.samples;
         if profile.is_empty() {
             return Ok(());
         }
-        let RequestColumns { span, trace } = self.block.columns;
+        let RequestColumns { span, trace } = self.block.columns.requests;
         let some =
             |has: fn(&Request) -> bool| request.iter().map(|of| i16::from(has(of))).collect::<Vec<_>>();
         let (mut spans, mut traces) = (Vec::new(), Vec::new());
@@ -311,11 +332,15 @@ impl TenantWriter<'_, '_> {
             of_trace = some(|of| of.trace != 0);
             columns.push(Column::OptionalFixed(&traces, &of_trace));
         }
+        if self.block.columns.moments {
+            columns.push(Column::NestedI64(&moments.times, &moments.repetition, &moments.definition));
+        }
         self.block.write(SAMPLES, &columns)?;
         profile.clear();
         stack.clear();
         value.clear();
         request.clear();
+        moments.clear();
         Ok(())
     }
 

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use athanor_block::{Block, BlockError, Builder, FILES, FileMeta, Folder, META, MemoryFolder, Meta, PAGE};
+use athanor_block::{
+    Block, BlockError, Builder, FILES, FORMAT, FileMeta, Folder, META, MemoryFolder, Meta, PAGE,
+};
 use athanor_chassis::compute::Compute;
 use athanor_profile::pprof::{Limits, encode};
 use athanor_profile::{Labels, generate};
@@ -11,6 +13,7 @@ use athanor_profile::{Labels, generate};
 fn build() -> MemoryFolder {
     let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
     let mut builder = Builder::new("test", Limits::default(), 1 << 30, &mut scratch);
+    // Some say when samples were taken.
     for seed in 0..4 {
         let labels = Labels::new([("service_name".into(), format!("service-{}", seed % 2))]);
         builder.add_pprof("acme", &labels, &encode(&generate::arbitrary(seed))).unwrap();
@@ -43,6 +46,7 @@ fn read(folder: &MemoryFolder) -> Result<(), BlockError> {
         let half = part.meta.samples / 2;
         let ranges = [1..half, half + 1..part.meta.samples];
         let _ = (part.totals(&ranges, &Compute::inline()), part.services_calling("main"));
+        let _ = part.moments(&ranges, |_, _| ());
     }
     block.verify(|_| {})
 }
@@ -51,6 +55,7 @@ fn read(folder: &MemoryFolder) -> Result<(), BlockError> {
 fn a_wrong_byte_anywhere_is_refused_or_read() {
     let folder = build();
     read(&folder).unwrap();
+    assert_eq!(meta_of(&folder).format, FORMAT, "it has all columns");
     for file in FILES {
         let length = folder.length(file).unwrap() as usize;
         for at in (0..length).step_by((length / 97).max(1)) {

@@ -6,7 +6,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use athanor_block::{
-    Block, Builder, EachRow, Folder, Held, HeldRow, MemoryFolder, Part, PartSource, Request, write_held,
+    Block, Builder, EachRow, FORMAT, Folder, Held, HeldRow, MemoryFolder, Part, PartSource, Request,
+    write_held,
 };
 use athanor_chassis::Stop;
 use athanor_chassis::compute::Compute;
@@ -168,7 +169,7 @@ struct Loose {
     dictionary: Dictionary,
     series: Vec<Series>,
     profiles: Vec<ProfileRow>,
-    rows: Vec<Vec<HeldRow>>,
+    rows: Vec<Vec<HeldRow<'static>>>,
 }
 
 impl Source for Loose {
@@ -189,7 +190,7 @@ impl Source for Loose {
         self.each_row(picked, &mut |place, row| each(place, &[row.stack], &[row.value]))
     }
     fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
-        self.each_row(picked, &mut |place, HeldRow { stack, span, trace, value }| {
+        self.each_row(picked, &mut |place, HeldRow { stack, span, trace, value, .. }| {
             each(place, &[stack], &[value], &[Request { span, trace }]);
         })
     }
@@ -213,9 +214,13 @@ impl Held for Loose {
 
 const STACKS: u32 = 12;
 
+/// Some rows say when they were measured, most do not.
+const MOMENTS: [&[i64]; 6] = [&[], &[], &[], &[5], &[9, -1, 5], &[i64::MAX, i64::MIN, 5, 5]];
+
 fn loose() -> impl Strategy<Value = Loose> {
-    let row = (0..STACKS, 0u64..3, 0u128..3, any::<i64>());
-    let row = row.prop_map(|(stack, span, trace, value)| HeldRow { stack, span, trace, value });
+    let row = (0..STACKS, 0u64..3, 0u128..3, any::<i64>(), prop::sample::select(&MOMENTS[..]));
+    let row =
+        row.prop_map(|(stack, span, trace, value, moments)| HeldRow { stack, span, trace, value, moments });
     let profile = (0u32..4, 0i64..5, 0u128..40, prop::collection::vec(row, 0..12));
     prop::collection::vec(profile, 0..30).prop_map(|all| {
         let mut dictionary = Dictionary::default();
@@ -227,7 +232,7 @@ fn loose() -> impl Strategy<Value = Loose> {
             let labels = Labels::new([("service_name".into(), format!("s{number}"))]);
             held.series.push(Series::new(labels, ValueType::new("cpu", "ns"), ValueType::default()));
         }
-        let mut known: BTreeMap<(u32, u128), (i64, Vec<HeldRow>)> = BTreeMap::new();
+        let mut known: BTreeMap<(u32, u128), (i64, Vec<HeldRow<'static>>)> = BTreeMap::new();
         for (series, time, id, rows) in all {
             // Equal ids in a series are repeats.
             let (time, rows) = known.entry((series, id)).or_insert((time, rows)).clone();
@@ -289,6 +294,45 @@ proptest! {
     #[test]
     fn whatever_is_held_adds_up_as_naively(held in loose()) {
         prop_assert_eq!(stored(&written(&[("acme", &held)])), naive(&held));
+    }
+
+    #[test]
+    fn each_moment_lies_once_with_its_profile_and_stack(held in loose()) {
+        let block = written(&[("acme", &held)]);
+        let mut expected: BTreeMap<(String, i64, Vec<String>), Vec<i64>> = BTreeMap::new();
+        let mut seen = std::collections::HashSet::new();
+        let name = |source: &dyn Source, stack: u32, of: u32| {
+            let mut one = vec![0; of as usize];
+            one[stack as usize] = 1;
+            named(source, &one).into_keys().next().unwrap()
+        };
+        for (row, rows) in held.profiles.iter().zip(&held.rows).filter(|(row, _)| seen.insert((row.series, row.id))) {
+            for of in rows.iter().filter(|of| !of.moments.is_empty()) {
+                let service = held.series[row.series as usize].service().to_owned();
+                expected.entry((service, row.time, name(&held, of.stack, STACKS))).or_default().extend(of.moments);
+            }
+        }
+        expected.values_mut().for_each(|times| times.sort_unstable());
+        let mut found: BTreeMap<(String, i64, Vec<String>), Vec<i64>> = BTreeMap::new();
+        if let Ok(part) = block.part("acme") {
+            let (series, profiles) = (part.series().unwrap(), part.profiles().unwrap());
+            let source = source(&block, "acme", 0);
+            for (place, row) in profiles.iter().enumerate() {
+                let mut at = 0..;
+                let ranges = Part::rows_of(&profiles, |_| at.next() == Some(place));
+                part.moments(&ranges, |stack, times| {
+                    assert!(times.is_sorted());
+                    let service = series[row.series as usize].service().to_owned();
+                    let stack = name(&source, stack, part.meta.stacks);
+                    found.entry((service, row.time, stack)).or_default().extend(times);
+                })
+                .unwrap();
+            }
+        }
+        found.values_mut().for_each(|times| times.sort_unstable());
+        prop_assert_eq!(&found, &expected);
+        let format = if found.is_empty() { FORMAT - 1 } else { FORMAT };
+        prop_assert_eq!((block.meta().format, block.timestamp_bytes().unwrap().is_some()), (format, !found.is_empty()));
     }
 
     #[test]

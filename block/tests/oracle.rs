@@ -33,6 +33,39 @@ fn count(model: &mut Model, tenant: &str, profile: &Profile) {
     }
 }
 
+/// Moments by tenant, kind of value and stack, ascending.
+type Times = BTreeMap<(String, String, Vec<String>), Vec<i64>>;
+
+fn count_moments(times: &mut Times, tenant: &str, profile: &Profile) {
+    let rows = profile.samples.rows(profile.header.types.len()).enumerate();
+    for (row, (stack, _, values)) in rows.filter(|(row, _)| !profile.samples.moments.of(*row).is_empty()) {
+        for (_, of) in values.iter().zip(&profile.header.types).filter(|(value, _)| **value != 0) {
+            let key = (tenant.to_owned(), of.kind.clone(), profile.dictionary.frames(stack));
+            let of_key = times.entry(key).or_default();
+            of_key.extend(profile.samples.moments.of(row));
+            of_key.sort_unstable();
+        }
+    }
+}
+
+fn read_moments(block: &Block) -> Times {
+    let mut all = Times::new();
+    for part in block.parts() {
+        let (names, profiles) = (part.names().unwrap(), part.profiles().unwrap());
+        for (place, of) in (0u32..).zip(&part.series().unwrap()) {
+            let ranges = Part::rows_of(&profiles, |profile| profile.series == place);
+            part.moments(&ranges, |stack, times| {
+                let frames = names.dictionary.frames(names.stacks[stack as usize]);
+                let key = (part.meta.tenant.clone(), of.value_type.kind.clone(), frames);
+                all.entry(key).or_default().extend(times);
+            })
+            .unwrap();
+        }
+    }
+    all.values_mut().for_each(|times| times.sort_unstable());
+    all
+}
+
 /// What a block says, by samples and by roll-up, which must agree.
 fn read(block: &Block) -> Model {
     let mut model = Model::new();
@@ -146,6 +179,9 @@ proptest! {
         let whole = merged(blocks, &picks);
         whole.verify(|_| {}).unwrap();
         prop_assert_eq!(read(&whole), model.clone());
+        let mut times = Times::new();
+        inputs.iter().for_each(|(number, profile)| count_moments(&mut times, tenant(*number), profile));
+        prop_assert_eq!(read_moments(&whole), times);
         for ((tenant, kind), totals) in &model {
             let tree = tree(&whole, tenant, kind);
             let sum = totals.values().fold(0i64, |sum, &total| sum.wrapping_add(total));
@@ -277,7 +313,7 @@ fn cut_mixed_missing_and_newer_blocks_are_refused_by_file_and_reason() {
 
     let newer = fresh();
     let mut meta = open(&newer).meta().clone();
-    meta.format += 1;
+    meta.format = FORMAT + 1;
     newer.tamper(META, |bytes| *bytes = meta.encode());
     let said = format!("the block has format {}, this program reads up to {FORMAT}", FORMAT + 1);
     assert!(refusal(&newer).contains(&said), "{}", refusal(&newer));

@@ -40,7 +40,9 @@ fn read_all(folder: MemoryFolder) -> Result<(), BlockError> {
         let _ = part.whole_totals(|_| true);
         if part.profiles().is_ok() {
             let samples = part.meta.samples;
-            let _ = part.totals(&[1..samples / 2, samples / 2 + 1..samples], &Compute::inline());
+            let ranges = [1..samples / 2, samples / 2 + 1..samples];
+            let _ = part.totals(&ranges, &Compute::inline());
+            let _ = part.moments(&ranges, |_, _| ());
         }
     }
     verified

@@ -342,9 +342,9 @@ impl Held for View {
     fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
         let rows = read(&self.rows);
         for &profile in picked {
-            let walked = rows::each(rows.packed(profile), |row| {
+            let walked = rows::each_with_moments(rows.packed(profile), |row, moments| {
                 let rows::Row { stack, span, trace, value } = row;
-                each(profile, HeldRow { stack, span, trace, value });
+                each(profile, HeldRow { stack, span, trace, value, moments });
             });
             walked.map_err(|error| damaged(&error))?;
         }

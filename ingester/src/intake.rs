@@ -11,14 +11,14 @@ use athanor_chassis::{ByteSize, Code, Limits, Status, TenantId, Timestamp};
 use athanor_profile::hash::{Hash, list_memory};
 use athanor_profile::identity::{Upload as Identity, record_id};
 use athanor_profile::normalise::{LabelLimits, promote, taken_at};
-use athanor_profile::pprof::{self, Decoded, Walk};
+use athanor_profile::pprof::{self, Decoded, MOMENT_BYTES, Walk};
 use athanor_profile::series::Series;
 use athanor_profile::upload::{Dropped, Upload};
 use athanor_profile::{Labels, ValueType};
 
 use crate::entry::{Batch, Record};
 use crate::head::Rows;
-use crate::rows::{self, Row};
+use crate::rows::{self, Sent};
 use crate::rules::Rules;
 use crate::shard::BUSY;
 
@@ -51,7 +51,7 @@ pub struct Intake {
     /// Which of the equal uploads of its request it is (E2).
     number: u64,
     taken: Taken,
-    rows: Vec<Row>,
+    rows: Vec<Sent>,
 }
 
 /// What an upload gave beside its records.
@@ -236,14 +236,10 @@ impl Intake {
         self.rows.clear();
         self.rows.extend(split.rows.iter().map(|&(row, span, trace)| {
             let (stack, value) = (samples.stacks[row as usize], samples.values[row as usize * width + value]);
-            Row { stack, span, trace, value }
+            Sent { stack, place: row, span, trace, value }
         }));
-        rows::normalise(&mut self.rows);
         let start = batch.rows.len();
-        if !self.rows.is_empty() {
-            rows::pack(&self.rows, &mut batch.rows);
-        }
-        (start, self.rows.len() as u32)
+        (start, rows::pack(&mut self.rows, &samples.moments, &mut batch.rows))
     }
 
     /// Groups the rows by the labels that make series of them. Rows with a negative value are left out and counted,
@@ -377,6 +373,9 @@ fn refused(error: &pprof::DecodeError) -> Status {
     };
     let way_out = match *what {
         "bytes" => " (limits.max_profile_size_bytes): profile for a shorter time",
+        MOMENT_BYTES => {
+            " (limits.max_profile_size_bytes): profile for a shorter time, or send each sample type alone"
+        }
         "samples" => " (limits.max_profile_stacktrace_samples): profile for a shorter time",
         "labels" => " (limits.max_profile_stacktrace_sample_labels): send fewer labels on a sample",
         "frames" => ", whatever limits.max_profile_stacktrace_depth cuts: have the profiler cut deep stacks",

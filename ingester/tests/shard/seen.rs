@@ -1,11 +1,11 @@
 //! What is seen of what was pushed, and by whom.
 
-use athanor_block::Held;
+use athanor_block::{Held, HeldRow};
 use athanor_catalog::Catalog;
 use athanor_profile::Source;
 
 use crate::samples::{Row, labelled, now, profile, simple, upload};
-use crate::world::{World, simulate, tenant};
+use crate::world::{World, fetch, simulate, tenant};
 
 #[test]
 fn rows_that_say_nothing_are_left_out() {
@@ -43,6 +43,49 @@ fn spans_stay_with_their_rows() {
             assert_eq!(seen, [(0, 1), (0xaa, 4), (0xff, 2)]);
             world = world.crash(crash).await;
         }
+    });
+}
+
+#[test]
+fn moments_stay_with_their_rows_through_the_log_and_into_the_block() {
+    simulate(async {
+        let mut world = World::new().await;
+        let time = now();
+        let mut timed = profile(time, &[("main;work", 2), ("main", 1), ("main;work", 3)]);
+        timed.samples.moments.add(0, [time + 9, time + 4]);
+        timed.samples.moments.add(2, [time + 5]);
+        assert_eq!(world.push_one(&upload(&timed)).await, 1);
+        assert_eq!(world.push_one(&upload(&timed)).await, 0);
+        // The same but for one moment.
+        let mut other = profile(time, &[("main;work", 2), ("main", 1), ("main;work", 3)]);
+        other.samples.moments.add(0, [time + 9, time + 4, time + 5, time + 6]);
+        assert_eq!(world.push_one(&upload(&other)).await, 1);
+        let expected = [(1, vec![]), (1, vec![]), (5, vec![4, 5, 6, 9]), (5, vec![4, 5, 9])];
+        for crash in 0..2 {
+            let listing = world.remains.catalog.listing(&tenant("acme"), 0, i64::MAX).await.unwrap();
+            let mut seen = Vec::new();
+            for view in &world.ingester.views(listing.shards[0].id, 0, &tenant("acme")).unwrap() {
+                let picked: Vec<u32> = (0..view.profiles().unwrap().len() as u32).collect();
+                let mut each = |_: u32, row: HeldRow<'_>| {
+                    seen.push((row.value, row.moments.iter().map(|at| at - time).collect::<Vec<i64>>()));
+                };
+                view.each_row(&picked, &mut each).unwrap();
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, expected);
+            world = world.crash(crash).await;
+        }
+        world.cut().await;
+        let listing = world.remains.catalog.listing(&tenant("acme"), 0, i64::MAX).await.unwrap();
+        let block = fetch(&world.remains.store, &listing.blocks[0]).await;
+        let mut seen = Vec::new();
+        let part = block.part("acme").unwrap();
+        part.moments(&[0..part.meta.samples], |_, times| {
+            seen.push(times.iter().map(|at| at - time).collect::<Vec<i64>>());
+        })
+        .unwrap();
+        seen.sort_unstable();
+        assert_eq!(seen, [vec![4, 5, 6, 9], vec![4, 5, 9]]);
     });
 }
 
