@@ -113,6 +113,8 @@ fn value_type(mut cursor: Cursor<'_>) -> Result<(u64, u64), OtlpError> {
 /// An entry of the table of attributes.
 pub(super) struct Attribute<'a> {
     pub(super) pair: KeyValue<'a>,
+    /// The entry of its name among the texts.
+    pub(super) key: u64,
     pub(super) unit: u64,
 }
 
@@ -127,8 +129,8 @@ impl<'a> Attribute<'a> {
                 _ => {}
             }
         }
-        let key = tables.text(key, "the key of an attribute")?;
-        Ok(Attribute { pair: KeyValue { key, value }, unit })
+        let name = tables.text(key, "the key of an attribute")?;
+        Ok(Attribute { pair: KeyValue { key: name, value }, key, unit })
     }
 }
 

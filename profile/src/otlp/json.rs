@@ -215,6 +215,10 @@ impl<'de> Visitor<'de> for Body<'_> {
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
+    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
+        // What was sent is not told back: it may be long.
+        Err(E::invalid_type(serde::de::Unexpected::Other("a text"), &self))
+    }
     fn visit_unit<E: Error>(self) -> Result<(), E> {
         Ok(())
     }
@@ -366,7 +370,7 @@ impl<'de> Visitor<'de> for One<'_> {
     }
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
         if self.place == Place::List {
-            return Err(E::invalid_type(serde::de::Unexpected::Str(text), &self));
+            return Err(E::invalid_type(serde::de::Unexpected::Other("a text"), &self));
         }
         match self.field.2 {
             Kind::Text => self.out.content(self.field.1, text.as_bytes()),
@@ -390,7 +394,7 @@ impl<'de> Visitor<'de> for One<'_> {
                 Err(_) => return Err(E::custom(format_args!("{} is no whole number", self.field.0))),
             },
             Kind::Truth | Kind::Message(_) => {
-                return Err(E::invalid_type(serde::de::Unexpected::Str(text), &self));
+                return Err(E::invalid_type(serde::de::Unexpected::Other("a text"), &self));
             }
         }
         self.out.check()

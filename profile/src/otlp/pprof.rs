@@ -111,21 +111,21 @@ impl<'t, 'a> Writer<'t, 'a> {
     ) -> Result<Vec<u8>, OtlpError> {
         let value_type = |writer: &mut Self, (kind, unit): (&[u8], &[u8])| {
             let mut content = Vec::new();
-            number(&mut content, 1, writer.own_text(kind));
-            number(&mut content, 2, writer.own_text(unit));
-            content
+            number(&mut content, 1, writer.own_text(kind)?);
+            number(&mut content, 2, writer.own_text(unit)?);
+            Ok::<_, OtlpError>(content)
         };
         let mut ending = Vec::new();
-        let kind = value_type(self, counted.kind);
+        let kind = value_type(self, counted.kind)?;
         number(&mut ending, 9, head.time);
         number(&mut ending, 10, head.duration.min(i64::MAX as u64));
         if !counted.period_kind.0.is_empty() {
-            let period_kind = value_type(self, counted.period_kind);
+            let period_kind = value_type(self, counted.period_kind)?;
             message(&mut ending, 11, &period_kind);
             number(&mut ending, 12, head.period as u64);
         }
         for comment in comments {
-            number(&mut ending, 13, self.own_text(comment));
+            number(&mut ending, 13, self.own_text(comment)?);
         }
         self.check()?;
         let parts: [&[u8]; 4] = [&self.samples, &self.entries, &self.strings, &ending];
@@ -152,19 +152,19 @@ impl<'t, 'a> Writer<'t, 'a> {
     /// Refuses what became too large.
     pub(super) fn check(&self) -> Result<(), OtlpError> {
         let length = self.samples.len() + self.entries.len() + self.strings.len();
-        if length > self.bounds.profile {
-            let way_out = " (limits.max_profile_size_bytes): profile for a shorter time";
-            return Err(OtlpError::OverLimit {
-                what: BYTES,
-                seen: length,
-                limit: self.bounds.profile,
-                way_out,
-            });
-        }
+        self.check_length(length)?;
         let seen = (self.spent + length).max(self.tables.looked() / LOOKS);
         if seen > self.bounds.total {
             let way_out = " (limits.ingestion_body_limit): send smaller batches";
             return Err(OtlpError::OverLimit { what: ALL_BYTES, seen, limit: self.bounds.total, way_out });
+        }
+        Ok(())
+    }
+
+    fn check_length(&self, seen: usize) -> Result<(), OtlpError> {
+        if seen > self.bounds.profile {
+            let way_out = " (limits.max_profile_size_bytes): profile for a shorter time";
+            return Err(OtlpError::OverLimit { what: BYTES, seen, limit: self.bounds.profile, way_out });
         }
         Ok(())
     }
@@ -237,6 +237,8 @@ impl<'t, 'a> Writer<'t, 'a> {
         number(&mut content, 3, address);
         content.extend_from_slice(&lines);
         message(&mut self.entries, 4, &content);
+        // A stack may have many locations with much in each.
+        self.check()?;
         Ok(id)
     }
 
@@ -345,7 +347,7 @@ impl<'t, 'a> Writer<'t, 'a> {
             }
         }
         if let Some(build) = builds.into_iter().flatten().find(|build| !build.is_empty()) {
-            number(content, 6, self.own_text(&build));
+            number(content, 6, self.own_text(&build)?);
         }
         Ok(())
     }
@@ -354,7 +356,7 @@ impl<'t, 'a> Writer<'t, 'a> {
     fn label(&mut self, index: u64) -> Result<(), OtlpError> {
         let tables = self.tables;
         let Some(entry) = tables.entry(Table::Attributes, index, "a sample")? else { return Ok(()) };
-        let Attribute { pair, unit } = Attribute::read(entry, tables)?;
+        let Attribute { pair, key, unit } = Attribute::read(entry, tables)?;
         let mut piece = Vec::new();
         let (mut content, unit) = (Vec::new(), self.text(unit, "the unit of an attribute")?);
         match pair.value {
@@ -366,11 +368,12 @@ impl<'t, 'a> Writer<'t, 'a> {
             AnyValue::Named(text) => number(&mut content, 2, self.text(text, "the value of an attribute")?),
             value => {
                 let text = value.text(tables)?;
-                number(&mut content, 2, self.own_text(&text));
+                number(&mut content, 2, self.own_text(&text)?);
             }
         }
         if !pair.key.is_empty() && !content.is_empty() {
-            number(&mut content, 1, self.own_text(pair.key));
+            let key = self.text(key, "the key of an attribute")?;
+            number(&mut content, 1, key);
             message(&mut piece, 3, &content);
         }
         self.labels.add(index, &piece);
@@ -396,23 +399,23 @@ impl<'t, 'a> Writer<'t, 'a> {
             if !is_id(id, length) {
                 continue;
             }
-            let (span_key, trace_key) = self.keys();
+            let (span_key, trace_key) = self.keys()?;
             let mut content = Vec::new();
             number(&mut content, 1, if is_span { span_key } else { trace_key });
-            number(&mut content, 2, self.own_text(hexadecimal(id).as_bytes()));
+            number(&mut content, 2, self.own_text(hexadecimal(id).as_bytes())?);
             message(&mut piece, 3, &content);
         }
         self.links.add(index, &piece);
         Ok(())
     }
 
-    fn keys(&mut self) -> (u64, u64) {
+    fn keys(&mut self) -> Result<(u64, u64), OtlpError> {
         if let Some(keys) = self.keys {
-            return keys;
+            return Ok(keys);
         }
-        let keys = (self.own_text(b"span_id"), self.own_text(b"trace_id"));
+        let keys = (self.own_text(b"span_id")?, self.own_text(b"trace_id")?);
         self.keys = Some(keys);
-        keys
+        Ok(keys)
     }
 
     /// The number of a text of the table.
@@ -421,20 +424,21 @@ impl<'t, 'a> Writer<'t, 'a> {
             return Ok(known);
         }
         let text = self.tables.text(index, what)?;
-        let number = self.own_text(text);
+        let number = self.own_text(text)?;
         if number != 0 {
             self.texts.put(index, number);
         }
         Ok(number)
     }
 
-    /// Writes a text that is in no table, and gives its number.
-    fn own_text(&mut self, text: &[u8]) -> u64 {
+    /// Writes a text, if there is room for it, and gives its number.
+    fn own_text(&mut self, text: &[u8]) -> Result<u64, OtlpError> {
         if text.is_empty() {
-            return 0;
+            return Ok(0);
         }
+        self.check_length(self.strings.len() + text.len())?;
         message(&mut self.strings, 6, text);
         self.count += 1;
-        self.count - 1
+        Ok(self.count - 1)
     }
 }

@@ -497,6 +497,37 @@ fn lists_in_lists_end_somewhere() {
     }
 }
 
+#[test]
+fn a_long_name_that_much_refers_to_is_written_once_or_not_at_all() {
+    let long = "x".repeat(200_000);
+    let at = TEXTS.len() as u64 + 1;
+    let named = msg().n(8, at);
+    let mut dictionary = dictionary().b(5, &long);
+    for number in 0..100 {
+        let build = attribute("process.executable.build_id.gnu", named.clone());
+        dictionary = dictionary
+            .m(6, msg().n(1, at).m(2, msg().n(3, number)))
+            .m(6, build)
+            .m(1, msg().n(1, number).p(5, &[7 + 2 * number]))
+            .m(2, msg().n(1, 2 + number).n(2, number + 1));
+    }
+    let keys: Vec<u64> = (0..100).map(|number| 6 + 2 * number).collect();
+    let locations: Vec<u64> = (4..104).collect();
+    let dictionary = dictionary.m(7, msg().p(1, &locations));
+    let with = |profile: Msg, resource: &[(&str, Msg)]| {
+        read_one(&msg().m(1, super::tests::resource(resource, &[profile])).m(2, dictionary.clone()).0)
+    };
+    let sized = |made: Result<Vec<Made>, OtlpError>| match &made.unwrap()[0].content {
+        Content::Pprof(bytes) => bytes.len(),
+        content => panic!("{content:?}"),
+    };
+    assert!(sized(with(cpu().m(2, msg().n(1, 2).p(2, &keys).p(4, &[1])), &[])) < 210_000);
+    let builds = with(cpu().m(2, sample(4, 1)), &[]).unwrap_err();
+    assert!(matches!(builds, OtlpError::OverLimit { what: error::BYTES, .. }), "{builds}");
+    let label = with(cpu().m(2, sample(1, 1)), &[("a", named)]).unwrap_err().to_string();
+    assert_eq!(label, "200000 bytes in the text of an attribute, the limit is 65536: send less in it");
+}
+
 /// The request in `json` reads as one in protobuf does.
 #[test]
 fn json_is_the_same_request() {
@@ -542,6 +573,7 @@ fn json_that_is_none_says_where() {
     for (json, why) in [
         ("{", "EOF while parsing an object"),
         ("[]", "invalid type: sequence, expected an object"),
+        ("\"x\"", "invalid type: a text, expected an object"),
         ("{} x", "trailing characters"),
         (r#"{"resourceProfiles": {}}"#, "invalid type: map, expected a list in resourceProfiles"),
         (r#"{"dictionary": {"stringTable": [3]}}"#, "3 cannot be the value of stringTable"),

@@ -15,7 +15,7 @@ use crate::pprof::wire::{Cursor, Value};
 
 /// How deep lists and maps may lie in each other.
 const DEPTH: usize = 16;
-/// The longest text of a list or a map, in bytes. Labels may be much shorter.
+/// The longest text of a label, a list or a map, in bytes. Labels may have to be much shorter.
 const TEXT: usize = 64 << 10;
 
 /// A value.
@@ -186,9 +186,10 @@ fn only<'a>(mut list: Cursor<'a>, tables: &Tables<'a>) -> Result<Option<AnyValue
     Ok(found)
 }
 
-fn within(length: usize) -> Result<(), OtlpError> {
+/// Refuses a text that nobody writes.
+pub(super) fn within(length: usize) -> Result<(), OtlpError> {
     if length > TEXT {
-        let (what, way_out) = ("bytes of an attribute's list, map or bytes", ": send less in it");
+        let (what, way_out) = ("bytes in the text of an attribute", ": send less in it");
         return Err(OtlpError::OverLimit { what, seen: length, limit: TEXT, way_out });
     }
     Ok(())

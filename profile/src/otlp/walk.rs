@@ -9,7 +9,7 @@ use super::layout::{Layout, Search};
 use super::pprof::Writer;
 use super::sample::Sample;
 use super::tables::{Table, Tables};
-use super::value::{AnyValue, KeyValue};
+use super::value::{self, AnyValue, KeyValue};
 use super::{Bounds, Content, Export, Made, Oddities, OtlpError};
 use crate::pprof::wire::{Cursor, Value};
 
@@ -19,6 +19,8 @@ const EXECUTABLE: &str = "process.executable.name";
 const COMMENT: &[u8] = b"pprof.profile.comment";
 /// Attributes of one resource with its scope and profile. A series may have far fewer labels.
 const ATTRIBUTES_OF_ONE: usize = 200;
+/// So many bytes of the name of a payload's format are told.
+const FORMAT: usize = 32;
 /// A sample that counts something takes at least so many bytes.
 const LEAST_SAMPLE: usize = 4;
 
@@ -102,16 +104,22 @@ fn layout<'a>(tables: &Tables<'a>, mut request: Cursor<'a>, bounds: &Bounds) -> 
     Ok(found.unwrap_or_else(|| search.last()))
 }
 
-/// Which attributes name the service of a sample.
-fn services<'a>(tables: &Tables<'a>) -> Result<BTreeMap<u64, Cow<'a, [u8]>>, OtlpError> {
+/// Which attributes name the service of a sample: by a text.
+fn services<'a>(tables: &Tables<'a>) -> Result<BTreeMap<u64, &'a [u8]>, OtlpError> {
     let mut services = BTreeMap::new();
     for index in 0..tables.len(Table::Attributes) as u64 {
         let Some(entry) = tables.entry(Table::Attributes, index, "the dictionary")? else { continue };
         // An entry that cannot be read hurts only those who name it.
-        if let Ok(Attribute { pair: KeyValue { key: SERVICE, value }, .. }) = Attribute::read(entry, tables)
-            && let Ok(name) = value.text(tables)
-            && !name.is_empty()
-        {
+        let Ok(Attribute { pair: KeyValue { key: SERVICE, value }, .. }) = Attribute::read(entry, tables)
+        else {
+            continue;
+        };
+        let name = match value {
+            AnyValue::Text(name) => name,
+            AnyValue::Named(index) => tables.text(index, "the name of a service").unwrap_or_default(),
+            _ => continue,
+        };
+        if !name.is_empty() {
             services.insert(index, name);
         }
     }
@@ -136,7 +144,7 @@ struct Walk<'t, 'a> {
     bounds: &'t Bounds,
     layout: Layout,
     /// Names of services, by the attributes that say them.
-    services: BTreeMap<u64, Cow<'a, [u8]>>,
+    services: BTreeMap<u64, &'a [u8]>,
     writer: Writer<'t, 'a>,
     sample: Sample,
     profiles: Vec<Result<Vec<Made>, OtlpError>>,
@@ -215,6 +223,8 @@ impl<'a> Walk<'_, 'a> {
 
     fn add_label(&mut self, pair: &KeyValue<'a>, labels: &mut Labels) -> Result<(), OtlpError> {
         let Some(value) = pair.value.label(self.tables)? else { return Ok(()) };
+        value::within(pair.key.len())?;
+        value::within(value.len())?;
         let text =
             |text: &[u8], what| String::from_utf8(text.to_vec()).map_err(|_| OtlpError::NotUtf8 { what });
         let (name, value) =
@@ -297,7 +307,8 @@ impl<'a> Walk<'_, 'a> {
         let content = match head.payload {
             None => Content::Nothing,
             Some((start, end)) => {
-                let format = String::from_utf8_lossy(head.payload_format).into_owned();
+                let format = &head.payload_format[..head.payload_format.len().min(FORMAT)];
+                let format = String::from_utf8_lossy(format).into_owned();
                 Content::Payload { format, bytes: start..end }
             }
         };
@@ -371,11 +382,12 @@ impl<'a> Walk<'_, 'a> {
             within("samples in a profile", number, self.bounds.profile / LEAST_SAMPLE)?;
             sample.read(cursor, self.layout, self.tables)?;
             let service = sample.attributes.iter().find_map(|index| self.services.get(index));
-            let place = match service.map(|name| (name, places.get(name.as_ref()))) {
+            let place = match service.map(|name| (name, places.get(*name))) {
                 None => 0,
                 Some((_, Some(&place))) => place,
                 Some((name, None)) => {
                     let place = names.len() as u32;
+                    value::within(name.len())?;
                     within("services in a profile", names.len() + 1, self.bounds.profiles)?;
                     let text = String::from_utf8(name.to_vec());
                     names.push(text.map_err(|_| OtlpError::NotUtf8 { what: "the name of a service" })?);
@@ -403,14 +415,14 @@ impl<'a> Walk<'_, 'a> {
         counted: &Counted<'a>,
     ) -> Result<(), OtlpError> {
         self.sample.read(cursor, self.layout, self.tables)?;
-        let value = value(&self.sample, number, counted)?;
+        let value = counts(&self.sample, number, counted)?;
         times(&self.sample, head, &mut self.writer.oddities);
         self.writer.sample(&self.sample, value, |attribute| self.services.contains_key(&attribute))
     }
 }
 
 /// What a sample counts.
-fn value(sample: &Sample, number: usize, counted: &Counted<'_>) -> Result<i64, OtlpError> {
+fn counts(sample: &Sample, number: usize, counted: &Counted<'_>) -> Result<i64, OtlpError> {
     let value = match (sample.values, sample.times()) {
         (0, times) if times > 0 => times as i64,
         (1, _) => sample.sum,
