@@ -213,6 +213,10 @@ fn rules_that_are_wrong_name_the_culprit() {
             "rule 2: source_labels is \"\": no label has an empty name",
         ),
         (json!({"sources": ["a"]}), "rule 2: unknown field `sources`, expected one of `source_labels`"),
+        (
+            json!({"target_label": "a", "action": "uppercase", "regex": "*"}),
+            "rule 2: regex is \"*\": nothing stands before",
+        ),
         (json!({"regex": 5}), "rule 2: invalid type: integer `5`, expected a string"),
         (json!("drop"), "rule 2: invalid type: string \"drop\", expected a rule, such as {action: labeldrop"),
     ] {

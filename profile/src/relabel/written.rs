@@ -89,15 +89,17 @@ impl Written {
         if self.source_labels.iter().flatten().any(String::is_empty) {
             return Err(wrong("source_labels", "", "no label has an empty name; name those that are meant"));
         }
+        // One that is none is a mistake, also where nobody asks for it.
+        let regex = self.regex()?;
         let action = match name.as_str() {
             "replace" => {
-                let (regex, target) = (self.regex()?, self.target(&name)?);
+                let target = self.target(&name)?;
                 let target = Template::new(target, &regex.names);
                 let replacement = Template::new(self.replacement(), &regex.names);
                 Action::Replace(regex, target, replacement)
             }
-            "keep" => Action::Keep(self.regex()?),
-            "drop" => Action::Drop(self.regex()?),
+            "keep" => Action::Keep(regex),
+            "drop" => Action::Drop(regex),
             "keepequal" => Action::KeepEqual(self.only_sources_and_target(&name)?),
             "dropequal" => Action::DropEqual(self.only_sources_and_target(&name)?),
             "hashmod" => Action::HashMod(self.target(&name)?.to_owned(), self.divisor()?),
@@ -107,12 +109,13 @@ impl Written {
                 if self.replacement().is_empty() {
                     return Err(wrong("replacement", "", "labelmap needs the new name, such as $1"));
                 }
-                let regex = self.regex()?;
                 let new = Template::new(self.replacement(), &regex.names);
                 Action::LabelMap(regex, new)
             }
-            "labeldrop" => Action::LabelDrop(self.only_regex(&name)?),
-            "labelkeep" => Action::LabelKeep(self.only_regex(&name)?),
+            "labeldrop" | "labelkeep" => {
+                self.only_regex(&name)?;
+                if name == "labeldrop" { Action::LabelDrop(regex) } else { Action::LabelKeep(regex) }
+            }
             other => return Err(wrong("action", other, &format!("that is none; write {ACTIONS}"))),
         };
         let sources = self.source_labels.unwrap_or_default();
@@ -153,14 +156,13 @@ impl Written {
         Ok(target)
     }
 
-    fn only_regex(&self, action: &str) -> Result<Grouped, Wrong> {
+    fn only_regex(&self, action: &str) -> Result<(), Wrong> {
         let sources = self.source_labels.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
         let target = self.target_label.as_deref().unwrap_or_default();
         self.must_not_say("source_labels", self.source_labels.is_some(), &sources, action)?;
         self.must_not_say("target_label", !target.is_empty(), target, action)?;
         self.must_not_say("replacement", self.replacement() != REPLACEMENT, self.replacement(), action)?;
-        self.must_not_divide_or_join(action)?;
-        self.regex()
+        self.must_not_divide_or_join(action)
     }
 
     fn must_not_divide_or_join(&self, action: &str) -> Result<(), Wrong> {
