@@ -193,6 +193,8 @@ fn as_many_series_as_profiles_take_bounded_memory_and_are_found() {
         took.iter().for_each(|(what, took)| println!("{what}: {took:?}"));
     }
     assert!(heads <= 256 << 20, "heads took {heads} bytes");
-    assert!(at_last[1] - before < (256 << 20) + REST, "{before} bytes before, {at_last:?} after");
+    // Heads are kept for a minute after they were cut, up to 256 MiB as they count themselves.
+    assert!(after[1] - before < 2 * (256 << 20) + REST, "{before} bytes before, {after:?} after sending");
+    assert!(asked.is_some() || at_last[1] - before < (256 << 20) + REST, "{at_last:?} after asking");
     server.runtime.block_on(server.node.stop()).expect("all is kept");
 }
