@@ -296,6 +296,45 @@ fn a_recording_of_the_jdk_is_understood() {
 }
 
 #[test]
+fn the_agent_for_java_is_understood() {
+    with_client(
+        "java-agent",
+        |folder| {
+            copy("java-agent", &["pom.xml", "Busy.java"], folder)?;
+            run("mvn", &["--quiet", "--batch-mode", "dependency:copy-dependencies"], folder)?;
+            run("javac", &["-cp", "lib/agent.jar", "Busy.java"], folder)
+        },
+        |folder, url| {
+            let server = format!("-Dpyroscope.server.address={url}");
+            let options = [
+                "-javaagent:lib/agent.jar",
+                "-Dpyroscope.application.name=java-agent",
+                "-Dpyroscope.format=jfr",
+                "-Dpyroscope.profiler.alloc=128k",
+                "-Dpyroscope.profiler.lock=1ms",
+                "-Dpyroscope.upload.interval=2s",
+                &server,
+                "-classpath",
+                ".:lib/agent.jar",
+                "Busy",
+            ];
+            run("java", &options, folder)
+        },
+        |found, _| {
+            let all = r#"{service_name="java-agent"}"#;
+            found.is_busy_in(&Wanted::of(CPU, all, "Busy.knownBusyFunction"));
+            // What `LabelsWrapper` says.
+            let labelled = r#"{service_name="java-agent", work="known"}"#;
+            found.is_busy_in(&Wanted::of(CPU, labelled, "Busy.knownBusyFunction"));
+            let allocated = "memory:alloc_in_new_tlab_objects:count:space:bytes";
+            found.is_busy_in(&Wanted::of(allocated, all, "Busy.knownGreedyFunction"));
+            let waited = "mutex:delay:nanoseconds:mutex:count";
+            found.is_busy_in(&Wanted::of(waited, all, "Busy.knownBlockedFunction"));
+        },
+    );
+}
+
+#[test]
 fn a_load_is_counted_to_the_unit() {
     let runtime = Runtime::new().expect("threads");
     let folder = tempfile::tempdir().expect("a folder");
