@@ -14,6 +14,8 @@ use athanor_profile::tree::Tree;
 use athanor_profile::{Labels, Source, otlp, speedscope};
 use athanor_proto::athanor::internal::v1::frame::Of;
 use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, Hello, More};
+use athanor_proto::parca::debuginfo::v1alpha1::upload_request::Data;
+use athanor_proto::parca::debuginfo::v1alpha1::{UploadInfo, UploadRequest};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_proto::types::v1::LabelPair;
@@ -345,6 +347,25 @@ fn calls(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::R
                 save("http", &format!("seed-{kind}-{number}-{form}"), &input)?;
             }
         }
+    }
+    streams(save)
+}
+
+/// Calls with several messages, proto and JSON.
+fn streams(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    let info = UploadInfo { build_id: "abcd".into(), upload_id: "1".into(), ..UploadInfo::default() };
+    let all =
+        [Data::Info(info), Data::ChunkData((&b"\x7fELF"[..]).into()), Data::ChunkData((&b"rest"[..]).into())];
+    for kind in 0..8u8 {
+        let mut input = vec![kind, 6];
+        for data in all.clone() {
+            let message = UploadRequest { data: Some(data) };
+            let bytes = if kind % 2 == 1 { serde_json::to_vec(&message)? } else { message.encode_to_vec() };
+            input.push(0);
+            input.extend((bytes.len() as u32).to_be_bytes());
+            input.extend(bytes);
+        }
+        save("streams", &format!("seed-{kind}"), &input)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::{env, fs};
 use prost::Message;
 
 /// Those that no other one imports.
-const ROOTS: [&str; 11] = [
+const ROOTS: [&str; 13] = [
     "adhocprofiles/v1/adhocprofiles.proto",
     "capabilities/v1/feature_flags.proto",
     "settings/v1/recording_rules.proto",
@@ -20,7 +20,12 @@ const ROOTS: [&str; 11] = [
     "querier/v1/querier.proto",
     "debuginfo/v1alpha1/debuginfo.proto",
     "grpc/health/v1/health.proto",
+    "parca/debuginfo/v1alpha1/debuginfo.proto",
+    "parca/profilestore/v1alpha1/profilestore.proto",
 ];
+
+/// A moment is JSON in a form of its own: see `src/moment.rs`.
+const MOMENT: [&str; 2] = [".google.protobuf.Timestamp", "crate::google::protobuf::Timestamp"];
 
 /// What nodes say to each other.
 const INTERNAL: [&str; 5] = [
@@ -32,12 +37,12 @@ const INTERNAL: [&str; 5] = [
 ];
 
 /// What clients may also write and read as JSON.
-const JSON: [&str; 12] = [
+const JSON: [&str; 13] = [
     ".adhocprofiles",
     ".push",
     ".querier",
     ".types",
-    ".google",
+    ".google.v1",
     ".debuginfo",
     ".grpc",
     ".athanor.v1",
@@ -45,6 +50,7 @@ const JSON: [&str; 12] = [
     ".capabilities",
     ".version",
     ".vcs",
+    ".parca",
 ];
 
 /// Lets numbers of 64 bits, which JSON has in quotes, be written straight to where they go, rather than to a text each that
@@ -81,10 +87,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=protos");
     let files = protox::compile(ROOTS, ["protos"])?;
     let descriptors = files.encode_to_vec();
-    prost_build::Config::new().bytes(["."]).compile_fds(files)?;
+    prost_build::Config::new().bytes(["."]).extern_path(MOMENT[0], MOMENT[1]).compile_fds(files)?;
     // Clients of tomorrow send fields and names of enums that this one does not know.
     let mut json = pbjson_build::Builder::new();
     json.register_descriptors(&descriptors)?.ignore_unknown_fields().ignore_unknown_enum_variants();
+    json.extern_path(MOMENT[0], MOMENT[1]);
     write_json(&json, Path::new(&env::var("OUT_DIR")?))?;
     // Streams are not made here: whoever has one hands it in.
     tonic_prost_build::configure()

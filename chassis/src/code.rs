@@ -27,6 +27,8 @@ pub enum Code {
     NotFound,
     /// The thing exists already, or has changed since it was looked at.
     Conflict,
+    /// The thing is not in the state that this needs; something else has to be done first.
+    Precondition,
     /// One item is larger than a limit.
     TooLarge,
     /// A rate, a quota or a queue is full for now.
@@ -89,12 +91,13 @@ pub struct Status {
 
 impl Code {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Invalid,
         Self::Unauthenticated,
         Self::PermissionDenied,
         Self::NotFound,
         Self::Conflict,
+        Self::Precondition,
         Self::TooLarge,
         Self::Exhausted,
         Self::NotLeader,
@@ -116,6 +119,7 @@ impl Code {
             Self::PermissionDenied => ("permission_denied", 403,  7, "permission_denied",   false, Level::DEBUG, 77),
             Self::NotFound         => ("not_found",         404,  5, "not_found",           false, Level::DEBUG, 66),
             Self::Conflict         => ("conflict",          409,  6, "already_exists",      false, Level::DEBUG, 73),
+            Self::Precondition     => ("precondition",      400,  9, "failed_precondition", false, Level::DEBUG, 65),
             Self::TooLarge         => ("too_large",         413,  8, "resource_exhausted",  false, Level::DEBUG, 65),
             Self::Exhausted        => ("exhausted",         429,  8, "resource_exhausted",  true,  Level::INFO,  75),
             Self::NotLeader        => ("not_leader",        503,  9, "failed_precondition", true,  Level::DEBUG, 75),
@@ -169,10 +173,12 @@ impl Code {
         Self::ALL.into_iter().find(|code| code.name() == name)
     }
 
-    /// Reads a gRPC status from a foreign server. Two codes share number 8: it is read as [`Code::Exhausted`].
+    /// Reads a gRPC status from a foreign server. Two codes share number 8, it is read as [`Code::Exhausted`]; and two share
+    /// number 9, which is read as [`Code::NotLeader`].
     pub fn from_grpc(number: i32) -> Self {
         match number {
             8 => Self::Exhausted,
+            9 => Self::NotLeader,
             10 => Self::Conflict,
             11 => Self::Invalid,
             _ => Self::ALL.into_iter().find(|code| code.grpc() == number).unwrap_or(Self::Internal),
@@ -289,7 +295,8 @@ mod tests {
 
     #[test]
     fn foreign_numbers_keep_their_meaning() {
-        for code in Code::ALL.into_iter().filter(|code| *code != Code::TooLarge) {
+        for code in Code::ALL.into_iter().filter(|code| ![Code::TooLarge, Code::Precondition].contains(code))
+        {
             assert_eq!(Code::from_grpc(code.grpc()), code);
         }
         assert_eq!(Code::from_grpc(99), Code::Internal);

@@ -76,6 +76,13 @@ pub struct Limits {
     pub max_query_bytes: Option<ByteSize>,
     /// How many queries each querier answers at once; others wait for their turn. Example: `16`.
     pub max_concurrent_queries: u32,
+    /// The largest file of debug information. Example: `1GiB`.
+    pub debuginfo_upload_max_size: ByteSize,
+    /// How long an upload of debug information may take; one that is older may be tried again. Example: `15m`.
+    #[serde(with = "duration_text")]
+    pub debuginfo_upload_max_duration: Duration,
+    /// How many uploads of debug information each node takes at once. Example: `32`.
+    pub max_concurrent_debuginfo_uploads: u32,
 }
 
 /// Where the server's own rules for labels stand.
@@ -138,6 +145,9 @@ impl Default for Limits {
             max_query_lookback: None,
             max_query_bytes: None,
             max_concurrent_queries: 32,
+            debuginfo_upload_max_size: ByteSize::mib(1024),
+            debuginfo_upload_max_duration: Duration::from_secs(15 * 60),
+            max_concurrent_debuginfo_uploads: 32,
         }
     }
 }

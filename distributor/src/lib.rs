@@ -1,7 +1,7 @@
 //! The door for profiles. It holds no state that outlives a request but counters, so any number of them may run.
 //!
 //! ```text
-//!  push.v1 ─► wire ─────────────────────────► admission ─► label rules ─┐
+//!  push.v1, Parca ─► wire ──────────────────► admission ─► label rules ─┐
 //!                                                                       ├─► Upload ─► Shards::append
 //!  /ingest ─► Request ─► admission ─► pprof, form, folded text ─► ──────┤
 //!             (name, from, spy …)     (metric name, fix-ups)            │
@@ -10,6 +10,7 @@
 //!
 //! * [`Distributor::push`]: profiles with the labels of their series, as agents send them. Every profile is tried;
 //!   an error says which ones are stored, so that nobody has to guess, and repeating the request is always safe.
+//! * [`Distributor::write_raw`]: the same in the words of Parca.
 //! * [`Distributor::ingest`]: one profile in the form that language SDKs send. What it is called and what it
 //!   counts is read from the application's name and from the profile's types; some SDKs need small repairs. A
 //!   profile in another format becomes pprof here, so that shards know one format only.
@@ -29,6 +30,7 @@ mod counts;
 mod distributor;
 mod ingest;
 mod otlp;
+mod parca;
 mod push;
 mod wire;
 

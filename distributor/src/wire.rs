@@ -1,9 +1,11 @@
-//! From the messages of push.v1.
+//! From the messages of push.v1, and of Parca's profile store.
 
 use athanor_chassis::{Status, TenantId};
+use athanor_proto::parca::profilestore::v1alpha1 as parca;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries};
 
 use crate::distributor::{Distributor, Receipt};
+use crate::parca::with_service;
 use crate::push::{SentProfile, SentSeries};
 
 impl Distributor {
@@ -11,6 +13,16 @@ impl Distributor {
     /// Annotations are a server's to make, so those of clients are ignored.
     pub async fn push(&self, tenant: &TenantId, request: PushRequest) -> Result<Receipt, Status> {
         self.push_series(tenant, request.series.into_iter().map(series).collect()).await
+    }
+
+    /// As [`Distributor::push`], of a request of Parca's. What it says of executables and of addresses is not kept: nothing
+    /// looks names up for addresses yet.
+    pub async fn write_raw(
+        &self,
+        tenant: &TenantId,
+        request: parca::WriteRawRequest,
+    ) -> Result<Receipt, Status> {
+        self.push_series(tenant, request.series.into_iter().map(series_of_parca).collect()).await
     }
 }
 
@@ -21,4 +33,11 @@ fn series(series: RawProfileSeries) -> SentSeries {
         id: (!sample.id.is_empty()).then_some(sample.id),
     });
     SentSeries { labels: labels.collect(), profiles: profiles.collect() }
+}
+
+fn series_of_parca(series: parca::RawProfileSeries) -> SentSeries {
+    let labels = series.labels.unwrap_or_default().labels.into_iter().map(|pair| (pair.name, pair.value));
+    let profiles = series.samples.into_iter();
+    let profiles = profiles.map(|sample| SentProfile { pprof: sample.raw_profile, id: None });
+    SentSeries { labels: with_service(labels.collect()), profiles: profiles.collect() }
 }

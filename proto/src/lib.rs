@@ -4,6 +4,7 @@
 //!  push.v1 ────┐
 //!              ├─► types.v1      labels, series, selectors
 //!  querier.v1 ─┴─► google.v1     pprof
+//!  parca.*, debuginfo.v1alpha1   what agents of Parca and Pyroscope send
 //!
 //!  athanor.v1 ───► types.v1      what only this server answers
 //!  athanor.internal.v1           what nodes of one cluster say to each other, with services of gRPC
@@ -21,6 +22,7 @@
 //! [`google::v1::Profile`] is for answers, and for tests. Uploads do not pass through it: they stay bytes in
 //! [`push::v1::RawSample`], and the pprof reader, which has limits of its own, reads those.
 
+mod moment;
 mod quoted;
 
 /// Ours.
@@ -48,6 +50,10 @@ pub mod google {
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/google.v1.rs"));
         include!(concat!(env!("OUT_DIR"), "/google.v1.serde.rs"));
+    }
+    /// What messages of others are made of.
+    pub mod protobuf {
+        pub use crate::moment::Timestamp;
     }
 }
 
@@ -88,6 +94,28 @@ pub mod debuginfo {
     pub mod v1alpha1 {
         include!(concat!(env!("OUT_DIR"), "/debuginfo.v1alpha1.rs"));
         include!(concat!(env!("OUT_DIR"), "/debuginfo.v1alpha1.serde.rs"));
+    }
+}
+
+/// What Parca's agents and servers send.
+pub mod parca {
+    /// Profiles.
+    pub mod profilestore {
+        /// The only version.
+        #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+        pub mod v1alpha1 {
+            include!(concat!(env!("OUT_DIR"), "/parca.profilestore.v1alpha1.rs"));
+            include!(concat!(env!("OUT_DIR"), "/parca.profilestore.v1alpha1.serde.rs"));
+        }
+    }
+    /// Debug information of binaries.
+    pub mod debuginfo {
+        /// The only version.
+        #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
+        pub mod v1alpha1 {
+            include!(concat!(env!("OUT_DIR"), "/parca.debuginfo.v1alpha1.rs"));
+            include!(concat!(env!("OUT_DIR"), "/parca.debuginfo.v1alpha1.serde.rs"));
+        }
     }
 }
 

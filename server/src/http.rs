@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  listener ─► router ─┬─► unary  (encoding ─► caller ─► body ─► message ─► method ─► answer)
-//!                      └─► plain  (ingest, render, pages, operations)
+//!                      ├─► plain  (ingest, render, pages, operations)
+//!                      └─► debuginfo, parca  (files that are larger than memory; the words of another server)
 //! ```
 //!
 //! A request is refused as early as it can be: by its path, method and content type before its headers are
@@ -10,6 +11,7 @@
 
 mod body;
 mod caller;
+mod debuginfo;
 mod diagnostics;
 mod door;
 mod encoding;
@@ -22,6 +24,7 @@ mod opening;
 mod operations;
 mod otlp;
 mod pages;
+mod parca;
 mod partial;
 mod plain;
 mod recorded;

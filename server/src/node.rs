@@ -184,6 +184,7 @@ impl Node {
             querier: roles.querier.clone(),
             companion: roles.querier.as_ref().map(|_| Companion::new(Arc::clone(&roles.catalog))),
             adhoc: roles.adhoc.clone(),
+            debuginfo: roles.debuginfo.clone(),
             scrape: Arc::clone(&roles.scrape),
             readiness,
             stop: stop.clone(),

@@ -5,12 +5,13 @@
 //! adhoc/<tenant>/<upload>.<name>
 //! catalogue/founding.json
 //! catalogue/snapshots/<index>         catalogue/snapshots/<index>.<part>
-//! debuginfo/<build id>/<file>
+//! debuginfo/<tenant>/<build id>/<kind>/<upload>.<file>
 //! ```
 //!
 //! Numbers have a fixed width, so that keys sort as numbers do. A tenant's name keeps letters, digits and `-_.`;
 //! anything else, and an underscore at its beginning, is written `=` and two hexadecimal digits. So no tenant can
-//! meet `_shared`, and every key is the same in every bucket. The name of an upload, which may be any text, is base64.
+//! meet `_shared`, and every key is the same in every bucket; a build id is written likewise. The name of an upload by
+//! hand, which may be any text, is base64.
 
 use std::fmt;
 
@@ -31,7 +32,8 @@ pub enum Owner {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName(String);
 
-/// The build id of a binary: 1 to 64 bytes, as lower-case hexadecimal digits.
+/// The build id of a binary: 1 to 85 letters, digits and signs, as linkers and agents make them. One of hexadecimal digits
+/// alone is the same in either case, and kept in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BuildId(String);
 
@@ -74,11 +76,17 @@ pub enum Key {
         /// Which part.
         part: u16,
     },
-    /// Debug information.
+    /// A part of debug information, or a note about it.
     Debuginfo {
+        /// Whose it is.
+        tenant: TenantId,
         /// Of which binary.
         build: BuildId,
-        /// Which file.
+        /// What of it.
+        kind: FileName,
+        /// Which upload: later ones have greater numbers.
+        upload: u128,
+        /// Which of its files.
         file: FileName,
     },
 }
@@ -96,8 +104,10 @@ pub enum Prefix {
     Uploads(TenantId),
     /// All snapshots.
     Snapshots,
-    /// All debug information.
-    Debuginfo,
+    /// All debug information of a tenant.
+    Debuginfo(TenantId),
+    /// That of one binary.
+    DebuginfoOf(TenantId, BuildId),
 }
 
 /// Text that is not a key of ours, or not part of one.
@@ -121,6 +131,11 @@ impl FileName {
             return Err(PathError { text, expected: "the name of a file" });
         }
         Ok(Self(text))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -149,14 +164,57 @@ impl UploadName {
 }
 
 impl BuildId {
-    /// Takes hexadecimal digits, of either case.
+    /// The longest, in bytes: that of a program of Go has 83. Written with escapes it is still the name of a folder.
+    pub const MAX: usize = 85;
+
+    /// Takes an id.
     pub fn new(text: &str) -> Result<Self, PathError> {
-        let whole = text.len().is_multiple_of(2) && (2..=128).contains(&text.len());
-        if !whole || !text.chars().all(|c| c.is_ascii_hexdigit()) {
+        if !(1..=Self::MAX).contains(&text.len()) || !text.chars().all(|c| c.is_ascii_graphic()) {
             return Err(PathError { text: text.to_owned(), expected: "a build id" });
         }
-        Ok(Self(text.to_ascii_lowercase()))
+        let is_number = text.chars().all(|c| c.is_ascii_hexdigit());
+        Ok(Self(if is_number { text.to_ascii_lowercase() } else { text.to_owned() }))
     }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// As part of a key.
+    fn written(&self) -> String {
+        escaped(&self.0)
+    }
+}
+
+/// Text as every bucket takes it in a key.
+fn escaped(text: &str) -> String {
+    let mut written = String::with_capacity(text.len());
+    for (position, c) in text.chars().enumerate() {
+        let plain = c.is_ascii_alphanumeric() || c == '-' || (matches!(c, '_' | '.') && position > 0);
+        if plain {
+            written.push(c);
+        } else {
+            written.push_str(&format!("={:02X}", u32::from(c)));
+        }
+    }
+    written
+}
+
+/// What was written so.
+fn unescaped(text: &str) -> Option<String> {
+    let mut plain = String::new();
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        if c == '=' {
+            let digits = [rest.next()?, rest.next()?];
+            let number = u8::from_str_radix(&String::from_iter(digits), 16).ok()?;
+            plain.push(char::from(number));
+        } else {
+            plain.push(c);
+        }
+    }
+    Some(plain)
 }
 
 impl Owner {
@@ -164,18 +222,7 @@ impl Owner {
         if text == SHARED {
             return Some(Self::Shared);
         }
-        let mut name = String::new();
-        let mut rest = text.chars();
-        while let Some(c) = rest.next() {
-            if c == '=' {
-                let digits = [rest.next()?, rest.next()?];
-                let number = u8::from_str_radix(&String::from_iter(digits), 16).ok()?;
-                name.push(char::from(number));
-            } else {
-                name.push(c);
-            }
-        }
-        let owner = Self::Tenant(name.parse().ok()?);
+        let owner = Self::Tenant(unescaped(text)?.parse().ok()?);
         // One spelling for each tenant: whatever is spelt otherwise is not ours.
         (owner.to_string() == text).then_some(owner)
     }
@@ -225,8 +272,16 @@ impl Key {
                     Self::SnapshotPart { index: index.parse().ok()?, part: part.parse().ok()? }
                 }
             },
-            ["debuginfo", build, file] => {
-                Self::Debuginfo { build: BuildId::new(build).ok()?, file: FileName::new(file).ok()? }
+            ["debuginfo", owner, build, kind, file] => {
+                let Owner::Tenant(tenant) = Owner::parse(owner)? else { return None };
+                let (upload, file) = file.split_once('.')?;
+                Self::Debuginfo {
+                    tenant,
+                    build: BuildId::new(&unescaped(build)?).ok()?,
+                    kind: FileName::new(kind).ok()?,
+                    upload: u128::from_str_radix(upload, 16).ok()?,
+                    file: FileName::new(file).ok()?,
+                }
             }
             _ => return None,
         };
@@ -246,7 +301,10 @@ impl fmt::Display for Key {
             Self::Founding => f.write_str("catalogue/founding.json"),
             Self::Snapshot { index } => write!(f, "catalogue/snapshots/{index:020}"),
             Self::SnapshotPart { index, part } => write!(f, "catalogue/snapshots/{index:020}.{part:05}"),
-            Self::Debuginfo { build, file } => write!(f, "debuginfo/{}/{}", build.0, file.0),
+            Self::Debuginfo { tenant, build, kind, upload, file } => {
+                let below = Prefix::DebuginfoOf(tenant.clone(), build.clone());
+                write!(f, "{below}/{}/{upload:032x}.{}", kind.0, file.0)
+            }
         }
     }
 }
@@ -259,7 +317,10 @@ impl fmt::Display for Prefix {
             Self::Block(owner, block) => write!(f, "blocks/{owner}/{block:032x}"),
             Self::Uploads(tenant) => write!(f, "adhoc/{}", Owner::Tenant(tenant.clone())),
             Self::Snapshots => f.write_str("catalogue/snapshots"),
-            Self::Debuginfo => f.write_str("debuginfo"),
+            Self::Debuginfo(tenant) => write!(f, "debuginfo/{}", Owner::Tenant(tenant.clone())),
+            Self::DebuginfoOf(tenant, build) => {
+                write!(f, "{}/{}", Self::Debuginfo(tenant.clone()), build.written())
+            }
         }
     }
 }
@@ -283,7 +344,7 @@ mod tests {
 
     fn key() -> impl Strategy<Value = Key> {
         let file = || "[a-z0-9_-][a-z0-9_.-]{0,9}".prop_map(|name| FileName::new(name).unwrap());
-        let build = "([0-9a-fA-F]{2}){1,20}".prop_map(|id| BuildId::new(&id).unwrap());
+        let build = "([0-9a-fA-F]{1,40}|[!-~]{1,85})".prop_map(|id| BuildId::new(&id).unwrap());
         prop_oneof![
             (owner(), any::<u128>(), file()).prop_map(|(owner, block, file)| Key::Block {
                 owner,
@@ -297,7 +358,13 @@ mod tests {
             Just(Key::Founding),
             any::<u64>().prop_map(|index| Key::Snapshot { index }),
             any::<(u64, u16)>().prop_map(|(index, part)| Key::SnapshotPart { index, part }),
-            (build, file()).prop_map(|(build, file)| Key::Debuginfo { build, file }),
+            (owner(), build, file(), any::<u128>(), file()).prop_filter_map(
+                "of a tenant",
+                |(owner, build, kind, upload, file)| {
+                    let Owner::Tenant(tenant) = owner else { return None };
+                    Some(Key::Debuginfo { tenant, build, kind, upload, file })
+                }
+            ),
         ]
     }
 
@@ -336,7 +403,10 @@ mod tests {
             "catalogue/snapshots/7",
             "catalogue/snapshots/00000000000000000007.3",
             "blocks/../00/f",
-            "debuginfo/ABCD/f",
+            "debuginfo/a/ABCD/f/000000000000000000000000000000ff.x",
+            "debuginfo/a/abcd/f/ff.x",
+            "debuginfo/a/abcd/000000000000000000000000000000ff.x",
+            "debuginfo/_shared/abcd/f/000000000000000000000000000000ff.x",
             "adhoc/_shared/000000000000000000000000000000ff.YQ",
             "adhoc/a/000000000000000000000000000000ff.",
             "adhoc/a/000000000000000000000000000000ff.YQ==",
@@ -349,7 +419,21 @@ mod tests {
         let upload = Key::Upload { tenant, upload: 255, name };
         assert_eq!(upload.to_string(), "adhoc/a_b=3Ac/000000000000000000000000000000ff.Y3B1IHByb2ZpbGUvMQ");
         assert!(UploadName::new("").is_err() && UploadName::new("x".repeat(151)).is_err());
-        assert!(FileName::new("../x").is_err() && BuildId::new("abc").is_err());
+        let debuginfo = |build: &str| Key::Debuginfo {
+            tenant: "a".parse().unwrap(),
+            build: BuildId::new(build).unwrap(),
+            kind: FileName::new("executable").unwrap(),
+            upload: 255,
+            file: FileName::new("begun").unwrap(),
+        };
+        let file = "executable/000000000000000000000000000000ff.begun";
+        assert_eq!(debuginfo("ABcd12").to_string(), format!("debuginfo/a/abcd12/{file}"));
+        assert_eq!(debuginfo("Go/_x=.Y").to_string(), format!("debuginfo/a/Go=2F_x=3D.Y/{file}"));
+        assert_eq!(debuginfo("..").to_string(), format!("debuginfo/a/=2E./{file}"));
+        for bad in ["", "a b", "ä", &"x".repeat(86)] {
+            assert!(BuildId::new(bad).is_err(), "{bad}");
+        }
+        assert!(FileName::new("../x").is_err());
     }
 
     #[test]
@@ -361,8 +445,8 @@ mod tests {
             assert!(key.starts_with(&format!("{prefix}/")), "{prefix}");
         }
         assert_eq!(
-            (Prefix::Snapshots.to_string(), Prefix::Debuginfo.to_string()),
-            ("catalogue/snapshots".to_owned(), "debuginfo".to_owned())
+            (Prefix::Snapshots.to_string(), Prefix::Debuginfo("a:b".parse().unwrap()).to_string()),
+            ("catalogue/snapshots".to_owned(), "debuginfo/a=3Ab".to_owned())
         );
     }
 }

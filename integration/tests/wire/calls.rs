@@ -6,6 +6,8 @@ use athanor_proto::capabilities::v1 as capabilities;
 use athanor_proto::debuginfo::v1alpha1 as debuginfo;
 use athanor_proto::google::v1 as google;
 use athanor_proto::grpc::health::v1 as health;
+use athanor_proto::parca::debuginfo::v1alpha1 as parca_debuginfo;
+use athanor_proto::parca::profilestore::v1alpha1 as profilestore;
 use athanor_proto::push::v1 as push;
 use athanor_proto::querier::v1 as querier;
 use athanor_proto::settings::v1 as settings;
@@ -85,7 +87,8 @@ fn with(good: &Value, more: Value) -> Value {
 /// All calls.
 pub fn all(aviary: &Aviary) -> Vec<Call> {
     let (queries, explores) = (queries(aviary), explores(aviary.times));
-    [queries, explores, uploads(&aviary.upload), settings(), rules(), others()]
+    let files: Vec<Call> = debuginfo_calls().into_iter().chain(parca_calls(aviary.times)).collect();
+    [queries, explores, uploads(&aviary.upload), settings(), rules(), files, others()]
         .into_iter()
         .flatten()
         .collect()
@@ -342,6 +345,84 @@ fn rules() -> Vec<Call> {
     ]
 }
 
+/// Debug information in Pyroscope's words. Whether it is wanted changes by being asked.
+fn debuginfo_calls() -> Vec<Call> {
+    use debuginfo::*;
+    let id = json!({ "gnu_build_id": "beef" });
+    let nobody = json!({ "gnu_build_id": "dead" });
+    vec![
+        Call::of::<ShouldInitiateUploadRequest, ShouldInitiateUploadResponse>(
+            "debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload",
+            json!({ "file": { "gnu_build_id": "beef", "name": "canary", "type": "TYPE_EXECUTABLE_NO_TEXT" } }),
+            REFUSED,
+            "/reason",
+        )
+        .changing(),
+        Call::of::<ListDebuginfoRequest, ListDebuginfoResponse>(
+            "debuginfo.v1alpha1.DebuginfoService/ListDebuginfo",
+            json!({}),
+            "ok",
+            "",
+        ),
+        Call::of::<UploadFinishedRequest, UploadFinishedResponse>(
+            "debuginfo.v1alpha1.DebuginfoService/UploadFinished",
+            nobody,
+            REFUSED,
+            "",
+        )
+        .refused("not_found"),
+        Call::of::<DeleteDebuginfoRequest, DeleteDebuginfoResponse>(
+            "debuginfo.v1alpha1.DebuginfoService/DeleteDebuginfo",
+            id,
+            REFUSED,
+            "",
+        ),
+    ]
+}
+
+/// Profiles and debug information in Parca's words. What begins an upload is asked for a file that is too large, since it is
+/// not the same when it is asked again.
+fn parca_calls(Times { start, .. }: Times) -> Vec<Call> {
+    use parca_debuginfo::*;
+    let pushed = crate::data::push("matrix", start * 1_000_000);
+    let profile = profilestore::RawSample {
+        raw_profile: pushed.series[0].samples[0].raw_profile.clone(),
+        ..profilestore::RawSample::default()
+    };
+    let labels = [("__name__", "deadmans_switch"), ("job", "matrix"), ("node", "cage")];
+    let labels = labels.map(|(name, value)| json!({ "name": name, "value": value }));
+    let series = json!({ "labels": { "labels": labels }, "samples": [json!(profile)] });
+    let id = json!({ "build_id": "feed", "upload_id": "00000000000000000000000000000007" });
+    vec![
+        Call::of::<profilestore::WriteRawRequest, profilestore::WriteRawResponse>(
+            "parca.profilestore.v1alpha1.ProfileStoreService/WriteRaw",
+            json!({ "series": [series], "normalized": true }),
+            REFUSED,
+            "",
+        ),
+        Call::of::<ShouldInitiateUploadRequest, ShouldInitiateUploadResponse>(
+            "parca.debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload",
+            json!({ "build_id": "feed", "build_id_type": "BUILD_ID_TYPE_GNU", "type": "DEBUGINFO_TYPE_EXECUTABLE" }),
+            REFUSED,
+            "/reason",
+        ),
+        Call::of::<InitiateUploadRequest, InitiateUploadResponse>(
+            "parca.debuginfo.v1alpha1.DebuginfoService/InitiateUpload",
+            json!({ "build_id": "feed", "hash": "canary", "size": "2000000000" }),
+            REFUSED,
+            "",
+        )
+        .refused(REFUSED),
+        Call::of::<MarkUploadFinishedRequest, MarkUploadFinishedResponse>(
+            "parca.debuginfo.v1alpha1.DebuginfoService/MarkUploadFinished",
+            id,
+            REFUSED,
+            "",
+        )
+        .refused("not_found"),
+    ]
+}
+
 /// What a server says of itself, and what it is not configured for.
 fn others() -> Vec<Call> {
     let question = |path| {
@@ -359,12 +440,6 @@ fn others() -> Vec<Call> {
             json!({}),
             "ok",
             "/QuerierAPI",
-        ),
-        Call::of::<debuginfo::ShouldInitiateUploadRequest, debuginfo::ShouldInitiateUploadResponse>(
-            "debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload",
-            json!({}),
-            "ok",
-            "/reason",
         ),
         Call::of::<health::HealthCheckRequest, health::HealthCheckResponse>(
             "grpc.health.v1.Health/Check",

@@ -37,6 +37,7 @@ pub enum Packing {
 }
 
 /// A body in memory, and the room that it takes until it is dropped.
+#[derive(Default)]
 pub struct Held {
     /// The bytes.
     pub bytes: Bytes,
@@ -185,7 +186,7 @@ impl Door {
 }
 
 /// A body that cannot be read on: its client has left, or its chunks are none.
-fn broken(error: &(dyn std::error::Error + 'static), length: u64) -> Status {
+pub fn broken(error: &(dyn std::error::Error + 'static), length: u64) -> Status {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     let malformed = causes.find_map(|cause| {
         let cause = cause.downcast_ref::<io::Error>()?;

@@ -18,6 +18,8 @@ use super::body::{Framed, GZIP, Held, takes_gzip};
 use super::json;
 use super::weight::Admits;
 
+pub mod incoming;
+
 /// What a server of ours takes, for those who send something else.
 pub const ACCEPTED: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
 application/grpc-web+json, application/grpc-web+proto, application/json, application/json; charset=utf-8, \

@@ -22,11 +22,13 @@ use crate::readiness::Changes;
 pub const WATCHERS: usize = 1024;
 
 /// What may be asked about; the empty name is the server.
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 7] = [
     "",
     "push.v1.PusherService",
     "querier.v1.QuerierService",
     "debuginfo.v1alpha1.DebuginfoService",
+    "parca.debuginfo.v1alpha1.DebuginfoService",
+    "parca.profilestore.v1alpha1.ProfileStoreService",
     "grpc.health.v1.Health",
 ];
 

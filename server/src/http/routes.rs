@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_distributor::Distributor;
-use athanor_proto::debuginfo::v1alpha1::{ShouldInitiateUploadRequest, ShouldInitiateUploadResponse};
 use athanor_proto::grpc::health::v1::HealthCheckRequest;
 use athanor_proto::push::v1::{PushRequest, PushResponse};
 use athanor_querier::{AdHoc, Companion, Querier, Reader};
+use athanor_symbolizer::Debuginfo;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
@@ -24,7 +24,8 @@ use super::encoding::{Refused, json_error};
 use super::partial::PARTIAL;
 use super::weight::Admits;
 use super::{
-    Door, Guard, caller, diagnostics, health, members, operations, otlp, pages, plain, shards, unary,
+    Door, Guard, caller, debuginfo, diagnostics, health, members, operations, otlp, pages, parca, plain,
+    shards, unary,
 };
 use crate::metrics::{Scrape, Underway};
 use crate::overview::Overview;
@@ -41,6 +42,8 @@ pub struct Services {
     pub companion: Option<Companion>,
     /// Keeps profiles that people upload by hand, likewise.
     pub adhoc: Option<AdHoc>,
+    /// Takes debug information, where profiles are taken.
+    pub debuginfo: Option<Debuginfo>,
     /// What is told of the process.
     pub scrape: Arc<Scrape>,
     /// Whether requests are welcome: what a load balancer asks.
@@ -63,6 +66,16 @@ impl Services {
             Status::new(Code::Unimplemented, message)
         };
         self.distributor.as_ref().ok_or_else(nobody)
+    }
+
+    /// Who takes debug information here.
+    pub(super) fn debuginfo(&self) -> Result<&Debuginfo, Status> {
+        let nobody = || {
+            let message =
+                "this node takes no debug information; send it to one whose target is distributor or all";
+            Status::new(Code::Unimplemented, message)
+        };
+        self.debuginfo.as_ref().ok_or_else(nobody)
     }
 
     /// Who answers queries here.
@@ -158,7 +171,7 @@ async fn civil(request: axum::extract::Request, next: axum::middleware::Next) ->
 }
 
 /// Counts what comes to a route, and how it is answered.
-fn counted(hall: &Hall, path: &'static str, route: MethodRouter) -> MethodRouter {
+pub(super) fn counted(hall: &Hall, path: &'static str, route: MethodRouter) -> MethodRouter {
     let (counters, clock) = (hall.services.scrape.routes.of(path), hall.door.clock.clone());
     route.layer(axum::middleware::from_fn(
         move |request: axum::extract::Request, next: axum::middleware::Next| {
@@ -216,16 +229,7 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
         "/athanor.v1.ExploreService/Profiles" => profiles,
     );
     let router = uploads(companions(router, hall), hall);
-    let router = call(
-        router,
-        hall,
-        "/debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload",
-        (writer, |_, _| Admits::QUERY),
-        |_, _, _: ShouldInitiateUploadRequest| async {
-            let reason = "this server does not take debug information yet".to_owned();
-            Ok(ShouldInitiateUploadResponse { should_initiate_upload: false, reason })
-        },
-    );
+    let router = parca::routes(debuginfo::routes(router, hall), hall);
     let watch = {
         let hall = Arc::clone(hall);
         any(move |request: Request<Body>| health::watch(hall, request))
@@ -280,9 +284,9 @@ fn uploads(router: Router, hall: &Arc<Hall>) -> Router {
 
 /// Who sends profiles.
 #[derive(Clone)]
-struct Sender {
-    tenant: TenantId,
-    distributor: Distributor,
+pub(super) struct Sender {
+    pub(super) tenant: TenantId,
+    pub(super) distributor: Distributor,
 }
 
 impl unary::Caller for Sender {
@@ -291,7 +295,7 @@ impl unary::Caller for Sender {
     }
 }
 
-fn writer(hall: &Hall, headers: &HeaderMap) -> Result<TenantId, Status> {
+pub(super) fn writer(hall: &Hall, headers: &HeaderMap) -> Result<TenantId, Status> {
     caller::writer(headers, hall.door.multitenancy)
 }
 
@@ -300,7 +304,7 @@ fn owner(hall: &Hall, headers: &HeaderMap) -> Result<Reader, Status> {
     writer(hall, headers).map(Reader::of)
 }
 
-fn sender(hall: &Hall, headers: &HeaderMap) -> Result<Sender, Status> {
+pub(super) fn sender(hall: &Hall, headers: &HeaderMap) -> Result<Sender, Status> {
     let tenant = writer(hall, headers)?;
     Ok(Sender { tenant, distributor: hall.services.distributor()?.clone() })
 }
@@ -315,14 +319,14 @@ fn anyone(_: &Hall, _: &HeaderMap) -> Result<(), Status> {
 }
 
 /// Who calls, and what they may send.
-type Entrance<C> = (fn(&Hall, &HeaderMap) -> Result<C, Status>, fn(&Hall, &C) -> Admits);
+pub(super) type Entrance<C> = (fn(&Hall, &HeaderMap) -> Result<C, Status>, fn(&Hall, &C) -> Admits);
 
 /// Adds one method of a service: who may call it, what they may send, and what it does.
-fn call<C, I, O, F, Fut>(
+pub(super) fn call<C, I, O, F, Fut>(
     router: Router,
     hall: &Arc<Hall>,
     path: &'static str,
-    (who, admits): Entrance<C>,
+    entrance: Entrance<C>,
     method: F,
 ) -> Router
 where
@@ -332,8 +336,25 @@ where
     F: Fn(Arc<Hall>, C, I) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<O, Status>> + Send + 'static,
 {
+    router.route(path, counted(hall, path, answering(hall, path, entrance, method)))
+}
+
+/// What answers a method.
+pub(super) fn answering<C, I, O, F, Fut>(
+    hall: &Arc<Hall>,
+    path: &'static str,
+    (who, admits): Entrance<C>,
+    method: F,
+) -> MethodRouter
+where
+    C: unary::Caller + Send + 'static,
+    I: Message + Default + DeserializeOwned + 'static,
+    O: Message + Serialize + 'static,
+    F: Fn(Arc<Hall>, C, I) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, Status>> + Send + 'static,
+{
     let inner = Arc::clone(hall);
-    let answer = any(move |request: Request<Body>| async move {
+    any(move |request: Request<Body>| async move {
         let hall = Arc::clone(&inner);
         let method = move |caller, message| method(hall, caller, message);
         let who = |headers: &HeaderMap| {
@@ -341,8 +362,7 @@ where
             Ok(who(&inner, headers)?.watched(watch))
         };
         unary::answer(&inner.door, request, who, |caller| admits(&inner, caller), method).await
-    });
-    router.route(path, counted(hall, path, answer))
+    })
 }
 
 fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {

@@ -4,6 +4,7 @@
 //! room is taken for what will come of them.
 
 use athanor_chassis::{ByteSize, Code, Status};
+use athanor_proto::parca::profilestore::v1alpha1 as parca;
 use athanor_proto::push::v1::{RawProfileSeries, RawSample};
 use athanor_proto::types::v1::{LabelPair, ProfileAnnotation};
 use prost::DecodeError;
@@ -34,7 +35,17 @@ impl Admits {
 
     /// Profiles, in bodies of at most so many bytes.
     pub fn profiles(limit: ByteSize) -> Self {
-        Self { limit, set_by: "limits.ingestion_body_limit", weigh: profiles }
+        Self {
+            limit,
+            set_by: "limits.ingestion_body_limit",
+            weigh: |bytes, json| weighed(bytes, json, &PUSH),
+        }
+    }
+
+    /// Profiles as Parca's clients write them, likewise.
+    pub fn raw_profiles(limit: ByteSize) -> Self {
+        let weigh = |bytes: &[u8], json: bool| weighed(bytes, json, &WRITE_RAW);
+        Self { limit, set_by: "limits.ingestion_body_limit", weigh }
     }
 
     /// An export of OpenTelemetry, in a body of at most so many bytes: it is read from its bytes, and pprof comes of it.
@@ -68,7 +79,7 @@ fn texts(bytes: &[u8], _: bool) -> Result<usize, Status> {
     Ok(bytes.len() * TEXT)
 }
 
-fn profiles(bytes: &[u8], json: bool) -> Result<usize, Status> {
+fn weighed(bytes: &[u8], json: bool, shape: &Shape) -> Result<usize, Status> {
     let mut weight = Weight::default();
     if json {
         // Braces within texts are few. Texts are copied, and those with profiles decoded as well.
@@ -76,7 +87,7 @@ fn profiles(bytes: &[u8], json: bool) -> Result<usize, Status> {
         weight.bytes = 2 * bytes.len() + weight.messages * GROWTH * size_of::<RawProfileSeries>();
     } else {
         // Where this walk ends early, so does the reader, and says why.
-        let _ = weight.walk(bytes, &PUSH);
+        let _ = weight.walk(bytes, shape);
     }
     if weight.messages > MOST {
         let message = format!(
@@ -105,6 +116,19 @@ static SERIES: Shape = Shape {
 static LABEL: Shape = Shape { size: size_of::<LabelPair>(), copied: &[1, 2], inner: &[] };
 static SAMPLE: Shape = Shape { size: size_of::<RawSample>(), copied: &[2], inner: &[] };
 static ANNOTATION: Shape = Shape { size: size_of::<ProfileAnnotation>(), copied: &[1, 2], inner: &[] };
+
+static WRITE_RAW: Shape = Shape { size: 0, copied: &[1], inner: &[(2, &RAW_SERIES)] };
+static RAW_SERIES: Shape = Shape {
+    size: size_of::<parca::RawProfileSeries>(),
+    copied: &[],
+    inner: &[(1, &LABEL_SET), (2, &RAW_SAMPLE)],
+};
+static LABEL_SET: Shape =
+    Shape { size: size_of::<parca::LabelSet>(), copied: &[], inner: &[(1, &RAW_LABEL)] };
+static RAW_LABEL: Shape = Shape { size: size_of::<parca::Label>(), copied: &[1, 2], inner: &[] };
+static RAW_SAMPLE: Shape =
+    Shape { size: size_of::<parca::RawSample>(), copied: &[], inner: &[(2, &EXECUTABLE)] };
+static EXECUTABLE: Shape = Shape { size: size_of::<parca::ExecutableInfo>(), copied: &[], inner: &[] };
 
 #[derive(Default)]
 struct Weight {
@@ -180,6 +204,45 @@ mod tests {
             let json = serde_json::to_vec(&request).unwrap();
             assert!(held <= self::weight(&json, true).unwrap());
         }
+    }
+
+    #[test]
+    fn nothing_of_parca_takes_more_than_it_weighs() {
+        let label = parca::Label { name: "n".repeat(30), value: "v".repeat(50) };
+        let set = |labels| Some(parca::LabelSet { labels });
+        let sample = parca::RawSample {
+            raw_profile: vec![7; 500].into(),
+            executable_info: vec![parca::ExecutableInfo::default(); 1000],
+        };
+        for series in [
+            vec![parca::RawProfileSeries::default(); 1000],
+            vec![parca::RawProfileSeries { labels: set(vec![label; 1000]), samples: vec![] }],
+            vec![parca::RawProfileSeries { labels: set(vec![]), samples: vec![sample; 3] }],
+        ] {
+            let request = parca::WriteRawRequest { tenant: "t".repeat(99), series, normalized: true };
+            let bytes = request.encode_to_vec();
+            let read = parca::WriteRawRequest::decode(&bytes[..]).unwrap();
+            let of_sample = |sample: &parca::RawSample| {
+                sample.executable_info.capacity() * size_of::<parca::ExecutableInfo>()
+            };
+            let of_labels = |labels: &Vec<parca::Label>| {
+                let texts: usize = labels.iter().map(|label| label.name.len() + label.value.len()).sum();
+                texts + labels.capacity() * size_of::<parca::Label>()
+            };
+            let of_series = |series: &parca::RawProfileSeries| {
+                series.samples.capacity() * size_of::<parca::RawSample>()
+                    + series.samples.iter().map(of_sample).sum::<usize>()
+                    + series.labels.as_ref().map_or(0, |set| of_labels(&set.labels))
+            };
+            let held = read.tenant.len()
+                + read.series.capacity() * size_of::<parca::RawProfileSeries>()
+                + read.series.iter().map(of_series).sum::<usize>();
+            let weight = Admits::raw_profiles(ByteSize::mib(1)).weigh(&bytes, false).unwrap();
+            assert!(held <= weight + 4 * size_of::<parca::RawProfileSeries>(), "{held} {weight}");
+        }
+        let many = [0x12, 0].repeat(MOST + 1);
+        let refused = Admits::raw_profiles(ByteSize::mib(1)).weigh(&many, false);
+        assert_eq!(refused.map_err(|status| status.code), Err(Code::TooLarge));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use athanor_ingester::{Cuts, Ingester, ShardStats};
 use athanor_metastore::{Facts, Size};
 use athanor_querier::{Querier, QuerierStats};
 use athanor_store_gateway::{AnswerStats, CacheStats, Gateway, GatewayStats, ShelfStats};
+use athanor_symbolizer::{CountsNow, Debuginfo};
 
 use super::page::{NANOSECOND, ONE, Page, alone, labels};
 use super::routes::{Counted, Routes};
@@ -22,6 +23,7 @@ use crate::hedges::{HedgeCounts, Hedges};
 use crate::janitor::{Done, DoneNow};
 use crate::readiness::Readiness;
 
+mod debuginfo;
 mod queries;
 
 /// Tenants that are not counted by name; no tenant can be called so.
@@ -39,6 +41,8 @@ pub struct Scrape {
     pub readiness: Arc<Readiness>,
     /// Profiles by tenant.
     pub distributor: Option<Distributor>,
+    /// Files of debug information.
+    pub debuginfo: Option<Debuginfo>,
     /// Shards.
     pub ingester: Option<Arc<Ingester>>,
     /// The log.
@@ -69,6 +73,7 @@ struct Numbers {
     ready: bool,
     usage: Usage,
     tenants: Vec<(Option<TenantId>, TenantCounts)>,
+    debuginfo: Option<CountsNow>,
     shards: Vec<ShardStats>,
     log: Option<(LogUsage, Health)>,
     failed: bool,
@@ -98,6 +103,7 @@ impl Scrape {
             ready: self.readiness.now().is_ok(),
             usage: Usage::now(),
             tenants: self.distributor.as_ref().map(|door| door.counts().now()).unwrap_or_default(),
+            debuginfo: self.debuginfo.as_ref().map(Debuginfo::counts),
             shards: self.ingester.as_ref().map(|shards| shards.stats(&self.clock)).unwrap_or_default(),
             log: self.log.as_ref().map(|log| (log.usage(), log.health())),
             failed: self.log.as_ref().is_some_and(|log| log.failed().is_some()),
@@ -119,6 +125,7 @@ impl Numbers {
         self.requests(page);
         self.profiles(page);
         self.refusals(page);
+        self.debuginfo(page);
         self.log(page);
         self.damage(page);
         self.shards(page);

@@ -21,6 +21,7 @@ use athanor_proto::athanor::internal::v1::queriers_server::QueriersServer;
 use athanor_proto::athanor::internal::v1::shards_server::ShardsServer;
 use athanor_querier::Querier;
 use athanor_store_gateway::Gateway;
+use athanor_symbolizer::Debuginfo;
 use tokio_util::sync::CancellationToken;
 
 use super::{StartError, System};
@@ -357,7 +358,12 @@ impl Site<'_> {
     /// What is told of all of it.
     pub fn scrape(
         &self,
-        (distributor, ingester, querier): (Option<Distributor>, Option<Arc<Ingester>>, Option<Querier>),
+        (distributor, debuginfo, ingester, querier): (
+            Option<Distributor>,
+            Option<Debuginfo>,
+            Option<Arc<Ingester>>,
+            Option<Querier>,
+        ),
         (gateway, hedges, janitor): (Arc<Gateway>, Arc<Hedges>, Arc<Done>),
         (ground, facts): (Option<&Ground>, Option<Replicated<Facts>>),
         readiness: &Arc<Readiness>,
@@ -368,6 +374,7 @@ impl Site<'_> {
             clock: self.system.clock.clone(),
             readiness: Arc::clone(readiness),
             distributor,
+            debuginfo,
             ingester,
             log: ground.map(|ground| ground.log.clone()),
             damage: ground.map(|ground| ground.recovery.damage.clone()).unwrap_or_default(),

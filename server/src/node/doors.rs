@@ -16,6 +16,7 @@ use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
 use athanor_proto::athanor::internal::v1::queriers_server::QueriersServer;
 use athanor_querier::{AdHoc, Elsewhere, Place, Querier};
 use athanor_store_gateway::{Blocks, Gateway};
+use athanor_symbolizer::Debuginfo;
 use tokio_util::sync::CancellationToken;
 
 use super::build::{Offered, Reaching, Site};
@@ -178,6 +179,20 @@ impl Site<'_> {
             let polled = Polled { querier: querier.clone(), introductions };
             offered.queriers.begin(QueriersServer::new(polled).max_decoding_message_size(peers::MESSAGE));
         }
+    }
+
+    /// Who takes debug information: agents send it where they send profiles.
+    pub fn debuginfo(&self) -> Option<Debuginfo> {
+        let System { store, clock, random, .. } = &self.system;
+        let deps = || athanor_symbolizer::Deps {
+            store: store.clone(),
+            overrides: self.overrides.clone(),
+            clock: clock.clone(),
+            // Nothing is drawn as long as nobody uploads.
+            random: random.clone(),
+            tasks: self.tasks.clone(),
+        };
+        self.has(RoleName::Distributor).then(|| Debuginfo::new(deps()))
     }
 
     /// Where profiles are kept that people upload by hand.

@@ -19,6 +19,7 @@ use athanor_ingester::Ingester;
 use athanor_metastore::{Client, Views};
 use athanor_querier::{AdHoc, Querier};
 use athanor_store_gateway::Gateway;
+use athanor_symbolizer::Debuginfo;
 use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::Notify;
 
@@ -46,6 +47,8 @@ pub struct Roles {
     pub querier: Option<Querier>,
     /// Keeps profiles that people upload by hand, where queries are answered.
     pub adhoc: Option<AdHoc>,
+    /// Takes debug information, where profiles are taken.
+    pub debuginfo: Option<Debuginfo>,
     /// Reads blocks: for the querier here, and for others where that is a role of this node.
     pub gateway: Arc<Gateway>,
     /// Keeps recent profiles.
@@ -110,11 +113,12 @@ impl Roles {
         let querier = site.querier(&catalog, ingester.as_ref(), &reaching, &gateway);
         site.offer_kept(querier.as_ref(), &offered);
         let adhoc = site.ad_hoc(querier.as_ref());
+        let debuginfo = site.debuginfo();
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
         let overview = site.overview(client.clone(), &views, &reaching);
         let facts = voter.map(|voter| voter.facts);
         let scrape = Arc::new(site.scrape(
-            (distributor.clone(), ingester.clone(), querier.clone()),
+            (distributor.clone(), debuginfo.clone(), ingester.clone(), querier.clone()),
             (Arc::clone(&gateway), Arc::clone(&reaching.hedges), janitor),
             (ground.as_ref(), facts.clone()),
             &readiness,
@@ -146,6 +150,7 @@ impl Roles {
             distributor,
             querier,
             adhoc,
+            debuginfo,
             gateway,
             ingester,
             catalog,

@@ -53,7 +53,7 @@ async fn store_conformance(store: &Store) {
     assert_eq!(list(store, &Prefix::Blocks).await, expected);
     assert_eq!(list(store, &Prefix::Block(Owner::Shared, 1)).await, expected[..1]);
     assert_eq!(list(store, &Prefix::Snapshots).await, [Key::Snapshot { index: 3 }.to_string()]);
-    assert_eq!(list(store, &Prefix::Debuginfo).await, Vec::<String>::new());
+    assert_eq!(list(store, &Prefix::Debuginfo("a".parse().unwrap())).await, Vec::<String>::new());
 
     for _twice in 0..2 {
         store.delete(&samples).await.unwrap();

@@ -1,0 +1,78 @@
+//! Any bytes as a call with many messages: read or refused, alike however they are cut into pieces, and no more in memory than
+//! a message may have.
+//!
+//! The input: a byte of choices, one that says how long pieces are, and the body.
+#![no_main]
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use athanor_chassis::{ByteSize, Code};
+use athanor_proto::parca::debuginfo::v1alpha1::UploadRequest;
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue};
+use bytes::Bytes;
+use futures::StreamExt;
+use libfuzzer_sys::fuzz_target;
+use prost::Message;
+
+/// The part of the server that this is about; all of it would be slow to build with a fuzzer's instruments.
+#[path = "../../server/src/http"]
+#[allow(dead_code, unused_imports, missing_docs)]
+mod http {
+    pub mod body;
+    pub mod caller;
+    pub mod door;
+    pub mod encoding;
+    pub mod json;
+    pub mod partial;
+    pub mod recorded;
+    pub mod unary;
+    pub mod weight;
+
+    pub use door::Door;
+}
+
+use http::encoding::Encoding;
+
+const TYPES: [&str; 4] =
+    ["application/grpc", "application/grpc+json", "application/grpc-web", "application/grpc-web+json"];
+const LIMIT: ByteSize = ByteSize::kib(4);
+
+/// Runs what waits for nobody.
+fn now<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return output;
+        }
+    }
+}
+
+/// The messages of a body in pieces of one size, and what ended it.
+fn read(choices: u8, body: &[u8], size: usize) -> (Vec<UploadRequest>, Option<Code>) {
+    let mut headers = HeaderMap::new();
+    let content_type = TYPES[usize::from(choices) % TYPES.len()];
+    headers.insert("content-type", HeaderValue::from_static(content_type));
+    if choices & 4 == 4 {
+        headers.insert("grpc-encoding", HeaderValue::from_static("gzip"));
+    }
+    let pieces: Vec<_> =
+        body.chunks(size).map(|piece| Ok::<_, Infallible>(Bytes::copy_from_slice(piece))).collect();
+    let body = Body::from_stream(futures::stream::iter(pieces));
+    let encoding = Encoding::of_stream(&headers).expect("it is one of a stream");
+    let messages = encoding.incoming::<UploadRequest>(&headers, body, LIMIT).expect("gzip is known");
+    let mut all: Vec<_> = now(messages.collect());
+    let ended = all.pop_if(|last| last.is_err()).and_then(Result::err);
+    let messages = all.into_iter().map(|message| message.expect("an error is the last one")).collect();
+    (messages, ended.map(|status| status.code))
+}
+
+fuzz_target!(|input: &[u8]| {
+    let [choices, size, body @ ..] = input else { return };
+    let (messages, ended) = read(*choices, body, usize::from(*size) + 1);
+    assert_eq!((messages.clone(), ended), read(*choices, body, usize::MAX));
+    assert!(messages.iter().all(|message| message.encoded_len() <= LIMIT.as_usize() + 16));
+});

@@ -1,0 +1,76 @@
+//! Calls of Parca, and the plain paths under which its gateway takes the same as JSON.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use athanor_chassis::{Code, Status};
+use athanor_proto::parca::profilestore::v1alpha1::{WriteRawRequest, WriteRawResponse};
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Request};
+use axum::middleware::map_request;
+use axum::routing::any;
+use prost::Message;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::encoding::{ACCEPTED, Encoding};
+use super::routes::{Entrance, Hall, Sender, answering, call, counted, sender};
+use super::unary;
+use super::weight::Admits;
+
+/// What an agent hears that sends columns; it then goes on with what it sends else, if it has that.
+const NO_ARROW: &str = "this server takes profiles of Parca by WriteRaw, as pprof, and not in columns of Arrow: let the agent send \
+OpenTelemetry profiles instead, or use one that calls WriteRaw";
+
+/// Adds the profile store.
+pub(super) fn routes(router: Router, hall: &Arc<Hall>) -> Router {
+    let router = with_gateway(
+        router,
+        hall,
+        ["/parca.profilestore.v1alpha1.ProfileStoreService/WriteRaw", "/profiles/writeraw"],
+        (sender, |_, sender| Admits::raw_profiles(sender.distributor.body_limit(&sender.tenant))),
+        |_, sender: Sender, request: WriteRawRequest| async move {
+            sender.distributor.write_raw(&sender.tenant, request).await.map(|_| WriteRawResponse {})
+        },
+    );
+    let columns = [
+        "/parca.profilestore.v1alpha1.ProfileStoreService/Write",
+        "/parca.profilestore.v1alpha1.ProfileStoreService/WriteArrow",
+    ];
+    // Answered before anything is read: one of them is a stream whose client waits for an answer before it sends more.
+    let refused = |request: Request<Body>| async {
+        match unary::entered(request, Encoding::of, ACCEPTED) {
+            Ok((encoding, ..)) => encoding.error(&Status::new(Code::Unimplemented, NO_ARROW)),
+            Err(refused) => *refused,
+        }
+    };
+    columns.into_iter().fold(router, |router, path| router.route(path, counted(hall, path, any(refused))))
+}
+
+/// Adds a method, and the plain path of the same.
+pub(super) fn with_gateway<C, I, O, F, Fut>(
+    router: Router,
+    hall: &Arc<Hall>,
+    [path, plain]: [&'static str; 2],
+    entrance: Entrance<C>,
+    method: F,
+) -> Router
+where
+    C: unary::Caller + Send + 'static,
+    I: Message + Default + DeserializeOwned + 'static,
+    O: Message + Serialize + 'static,
+    F: Fn(Arc<Hall>, C, I) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, Status>> + Send + 'static,
+{
+    let router = call(router, hall, path, entrance, method.clone());
+    let answer = answering(hall, plain, entrance, method).layer(map_request(as_json));
+    router.route(plain, counted(hall, plain, answer))
+}
+
+/// A gateway takes everything for JSON, whatever its client says that it is.
+async fn as_json(mut request: Request<Body>) -> Request<Body> {
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    request
+}

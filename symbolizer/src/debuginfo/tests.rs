@@ -1,0 +1,473 @@
+//! Uploads against a bucket in memory, through the words of both wires.
+
+use athanor_chassis::clock::ManualClock;
+use athanor_chassis::{ByteSize, Timestamp};
+use athanor_proto::debuginfo::v1alpha1 as pyroscope;
+use athanor_proto::parca::debuginfo::v1alpha1 as parca;
+use athanor_proto::parca::debuginfo::v1alpha1::upload_request::Data;
+use athanor_storage::{Config, StoreDeps};
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::counts::Refused;
+use super::*;
+
+const BUILD: &str = "abcd1234";
+const MINUTE: Duration = Duration::from_secs(60);
+
+struct World {
+    debuginfo: Debuginfo,
+    hand: ManualClock,
+    tenant: TenantId,
+}
+
+fn elf(size: usize, fill: u8) -> Vec<u8> {
+    let mut bytes = b"\x7fELF".to_vec();
+    bytes.resize(size, fill);
+    bytes
+}
+
+impl World {
+    fn new() -> Self {
+        let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+        let config = Config { memory: true, ..Config::default() };
+        let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(1) };
+        let limits = Limits {
+            debuginfo_upload_max_size: ByteSize::mib(20),
+            max_concurrent_debuginfo_uploads: 2,
+            ..Limits::default()
+        };
+        let debuginfo = Debuginfo::new(Deps {
+            store: Store::open(&config, deps).unwrap(),
+            overrides: Overrides::new(limits),
+            tasks: Tasks::new(clock.clone(), 100),
+            clock,
+            random: Random::seeded(2),
+        });
+        Self { debuginfo, hand, tenant: "a".parse().unwrap() }
+    }
+
+    async fn wanted(&self, hash: &str, force: bool) -> (bool, String) {
+        let build_id = BUILD.to_owned();
+        let asked = parca::ShouldInitiateUploadRequest {
+            build_id,
+            hash: hash.to_owned(),
+            force,
+            ..Default::default()
+        };
+        let answer = self.debuginfo.should_initiate(&self.tenant, asked).await.unwrap();
+        (answer.should_initiate_upload, answer.reason)
+    }
+
+    async fn is_wanted(&self, reason: Reason) -> bool {
+        self.wanted("", false).await == (reason.accepts(), reason.text().to_owned())
+    }
+
+    async fn initiate(&self, hash: &str, force: bool) -> Result<String, Status> {
+        let asked = parca::InitiateUploadRequest {
+            build_id: BUILD.to_owned(),
+            size: 5,
+            hash: hash.to_owned(),
+            force,
+            ..Default::default()
+        };
+        let answer = self.debuginfo.initiate(&self.tenant, asked).await?;
+        Ok(answer.upload_instructions.unwrap().upload_id)
+    }
+
+    fn messages(upload_id: &str, chunks: &[&[u8]]) -> Vec<Result<parca::UploadRequest, Status>> {
+        let info = parca::UploadInfo {
+            build_id: BUILD.to_owned(),
+            upload_id: upload_id.to_owned(),
+            ..Default::default()
+        };
+        let chunks = chunks.iter().map(|chunk| Data::ChunkData(Bytes::copy_from_slice(chunk)));
+        let all = std::iter::once(Data::Info(info)).chain(chunks);
+        all.map(|data| Ok(parca::UploadRequest { data: Some(data) })).collect()
+    }
+
+    async fn send(&self, upload_id: &str, bytes: &[u8]) -> Result<u64, Status> {
+        let chunks: Vec<&[u8]> = bytes.chunks(1 << 20).collect();
+        let messages = stream::iter(Self::messages(upload_id, &chunks));
+        Ok(self.debuginfo.upload(&self.tenant, messages).await?.size)
+    }
+
+    async fn finish(&self, upload_id: &str) -> Result<(), Status> {
+        let build_id = BUILD.to_owned();
+        let upload_id = upload_id.to_owned();
+        let asked = parca::MarkUploadFinishedRequest { build_id, upload_id, ..Default::default() };
+        self.debuginfo.mark_finished(&self.tenant, asked).await.map(drop)
+    }
+
+    /// All of it, with a forced start.
+    async fn whole(&self, bytes: &[u8]) {
+        let id = self.initiate("hash", true).await.unwrap();
+        assert_eq!(self.send(&id, bytes).await.unwrap(), bytes.len() as u64);
+        self.finish(&id).await.unwrap();
+    }
+
+    async fn keys(&self) -> Vec<String> {
+        let listed =
+            self.debuginfo.deps.store.list(&Prefix::Debuginfo(self.tenant.clone()), None, 10_000).await;
+        listed.unwrap().into_iter().map(|entry| entry.key).collect()
+    }
+
+    /// The bytes of the upload that counts, if it can be used.
+    async fn there(&self) -> Option<Vec<u8>> {
+        let build = BuildId::new(BUILD).unwrap();
+        let place = Place { tenant: self.tenant.clone(), build, kind: state::Kind::Debuginfo };
+        let shelf = &self.debuginfo.shelf;
+        let seen = shelf.uploads(&place).await.unwrap().seen();
+        let finished = seen.iter().filter(|upload| upload.phase == Phase::Finished);
+        let number = finished.max_by_key(|upload| upload.number)?.number;
+        let note: Finished = shelf.read(&place.note(number, Note::Finished)).await.unwrap().unwrap();
+        let mut bytes = Vec::new();
+        for part in 0..note.sent.parts {
+            let key = place.part(number, &note.sent.attempt, part);
+            bytes.extend_from_slice(&shelf.store.get(&key).await.unwrap());
+        }
+        assert_eq!(note.sent.size, bytes.len() as u64);
+        Some(bytes)
+    }
+
+    /// Until nothing is cleaned up any more.
+    async fn settled(&self) {
+        while self.debuginfo.deps.tasks.running() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn code<T>(result: Result<T, Status>) -> Result<(), Code> {
+    result.map(drop).map_err(|status| status.code)
+}
+
+#[tokio::test]
+async fn a_file_is_offered_sent_and_kept() {
+    let world = World::new();
+    assert!(world.is_wanted(Reason::First).await);
+    let id = world.initiate("hash", false).await.unwrap();
+    assert!(world.is_wanted(Reason::InProgress).await);
+    assert_eq!(code(world.initiate("hash", false).await), Err(Code::Precondition));
+    assert_eq!(code(world.finish(&id).await), Err(Code::Precondition), "nothing was sent");
+    // Parts end within chunks and chunks within parts.
+    let bytes = elf(2 * PART + 12_345, 7);
+    assert_eq!(world.send(&id, &bytes).await.unwrap(), bytes.len() as u64);
+    assert!(world.is_wanted(Reason::InProgress).await);
+    world.finish(&id).await.unwrap();
+    world.finish(&id).await.unwrap();
+    assert!(world.is_wanted(Reason::Exists).await);
+    assert_eq!(world.there().await.unwrap(), bytes);
+    assert_eq!(world.keys().await.len(), 3 + 3, "three notes and three parts");
+    assert_eq!(code(world.send(&id, &bytes).await), Err(Code::Precondition));
+    let counts = world.debuginfo.counts();
+    assert_eq!((counts.begun, counts.finished, counts.invalid, counts.bytes), (1, 1, 0, bytes.len() as u64));
+    assert_eq!(counts.refused, Refused::from([("not_pending", 1), ("not_sent", 1), ("not_wanted", 1)]));
+}
+
+#[tokio::test]
+async fn a_forced_upload_takes_the_place_of_the_one_before() {
+    let world = World::new();
+    world.whole(&elf(10, 1)).await;
+    world.hand.advance(MINUTE);
+    assert_eq!(code(world.initiate("hash", false).await), Err(Code::Precondition));
+    let id = world.initiate("hash", true).await.unwrap();
+    assert_eq!(world.there().await.unwrap(), elf(10, 1), "it stays until the other one is there");
+    world.send(&id, &elf(20, 2)).await.unwrap();
+    world.finish(&id).await.unwrap();
+    assert_eq!(world.there().await.unwrap(), elf(20, 2));
+    assert_eq!(world.keys().await.len(), 4, "nothing of the first one is left");
+}
+
+#[tokio::test]
+async fn an_upload_that_takes_too_long_may_be_tried_again() {
+    let world = World::new();
+    let first = world.initiate("hash", false).await.unwrap();
+    world.send(&first, &elf(10, 1)).await.unwrap();
+    world.hand.advance(17 * MINUTE);
+    assert!(world.is_wanted(Reason::InProgress).await);
+    world.hand.advance(MINUTE);
+    assert!(world.is_wanted(Reason::Stale).await);
+    assert_eq!(code(world.send(&first, &elf(10, 1)).await), Err(Code::Precondition));
+    let second = world.initiate("hash", false).await.unwrap();
+    assert_ne!(first, second);
+    assert_eq!(world.keys().await.len(), 1, "only the note of the second one");
+    world.send(&second, &elf(10, 2)).await.unwrap();
+    world.finish(&second).await.unwrap();
+    assert_eq!(code(world.finish(&first).await), Err(Code::Invalid));
+}
+
+#[tokio::test]
+async fn what_is_no_binary_is_wanted_again_if_it_differs() {
+    let world = World::new();
+    world.whole(b"not an ELF file").await;
+    assert!(world.is_wanted(Reason::Invalid).await);
+    assert_eq!(world.wanted("hash", false).await, (false, Reason::Equal.text().to_owned()));
+    assert_eq!(world.wanted("other", false).await, (true, Reason::NotEqual.text().to_owned()));
+    let equal = world.initiate("hash", false).await.unwrap_err();
+    assert_eq!((equal.code, equal.message.as_str()), (Code::Conflict, Reason::Equal.text()));
+    let id = world.initiate("other", false).await.unwrap();
+    world.send(&id, &elf(9, 0)).await.unwrap();
+    world.finish(&id).await.unwrap();
+    assert!(world.is_wanted(Reason::Exists).await);
+    assert_eq!(world.debuginfo.counts().invalid, 1);
+}
+
+#[tokio::test]
+async fn what_does_not_come_whole_is_removed() {
+    let world = World::new();
+    let id = world.initiate("hash", false).await.unwrap();
+    let large = elf(PART + 1, 1);
+    // Its client leaves.
+    let mut cut = World::messages(&id, &[&large]);
+    cut.push(Err(Status::new(Code::Cancelled, "gone")));
+    let cut = world.debuginfo.upload(&world.tenant, stream::iter(cut)).await;
+    assert_eq!(code(cut), Err(Code::Cancelled));
+    // It is not waited for any more.
+    let silent = stream::iter(World::messages(&id, &[&large])).chain(stream::pending());
+    let mut waiting = Box::pin(world.debuginfo.upload(&world.tenant, silent));
+    assert!(futures::future::poll_immediate(&mut waiting).await.is_none());
+    drop(waiting);
+    // It is larger than it may be, which shows while it comes.
+    let too_large = world.send(&id, &elf((20 << 20) + 1, 1)).await.unwrap_err();
+    assert_eq!(too_large.code, Code::TooLarge);
+    assert!(too_large.message.contains("limits.debuginfo_upload_max_size"), "{too_large}");
+    world.settled().await;
+    assert_eq!(world.keys().await.len(), 1, "only the note that it was begun");
+    // All the same it may be sent again.
+    world.send(&id, &large).await.unwrap();
+    world.finish(&id).await.unwrap();
+    assert_eq!(world.there().await.unwrap(), large);
+}
+
+#[tokio::test]
+async fn a_repeat_whose_answer_was_lost_is_the_same_and_another_file_is_not() {
+    let world = World::new();
+    let id = world.initiate("hash", false).await.unwrap();
+    let bytes = elf(1000, 1);
+    for _twice in 0..2 {
+        assert_eq!(world.send(&id, &bytes).await.unwrap(), 1000);
+    }
+    assert_eq!(code(world.send(&id, &elf(1000, 2)).await), Err(Code::Conflict));
+    world.settled().await;
+    assert_eq!(world.keys().await.len(), 3);
+    world.finish(&id).await.unwrap();
+    assert_eq!(world.there().await.unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn what_is_malformed_is_refused_by_name() {
+    let world = World::new();
+    let id = world.initiate("hash", false).await.unwrap();
+    let upload = async |messages| {
+        let sent = world.debuginfo.upload(&world.tenant, stream::iter(messages)).await;
+        sent.map(drop).unwrap_err()
+    };
+    assert!(upload(vec![]).await.message.contains("its info"));
+    let chunk = parca::UploadRequest { data: Some(Data::ChunkData(Bytes::from_static(b"x"))) };
+    assert!(upload(vec![Ok(chunk)]).await.message.contains("its info"));
+    let mut twice = World::messages(&id, &[]);
+    twice.extend(World::messages(&id, &[]));
+    assert!(upload(twice).await.message.contains("second info"));
+    assert!(upload(World::messages(&id, &[])).await.message.contains("empty"));
+    for bad in ["", "x", &id.to_uppercase().replace('0', "O"), &format!("0{id}"), &"0".repeat(32)] {
+        assert_eq!(upload(World::messages(bad, &[b"x"])).await.reason, Some("unknown_upload"), "{bad}");
+    }
+    let asked = |build_id: &str, size, hash: &str, kind| parca::InitiateUploadRequest {
+        build_id: build_id.to_owned(),
+        size,
+        hash: hash.to_owned(),
+        r#type: kind,
+        ..Default::default()
+    };
+    let long = "h".repeat(1025);
+    for (asked, said) in [
+        (asked("ab", 5, "h", 0), "build_id"),
+        (asked(&"a".repeat(86), 5, "h", 0), "build_id"),
+        (asked("a b c", 5, "h", 0), "build_id"),
+        (asked("abc", 5, "", 0), "hash"),
+        (asked("abc", 5, &long, 0), "hash has 1025 bytes"),
+        (asked("abc", 0, "h", 0), "size"),
+        (asked("abc", -1, "h", 0), "size"),
+        (asked("abc", i64::MAX, "h", 0), "limits.debuginfo_upload_max_size"),
+        (asked("abc", 5, "h", 4), "type 4"),
+    ] {
+        let refused = world.debuginfo.initiate(&world.tenant, asked).await.unwrap_err();
+        assert!(refused.code == Code::Invalid && refused.message.contains(said), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn so_many_send_and_begin_at_once() {
+    let world = World::new();
+    let id = world.initiate("hash", false).await.unwrap();
+    let mut waiting = Vec::new();
+    for _place in 0..2 {
+        let silent = stream::iter(World::messages(&id, &[])).chain(stream::pending());
+        let mut one = Box::pin(world.debuginfo.upload(&world.tenant, silent));
+        assert!(futures::future::poll_immediate(&mut one).await.is_none());
+        waiting.push(one);
+    }
+    let refused = world.send(&id, &elf(9, 0)).await.unwrap_err();
+    assert_eq!((refused.code, refused.retry_after), (Code::Exhausted, Some(BUSY)));
+    assert!(refused.message.contains("limits.max_concurrent_debuginfo_uploads"), "{refused}");
+    drop(waiting);
+    world.send(&id, &elf(9, 0)).await.unwrap();
+    for _pending in 1..PENDING {
+        world.initiate("hash", true).await.unwrap();
+    }
+    assert_eq!(code(world.initiate("hash", true).await), Err(Code::Exhausted));
+}
+
+#[tokio::test]
+async fn a_tenant_sees_nothing_of_another() {
+    let mut world = World::new();
+    world.whole(&elf(10, 1)).await;
+    let id = world.initiate("hash", true).await.unwrap();
+    let first = std::mem::replace(&mut world.tenant, "b".parse().unwrap());
+    assert!(world.is_wanted(Reason::First).await);
+    assert_eq!(code(world.send(&id, &elf(10, 9)).await), Err(Code::Precondition));
+    assert_eq!(code(world.finish(&id).await), Err(Code::NotFound));
+    world.whole(&elf(10, 2)).await;
+    let asked = pyroscope::DeleteDebuginfoRequest { gnu_build_id: BUILD.to_owned() };
+    world.debuginfo.delete_debuginfo(&world.tenant, asked).await.unwrap();
+    assert_eq!(world.keys().await, Vec::<String>::new());
+    world.tenant = first;
+    assert_eq!(world.there().await.unwrap(), elf(10, 1));
+}
+
+#[tokio::test]
+async fn the_words_of_pyroscope_mean_the_same() {
+    let world = World::new();
+    let (debuginfo, tenant) = (&world.debuginfo, &world.tenant);
+    let should = async |id: &str| {
+        let file = pyroscope::FileMetadata {
+            gnu_build_id: id.to_owned(),
+            name: "app".to_owned(),
+            r#type: 1,
+            ..Default::default()
+        };
+        let asked = pyroscope::ShouldInitiateUploadRequest { file: Some(file) };
+        debuginfo.should_initiate_upload(tenant, asked).await
+    };
+    let send = async |bytes: Vec<u8>| {
+        debuginfo.upload_file(tenant, "ABCD1234", stream::iter([Ok(Bytes::from(bytes))])).await
+    };
+    let finish = async || {
+        let asked = pyroscope::UploadFinishedRequest { gnu_build_id: BUILD.to_owned() };
+        debuginfo.upload_finished(tenant, asked).await
+    };
+    let list = async || debuginfo.list_debuginfo(tenant, Default::default()).await.unwrap().object;
+    assert_eq!(code(send(elf(9, 0)).await), Err(Code::Precondition));
+    assert_eq!(code(finish().await), Err(Code::NotFound));
+    for bad in ["", "a", "xyz", &"a".repeat(41), "ab/cd"] {
+        assert_eq!(code(should(bad).await), Err(Code::Invalid), "{bad}");
+    }
+    let nothing = pyroscope::ShouldInitiateUploadRequest { file: None };
+    assert_eq!(code(debuginfo.should_initiate_upload(tenant, nothing).await), Err(Code::Invalid));
+    assert!(should(BUILD).await.unwrap().should_initiate_upload);
+    assert!(!should(BUILD).await.unwrap().should_initiate_upload);
+    assert_eq!(code(finish().await), Err(Code::Precondition));
+    let uploading = list().await.remove(0);
+    assert_eq!((uploading.state, uploading.finished_at, uploading.size_bytes), (0, None, 0));
+    send(elf(9, 0)).await.unwrap();
+    world.hand.advance(MINUTE);
+    finish().await.unwrap();
+    assert_eq!(code(finish().await), Err(Code::Precondition));
+    let uploaded = list().await.remove(0);
+    assert_eq!((uploaded.state, uploaded.size_bytes), (1, 9));
+    let file = uploaded.file.unwrap();
+    assert_eq!((file.gnu_build_id.as_str(), file.name.as_str(), file.r#type), (BUILD, "app", 1));
+    let lasted = uploaded.finished_at.unwrap().seconds - uploaded.started_at.unwrap().seconds;
+    assert_eq!(lasted, 60);
+    // Another kind of the same binary is a file of its own, and goes with it.
+    world.whole(&elf(11, 1)).await;
+    assert_eq!(list().await.len(), 2);
+    let asked = pyroscope::DeleteDebuginfoRequest { gnu_build_id: "AbCd1234".to_owned() };
+    debuginfo.delete_debuginfo(tenant, asked).await.unwrap();
+    assert!(list().await.is_empty() && world.keys().await.is_empty());
+    assert!(should(BUILD).await.unwrap().should_initiate_upload);
+    send(b"no binary".to_vec()).await.unwrap();
+    let refused = finish().await.unwrap_err();
+    assert_eq!((refused.code, refused.reason), (Code::Invalid, Some("no_elf")));
+    assert!(should(BUILD).await.unwrap().should_initiate_upload);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Begin(bool),
+    Send(usize, u8),
+    Cut(usize),
+    Finish(usize),
+    Delete,
+    Wait,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        any::<bool>().prop_map(Step::Begin),
+        (0..4usize, 0..3u8).prop_map(|(which, fill)| Step::Send(which, fill)),
+        (0..4usize).prop_map(Step::Cut),
+        (0..4usize).prop_map(Step::Finish),
+        Just(Step::Delete),
+        Just(Step::Wait),
+    ]
+}
+
+/// Does the steps; what is there must always be the bytes of an upload that was finished.
+async fn played(steps: Vec<Step>) {
+    let world = World::new();
+    let mut ids: Vec<String> = Vec::new();
+    let mut sent: HashMap<String, u8> = HashMap::new();
+    let mut finished: Vec<u8> = Vec::new();
+    let of = |ids: &[String], which: usize| ids.len().checked_sub(1 + which).map(|place| ids[place].clone());
+    for step in steps {
+        world.hand.advance(Duration::from_millis(1));
+        match step {
+            Step::Begin(force) => ids.extend(world.initiate("hash", force).await.ok()),
+            Step::Send(which, fill) => {
+                if let Some(id) = of(&ids, which)
+                    && world.send(&id, &elf(100, fill)).await.is_ok()
+                {
+                    assert_eq!(*sent.entry(id).or_insert(fill), fill, "only the first file counts");
+                }
+            }
+            Step::Cut(which) => {
+                if let Some(id) = of(&ids, which) {
+                    let mut cut = World::messages(&id, &[&elf(PART, 9)]);
+                    cut.push(Err(Status::new(Code::Cancelled, "gone")));
+                    assert!(world.debuginfo.upload(&world.tenant, stream::iter(cut)).await.is_err());
+                    world.settled().await;
+                }
+            }
+            Step::Finish(which) => {
+                if let Some(id) = of(&ids, which)
+                    && world.finish(&id).await.is_ok()
+                {
+                    finished.push(sent[&id]);
+                }
+            }
+            Step::Delete => {
+                let asked = pyroscope::DeleteDebuginfoRequest { gnu_build_id: BUILD.to_owned() };
+                world.debuginfo.delete_debuginfo(&world.tenant, asked).await.unwrap();
+                assert!(world.there().await.is_none());
+                finished.clear();
+            }
+            Step::Wait => world.hand.advance(18 * MINUTE),
+        }
+        match world.there().await {
+            Some(bytes) => assert!(finished.iter().any(|&fill| elf(100, fill) == bytes)),
+            None => assert!(finished.is_empty()),
+        }
+        assert!(world.keys().await.len() <= 4 * PENDING, "what is over goes");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn whatever_clients_do_what_is_there_was_finished(steps in prop::collection::vec(step(), 0..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(played(steps));
+    }
+}
