@@ -12,7 +12,7 @@ mod text;
 mod time;
 
 use athanor_chassis::{Activity, Code, Limits, Status, TenantId};
-use athanor_profile::normalise::{LabelLimits, Series, series};
+use athanor_profile::normalise::{DELTA, LabelLimits, Series, series};
 use athanor_profile::upload::Upload;
 use bytes::Bytes;
 
@@ -91,8 +91,12 @@ impl Distributor {
         let Converted { made, time_nanos, .. } = converted;
         let mut outcomes: Vec<Result<Stored, Status>> = Vec::with_capacity(made.len());
         let (mut uploads, mut places) = (Vec::new(), Vec::new());
-        for (place, Made { labels, pprof }) in made.into_iter().enumerate() {
+        for (place, Made { mut labels, pprof }) in made.into_iter().enumerate() {
             outcomes.push(Ok(Stored::NOTHING));
+            // Clients of this door send what is to be stored, but where they say that it counts since they began.
+            if !labels.iter().any(|(name, _)| name == DELTA) {
+                labels.push((DELTA.to_owned(), "false".to_owned()));
+            }
             match (series(labels, limits), pprof) {
                 (Err(refused), _) => outcomes[place] = Err(labels_refused(&refused)),
                 (Ok(Series { sent, labels }), Some(pprof)) => {

@@ -258,6 +258,7 @@ impl Cutter {
     /// Has the log say what is registered, and let go of it.
     async fn tell(&mut self) -> Result<(), Status> {
         let Some((to, block)) = self.untold else { return Ok(()) };
+        self.shard.tell_counted().await?;
         let window = self.shard.log().with(Machine::window);
         let stamp = lock(&window).stamp_at(to);
         let cut = Entry::cut(to, stamp, block).into();

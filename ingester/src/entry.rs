@@ -12,6 +12,7 @@
 //!  inherit kind source of first last stamp span ids marks holds   the ids of others (E12, E13)
 //!  drop    kind ids                                another shard holds these records (E13)
 //!  release kind of                                 all rows of another shard lie in blocks
+//!  counted kind …                                  what series have counted, for who leads next: see counters.rs
 //! ```
 //!
 //! A batch says only the names that its *generation* has not said yet: whoever has read the log from the generation's
@@ -47,6 +48,9 @@ const INHERIT: u8 = 10;
 const DROP: u8 = 11;
 const RELEASE: u8 = 12;
 const CUT: u8 = 13;
+/// A batch with records that count since a process began.
+const COUNTING: u8 = 14;
+const COUNTED: u8 = 15;
 /// The table by which all was placed before there was another.
 pub const FIRST_TABLE: u64 = 1;
 
@@ -103,6 +107,8 @@ pub enum Entry {
         /// The other.
         of: ShardId,
     },
+    /// What series have counted.
+    Counted(Vec<u8>),
 }
 
 impl Entry {
@@ -164,14 +170,21 @@ impl Entry {
         out
     }
 
+    /// The bytes that say what series have counted.
+    pub fn counted(piece: &[u8]) -> Vec<u8> {
+        [&[COUNTED][..], piece].concat()
+    }
+
     /// What an entry says.
     pub fn decode(bytes: &[u8]) -> Result<Self, PackedError> {
         let mut unpacker = Unpacker::new(bytes);
         match unpacker.take(1)?[0] {
-            kind @ (BATCH | UNROUTED | UNNUMBERED) => {
+            kind @ (BATCH | COUNTING | UNROUTED | UNNUMBERED) => {
                 let head = Head::read(kind, &mut unpacker)?;
-                Batch::read(head, &mut unpacker).map(Entry::Batch)
+                Batch::read(kind, head, &mut unpacker).map(Entry::Batch)
             }
+            // Only who leads looks into it, and not as it is applied.
+            COUNTED => Ok(Entry::Counted(bytes[1..].to_vec())),
             FENCE => {
                 let (version, from) = (unpacker.number()?, unpacker.signed()?);
                 Ok(Entry::Fence { version, from, revision: unpacker.number()? })
@@ -199,7 +212,7 @@ impl Entry {
     pub fn head(bytes: &[u8]) -> Result<Option<Head>, PackedError> {
         let mut unpacker = Unpacker::new(bytes);
         match unpacker.take(1)?[0] {
-            kind @ (BATCH | UNROUTED | UNNUMBERED) => Head::read(kind, &mut unpacker).map(Some),
+            kind @ (BATCH | COUNTING | UNROUTED | UNNUMBERED) => Head::read(kind, &mut unpacker).map(Some),
             _ => Ok(None),
         }
     }
@@ -233,6 +246,7 @@ mod tests {
             (Entry::seal(), Entry::Seal),
             (Entry::drop(&[4, 5]), Entry::Drop(vec![4, 5])),
             (Entry::release(9), Entry::Release { of: 9 }),
+            (Entry::counted(&[1, 2]), Entry::Counted(vec![1, 2])),
         ] {
             assert_eq!((Entry::decode(&bytes), Entry::head(&bytes)), (Ok(entry), Ok(None)));
         }

@@ -20,6 +20,7 @@ use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::counters::Bounds;
 use crate::cut::{Asked, CutDeps, Cutter};
 use crate::entry::{Entry, FIRST_TABLE};
 use crate::head::{read, write};
@@ -253,6 +254,12 @@ impl Group {
         &self.parts.deps
     }
 
+    /// How much is kept of what series have counted.
+    pub(crate) fn counting(&self) -> Bounds {
+        let config = &self.parts.config;
+        Bounds { bytes: config.counters, idle: config.counters_idle }
+    }
+
     /// The most bytes that an entry has.
     pub(crate) fn entry_bytes(&self) -> usize {
         usize::try_from(self.parts.deps.consensus.log.largest()).unwrap_or(ENTRY).min(ENTRY)
@@ -357,7 +364,7 @@ impl Group {
         if !matches!(entry.phase, Phase::Lost { .. }) {
             mend(deps, &mut entry, &self.log).await.map_err(|error| Status::of(&error))?;
         }
-        let reign = Arc::new(Reign::new(deps.clock.clone()));
+        let reign = Arc::new(Reign::new(deps.clock.clone(), self.counting()));
         let term = self.log.leadership().now().term;
         let begun = self.claim(&reign).await?;
         // All that earlier leaders have said is applied: what is done for those who come before or after is known.

@@ -55,6 +55,12 @@ pub struct Config {
     pub ids: u64,
     /// How many of them it keeps in memory after a cut, rather than in a file; about 27 bytes each. Example: `65536`.
     pub recent_ids: u32,
+    /// Bytes of memory for what the series of one shard have counted whose profiles count since a process began; beyond that
+    /// those are forgotten that sent nothing for longest, and their next profiles are stored whole. Example: `64MiB`.
+    pub counters: ByteSize,
+    /// How long this is kept of a series that sends nothing. Example: `1h`.
+    #[serde(with = "athanor_chassis::units::duration_text")]
+    pub counters_idle: Duration,
 }
 
 impl Default for Config {
@@ -68,6 +74,8 @@ impl Default for Config {
             unregistered_share: 80,
             ids: 100_000_000,
             recent_ids: 1 << 16,
+            counters: ByteSize::mib(64),
+            counters_idle: Duration::from_secs(3600),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How a shard begins that succeeds another, and how one comes back that was lost (E12, E13).
 //!
 //! ```text
-//!  successor  copy all ─► copy what came since, again and again ─► (the other seals) ─► the rest ─► fences ─► Opened
+//!  successor  copy all ─► copy what came since, again and again ─► (the other seals) ─► the rest ─► counters ─► fences ─► Opened
 //!             or the ids in the slot's blocks, where the other is lost
 //!  returned   Seal ─► ask who serves ─► look into blocks ─► Drop ─► Settled
 //! ```
@@ -14,12 +14,14 @@ use athanor_catalog::{Command, Inherits, Phase, ShardEntry, ShardId};
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_profile::hash::Hash;
 
+use crate::counters::Counters;
 use crate::entry::{Entry, FIRST_TABLE, Inherit, Source};
 use crate::group::Group;
 use crate::in_blocks;
 use crate::kin::{Kin, MOST_IDS, WindowAsk, WindowPage};
 use crate::machine::{Applied, Machine};
 use crate::prepare::{ANY_AGE, MARGIN};
+use crate::shard::PIECES;
 
 /// Between two looks at whether the shard before has sealed.
 const LOOK: Duration = Duration::from_millis(500);
@@ -34,7 +36,11 @@ impl Group {
         let Phase::Opening { inherits } = entry.phase else { return Ok(()) };
         let inherited = match inherits {
             Inherits::Nothing => inherits,
-            Inherits::Window { of, upto } => Inherits::Window { of, upto: Some(self.copy(of, upto).await?) },
+            Inherits::Window { of, upto } => {
+                let at = self.copy(of, upto).await?;
+                self.copy_counted(of, at).await?;
+                Inherits::Window { of, upto: Some(at) }
+            }
             Inherits::Blocks { of, .. } => {
                 self.copy_blocks(entry, of).await?;
                 inherits
@@ -96,6 +102,7 @@ impl Group {
             since: since.unwrap_or_default(),
             upto: upto.unwrap_or_default(),
             again: since.is_some(),
+            counted: None,
         };
         let (mut first, mut age) = (since.is_none(), None);
         loop {
@@ -103,7 +110,7 @@ impl Group {
             if !page.goes_on(ask.after) {
                 return Err(Status::new(Code::Internal, "the shard before gives pages that do not go on"));
             }
-            let WindowPage { ids, taken, holds, more, age: now, span } = page;
+            let WindowPage { ids, taken, holds, more, age: now, span, counted: _ } = page;
             age.get_or_insert(now);
             ask.after = ids.last().copied().or(ask.after);
             let size = self.ids_in_an_entry();
@@ -125,6 +132,29 @@ impl Group {
                 return Ok(age.unwrap_or(now));
             }
         }
+    }
+
+    /// Copies what the series of the shard before have counted, as it said after its seal. In this log it stands before all
+    /// batches.
+    async fn copy_counted(&self, of: ShardId, at: u64) -> Result<(), Status> {
+        let (before, now) = (self.known(of).await?, self.deps().clock.monotonic());
+        let (counters, mut after) = (Counters::new(self.counting()), at);
+        loop {
+            let ask = WindowAsk { upto: at, counted: Some(after), ..WindowAsk::default() };
+            let Some((index, piece)) = self.kin()?.window(&before, ask).await?.counted else { break };
+            if index <= after {
+                return Err(Status::new(Code::Internal, "the shard before gives pieces that do not go on"));
+            }
+            after = index;
+            if let Err(error) = counters.read(&piece, now) {
+                tracing::error!(shard = self.id, %error, "what series have counted cannot be read: they begin anew");
+            }
+        }
+        counters.forget_entries();
+        for piece in counters.write(self.entry_bytes() / PIECES, now) {
+            self.proposes(Entry::counted(&piece)).await?;
+        }
+        Ok(())
     }
 
     /// Takes over the ids in the slot's blocks, and no others.

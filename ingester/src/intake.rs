@@ -10,12 +10,14 @@ use athanor_chassis::units::{about_duration, format_duration};
 use athanor_chassis::{ByteSize, Code, Limits, Status, TenantId, Timestamp};
 use athanor_profile::hash::{Hash, list_memory};
 use athanor_profile::identity::{Upload as Identity, record_id};
-use athanor_profile::normalise::{LabelLimits, promote, taken_at};
+use athanor_profile::normalise::{LabelLimits, counts_since_start, promote, taken_at};
 use athanor_profile::pprof::{self, Decoded, MOMENT_BYTES, Walk};
 use athanor_profile::series::Series;
 use athanor_profile::upload::{Dropped, Upload};
 use athanor_profile::{Labels, ValueType};
 
+use crate::counted::Step;
+use crate::counting::{Candidate, Counting};
 use crate::entry::{Batch, Record};
 use crate::head::Rows;
 use crate::rows::{self, Sent};
@@ -52,6 +54,9 @@ pub struct Intake {
     number: u64,
     taken: Taken,
     rows: Vec<Sent>,
+    /// Which of its types count since a process began, and whose profile it is, as sent: rules may change meanwhile.
+    counting: Vec<bool>,
+    source: Hash,
 }
 
 /// What an upload gave beside its records.
@@ -89,6 +94,11 @@ impl Intake {
     ) -> Result<(), Status> {
         self.upload = upload;
         let raw = self.walk.read(&self.upload.pprof, &bounds(limits)).map_err(|error| refused(&error))?;
+        self.counting = counts_since_start(&self.upload.sent, &self.walk.decoded().header);
+        // What counts must keep its stacks, whatever else is in the next profile.
+        if !self.counting.contains(&true) {
+            self.walk.mend_roots().map_err(|error| refused(&error))?;
+        }
         let decoded = self.walk.decoded();
         let samples = (decoded.samples.len() + decoded.dropped.samples) as u64;
         self.taken = Taken { raw_bytes: raw as u64, samples, dropped: decoded.dropped.into() };
@@ -114,6 +124,10 @@ impl Intake {
             client_id: client_id.map(str::as_bytes).or((sent == 0).then_some(&drawn[..])),
         }
         .identity();
+        let (tenant, labels) = (tenant.as_str(), &self.upload.sent);
+        let source =
+            Identity { tenant, labels, time_nanos: 0, duration_nanos: 0, content: 0, client_id: None };
+        self.source = source.identity();
         Ok(())
     }
 
@@ -145,6 +159,7 @@ impl Intake {
         rows: &mut Rows,
         rules: &Rules,
         batch: &mut Batch,
+        counting: &mut Counting,
     ) -> Result<(Vec<Record>, Taken), Status> {
         let (splits, negative) = self.split(&rules.before())?;
         self.taken.dropped.negative = negative;
@@ -158,7 +173,7 @@ impl Intake {
         let kept = self.keep(&splits, rules)?;
         check_series(&kept, rows, &rules.limits)?;
         self.walk.look_up(&mut rows.dictionary).map_err(|error| refused(&error))?;
-        let records = self.records(rows, &splits, kept, batch);
+        let records = self.records(rows, &splits, kept, batch, counting);
         Ok((records, self.taken))
     }
 
@@ -204,33 +219,68 @@ impl Intake {
         splits: &[Split],
         kept: Vec<(usize, usize, Series)>,
         batch: &mut Batch,
+        counting: &mut Counting,
     ) -> Vec<Record> {
         let n = self.number;
         let mut records = Vec::new();
         let of_type = equals(&self.walk.decoded().header.types);
+        let anew = self.anew(rows, splits, &kept, counting);
         for (place, value, series) in kept {
             let split = &splits[place];
-            let (start, samples) = self.pack(split, value, batch);
-            if samples == 0 {
+            self.gather(split, value);
+            let header = &self.walk.decoded().header;
+            let (nth, equal) = of_type[value];
+            let id = record_id(self.identity, &header.types[value], &split.promoted, n * equal + nth);
+            let counter = record_id(self.source, &header.types[value], &split.promoted, nth);
+            let mut step = Some(Step::Nothing);
+            if self.counting[value] {
+                let candidate = Candidate { id, counter, time: self.time, anew: anew[place] };
+                step = counting.subtract(&candidate, &mut self.rows, &rows.dictionary);
+            }
+            // Of a repeat nothing is stored; that it is one is told by its id.
+            if self.rows.is_empty() && step.is_some() {
                 continue;
             }
-            let (place, equal) = of_type[value];
-            let header = &self.walk.decoded().header;
+            let (start, moments) = (batch.rows.len(), &self.walk.decoded().samples.moments);
+            let samples = rows::pack(&mut self.rows, moments, &mut batch.rows);
             records.push(Record {
-                id: record_id(self.identity, &header.types[value], &split.promoted, n * equal + place),
+                id,
                 series: rows.series_id(series),
                 time: self.time,
                 duration: header.duration_nanos,
                 period: header.period,
                 samples,
+                step: step.unwrap_or_default(),
+                counter,
                 rows: start..batch.rows.len(),
             });
         }
         records
     }
 
-    /// Appends one value of a split's rows, and says where they begin and how many they are.
-    fn pack(&mut self, split: &Split, value: usize, batch: &mut Batch) -> (usize, u32) {
+    /// Of each split whether a process counts there that began after the one before: what falls in one type tells of all.
+    fn anew(
+        &mut self,
+        rows: &Rows,
+        splits: &[Split],
+        kept: &[(usize, usize, Series)],
+        counting: &Counting,
+    ) -> Vec<bool> {
+        let mut anew = vec![false; splits.len()];
+        let of_type = equals(&self.walk.decoded().header.types);
+        for &(place, value, _) in kept {
+            if self.counting[value] && !anew[place] {
+                self.gather(&splits[place], value);
+                let of = &self.walk.decoded().header.types[value];
+                let counter = record_id(self.source, of, &splits[place].promoted, of_type[value].0);
+                anew[place] = counting.fell(counter, self.time, &self.rows, &rows.dictionary);
+            }
+        }
+        anew
+    }
+
+    /// Takes one value of a split's rows.
+    fn gather(&mut self, split: &Split, value: usize) {
         let decoded = self.walk.decoded();
         let (samples, width) = (&decoded.samples, decoded.header.types.len());
         self.rows.clear();
@@ -238,8 +288,7 @@ impl Intake {
             let (stack, value) = (samples.stacks[row as usize], samples.values[row as usize * width + value]);
             Sent { stack, place: row, span, trace, value }
         }));
-        let start = batch.rows.len();
-        (start, rows::pack(&mut self.rows, &samples.moments, &mut batch.rows))
+        rows::normalise(&mut self.rows);
     }
 
     /// Groups the rows by the labels that make series of them. Rows with a negative value are left out and counted,

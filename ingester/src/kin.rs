@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use athanor_catalog::{ShardEntry, ShardId, slot_and_epoch};
 use athanor_chassis::{Code, Status};
+use athanor_consensus::Replicated;
 use athanor_profile::hash::Hash;
+use bytes::Bytes;
 
-use crate::entry::{Inherit, Source};
+use crate::entry::{Entry, Inherit, Source};
 use crate::group::Group;
 use crate::ingester::Ingester;
-use crate::machine::{Applied, lock};
+use crate::machine::{Applied, Machine, lock};
 use crate::window::Window;
 
 /// The most ids that one message has.
@@ -39,6 +41,8 @@ pub struct WindowAsk {
     pub upto: u64,
     /// Who asks has a whole copy already, and asks for what came since.
     pub again: bool,
+    /// Instead of ids, what series have counted: what the first entry behind this one says of it.
+    pub counted: Option<u64>,
 }
 
 /// A page of what a shard remembers.
@@ -56,6 +60,8 @@ pub struct WindowPage {
     pub age: u32,
     /// How long ids are remembered, nanoseconds.
     pub span: u64,
+    /// What series have counted, and the entry that says so; none if no other does.
+    pub counted: Option<(u64, Bytes)>,
 }
 
 impl WindowPage {
@@ -85,6 +91,10 @@ impl Ingester {
         }
         let log = group.log.clone();
         let read = move || {
+            if let Some(after) = ask.counted {
+                let counted = counted(&log, after)?;
+                return Ok(WindowPage { counted, ..WindowPage::default() });
+            }
             let window = log.with(crate::Machine::window);
             let page = Window::page(&window, ask.after, ask.since, MOST_IDS);
             let page = page.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
@@ -92,7 +102,7 @@ impl Ingester {
                 (machine.taken(&page.ids), machine.standing().holds.iter().copied().collect())
             });
             let (ids, more, age, span) = (page.ids, page.more, page.age, page.span);
-            Ok(WindowPage { ids, taken, holds, more, age, span })
+            Ok(WindowPage { ids, taken, holds, more, age, span, counted: None })
         };
         self.compute().run(read).await.map_err(|error| Status::of(&error))?
     }
@@ -153,6 +163,18 @@ impl Group {
     pub(crate) async fn proposes(&self, entry: Vec<u8>) -> Result<Applied, Status> {
         let proposed = self.log.propose_needed(entry.into()).await;
         proposed.map(|(_, applied)| applied).map_err(|error| Status::of(&error))
+    }
+}
+
+/// What the first entry behind one says that series have counted, and which it is.
+fn counted(log: &Replicated<Machine>, after: u64) -> Result<Option<(u64, Bytes)>, Status> {
+    let Some(index) = log.with(Machine::counted).into_iter().find(|&index| index > after) else {
+        return Ok(None);
+    };
+    let entry = log.read(index).map_err(|error| Status::of(&error))?;
+    match entry.map(|entry| Entry::decode(&entry)) {
+        Some(Ok(Entry::Counted(piece))) => Ok(Some((index, piece.into()))),
+        _ => Err(Status::new(Code::Unavailable, "what series have counted cannot be read here")),
     }
 }
 

@@ -6,11 +6,16 @@
 //!            Cutter: Head ─► block ─► catalogue ─► log is purged
 //! ```
 //!
+//! Profiles that count since a process began are stored as what each adds to the one before: see `counters.rs`.
+//!
 //! An upload is acknowledged when its entry is durable on a majority's disks and its rows are visible. From then on a
 //! query sees it exactly once: in the head, while the block is built, and then in whichever of both its listing names.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod counted;
+mod counters;
+mod counting;
 mod cut;
 mod describe;
 mod entry;
@@ -40,6 +45,7 @@ mod waiting;
 mod walking;
 mod window;
 
+pub use counters::Tally;
 pub use cut::{Asked, CutConfig, spans};
 pub use entry::{Entry, Source};
 pub use head::View;

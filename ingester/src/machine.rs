@@ -45,6 +45,8 @@ pub struct Machine {
     generations: Vec<Generation>,
     /// Of batches after the cut, the records that were repeats: their uploads, and their places in these.
     repeats: BTreeMap<u64, Vec<(u32, u32)>>,
+    /// Entries after the cut that say what series have counted.
+    counted: Vec<u64>,
     /// Entries that cannot be read, mostly because they build on a lost one, and that are in no block.
     unreadable: Vec<u64>,
     /// The ids of records up to this entry were lost with a snapshot, and nobody was told yet.
@@ -133,6 +135,7 @@ impl Machine {
             open: None,
             generations: Vec::new(),
             repeats: BTreeMap::new(),
+            counted: Vec::new(),
             unreadable: Vec::new(),
             forgot: Mutex::default(),
             claim,
@@ -189,6 +192,10 @@ impl Machine {
     /// The generations before an entry that are in no registered block, as far as the log says.
     pub fn generations(&self, before: u64) -> Vec<Generation> {
         self.generations.iter().filter(|generation| generation.first < before).copied().collect()
+    }
+    /// The entries that say what series have counted, in their order.
+    pub fn counted(&self) -> Vec<u64> {
+        self.counted.clone()
     }
     /// Which batches from one index to another can be read, each with the records that were repeats.
     pub fn repeats(&self, range: Range<u64>) -> BTreeMap<u64, Vec<(u32, u32)>> {
@@ -333,6 +340,7 @@ impl Machine {
                 self.cut = self.cut.max(to);
                 lock(&self.window).settle(index, self.cut, stamp);
                 self.unreadable.retain(|&index| index > self.cut);
+                self.counted.retain(|&index| index > self.cut);
                 self.generations.retain(|generation| generation.last > self.cut);
                 self.repeats = self.repeats.split_off(&(self.cut + 1));
                 self.marks = self.marks.split_off(&self.cut);
@@ -352,6 +360,7 @@ impl Machine {
                     taken.released.get_or_insert(index);
                 });
             }
+            Entry::Counted(_) => self.counted.push(index),
             Entry::End { .. } | Entry::Batch(_) => {}
         }
         Ok(Applied::Done)
@@ -372,7 +381,7 @@ impl Machine {
         (self.cut, self.open, self.reign) = (index, None, None);
         (self.generations, self.repeats, self.unreadable) = (Vec::new(), BTreeMap::new(), Vec::new());
         (self.standing, self.marks) = (Standing::default(), BTreeMap::new());
-        (self.taken, self.dropped) = (Vec::new(), Arc::default());
+        (self.taken, self.dropped, self.counted) = (Vec::new(), Arc::default(), Vec::new());
     }
 }
 

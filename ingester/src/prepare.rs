@@ -11,6 +11,8 @@ use athanor_chassis::{Activity, ByteSize, Clock, Code, Compute, Limits, Random, 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use crate::counters::Counters;
+use crate::counting::Counting;
 use crate::entry::{Admitted, Batch, Record, TenantPart};
 use crate::head::{Head, write};
 use crate::intake::Intake;
@@ -26,7 +28,7 @@ const MOST: usize = 4096;
 /// As many bytes of profiles as this times an entry's are prepared together, at most.
 const RAW: usize = 4;
 /// What an entry says of a record beside its rows, at most.
-const RECORD: usize = 72;
+const RECORD: usize = 90;
 /// Added to the age limits: how long ids are remembered beyond them (E11).
 pub(crate) const MARGIN: Duration = Duration::from_secs(15 * 60);
 /// How long ids are remembered where profiles may have any age (E11).
@@ -84,6 +86,9 @@ pub(crate) struct NewEntry {
     pub(crate) bytes: Bytes,
     pub(crate) batch: Batch,
     pub(crate) head: Arc<Head>,
+    /// How many proposals had failed when it was prepared: after another one it is not to be stored, since it builds on
+    /// what that one said.
+    pub(crate) failures: u64,
 }
 
 /// Makes batches of requests.
@@ -109,6 +114,8 @@ pub(crate) struct Begin {
     pub(crate) since: (u64, Duration),
     /// How many ids the window takes.
     pub(crate) ids: u64,
+    /// What series have counted.
+    pub(crate) counters: Arc<Counters>,
     /// How many proposals failed.
     pub(crate) failures: Arc<Mutex<u64>>,
 }
@@ -265,6 +272,8 @@ impl Preparing {
             self.seen_failures = failures;
             self.renew();
         }
+        self.begin.counters.begin(failures);
+        let mut counting = Counting::new(Arc::clone(&self.begin.counters), Arc::clone(&self.begin.window));
         let full = self.full();
         let mut batch = Batch::default();
         let mut places: HashMap<TenantId, u32> = HashMap::new();
@@ -291,22 +300,25 @@ impl Preparing {
             let placed = uploads.into_iter().map(|intake| {
                 let mut intake = intake?;
                 let placed = match &rules {
-                    Ok(rules) => intake.place(&mut rows, rules, &mut batch),
+                    Ok(rules) => intake.place(&mut rows, rules, &mut batch, &mut counting),
                     Err(status) => Err(status.clone()),
                 };
                 self.begin.walkers.give(intake);
-                let (records, taken) = placed?;
-                said += records.len() * RECORD;
-                if let Some(stored) = self.stored(&records) {
-                    batch.rows.truncate(records[0].rows.start);
-                    return Ok((Placed::Before(stored), taken));
-                }
-                if let (Some(full), Some(first)) = (&full, records.first()) {
-                    batch.rows.truncate(first.rows.start);
-                    return Err(full.clone());
-                }
-                batch.uploads.push(Admitted { tenant: place, routed, records });
-                Ok((Placed::In(batch.uploads.len() - 1), taken))
+                let decided = placed.and_then(|(records, taken)| {
+                    said += records.len() * RECORD;
+                    if let Some(stored) = self.stored(&records) {
+                        batch.rows.truncate(records[0].rows.start);
+                        return Ok((Placed::Before(stored), taken));
+                    }
+                    if let (Some(full), Some(first)) = (&full, records.first()) {
+                        batch.rows.truncate(first.rows.start);
+                        return Err(full.clone());
+                    }
+                    batch.uploads.push(Admitted { tenant: place, routed, records });
+                    Ok((Placed::In(batch.uploads.len() - 1), taken))
+                });
+                counting.decide(matches!(decided, Ok((Placed::In(_), _))));
+                decided
             });
             placings.push(placed.collect());
             self.head.learnt(&rows, before.0);
@@ -318,6 +330,12 @@ impl Preparing {
             self.renew();
         }
         let entry = some.then(|| self.finish(batch)).map(|entry| self.check(entry, placings.len()));
+        match &entry {
+            Some(Ok(entry)) => counting.launch(entry.batch.token),
+            // Nothing counts in what nothing is stored of.
+            None => counting.launch(0),
+            Some(Err(_)) => {}
+        }
         Made { entry, placings, left: left.collect() }
     }
 
@@ -384,7 +402,7 @@ impl Preparing {
         }
         batch.generation = self.head.generation();
         let bytes = batch.encode().into();
-        NewEntry { bytes, batch, head: Arc::clone(&self.head) }
+        NewEntry { bytes, batch, head: Arc::clone(&self.head), failures: self.seen_failures }
     }
 }
 
@@ -407,6 +425,7 @@ mod tests {
     use athanor_profile::{Labels, Profile, ValueType};
 
     use super::*;
+    use crate::counters::Bounds;
     use crate::window::Shelf;
 
     fn request(name: &str, value: i64) -> (Request, oneshot::Receiver<Answered>) {
@@ -431,7 +450,19 @@ mod tests {
         let shelf = Shelf::open(Arc::new(MemoryDisk::new()), 1, 1, 100).unwrap();
         let (window, failures) = (Arc::new(Mutex::new(Window::new(shelf))), Arc::default());
         let since = (0, clock.monotonic());
-        Begin { walkers, entry, clock, random: Random::seeded(1), window, since, ids: 100, failures }
+        let bounds = Bounds { bytes: ByteSize::mib(1), idle: Duration::from_secs(3600) };
+        let counters = Arc::new(Counters::new(bounds));
+        Begin {
+            walkers,
+            entry,
+            clock,
+            random: Random::seeded(1),
+            window,
+            since,
+            ids: 100,
+            counters,
+            failures,
+        }
     }
 
     #[test]

@@ -28,8 +28,6 @@ pub struct Proposer {
     /// The reign is over: what is under way may be stored, or not.
     over: CancellationToken,
     failures: Arc<Mutex<u64>>,
-    /// Batches prepared before a failure that must fail as well.
-    poisoned: bool,
 }
 
 impl Proposer {
@@ -40,7 +38,7 @@ impl Proposer {
         over: CancellationToken,
         failures: Arc<Mutex<u64>>,
     ) -> Self {
-        Self { steps, log, reign, over, failures, poisoned: false }
+        Self { steps, log, reign, over, failures }
     }
 
     /// Runs until the preparer is gone.
@@ -81,29 +79,29 @@ impl Proposer {
     }
 
     async fn propose(&mut self, prepared: Prepared) {
-        let Prepared { entry: NewEntry { bytes, batch, head }, waiting } = prepared;
-        if batch.is_fresh() {
-            self.poisoned = false;
-            if !Arc::ptr_eq(&self.reign.heads().current(), &head) {
-                self.reign.heads().begin(Arc::clone(&head));
-            }
-        }
-        let applied = if self.poisoned {
+        let Prepared { entry: NewEntry { bytes, batch, head, failures }, waiting } = prepared;
+        let applied = if failures != *lock(&self.failures) {
+            // It builds on what did not reach the log: on its names, or on what it counted.
             Err(Status::new(Code::Unavailable, "an earlier write to this shard failed; send it again"))
         } else {
+            if batch.is_fresh() && !Arc::ptr_eq(&self.reign.heads().current(), &head) {
+                self.reign.heads().begin(Arc::clone(&head));
+            }
+            let token = batch.token;
             self.reign.put(batch, head);
-            tokio::select! {
+            let applied = tokio::select! {
                 biased;
                 () = self.over.cancelled() => Err(unknown()),
                 proposed = self.log.propose(bytes) => {
                     proposed.map(|(_, applied)| applied).map_err(|error| self.failed(&error))
                 }
+            };
+            // What was taken for new and was none has counted nothing, though others were subtracted from it.
+            if !self.reign.counters().settle(token) || applied.is_err() {
+                *lock(&self.failures) += 1;
             }
+            applied
         };
-        if applied.is_err() && !self.poisoned {
-            self.poisoned = true;
-            *lock(&self.failures) += 1;
-        }
         waiting.into_iter().for_each(|waiting| waiting.answer(&applied));
     }
 

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use athanor_chassis::{Activity, Clock, Compute, Status, TenantId};
 use athanor_consensus::Replicated;
-use athanor_profile::hash::Hash;
+use athanor_profile::hash::{Hash, HashedMap};
 use athanor_profile::packed::PackedError;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
+use crate::counters::{Bounds, Change, Counters, changes};
 use crate::entry::{Batch, Entry, Record};
 use crate::head::Head;
 use crate::heads::Heads;
@@ -24,6 +25,8 @@ use crate::machine::{Generation, Machine, lock};
 #[derive(Debug)]
 pub struct Reign {
     heads: Heads,
+    /// What series have counted.
+    counters: Arc<Counters>,
     clock: Clock,
     /// The batch in flight.
     proposed: Mutex<Option<(Batch, Arc<Head>)>>,
@@ -62,9 +65,10 @@ impl Claim {
 
 impl Reign {
     /// One that has not begun.
-    pub fn new(clock: Clock) -> Self {
+    pub fn new(clock: Clock, counting: Bounds) -> Self {
         Self {
             heads: Heads::new(),
+            counters: Arc::new(Counters::new(counting)),
             clock,
             proposed: Mutex::default(),
             begun: OnceLock::new(),
@@ -74,6 +78,10 @@ impl Reign {
     /// The rows.
     pub fn heads(&self) -> &Heads {
         &self.heads
+    }
+    /// What series have counted.
+    pub(crate) fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
     /// Where it began; none before that was applied.
     pub fn begun(&self) -> Option<Begun> {
@@ -110,6 +118,14 @@ impl Reign {
             tracing::error!(index, %error, "a batch cannot be shown; its profiles are missing");
             lock(&self.unreadable).push(index);
         }
+        if batch.counts() {
+            match changes(&head, index, &batch, verdicts) {
+                Ok(changes) => self.counters.apply(token, changes, self.clock.monotonic()),
+                Err(error) => {
+                    tracing::error!(index, %error, "what a batch counts cannot be read: it counts again");
+                }
+            }
+        }
         head.reached(index);
     }
 
@@ -123,41 +139,83 @@ impl Reign {
         let Some(Begun { index, .. }) = self.begun() else { return Ok(()) };
         let generations = log.with(|machine| machine.generations(index));
         let now = self.clock.monotonic();
+        self.read_counted(log, compute).await?;
+        let reached = Arc::new(self.counters.reached());
         let read = |generation: Generation| {
-            let (log, compute) = (log.clone(), compute.clone());
+            let (log, compute, reached) = (log.clone(), compute.clone(), Arc::clone(&reached));
             async move {
-                let read = move || read_back(&log, generation, now);
+                let read = move || read_back(&log, generation, &reached, now);
                 compute.run_as(Activity::Apply, read).await.map_err(|error| Status::of(&error))?
             }
         };
-        let heads: Vec<(Head, Vec<u64>)> =
+        let read: Vec<ReadBack> =
             stream::iter(generations).map(read).buffered(compute.width()).try_collect().await?;
-        let mut all = Vec::with_capacity(heads.len());
-        for (head, mut unreadable) in heads {
+        let mut all = Vec::with_capacity(read.len());
+        for ReadBack { head, mut unreadable, counted } in read {
             lock(&self.unreadable).append(&mut unreadable);
+            self.counters.restore(counted.into_values(), now);
             all.push(Arc::new(head));
         }
         self.heads.precede(all);
         Ok(())
     }
+
+    /// Takes over what the log says that series have counted.
+    async fn read_counted(&self, log: &Replicated<Machine>, compute: &Compute) -> Result<(), Status> {
+        let (log, counters, now) = (log.clone(), Arc::clone(&self.counters), self.clock.monotonic());
+        let read = move || {
+            for index in log.with(Machine::counted) {
+                let entry = log.read(index).map_err(|error| Status::of(&error))?;
+                let piece = match entry.map(|entry| Entry::decode(&entry)) {
+                    Some(Ok(Entry::Counted(piece))) => counters.read(&piece, now),
+                    Some(Err(error)) => Err(error),
+                    Some(Ok(_)) | None => {
+                        Err(PackedError { at: 0, why: "what was counted, which is not there" })
+                    }
+                };
+                if let Err(error) = piece {
+                    tracing::error!(index, %error, "what series have counted cannot be read: they begin anew");
+                }
+            }
+            Ok(())
+        };
+        compute.run_as(Activity::Apply, read).await.map_err(|error| Status::of(&error))?
+    }
 }
 
-/// The rows of a generation, and the entries that do not say what they should.
+/// What was read back of a generation.
+struct ReadBack {
+    /// Its rows.
+    head: Head,
+    /// The entries that do not say what they should.
+    unreadable: Vec<u64>,
+    /// What its records do to what series have counted.
+    counted: HashedMap<Hash, Change>,
+}
+
+/// Reads a generation, and counts where the log does not say what was counted after it.
 fn read_back(
     log: &Replicated<Machine>,
     generation: Generation,
+    reached: &HashedMap<Hash, u64>,
     now: Duration,
-) -> Result<(Head, Vec<u64>), Status> {
+) -> Result<ReadBack, Status> {
     let head = Head::new(generation.first - 1);
     head.holds(generation.token);
     head.bear(now);
     let (repeats, dropped) =
         log.with(|machine| (machine.repeats(generation.first..generation.last + 1), machine.dropped()));
-    let mut unreadable = Vec::new();
+    let (mut unreadable, mut counted) = (Vec::new(), HashedMap::default());
     for (index, repeats) in repeats {
         let read = log.read(index).map_err(|error| Status::of(&error))?;
         let said = match read.map(|entry| Entry::decode(&entry)) {
-            Some(Ok(Entry::Batch(batch))) => learn(&head, &batch, &repeats, &dropped),
+            Some(Ok(Entry::Batch(batch))) => {
+                let new = verdicts(&batch, &repeats, &dropped);
+                learn(&head, &batch, &new).and_then(|()| count(&head, index, &batch, &new)).map(|changes| {
+                    let is_later = |change: &Change| reached.get(&change.series).is_none_or(|&to| index > to);
+                    changes.into_iter().filter(is_later).for_each(|change| compose(&mut counted, change));
+                })
+            }
             Some(Err(error)) => Err(error),
             Some(Ok(_)) | None => Err(PackedError { at: 0, why: "a batch that is none" }),
         };
@@ -168,25 +226,37 @@ fn read_back(
     }
     head.reached(generation.last);
     head.close();
-    Ok((head, unreadable))
+    Ok(ReadBack { head, unreadable, counted })
 }
 
-fn learn(
-    head: &Head,
-    batch: &Batch,
-    repeats: &[(u32, u32)],
-    dropped: &HashSet<Hash>,
-) -> Result<(), PackedError> {
+fn count(head: &Head, index: u64, batch: &Batch, new: &[Vec<bool>]) -> Result<Vec<Change>, PackedError> {
+    if batch.counts() { changes(head, index, batch, new) } else { Ok(Vec::new()) }
+}
+
+fn compose(all: &mut HashedMap<Hash, Change>, change: Change) {
+    let both = match all.remove(&change.series) {
+        Some(before) => before.then(change),
+        None => change,
+    };
+    all.insert(both.series, both);
+}
+
+fn learn(head: &Head, batch: &Batch, new: &[Vec<bool>]) -> Result<(), PackedError> {
     for part in &batch.tenants {
         head.learn(part, &tenant(&part.tenant)?)?;
     }
+    show(head, batch, new)
+}
+
+/// Which records of a batch are new, and of this shard.
+fn verdicts(batch: &Batch, repeats: &[(u32, u32)], dropped: &HashSet<Hash>) -> Vec<Vec<bool>> {
     let is_here = |record: &Record| !dropped.contains(&record.id);
     let mut verdicts: Vec<Vec<bool>> =
         batch.uploads.iter().map(|upload| upload.records.iter().map(is_here).collect()).collect();
     for &(upload, record) in repeats {
         verdicts[upload as usize][record as usize] = false;
     }
-    show(head, batch, &verdicts)
+    verdicts
 }
 
 fn show(head: &Head, batch: &Batch, verdicts: &[Vec<bool>]) -> Result<(), PackedError> {

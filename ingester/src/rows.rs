@@ -43,8 +43,17 @@ pub struct Sent {
 }
 
 impl Sent {
-    fn key(&self) -> (u32, u64, u128) {
+    /// What rows that are added up have in common.
+    pub fn key(&self) -> (u32, u64, u128) {
         (self.stack, self.span, self.trace)
+    }
+}
+
+/// Sorts rows, and forgets them where nothing is left of any stack and span.
+pub fn normalise(rows: &mut Vec<Sent>) {
+    rows.sort_unstable_by_key(Sent::key);
+    if kept(rows).next().is_none() {
+        rows.clear();
     }
 }
 
@@ -88,7 +97,7 @@ pub fn pack(rows: &mut [Sent], moments: &Moments, out: &mut Vec<u8>) -> u32 {
 }
 
 /// Rows of one stack and span, and their sum, where that is not zero.
-fn kept(rows: &[Sent]) -> impl Iterator<Item = (&[Sent], i64)> {
+pub fn kept(rows: &[Sent]) -> impl Iterator<Item = (&[Sent], i64)> {
     let sums = rows.chunk_by(|a, b| a.key() == b.key()).map(|same| {
         let sum = same.iter().fold(0, |sum: i64, row| sum.wrapping_add(row.value));
         (same, sum)

@@ -17,12 +17,14 @@ use athanor_chassis::{
     ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId, Timestamp,
 };
 use athanor_consensus::Replicated;
+use athanor_consensus::log::LogError;
+use athanor_consensus::replicated::ProposeError;
 use athanor_profile::hash::Hash;
 use athanor_profile::upload::Upload;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::entry::FIRST_TABLE;
+use crate::entry::{Entry, FIRST_TABLE};
 use crate::heads::Heads;
 use crate::intake::{Equals, Intake};
 use crate::machine::{Machine, lock};
@@ -41,7 +43,7 @@ const QUEUE: usize = 4096;
 /// What a client is told to wait when there is no room.
 pub(crate) const BUSY: Duration = Duration::from_secs(1);
 /// A request goes to entries in pieces that weigh this part of one, or have one profile: it may say more than it weighs.
-const PIECES: usize = 8;
+pub(crate) const PIECES: usize = 8;
 
 /// What shards share.
 #[derive(Clone)]
@@ -104,6 +106,7 @@ impl Shard {
             window: Arc::clone(&window),
             since: (begun.stamp, begun.at),
             ids: deps.ids,
+            counters: Arc::clone(reign.counters()),
             failures: Arc::clone(&failures),
         };
         let preparer = Preparer::new(jobs, to_proposer, deps.compute.clone(), begin);
@@ -137,6 +140,24 @@ impl Shard {
         lost(&self.log, range.clone()) + self.reign.unreadable(&range)
     }
 
+    /// Has the log say what series have counted, before it lets go of what says so (E14), and when it ends. All of it at each
+    /// cut: what an earlier cut has said goes with this one. A disk that is nearly full has no room for it, and must be
+    /// cut all the same: then, if another node leads before the next cut, series begin anew there.
+    pub(crate) async fn tell_counted(&self) -> Result<(), Status> {
+        let (size, now) = (self.deps.entry / PIECES, self.deps.clock.monotonic());
+        for piece in self.reign.counters().write(size, now) {
+            match self.log.propose(Entry::counted(&piece).into()).await {
+                Ok(_) => {}
+                Err(error @ ProposeError::Refused(LogError::Full { .. })) => {
+                    tracing::warn!(%error, "the log does not say what series have counted");
+                    return Ok(());
+                }
+                Err(error) => return Err(Status::of(&error)),
+            }
+        }
+        Ok(())
+    }
+
     /// How it fares, but for its cuts.
     pub(crate) fn stats(&self, shard: ShardId) -> ShardStats {
         let heads = self.heads().unregistered();
@@ -152,6 +173,7 @@ impl Shard {
             let window = lock(&self.window);
             window.len_at(window.stamp())
         };
+        let (counting_series, counting_bytes, counting) = self.reign.counters().stats();
         ShardStats {
             shard,
             heads: size,
@@ -159,6 +181,9 @@ impl Shard {
             oldest: now.saturating_sub(oldest),
             waiting_bytes: (self.kibibytes - self.room.available_permits()) as u64 * 1024,
             window_ids,
+            counting_series,
+            counting_bytes,
+            counting,
             lost_entries: self.lost(0..u64::MAX),
             cuts: Cuts::default(),
             since_cut: Duration::ZERO,

@@ -8,6 +8,7 @@ use athanor_catalog::ShardId;
 use athanor_chassis::histogram::Spread;
 use athanor_chassis::{Histogram, Status};
 
+use crate::counters::Tally;
 use crate::machine::lock;
 
 /// What is in the heads of a shard.
@@ -36,6 +37,12 @@ pub struct ShardStats {
     pub waiting_bytes: u64,
     /// Ids of recent records.
     pub window_ids: u64,
+    /// Series whose profiles count since a process began, as far as it is known what they have counted.
+    pub counting_series: u64,
+    /// Bytes that this takes.
+    pub counting_bytes: u64,
+    /// What became of such profiles since this node leads.
+    pub counting: Tally,
     /// Entries that were acknowledged and cannot be read, and that are in no block.
     pub lost_entries: u64,
     /// What was cut since the start.

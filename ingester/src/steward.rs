@@ -89,6 +89,8 @@ impl Steward {
         }
         let (at, latest) = self.group.seal().await?;
         self.group.sealed.store(true, Ordering::SeqCst);
+        // For the successor, which asks as soon as it hears of the seal.
+        self.shard.tell_counted().await?;
         self.change(Command::Sealed { shard: entry.id, at, latest }).await?;
         // The head that the seal has closed is not to grow, and so it is cut like any other.
         self.shard.freeze().await

@@ -5,10 +5,13 @@
 //!   [`after_rules`] what holds of those that a tenant's own rules have made.
 //! * [`go_names`]: type parameters that Go puts in names, and that differ from call to call.
 //! * [`taken_at`]: which time counts.
+//! * [`counts_since_start`]: which values a shard turns into differences.
 
+mod counters;
 mod go;
 mod series;
 
+pub use counters::{DELTA, counts_since_start};
 pub use go::go_names;
 pub use series::{
     LabelLimits, LabelsRefused, SERVICE, Series, UNKNOWN_SERVICE, after_rules, is_promoted, promote, series,

@@ -11,6 +11,7 @@ mod entries;
 mod ids;
 mod inflate;
 mod rewrite;
+mod roots;
 mod samples;
 mod walk;
 pub(crate) mod wire;

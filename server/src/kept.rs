@@ -92,8 +92,8 @@ impl Shards for Kept {
         let ingester = self.checked(request.caller.as_ref()).map_err(|status| failure::to_grpc(&status))?;
         let after = request.after.as_deref().map(unpacked).transpose();
         let after = after.map_err(|status| failure::to_grpc(&status))?.and_then(|ids| ids.first().copied());
-        let wire::WindowRequest { shard, since, upto, again, .. } = request;
-        let page = ingester.window(shard, WindowAsk { after, since, upto, again }).await;
+        let wire::WindowRequest { shard, since, upto, again, counted, .. } = request;
+        let page = ingester.window(shard, WindowAsk { after, since, upto, again, counted }).await;
         let refused = |status: Status| wire::WindowResponse {
             failure: Some(failure::pack(&status, ingester.leader(shard))),
             ..wire::WindowResponse::default()

@@ -62,6 +62,7 @@ impl Kinship {
             since: ask.since,
             upto: ask.upto,
             again: ask.again,
+            counted: ask.counted,
         };
         let mut client = peers.shards(node);
         let answered = self.clock.within(TRY, client.window(request)).await;
@@ -190,17 +191,29 @@ fn page(response: wire::WindowResponse) -> Result<WindowPage, Told> {
     if let Some(failure) = &response.failure {
         return Err(Told::by(failure));
     }
-    let wire::WindowResponse { ids, taken, holds, more, age, span, .. } = response;
+    let wire::WindowResponse { ids, taken, holds, more, age, span, counted, counted_at, .. } = response;
     let ids = unpacked(&ids)?;
     let taken = taken.into_iter().map(|taken| (taken.place, taken.shard)).collect();
-    Ok(WindowPage { ids, taken, holds, more, age, span })
+    let counted = counted.map(|piece| (counted_at, piece));
+    Ok(WindowPage { ids, taken, holds, more, age, span, counted })
 }
 
 /// A page as it travels.
 pub fn paged(page: WindowPage) -> wire::WindowResponse {
-    let WindowPage { ids, taken, holds, more, age, span } = page;
+    let WindowPage { ids, taken, holds, more, age, span, counted } = page;
+    let (counted_at, counted) = counted.unzip();
     let taken = taken.into_iter().map(|(place, shard)| wire::Taken { place, shard }).collect();
-    wire::WindowResponse { failure: None, ids: packed(&ids), taken, holds, more, age, span }
+    wire::WindowResponse {
+        failure: None,
+        ids: packed(&ids),
+        taken,
+        holds,
+        more,
+        age,
+        span,
+        counted,
+        counted_at: counted_at.unwrap_or_default(),
+    }
 }
 
 /// Whether each is so, as it travels: one bit for each, the lowest of each byte first.
@@ -222,6 +235,7 @@ mod tests {
             more: true,
             age: 3,
             span: 1 << 40,
+            counted: Some((5, Bytes::from_static(&[1, 2]))),
         };
         assert_eq!(page(paged(sent.clone())).ok(), Some(sent));
         assert_eq!(unpacked(&[0; 17]).unwrap_err().code, Code::Invalid);

@@ -7,13 +7,20 @@ use serde::Deserialize;
 
 /// What a client says of its sample types, by type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TypeConfig(BTreeMap<String, String>);
+pub(crate) struct TypeConfig {
+    /// What types are called.
+    names: BTreeMap<String, String>,
+    /// Types whose values count since the process began.
+    cumulative: Vec<String>,
+}
 
 /// One entry; whatever else it says is about showing and has no effect.
 #[derive(Deserialize)]
 struct TypeEntry {
     #[serde(default, rename = "display-name")]
     display_name: Option<String>,
+    #[serde(default)]
+    cumulative: bool,
 }
 
 impl Default for TypeConfig {
@@ -25,7 +32,8 @@ impl Default for TypeConfig {
             ("contentions", "mutex_count"),
             ("delay", "mutex_duration"),
         ];
-        TypeConfig(names.map(|(kind, name)| (kind.to_owned(), name.to_owned())).into())
+        let names = names.map(|(kind, name)| (kind.to_owned(), name.to_owned())).into();
+        TypeConfig { names, cumulative: Vec::new() }
     }
 }
 
@@ -34,13 +42,23 @@ impl TypeConfig {
     pub(crate) fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
         let entries: Option<BTreeMap<String, Option<TypeEntry>>> = serde_json::from_slice(json)?;
         let Some(entries) = entries else { return Ok(Self::default()) };
+        let counts = |entry: &Option<TypeEntry>| entry.as_ref().is_some_and(|entry| entry.cumulative);
+        let cumulative =
+            entries.iter().filter(|(_, entry)| counts(entry)).map(|(kind, _)| kind.clone()).collect();
         let name = |entry: Option<TypeEntry>| entry.and_then(|entry| entry.display_name).unwrap_or_default();
-        Ok(TypeConfig(entries.into_iter().map(|(kind, entry)| (kind, name(entry))).collect()))
+        let names = entries.into_iter().map(|(kind, entry)| (kind, name(entry))).collect();
+        Ok(TypeConfig { names, cumulative })
+    }
+
+    /// Those of some types that count since the process began, whichever hyphens repairs have taken from their names.
+    pub(crate) fn cumulative<'a>(&self, types: &[&'a str]) -> Vec<&'a str> {
+        let is = |kind: &&&str| self.cumulative.iter().any(|named| named.replace('-', "_") == **kind);
+        types.iter().filter(is).copied().collect()
     }
 
     /// Whether the client says anything of a type.
     pub(crate) fn names(&self, kind: &str) -> bool {
-        self.0.contains_key(kind)
+        self.names.contains_key(kind)
     }
 
     /// The metric of a profile with these types: the first that says one; else the last type's own name.
@@ -50,7 +68,7 @@ impl TypeConfig {
         }
         let mut shown = "";
         for kind in types {
-            shown = self.0.get(*kind).map(String::as_str).filter(|name| !name.is_empty()).unwrap_or(kind);
+            shown = self.names.get(*kind).map(String::as_str).filter(|name| !name.is_empty()).unwrap_or(kind);
             let says = |part| shown.contains(part);
             if says("cpu") {
                 return CPU;
@@ -76,6 +94,14 @@ pub fn metric_of(types: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_that_count_are_named() {
+        let json = br#"{"a-b": {"cumulative": true}, "c": {"cumulative": false}, "d": {"cumulative": true}, "e": null}"#;
+        let config = TypeConfig::parse(json).unwrap();
+        assert_eq!(config.cumulative(&["c", "a_b", "e"]), ["a_b"]);
+        assert_eq!(TypeConfig::default().cumulative(&["alloc_space"]), [""; 0]);
+    }
 
     #[test]
     fn types_say_what_a_pprof_is_called() {

@@ -7,7 +7,8 @@ use athanor_profile::packed::{PackedError, Unpacker, put, put_bytes, put_signed}
 use athanor_profile::series::Series;
 use athanor_profile::{Labels, ValueType};
 
-use super::{BATCH, FIRST_TABLE, UNNUMBERED, ids};
+use super::{BATCH, COUNTING, FIRST_TABLE, UNNUMBERED, ids};
+use crate::counted::Step;
 
 /// Most tenants, labels or the like that one entry is believed to have before their bytes were seen.
 const RESERVE: usize = 1024;
@@ -72,6 +73,11 @@ pub struct Record {
     pub period: i64,
     /// How many rows it has.
     pub samples: u32,
+    /// What it does to what is counted...
+    pub step: Step,
+    /// ...under this name, which is equal in all generations, whatever rules make of labels. Nobody asks where it does
+    /// nothing.
+    pub counter: Hash,
     /// Where they lie in [`Batch::rows`].
     pub rows: Range<usize>,
 }
@@ -125,7 +131,7 @@ impl Head {
         for _ in 0..unpacker.count()? {
             let ids = ids(unpacker)?;
             // Where there was one table, nobody asked for times.
-            let (time, routed) = if kind == BATCH {
+            let (time, routed) = if matches!(kind, BATCH | COUNTING) {
                 (unpacker.signed()?, unpacker.number()?)
             } else {
                 (i64::MIN, FIRST_TABLE)
@@ -142,11 +148,22 @@ impl Batch {
         self.token == self.generation
     }
 
+    /// Whether some record counts since a process began. Other batches are written as they always were.
+    pub fn counts(&self) -> bool {
+        let mut records = self.uploads.iter().flat_map(|upload| &upload.records);
+        self.place.is_some() && records.any(|record| record.step != Step::Nothing)
+    }
+
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.rows.len() + 4096);
         let Batch { token, generation, stamp, window, place, .. } = *self;
-        out.push(if place.is_some() { BATCH } else { UNNUMBERED });
+        let counts = self.counts();
+        out.push(match place {
+            Some(_) if counts => COUNTING,
+            Some(_) => BATCH,
+            None => UNNUMBERED,
+        });
         let numbers = [token, generation].into_iter().chain(place).chain([stamp, window]);
         numbers.for_each(|number| put(&mut out, number));
         put(&mut out, self.uploads.len() as u64);
@@ -174,13 +191,17 @@ impl Batch {
                     .into_iter()
                     .for_each(|number| put_signed(&mut out, number));
                 put(&mut out, u64::from(record.samples));
+                if counts {
+                    put(&mut out, record.step.number());
+                    out.extend_from_slice(&record.counter.to_le_bytes());
+                }
                 put_bytes(&mut out, &self.rows[record.rows.clone()]);
             }
         }
         out
     }
 
-    pub(super) fn read(head: Head, unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
+    pub(super) fn read(kind: u8, head: Head, unpacker: &mut Unpacker<'_>) -> Result<Self, PackedError> {
         let Head { token, stamp, window, generation, place, uploads } = head;
         let mut batch = Batch { token, stamp, window, generation, place, ..Batch::default() };
         for _ in 0..unpacker.count()? {
@@ -202,20 +223,39 @@ impl Batch {
             }
             let mut records = Vec::with_capacity(ids.len().min(RESERVE));
             for id in ids {
-                records.push(batch.read_record(id, unpacker)?);
+                records.push(batch.read_record(id, kind == COUNTING, unpacker)?);
             }
             batch.uploads.push(Admitted { tenant, routed, records });
         }
         if unpacker.is_done() { Ok(batch) } else { Err(unpacker.wrong("bytes after the end")) }
     }
 
-    fn read_record(&mut self, id: Hash, unpacker: &mut Unpacker<'_>) -> Result<Record, PackedError> {
+    fn read_record(
+        &mut self,
+        id: Hash,
+        counting: bool,
+        unpacker: &mut Unpacker<'_>,
+    ) -> Result<Record, PackedError> {
         let series = unpacker.small()?;
         let (time, duration, period) = (unpacker.signed()?, unpacker.signed()?, unpacker.signed()?);
         let samples = unpacker.small()?;
+        let (step, counter) = match counting {
+            true => (Step::of(unpacker.number()?, unpacker)?, super::id(unpacker)?),
+            false => (Step::Nothing, 0),
+        };
         let start = self.rows.len();
         self.rows.extend_from_slice(unpacker.bytes()?);
-        Ok(Record { id, series, time, duration, period, samples, rows: start..self.rows.len() })
+        Ok(Record {
+            id,
+            series,
+            time,
+            duration,
+            period,
+            samples,
+            step,
+            counter,
+            rows: start..self.rows.len(),
+        })
     }
 }
 
@@ -251,7 +291,10 @@ mod tests {
     fn batch() -> Batch {
         let labels = Labels::new([("service_name".to_owned(), "größe".to_owned())]);
         let series = Series::new(labels, ValueType::new("cpu", "nanoseconds"), ValueType::default());
-        let record = |id, rows| Record { id, series: 0, time: -5, duration: 7, period: 9, samples: 2, rows };
+        let record = |id, rows| {
+            let samples = 2;
+            Record { id, time: -5, duration: 7, period: 9, samples, rows, ..Record::default() }
+        };
         Batch {
             token: u64::MAX,
             stamp: 11,
@@ -292,9 +335,26 @@ mod tests {
         assert_eq!(Entry::decode(&bytes), Ok(Entry::Batch(batch)));
     }
 
+    fn counting() -> Batch {
+        let mut batch = batch();
+        let records = batch.uploads[0].records.iter_mut();
+        records.zip([(Step::Adds, 3), (Step::Begins, u128::MAX)]).for_each(|(record, counts)| {
+            (record.step, record.counter) = counts;
+        });
+        batch
+    }
+
+    #[test]
+    fn a_batch_that_counts_comes_back_as_it_was() {
+        let bytes = counting().encode();
+        assert_eq!(Entry::decode(&bytes), Ok(Entry::Batch(counting())));
+        let head = Entry::head(&bytes).unwrap().unwrap();
+        assert_eq!(head, Entry::head(&batch().encode()).unwrap().unwrap());
+    }
+
     #[test]
     fn other_bytes_are_refused_or_read() {
-        let bytes = batch().encode();
+        let bytes = counting().encode();
         for cut in 0..bytes.len() {
             assert!(Entry::decode(&bytes[..cut]).is_err());
         }

@@ -2,14 +2,17 @@
 
 use athanor_catalog::BlockId;
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{Clock, Timestamp};
+use athanor_chassis::{ByteSize, Clock, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::counters::Bounds;
 use crate::entry::{Admitted, Batch, Record, TenantPart};
 use crate::head::Head;
 use crate::window::Shelf;
+
+const COUNTING: Bounds = Bounds { bytes: ByteSize::mib(1), idle: Duration::from_secs(3600) };
 
 /// What happens to a log.
 #[derive(Clone, Debug)]
@@ -164,7 +167,7 @@ impl Leader {
 
     fn apply(&mut self, index: u64, bytes: &[u8], batch: Option<&Batch>) -> Applied {
         if let Ok(Entry::Begin { token, .. }) = Entry::decode(bytes) {
-            let reign = Arc::new(Reign::new(self.clock.clone()));
+            let reign = Arc::new(Reign::new(self.clock.clone(), COUNTING));
             self.claim.put(token, Arc::clone(&reign));
             self.reign = Some(reign);
         }

@@ -19,7 +19,7 @@ use athanor_profile::upload::Upload;
 use athanor_storage::{Config as Bucket, Store, StoreDeps};
 use bytes::Bytes;
 
-use crate::samples::{now, read, simple};
+use crate::samples::{now, read, simple, snapshot};
 use crate::world::{Facts, fetch, simulate, tenant};
 
 const FIRST: ShardId = shard_id(0, 1);
@@ -337,6 +337,26 @@ fn a_successor_knows_every_repeat_and_the_shard_before_ends() {
         assert_eq!(cluster.total().await, sum(40));
         cluster.cut().await;
         assert_eq!(cluster.total().await, sum(40));
+    });
+}
+
+#[test]
+fn a_successor_goes_on_from_what_was_counted() {
+    simulate(async {
+        let (cluster, time) = (Cluster::start(31).await, now());
+        for value in 1..=40 {
+            cluster.push(&snapshot(time + value, &[("main;a", value), ("main;b", 100)])).await;
+            match value {
+                9 => cluster.cut().await,
+                14 => cluster.succeed(FIRST, 4..=6).await,
+                25 => cluster.is(shard_id(0, 2), "opens", |phase| *phase == Phase::Open).await,
+                30 => cluster.succeed(shard_id(0, 2), 1..=3).await,
+                _ => {}
+            }
+        }
+        cluster.is(shard_id(0, 2), "is over", |phase| matches!(phase, Phase::Retired { .. })).await;
+        // Objects, ten times as many bytes, and two objects in use in each profile.
+        assert_eq!(cluster.total().await, (40 + 100) * 11 + 40 * 2);
     });
 }
 

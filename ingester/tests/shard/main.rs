@@ -5,6 +5,7 @@
 
 mod asked;
 mod bounds;
+mod counting;
 mod cuts;
 mod generations;
 mod repeats;

@@ -68,6 +68,22 @@ pub fn simple(time: i64, value: i64) -> Upload {
     upload(&profile(time, &[("main;work", value), ("main", 1)]))
 }
 
+/// A snapshot of a process that has counted so much for each stack: objects, ten times as many bytes, and one object in
+/// use.
+pub fn snapshot(time: i64, rows: &[(&str, i64)]) -> Upload {
+    let mut profile = Profile::default();
+    let types = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count")];
+    profile.header.types = types.map(|(kind, unit)| ValueType::new(kind, unit)).into();
+    profile.header.time_nanos = time;
+    for (stack, value) in rows {
+        let stack = profile.dictionary.named_stack(stack.split(';'));
+        profile.samples.push(stack, 0, &[*value, *value * 10, 1]);
+    }
+    let pairs = [("__name__", "memory"), ("service_name", "checkout")];
+    let labels = Labels::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    Upload { sent: labels.clone(), labels, pprof: encode(&profile).into(), ..Upload::default() }
+}
+
 /// Adds a row with text labels, of the same value for each type.
 pub fn labelled(profile: &mut Profile, stack: &str, texts: &[(&str, &str)], value: i64) {
     let dictionary = &mut profile.dictionary;

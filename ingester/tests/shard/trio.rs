@@ -15,7 +15,8 @@ use bytes::Bytes;
 
 use crate::samples::{now, profile, simple, upload};
 use crate::world::{simulate, tenant};
-use nodes::{LOOK, NODES, PATIENCE, SHARD, SUCCESSOR, Trio};
+pub use nodes::Trio;
+use nodes::{LOOK, NODES, PATIENCE, SHARD, SUCCESSOR};
 
 #[test]
 fn what_was_acknowledged_outlives_its_leader() {
@@ -172,7 +173,7 @@ fn a_leader_that_is_cut_off_does_not_end_what_another_sealed() {
         trio.catalog.propose(Command::Succeed { shard: SHARD, choice }).await.unwrap();
         leader.take(&trio.view()).await;
         // As the successor does when it has copied what there was.
-        leader.window(SHARD, WindowAsk { after: None, since: 0, upto: 0, again: true }).await.unwrap();
+        leader.window(SHARD, WindowAsk { again: true, ..WindowAsk::default() }).await.unwrap();
         let seals = async {
             loop {
                 match trio.phase() {

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use super::counters::DELTA;
 use crate::hash;
 use crate::labels::Labels;
 
@@ -19,7 +20,7 @@ const REPLACED: &str = "__name_replaced__";
 const SESSION: &str = "__session_id__";
 
 /// Labels that say how a profile was sent and not what it is of.
-const NOT_STORED: [&str; 2] = ["__delta__", SESSION];
+const NOT_STORED: [&str; 2] = [DELTA, SESSION];
 /// Labels that readers see but that nobody stores: they are computed from the type and the service.
 const COMPUTED: [&str; 6] =
     ["__period_type__", "__period_unit__", "__profile_type__", "__service_name__", "__type__", "__unit__"];

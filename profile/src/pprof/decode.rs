@@ -72,6 +72,10 @@ pub struct Decoder {
     pub(super) samples: Vec<(usize, usize)>,
     /// Stacks in the order of the file; a stack may be there more than once.
     pub(super) walked: Vec<Walked>,
+    /// The most locations of a stack.
+    pub(super) deepest: usize,
+    /// Places of locations that were put above stacks, the root first.
+    pub(super) roots: Vec<u32>,
     pub(super) known_stacks: Known,
     pub(super) known_labels: Known,
     pub(super) head: RawHeader,
@@ -117,7 +121,7 @@ impl Decoder {
         let mappings = list_memory(&self.mappings) + list_memory(&self.mapping_hashes);
         let locations = list_memory(&self.locations) + list_memory(&self.location_hashes);
         let lines = list_memory(&self.lines) + list_memory(&self.resolved);
-        let samples = list_memory(&self.samples) + list_memory(&self.walked);
+        let samples = list_memory(&self.samples) + list_memory(&self.walked) + list_memory(&self.roots);
         let ids = self.function_ids.memory() + self.mapping_ids.memory() + self.location_ids.memory();
         let known = self.known_stacks.memory() + self.known_labels.memory();
         strings + functions + mappings + locations + lines + samples + ids + known
@@ -150,6 +154,8 @@ impl Decoder {
         out.header = self.header(raw, limits)?;
         self.hash_tables(limits, &mut out.dropped)?;
         self.walked.clear();
+        self.roots.clear();
+        self.deepest = 0;
         self.known_stacks.clear();
         self.known_labels.clear();
         out.samples.clear();

@@ -1,5 +1,7 @@
 //! Samples: each a stack, values and labels, to a row of dense ids.
 
+use std::ops::Range;
+
 use super::decode::{DANGLING, Decoded, Decoder};
 use super::entries::{RawFunction, RawLabel, RawMapping, label};
 use super::wire::{Cursor, Value};
@@ -30,6 +32,8 @@ pub(super) struct Walked {
     sample: u32,
     /// Its id in the dictionary, once it was looked up.
     id: u32,
+    /// What was put above it, in [`Decoder::roots`].
+    root: (u32, u32),
 }
 
 /// The stacks or the label sets of one file by their bytes. Equal bytes mean the same within a file, and heap
@@ -184,11 +188,8 @@ impl Decoder {
             stack.id = dictionary.stacks.find(stack.hash).unwrap_or(NONE);
         }
         for at in 0..self.walked.len() {
-            let Walked { hash, sample, id } = self.walked[at];
-            if id == NONE {
-                let (start, end) = self.samples[sample as usize];
-                self.row.read(Cursor::new(raw).range(start, end), limits)?;
-                self.walked[at].id = self.new_stack(raw, hash, limits, dictionary)?;
+            if self.walked[at].id == NONE {
+                self.walked[at].id = self.new_stack(raw, at, limits, dictionary)?;
             }
         }
         out.samples.stacks.iter_mut().for_each(|stack| *stack = self.walked[*stack as usize].id);
@@ -230,10 +231,11 @@ impl Decoder {
         if !complete {
             return Ok(None);
         }
+        self.deepest = self.deepest.max(self.row.hashes.len());
         let kept = self.row.hashes.len().saturating_sub(limits.kept_depth);
         let hash = Stacks::hash_of(&self.row.hashes[kept..]);
         let id = self.walked.len() as u32;
-        self.walked.push(Walked { hash, sample, id: NONE });
+        self.walked.push(Walked { hash, sample, id: NONE, root: (0, 0) });
         Ok(Some(Entry { id, cut: kept > 0, hash }))
     }
 
@@ -304,18 +306,15 @@ impl Decoder {
     fn new_stack(
         &mut self,
         raw: &[u8],
-        hash: Hash,
+        at: usize,
         limits: &Limits,
         dictionary: &mut Dictionary,
     ) -> Result<u32, DecodeError> {
         let mut path = std::mem::take(&mut self.row.path);
         path.clear();
-        for &ids in &self.row.locations {
-            each_id(raw, ids, |id| {
-                path.extend(self.location_ids.place(id).map(|place| place as u32));
-                Ok(())
-            })?;
-        }
+        self.places_of(raw, at, limits, &mut path)?;
+        let Walked { hash, root: (start, end), .. } = self.walked[at];
+        path.extend(self.roots[start as usize..end as usize].iter().rev());
         path.drain(..path.len().saturating_sub(limits.kept_depth));
         for place in &mut path {
             let index = *place as usize;
@@ -327,6 +326,40 @@ impl Decoder {
         let stack = dictionary.stacks.intern_hashed(hash, path.iter().rev().copied());
         self.row.path = path;
         Ok(stack)
+    }
+
+    /// The places of a stack's locations, leaf first.
+    pub(super) fn places_of(
+        &mut self,
+        raw: &[u8],
+        at: usize,
+        limits: &Limits,
+        places: &mut Vec<u32>,
+    ) -> Result<(), DecodeError> {
+        let (start, end) = self.samples[self.walked[at].sample as usize];
+        self.row.read(Cursor::new(raw).range(start, end), limits)?;
+        for &ids in &self.row.locations {
+            each_id(raw, ids, |id| {
+                places.extend(self.location_ids.place(id).map(|place| place as u32));
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Puts roots above a stack, whose own locations are given from the root on; not if it becomes deeper than what is
+    /// kept.
+    pub(super) fn put_root(&mut self, at: usize, own: &[u32], root: Range<usize>, kept_depth: usize) -> bool {
+        if own.len() + root.len() > kept_depth {
+            return false;
+        }
+        let hashes = &mut self.row.hashes;
+        hashes.clear();
+        let leaf_first = own.iter().rev().chain(self.roots[root.clone()].iter().rev());
+        hashes.extend(leaf_first.map(|&place| self.location_hashes[place as usize]));
+        let stack = &mut self.walked[at];
+        (stack.hash, stack.root) = (Stacks::hash_of(hashes), (root.start as u32, root.end as u32));
+        true
     }
 
     /// Copies a location and its names to the dictionary.

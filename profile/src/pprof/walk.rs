@@ -45,13 +45,15 @@ impl Walk {
         };
         Ok(self.length)
     }
+    /// Puts above stacks the roots that Go has cut off, as far as others tell them; says how many stacks these are. What the
+    /// profile's content is stays what was sent.
+    pub fn mend_roots(&mut self) -> Result<usize, DecodeError> {
+        let raw = plain(&self.inflater, &self.sent, self.length, self.changed.as_deref());
+        self.decoder.mend_roots(raw, &self.limits)
+    }
     /// Has the rows name stacks of a dictionary, which learns those that it does not know.
     pub fn look_up(&mut self, dictionary: &mut Dictionary) -> Result<(), DecodeError> {
-        let raw = match &self.changed {
-            Some(changed) => changed,
-            None if is_compressed(&self.sent) => self.inflater.inflated(self.length),
-            None => &self.sent[..],
-        };
+        let raw = plain(&self.inflater, &self.sent, self.length, self.changed.as_deref());
         self.decoder.look_up(raw, &self.limits, dictionary, &mut self.decoded)
     }
     /// What the walk gave.
@@ -75,5 +77,14 @@ impl Walk {
         if self.memory() > most {
             *self = Walk::default();
         }
+    }
+}
+
+/// The bytes that were walked.
+fn plain<'a>(inflater: &'a Inflater, sent: &'a Bytes, length: usize, changed: Option<&'a [u8]>) -> &'a [u8] {
+    match changed {
+        Some(changed) => changed,
+        None if is_compressed(sent) => inflater.inflated(length),
+        None => sent,
     }
 }

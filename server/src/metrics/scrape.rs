@@ -11,7 +11,7 @@ use athanor_chassis::{Clock, Compute, Tasks, TenantId, Timestamp};
 use athanor_consensus::Replicated;
 use athanor_consensus::log::{Damage, Health, Hurt, Log, Usage as LogUsage};
 use athanor_distributor::{Distributor, Refusals, TenantCounts};
-use athanor_ingester::{Cuts, Ingester, ShardStats};
+use athanor_ingester::{Cuts, Ingester, ShardStats, Tally};
 use athanor_metastore::{Facts, Size};
 use athanor_querier::{Querier, QuerierStats};
 use athanor_store_gateway::{AnswerStats, CacheStats, Gateway, GatewayStats, ShelfStats};
@@ -129,6 +129,7 @@ impl Numbers {
         self.log(page);
         self.damage(page);
         self.shards(page);
+        self.counting(page);
         self.cuts(page);
         self.blocks(page);
         self.queries(page);
@@ -343,10 +344,38 @@ impl Numbers {
         gauge("athanor_shard_window_ids", "Ids of recent records, by which repeats are known", |shard| {
             shard.window_ids as f64
         });
+        let help = "Series whose profiles count since a process began, and of which it is known what they have counted";
+        gauge("athanor_shard_counting_series", help, |shard| shard.counting_series as f64);
+        let help = "Memory of what they have counted";
+        gauge("athanor_shard_counting_bytes", help, |shard| shard.counting_bytes as f64);
         let help = "Entries that were acknowledged, are in no block and cannot be read";
         gauge("athanor_shard_lost_entries", help, |shard| shard.lost_entries as f64);
         let help = "How long ago the last cut was done, or the process began";
         gauge("athanor_cut_age_seconds", help, |shard| shard.since_cut.as_secs_f64());
+    }
+
+    /// What became of profiles that count since a process began.
+    fn counting(&self, page: &mut Page) {
+        let kinds: [(&str, fn(&Tally) -> u64); 5] = [
+            ("first", |tally| tally.first),
+            ("restart", |tally| tally.restarts),
+            ("subtracted", |tally| tally.subtracted),
+            ("late", |tally| tally.late),
+            ("forgotten", |tally| tally.forgotten),
+        ];
+        let each = self.shards.iter().flat_map(|shard| {
+            kinds.map(|(kind, count)| {
+                let id = shard.shard.to_string();
+                (labels(&[("shard", &id), ("what", kind)]), count(&shard.counting) as f64)
+            })
+        });
+        page.counter(
+            "athanor_shard_counting_total",
+            "Records of profiles that count since a process began: stored whole since nothing earlier is known (first) or \
+             they count less than before (restart), as what they add (subtracted), or not at all since a later one said \
+             it (late); and series of which it was forgotten what they have counted",
+            each,
+        );
     }
 
     fn cuts(&self, page: &mut Page) {

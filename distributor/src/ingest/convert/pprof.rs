@@ -1,5 +1,6 @@
 //! pprof, alone or in a form: its types say what it is called, and some SDKs need repairs.
 
+use athanor_profile::normalise::DELTA;
 use athanor_profile::pprof::{
     DecodeError, Inflater, Limits as PprofLimits, number_functions, rename_functions, rename_types,
     sample_types,
@@ -50,7 +51,11 @@ pub(super) fn pprof(
     let raw = inflater.inflate(sent, limits.bytes)?;
     let repaired = repair(raw, &limits, &request.spy, config)?;
     let types = sample_types(repaired.as_deref().unwrap_or(raw), &limits)?;
-    let labels = labels(request, config.metric(&types), &request.name.app, false);
+    let mut labels = labels(request, config.metric(&types), &request.name.app, false);
+    let cumulative = config.cumulative(&types);
+    if !cumulative.is_empty() {
+        labels.push((DELTA.to_owned(), cumulative.join(",")));
+    }
     // Bytes that need no repair go on as they came, compressed and not copied.
     let pprof = Some(repaired.map_or_else(|| sent.clone(), Bytes::from));
     Ok(Converted { door, time_nanos, made: vec![Made { labels, pprof }] })

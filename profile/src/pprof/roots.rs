@@ -1,0 +1,387 @@
+//! Roots that Go has cut off.
+//!
+//! Go keeps so many frames of a stack and drops those beyond, which are its roots. A stack that has lost them stands
+//! beside the others as if it began somewhere of its own. But mostly other stacks of the profile come by the same frames
+//! and reach a root: what these have above is put above it.
+//!
+//! ```text
+//!  whole   main serve a b c … p q
+//!  cut                a b c … p x y z      a … p are SHARED frames: main serve is what is missing
+//! ```
+//! Which stacks have been cut is seen by their frames, of which there are exactly as many as Go keeps. What most others have
+//! above is believed; of equals the shortest. Nothing is put above a stack with whose roots no other goes on.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::decode::Decoder;
+use super::{DecodeError, Limits};
+use crate::hash::{Hash, HashedMap};
+
+/// Frames in a row that two stacks have in common before one tells the roots of the other.
+const SHARED: usize = 16;
+/// The deepest stack of a profile in which some were cut has so many locations at least.
+const DEEP: usize = SHARED + 8;
+/// Frames that Go keeps of stacks of time on a processor, and of all others: now, and before Go 1.23.
+const ON_CPU: usize = 64;
+const OTHERS: [usize; 2] = [128, 32];
+/// What is mended may tell the roots of others; so many times.
+const ROUNDS: usize = 8;
+/// The most locations of stacks that are looked at, and the most roots that are weighed against each other. A profile with
+/// more stays as it is.
+const MOST_LOCATIONS: usize = 1 << 20;
+const MOST_GUESSES: usize = 1 << 16;
+/// By which the hash of a run is moved on.
+const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
+const LONG_BASE: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+
+/// Stacks that begin with the same frames, counted from the root.
+#[derive(Default)]
+struct Group {
+    members: Vec<usize>,
+    /// What is missing of them, in [`Decoder::roots`]: the root first.
+    root: Option<Range<usize>>,
+}
+
+/// What may be missing of a group.
+struct Guess {
+    votes: u32,
+    length: usize,
+    /// A stack that has it.
+    path: usize,
+}
+
+/// The stacks of a profile, each from its root on.
+struct Paths {
+    places: Vec<u32>,
+    /// Where in `places` each of them lies, in the order in which they were walked.
+    spans: Vec<Range<usize>>,
+    /// Those that reach a root.
+    whole: Vec<usize>,
+    /// Of each the group that it is in, if it was cut.
+    group_of: Vec<Option<usize>>,
+    groups: Vec<Group>,
+    /// Groups by the hash of the frames that they share.
+    by_run: HashMap<u64, usize>,
+}
+
+impl Decoder {
+    /// Puts above stacks what they have lost; says how many they are.
+    pub(super) fn mend_roots(&mut self, raw: &[u8], limits: &Limits) -> Result<usize, DecodeError> {
+        // A location may have several frames, of calls that were inlined.
+        if self.deepest < DEEP || !self.is_of_go(raw) {
+            return Ok(0);
+        }
+        let Some(mut paths) = self.paths(raw, limits)? else { return Ok(0) };
+        let mut fresh = std::mem::take(&mut paths.whole);
+        for _ in 0..ROUNDS {
+            let Some(guesses) = self.guesses(&paths, &fresh) else { return Ok(0) };
+            fresh = self.believe(&mut paths, guesses);
+            if fresh.is_empty() {
+                break;
+            }
+        }
+        let mended = paths.groups.iter().filter_map(|group| Some((group.root.clone()?, &group.members)));
+        let mut count = 0;
+        for (root, members) in mended {
+            for &member in members {
+                count +=
+                    usize::from(self.put_root(member, paths.own(member), root.clone(), limits.kept_depth));
+            }
+        }
+        Ok(count)
+    }
+
+    /// Whether names are those of Go.
+    fn is_of_go(&self, raw: &[u8]) -> bool {
+        self.strings.iter().any(|&(start, end)| raw[start..end].starts_with(b"runtime."))
+    }
+
+    /// The stacks, if some of them were cut.
+    fn paths(&mut self, raw: &[u8], limits: &Limits) -> Result<Option<Paths>, DecodeError> {
+        let (mut places, mut spans, mut frames) = (Vec::new(), Vec::new(), Vec::new());
+        for at in 0..self.walked.len() {
+            let start = places.len();
+            self.places_of(raw, at, limits, &mut places)?;
+            if places.len() > MOST_LOCATIONS {
+                return Ok(None);
+            }
+            places[start..].reverse();
+            let lines = |&place: &u32| self.locations[place as usize].line_count.max(1) as usize;
+            frames.push(places[start..].iter().map(lines).sum::<usize>());
+            spans.push(start..places.len());
+        }
+        let deepest = frames.iter().copied().max().unwrap_or_default();
+        let types = self.head.types.iter();
+        let on_cpu = types
+            .filter_map(|(kind, _)| self.text(raw, *kind, "a sample type").ok())
+            .any(|kind| kind == "cpu");
+        let is_cut = if on_cpu { deepest == ON_CPU } else { OTHERS.contains(&deepest) };
+        if !is_cut {
+            return Ok(None);
+        }
+        let group_of = vec![None; spans.len()];
+        let (whole, groups, by_run) = (Vec::new(), Vec::new(), HashMap::new());
+        let mut paths = Paths { places, spans, whole, group_of, groups, by_run };
+        for (at, frames) in frames.into_iter().enumerate() {
+            if frames < deepest {
+                paths.whole.push(at);
+            } else if paths.own(at).len() >= SHARED {
+                self.group(&mut paths, at);
+            }
+        }
+        Ok(Some(paths))
+    }
+
+    /// Puts a stack that was cut to those that begin as it does.
+    fn group(&self, paths: &mut Paths, at: usize) {
+        let run = &paths.own(at)[..SHARED];
+        let hash = run.iter().fold(0u64, |hash, &place| step(hash, self.location_hashes[place as usize]));
+        let known = paths.by_run.get(&hash).copied();
+        let group = match known {
+            Some(group) if self.is_run(paths, group, run) => group,
+            // Two runs of one hash: whoever forges that keeps its stacks as they are.
+            Some(_) => return,
+            None => {
+                paths.groups.push(Group::default());
+                paths.by_run.insert(hash, paths.groups.len() - 1);
+                paths.groups.len() - 1
+            }
+        };
+        paths.groups[group].members.push(at);
+        paths.group_of[at] = Some(group);
+    }
+
+    /// Whether frames are those with which a group begins.
+    fn is_run(&self, paths: &Paths, group: usize, run: &[u32]) -> bool {
+        let hash = |place: &u32| self.location_hashes[*place as usize];
+        let first = &paths.own(paths.groups[group].members[0])[..SHARED];
+        first.iter().map(hash).eq(run.iter().map(hash))
+    }
+
+    /// What stacks that reach a root have above the frames with which groups begin; none if it is too much to weigh.
+    fn guesses(&self, paths: &Paths, whole: &[usize]) -> Option<HashedMap<(u64, Hash), Guess>> {
+        let mut guesses = HashedMap::<(u64, Hash), Guess>::default();
+        // What a run's first frame adds to its hash, when it leaves it.
+        let leaving = (0..SHARED).fold(1u64, |power, _| power.wrapping_mul(BASE));
+        let mut path = Vec::new();
+        for &at in whole {
+            path.clear();
+            path.extend_from_slice(self.root_of(paths, at));
+            path.extend_from_slice(paths.own(at));
+            let hash = |place: u32| self.location_hashes[place as usize];
+            let (mut run, mut above) = (0u64, 0u128);
+            for end in 0..path.len() {
+                run = step(run, hash(path[end]));
+                let Some(begin) = (end + 1).checked_sub(SHARED) else { continue };
+                if begin > 0 {
+                    let gone = hash(path[begin - 1]);
+                    run = run.wrapping_sub((gone as u64).wrapping_mul(leaving));
+                    above = above.wrapping_mul(LONG_BASE).wrapping_add(gone);
+                }
+                let group = paths.by_run.get(&run).copied().filter(|&group| {
+                    begin > 0
+                        && paths.groups[group].root.is_none()
+                        && self.is_run(paths, group, &path[begin..=end])
+                });
+                let Some(group) = group else { continue };
+                let guess = Guess { votes: 0, length: begin, path: at };
+                guesses.entry((group as u64, above)).or_insert(guess).votes += 1;
+                if guesses.len() > MOST_GUESSES {
+                    return None;
+                }
+            }
+        }
+        Some(guesses)
+    }
+
+    /// Takes the best guess for each group; gives the stacks that reach a root since then.
+    fn believe(&mut self, paths: &mut Paths, guesses: HashedMap<(u64, Hash), Guess>) -> Vec<usize> {
+        let mut best: HashMap<usize, ((u32, Reverse<usize>, Hash), Guess)> = HashMap::new();
+        for ((group, above), guess) in guesses {
+            let rank = (guess.votes, Reverse(guess.length), above);
+            if best.get(&(group as usize)).is_none_or(|(other, _)| *other < rank) {
+                best.insert(group as usize, (rank, guess));
+            }
+        }
+        let mut fresh = Vec::new();
+        let found: Vec<(usize, Vec<u32>)> = best
+            .into_iter()
+            .map(|(group, (_, guess))| {
+                let path = self.root_of(paths, guess.path).iter().chain(paths.own(guess.path));
+                (group, path.take(guess.length).copied().collect())
+            })
+            .collect();
+        for (group, root) in found {
+            let start = self.roots.len();
+            self.roots.extend(root);
+            paths.groups[group].root = Some(start..self.roots.len());
+            fresh.extend(&paths.groups[group].members);
+        }
+        fresh
+    }
+
+    /// What was put above a stack.
+    fn root_of(&self, paths: &Paths, at: usize) -> &[u32] {
+        let root = paths.group_of[at].and_then(|group| paths.groups[group].root.clone());
+        root.map_or(&[][..], |root| &self.roots[root])
+    }
+}
+
+impl Paths {
+    /// What Go has kept of a stack.
+    fn own(&self, at: usize) -> &[u32] {
+        &self.places[self.spans[at].clone()]
+    }
+}
+
+/// The hash of a run with one more frame.
+fn step(hash: u64, frame: Hash) -> u64 {
+    hash.wrapping_mul(BASE).wrapping_add(frame as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::{Dictionary, Profile, ValueType};
+    use crate::pprof::{Walk, encode};
+
+    type Stacks = BTreeMap<String, i64>;
+
+    fn sent(kind: &str, stacks: &[(Vec<String>, i64)]) -> Bytes {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new(kind, "count")];
+        for (stack, value) in stacks {
+            let stack = profile.dictionary.named_stack(stack.iter().map(String::as_str));
+            profile.samples.push(stack, 0, &[*value]);
+        }
+        encode(&profile).into()
+    }
+
+    /// The stacks as they are stored, how many were mended, and what the content is.
+    fn read(sent: &Bytes, mends: bool) -> (Stacks, usize, Hash) {
+        let (mut walk, mut dictionary) = (Walk::default(), Dictionary::default());
+        walk.read(sent, &Limits::default()).unwrap();
+        let mended = if mends { walk.mend_roots().unwrap() } else { 0 };
+        walk.look_up(&mut dictionary).unwrap();
+        let decoded = walk.decoded();
+        let mut stacks = Stacks::new();
+        for (&stack, &value) in decoded.samples.stacks.iter().zip(&decoded.samples.values) {
+            let symbols = &dictionary.symbols;
+            let lines = dictionary.stacks.locations(stack).flat_map(|location| symbols.lines(location));
+            let mut names: Vec<&str> = lines.map(|line| symbols.function_name(line.function)).collect();
+            names.reverse();
+            *stacks.entry(names.join(";")).or_default() += value;
+        }
+        (stacks, mended, decoded.content.finish(&decoded.header))
+    }
+
+    /// A stack from the root on, as deep as said, with a leaf of its own.
+    fn stack(depth: usize, leaf: &str) -> Vec<String> {
+        let root = ["runtime.main".to_owned(), "main.serve".to_owned()];
+        let calls = (0..depth - 3).map(|at| format!("call{at}"));
+        root.into_iter().chain(calls).chain([leaf.to_owned()]).collect()
+    }
+
+    /// What Go keeps of it.
+    fn cut(stack: &[String], frames: usize) -> Vec<String> {
+        stack[stack.len().saturating_sub(frames)..].to_vec()
+    }
+
+    #[test]
+    fn a_stack_gets_the_roots_that_others_have() {
+        for (kind, frames) in [("cpu", 64), ("alloc_space", 128), ("alloc_space", 32)] {
+            let deep = stack(frames + 10, "deep");
+            let whole = [stack(frames - 5, "leaf"), stack(frames / 2, "other leaf")];
+            let all = [(whole[0].clone(), 1), (whole[1].clone(), 2), (cut(&deep, frames), 4)];
+            let (stacks, mended, content) = read(&sent(kind, &all), true);
+            let expected = [(whole[0].join(";"), 1), (whole[1].join(";"), 2), (deep.join(";"), 4)];
+            assert_eq!((stacks, mended), (expected.into(), 1), "{kind}");
+            assert_eq!(content, read(&sent(kind, &all), false).2, "the content is what was sent");
+        }
+    }
+
+    #[test]
+    fn what_was_mended_tells_the_roots_of_what_is_deeper() {
+        let all: Vec<Vec<String>> = (1..12).map(|tens| stack(tens * 20, "leaf")).collect();
+        let kept: Vec<(Vec<String>, i64)> = all.iter().map(|stack| (cut(stack, 64), 1)).collect();
+        let (stacks, mended, _) = read(&sent("cpu", &kept), true);
+        assert_eq!((stacks, mended), (all.iter().map(|stack| (stack.join(";"), 1)).collect(), 8));
+    }
+
+    #[test]
+    fn what_calls_itself_is_put_below_its_root() {
+        let recursive = |calls: usize, leaf: &str| -> Vec<String> {
+            let calls = std::iter::repeat_n("main.descend".to_owned(), calls);
+            ["runtime.main".to_owned()].into_iter().chain(calls).chain([leaf.to_owned()]).collect()
+        };
+        let kept: Vec<(Vec<String>, i64)> =
+            [20, 30, 40, 100, 200].map(|calls| (cut(&recursive(calls, "leaf"), 64), 1)).into();
+        let (stacks, mended, _) = read(&sent("cpu", &kept), true);
+        let expected = [20, 30, 40].map(|calls| (recursive(calls, "leaf").join(";"), 1));
+        let both = (recursive(63, "leaf").join(";"), 2);
+        assert_eq!((stacks, mended), (expected.into_iter().chain([both]).collect(), 1));
+    }
+
+    #[test]
+    fn what_most_others_have_is_believed() {
+        let deep = stack(80, "deep");
+        let foreign = |leaf: &str| {
+            let mut stack = stack(50, leaf);
+            stack[0] = "other".to_owned();
+            stack
+        };
+        let common = [stack(50, "one"), stack(50, "two")];
+        let all = [foreign("three"), common[0].clone(), common[1].clone(), cut(&deep, 64)];
+        let all: Vec<(Vec<String>, i64)> = all.into_iter().map(|stack| (stack, 1)).collect();
+        assert!(read(&sent("cpu", &all), true).0.contains_key(&deep.join(";")));
+    }
+
+    #[test]
+    fn other_profiles_stay_as_they_are() {
+        let deep = stack(80, "deep");
+        let plain = |stack: Vec<String>| -> Vec<String> {
+            stack.into_iter().map(|name| name.replace("runtime.", "start.")).collect()
+        };
+        let whole = stack(50, "leaf");
+        for (what, all) in [
+            ("nothing goes on with its roots", vec![stack(18, "leaf"), cut(&deep, 64)]),
+            ("deeper than Go's", vec![whole.clone(), cut(&deep, 65), cut(&deep, 64)]),
+            ("less deep than Go's", vec![whole.clone(), cut(&deep, 63)]),
+            ("not of Go", vec![plain(whole), plain(cut(&deep, 64))]),
+        ] {
+            let all: Vec<(Vec<String>, i64)> = all.into_iter().map(|stack| (stack, 1)).collect();
+            let sent = sent("cpu", &all);
+            assert_eq!(read(&sent, true), read(&sent, false), "{what}");
+        }
+    }
+
+    fn any_stack() -> impl Strategy<Value = Vec<String>> {
+        let calls = prop::collection::vec(0u8..3, 1..90);
+        calls.prop_map(|calls| {
+            let names = calls.iter().map(|call| format!("f{call}"));
+            let all: Vec<String> = ["runtime.main".to_owned()].into_iter().chain(names).collect();
+            cut(&all, 64)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn sums_and_what_was_kept_stay(stacks in prop::collection::vec((any_stack(), 1i64..9), 1..20), turn in 0usize..20) {
+            let sent_so = sent("cpu", &stacks);
+            let (mended, _, content) = read(&sent_so, true);
+            let plain = read(&sent_so, false);
+            prop_assert_eq!(mended.values().sum::<i64>(), plain.0.values().sum::<i64>());
+            prop_assert_eq!(content, plain.2);
+            let mut turned = stacks.clone();
+            turned.rotate_left(turn % stacks.len());
+            prop_assert_eq!(read(&sent("cpu", &turned), true).0, mended);
+        }
+    }
+}
