@@ -341,7 +341,7 @@ pub fn is_unread(status: &Status) -> bool {
         Code::DataLoss | Code::Unimplemented => true,
         Code::Unavailable | Code::Deadline | Code::PermissionDenied | Code::Unauthenticated => true,
         Code::Invalid | Code::TooLarge | Code::Exhausted | Code::Cancelled | Code::Internal => false,
-        Code::NotFound | Code::Conflict | Code::NotLeader => false,
+        Code::NotFound | Code::Conflict | Code::NotLeader | Code::Precondition => false,
     }
 }
 
