@@ -82,6 +82,12 @@ fn main() -> std::io::Result<()> {
     }
     let form = "--b\r\nContent-Disposition: form-data; name=\"profile\"\r\n\r\nx\r\n--b--\r\n";
     save("multipart", "seed", form.as_bytes())?;
+    for (format, body) in (0u8..).zip(bodies(form)) {
+        save("ingest", &format!("seed-{format}"), &[&[format][..], &body].concat())?;
+    }
+    let lines = "main;run 3\r\nmain;run 4\n;;a b 1\n\nmain 0\nno count\n";
+    save("ingest-text", "seed", lines.as_bytes())?;
+    save("trie", "seed", TRIE)?;
     let mut meta = Meta { format: FORMAT, id: "seed".into(), ..Meta::default() };
     for file in FILES {
         meta.files.insert(file.into(), FileMeta { bytes: 3, checksums: vec![7], ..FileMeta::default() });
@@ -368,4 +374,27 @@ fn streams(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
         save("streams", &format!("seed-{kind}"), &input)?;
     }
     Ok(())
+}
+
+/// A trie: main;run and main;idle.
+const TRIE: &[u8] = &[
+    0, 0, 1, 5, b'm', b'a', b'i', b'n', b';', 0, 2, 3, b'r', b'u', b'n', 4, 0, 4, b'i', b'd', b'l', b'e', 1, 0,
+];
+
+/// A body of each format of `/ingest`, in the order of its target.
+fn bodies(form: &str) -> [Vec<u8>; 9] {
+    let profile = arbitrary(1);
+    let perf = "main 12 [000] 1.5: 1 cycles:\n\tab run+0x1 (/bin/main)\n\n";
+    let graph = r#"{"version":1,"flamebearer":{"names":["total","main"],"levels":[[0,3,0,0],[0,3,3,1]],"numTicks":3}}"#;
+    [
+        b"main;run 3\nmain 1\n".to_vec(),
+        b"main;run\nmain\n".to_vec(),
+        TRIE.to_vec(),
+        TRIE.to_vec(),
+        encode(&profile),
+        form.as_bytes().to_vec(),
+        speedscope::write(&profile, "seed").into_bytes(),
+        graph.as_bytes().to_vec(),
+        perf.as_bytes().to_vec(),
+    ]
 }

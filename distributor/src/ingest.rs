@@ -1,6 +1,6 @@
 //! Profiles in the forms that language SDKs send.
 //!
-//! The request's parameters say whose profile it is; the body is pprof, a form with pprof in it, or folded text.
+//! The request's parameters say whose profile it is; the body is pprof, a form with pprof in it, text, or what other tools write.
 //! The statuses of refusals are those that SDKs know: 400 for parameters, 422 for a body that cannot be read.
 
 mod convert;
@@ -11,7 +11,7 @@ mod request;
 mod text;
 mod time;
 
-use athanor_chassis::{Activity, Code, Limits, Status, TenantId};
+use athanor_chassis::{Activity, Code, Limits, Status, TenantId, Timestamp};
 use athanor_profile::normalise::{DELTA, LabelLimits, Series, series};
 use athanor_profile::upload::Upload;
 use bytes::Bytes;
@@ -42,6 +42,22 @@ pub struct Refused {
     pub status: Status,
 }
 
+/// The pprof that would be stored of a body: what all formats become. `query` and `content_type` are those of the request.
+pub fn profiles(
+    query: &str,
+    content_type: Option<&str>,
+    body: &Bytes,
+    limits: &Limits,
+) -> Result<Vec<Bytes>, Refused> {
+    let request = Request::parse(query, content_type, Timestamp::EPOCH).map_err(malformed)?;
+    let converted = convert(&request, body, &Bounds::of(limits))?;
+    Ok(converted.made.into_iter().filter_map(|made| made.pprof).collect())
+}
+
+fn malformed(error: RequestRefused) -> Refused {
+    Refused::plain(Status::new(Code::Invalid, error.to_string()).because(MALFORMED))
+}
+
 impl Distributor {
     /// Stores the profiles of one request. A body with nothing in it is fine: SDKs send such when nothing ran.
     pub async fn ingest(
@@ -58,7 +74,7 @@ impl Distributor {
         };
         let limits = self.deps.overrides.of(tenant);
         let request = Request::parse(query, content_type, self.deps.clock.wall())
-            .map_err(|error| Refused::plain(Status::new(Code::Invalid, error.to_string()).because(MALFORMED)))
+            .map_err(malformed)
             .inspect_err(refused)?;
         let _admitted = self.admit(tenant, bytes, &limits).map_err(Refused::plain).inspect_err(refused)?;
         let converted = self.converted(&limits, request, body).await.inspect_err(refused)?;

@@ -37,7 +37,7 @@ mod wire;
 pub use counts::{Counts, Refusals, TenantCounts};
 pub use distributor::{Config, Deps, Distributor, Outcome, Receipt, Shards, Stored};
 pub use ingest::{
-    AppName, Form, FormRefused, NameRefused, Part, Refused, Request, RequestRefused, metric_of,
+    AppName, Form, FormRefused, NameRefused, Part, Refused, Request, RequestRefused, metric_of, profiles,
 };
 pub use otlp::{Exported, Written};
 pub use push::{SentProfile, SentSeries};

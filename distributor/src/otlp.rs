@@ -300,7 +300,7 @@ mod tests {
         let refused = report(vec![stored(), bad("a"), Err(busy)]).unwrap_err();
         assert_eq!((refused.code, refused.retry_after), (Code::Unavailable, Some(Duration::from_secs(3))));
         assert_eq!(report(vec![]), Ok(Exported::default()));
-        assert_eq!(Exported::default().answer(Written::Protobuf), []);
+        assert_eq!(Exported::default().answer(Written::Protobuf), [0u8; 0]);
         assert_eq!(Exported::default().answer(Written::Json), b"{}");
     }
 

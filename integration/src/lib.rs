@@ -9,6 +9,7 @@
 //!  wire         each call in each way to write it, what is refused and how, and a canary
 //!  flamegraph   the panel that Grafana shows, in a browser, shows what was answered
 //!  parca        profiles and debug information as agents of Parca send them, by its own client as well
+//!  doors        files of many profilers, through each door that takes them, have the types and sums that they should
 //!  clients      SDKs as they are shipped: what they send is taken and found
 //!  oneshot      processes that live for one profile each: memory stays bounded, and all are found
 //!  otlp         exports of OpenTelemetry come to what another reader says, through every door

@@ -101,14 +101,37 @@ impl DiffTree {
     /// Cuts both sides down alike: to the `max_nodes` heaviest nodes by both sides' values together, and those as
     /// heavy as the last of them. So no function looks new or gone because it was cut off on one side only.
     pub fn truncate(&mut self, max_nodes: usize, most: usize) {
+        let weights = self.weights();
+        let mut of_named: Vec<u64> = self.named(&weights).collect();
+        let least = least_shown(&mut of_named, max_nodes, most);
+        self.keep_from(&weights, least);
+    }
+
+    /// As [`truncate`](Self::truncate), but the whole counts as well: so many bars are drawn.
+    pub fn truncate_to_bars(&mut self, bars: usize, most: usize) {
+        let weights = self.weights();
+        let mut of_bars: Vec<u64> = self.named(&weights).chain([weights[0]]).collect();
+        let least = least_shown(&mut of_bars, bars, most);
+        self.keep_from(&weights, least);
+    }
+
+    /// What each node weighs, by both sides' values together.
+    fn weights(&self) -> Vec<u64> {
         let own = |node: &DiffNode| node.own[0].unsigned_abs().saturating_add(node.own[1].unsigned_abs());
         let mut weights: Vec<u64> = self.nodes.iter().map(own).collect();
         for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
             weights[node.parent as usize] = weights[node.parent as usize].saturating_add(weights[at]);
         }
-        let named = self.nodes.iter().zip(&weights).skip(1).filter(|(node, _)| !node.other);
-        let mut of_named: Vec<u64> = named.map(|(_, &weight)| weight).collect();
-        let least = least_shown(&mut of_named, max_nodes, most);
+        weights
+    }
+
+    /// What those weigh that are functions.
+    fn named<'a>(&'a self, weights: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
+        let named = self.nodes.iter().zip(weights).skip(1).filter(|(node, _)| !node.other);
+        named.map(|(_, &weight)| weight)
+    }
+
+    fn keep_from(&mut self, weights: &[u64], least: u64) {
         let mut sides = [Drafts::default(), Drafts::default()];
         // Where each node went on either side, and whether that is a remainder.
         let mut places: Vec<([u32; 2], bool)> = vec![([0, 0], false)];
@@ -196,7 +219,10 @@ mod tests {
     #[test]
     fn both_sides_are_cut_alike() {
         let mut diff = DiffTree::of(&tree(&[("a;x", 9), ("b", 1)]), &tree(&[("a;y", 1), ("b", 8)]));
+        let mut bars = diff.clone();
         diff.truncate(3, 9);
+        bars.truncate_to_bars(4, 9);
+        assert_eq!(bars.nodes(), diff.nodes());
         let shown: Vec<(&str, [i64; 2], bool)> =
             diff.nodes().iter().map(|node| (&*node.name, node.total, node.other)).collect();
         assert_eq!(

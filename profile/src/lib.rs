@@ -8,6 +8,7 @@
 //!  perf script ─┤                    └─► pprof, folded, speedscope, otlp
 //!  jfr ─────────┘
 //!   └ format: which of them it is
+//!  trie, tree ──► pprof
 //!
 //!  Upload ─► Source (heads, blocks, memory) ─► queries, above
 //! ```
@@ -68,6 +69,7 @@ pub mod svg;
 pub mod symbols;
 pub mod table;
 pub mod tree;
+pub mod trie;
 pub mod units;
 pub mod upload;
 

@@ -13,6 +13,7 @@ mod inflate;
 mod rewrite;
 mod roots;
 mod samples;
+mod tally;
 mod walk;
 pub(crate) mod wire;
 
@@ -22,6 +23,7 @@ pub use inflate::{Inflater, inflate};
 pub use rewrite::{
     number_functions, rename_functions, rename_types, rewrite_strings, sample_types, time_nanos,
 };
+pub use tally::{Tally, TallyError};
 pub use walk::Walk;
 
 use crate::model::{Dictionary, Profile};

@@ -8,11 +8,14 @@
 //! unit of time a document has, nanoseconds.
 
 mod document;
+mod parts;
 mod read;
 #[cfg(test)]
 mod tests;
 mod write;
 
+pub use document::Unit;
+pub use parts::{Part, Parts, parts};
 pub use read::{SpeedscopeError, parse};
 pub use write::write;
 

@@ -156,18 +156,26 @@ pub(crate) struct Nodes {
     pub(crate) most: usize,
     /// As few of these as it takes for the others to weigh no more than so many millionths.
     pub(crate) other_millionths: Option<u32>,
+    /// Whether the whole is one of them.
+    pub(crate) bars: bool,
 }
 
 impl Nodes {
     /// So many, or those as heavy as the last of them.
     pub(crate) fn of_count(asked: usize, most: usize) -> Self {
-        Nodes { asked, most, other_millionths: None }
+        Nodes { asked, most, other_millionths: None, bars: false }
+    }
+
+    /// Of bars that are drawn, of which the whole is one.
+    pub(crate) fn as_bars(self) -> Self {
+        Nodes { bars: true, ..self }
     }
 
     /// Cuts a tree down to them.
     pub(crate) fn cut(self, tree: &mut Tree) {
         match self.other_millionths {
             Some(millionths) => tree.truncate_to_weight(millionths, self.asked),
+            None if self.bars => tree.truncate_to_bars(self.asked, self.most),
             None => tree.truncate_with_ties(self.asked, self.most),
         }
     }

@@ -184,18 +184,18 @@ impl Querier {
         let missing = reader.missing();
         self.shape(reader, move || {
             let mut diff = DiffTree::of(&before, &after);
-            diff.truncate(max_nodes.asked, max_nodes.most);
+            diff.truncate_to_bars(max_nodes.asked, max_nodes.most);
             json(&Flamebearer { missing, ..double(&diff, metadata) })
         })
         .await
     }
 
-    /// How many nodes a flame graph shows, and how many functions a call graph.
+    /// How many bars a flame graph has, and how many functions a call graph.
     fn nodes(&self, reader: &Reader, parameters: &Parameters) -> Result<(Nodes, usize), Status> {
         let asked = asked_nodes(parameters);
         let max_nodes = check::max_nodes(asked, &self.limits(reader))?;
         let is_asked = asked.is_some_and(|asked| asked > 0);
-        Ok((max_nodes, check::graph_nodes(is_asked.then_some(max_nodes))))
+        Ok((max_nodes.as_bars(), check::graph_nodes(is_asked.then_some(max_nodes))))
     }
 
     async fn side(&self, parameters: &Parameters, names: [&str; 3]) -> Result<Side, Status> {

@@ -1,22 +1,31 @@
 //! From the body of a request to pprof profiles and the labels of their series. Pure; runs on compute threads.
 
-mod folded;
+mod document;
 mod jfr;
+mod named;
 mod pprof;
+mod speedscope;
+#[cfg(test)]
+mod tests;
 
 use athanor_chassis::{Code, Limits, Status};
+use athanor_profile::bounds::OverLimit;
+use athanor_profile::format::ReadError;
 use athanor_profile::jfr::{JfrError, Limits as JfrLimits};
-use athanor_profile::pprof::DecodeError;
+use athanor_profile::pprof::{DecodeError, Limits as PprofLimits, TallyError};
+use athanor_profile::speedscope::SpeedscopeError;
+use athanor_profile::trie::{Kind, TrieError};
 use bytes::Bytes;
 
+use super::Refused;
 use super::form::FormRefused;
 use super::metric::TypeConfig;
 use super::request::{Format, Request};
-use super::text::{TextBounds, TextRefused};
-use super::{Refused, UNPROCESSABLE};
-use folded::folded;
+use super::text::TextRefused;
 
 const SECOND: i64 = 1_000_000_000;
+/// Bytes of a document for each value that waits until all of it is read.
+const WAITING: usize = 8;
 
 /// Which statuses a client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +56,8 @@ pub(crate) struct Made {
 /// Limits that converting must keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    text: TextBounds,
+    /// `samples` are different stacks. Deeper ones lose what is nearest the leaf.
+    profile: PprofLimits,
     jfr: JfrLimits,
 }
 
@@ -56,6 +66,14 @@ pub(crate) struct Bounds {
 enum ConvertError {
     #[error(transparent)]
     Text(#[from] TextRefused),
+    #[error("not a tree or trie of stacks: {0}")]
+    Trie(#[from] TrieError),
+    #[error("not a speedscope document that can be stored: {0}")]
+    Speedscope(#[from] SpeedscopeError),
+    #[error(transparent)]
+    Document(#[from] ReadError),
+    #[error("what came of the body has {0}")]
+    Made(OverLimit),
     #[error("nothing is known of application names that end in .{0}; end in .cpu, .wall, .alloc_space …")]
     UnknownSuffix(String),
     #[error("value times period is over 63 bits; sampleRate is {0}")]
@@ -76,19 +94,29 @@ enum ConvertError {
     JfrLabels(DecodeError),
     #[error("form has no part jfr; send the recording in a part of this name, or as the body")]
     NoRecording,
-    #[error("format {0} is not supported here; send pprof, a flight recording or folded text")]
-    NotSupported(&'static str),
 }
 
 impl ConvertError {
+    /// What of a profile is over a limit that people set.
+    fn over(&self) -> Option<&'static str> {
+        let over = match self {
+            Self::Text(TextRefused::Tally { why: TallyError::OverLimit(over), .. })
+            | Self::Trie(TrieError::Tally { why: TallyError::OverLimit(over), .. })
+            | Self::Made(over) => over.what,
+            Self::Pprof(DecodeError::OverLimit { what, .. }) => *what,
+            _ => return None,
+        };
+        Some(over)
+    }
+
     /// In a word, for those who count refusals.
     fn reason(&self) -> &'static str {
-        match self {
-            Self::Pprof(error) | Self::JfrBody(error) => error.reason(),
-            Self::Jfr(error) => error.reason(),
-            Self::Text(TextRefused::OverLimit { what: "bytes", .. }) => "profile_size_limit",
-            Self::Text(TextRefused::OverLimit { .. }) => "samples_limit",
-            Self::UnknownSuffix(_) | Self::NotSupported(_) => "unsupported_format",
+        match (self.over(), self) {
+            (Some("bytes"), _) => "profile_size_limit",
+            (Some("stacks"), _) => "samples_limit",
+            (_, Self::Pprof(error) | Self::JfrBody(error)) => error.reason(),
+            (_, Self::Jfr(error)) => error.reason(),
+            (_, Self::UnknownSuffix(_)) => "unsupported_format",
             _ => "malformed_profile",
         }
     }
@@ -97,34 +125,35 @@ impl ConvertError {
 /// Turns a body into pprof.
 pub(crate) fn convert(request: &Request, body: &Bytes, bounds: &Bounds) -> Result<Converted, Refused> {
     let converted = match &request.format {
-        Format::Groups => folded(request, body, true, bounds),
-        Format::Lines => folded(request, body, false, bounds),
+        Format::Groups => document::told(request, body, bounds),
+        Format::Lines => named::text(request, body, false, bounds),
+        // An empty trie holds nothing; the other formats begin with something.
+        Format::Trie(Kind::Trie) if body.is_empty() => named::text(request, body, true, bounds),
+        Format::Trie(kind) => named::trie(request, body, *kind, bounds),
         Format::Pprof => pprof::pprof(request, body, &TypeConfig::default(), bounds),
         Format::Jfr(content_type) => jfr::jfr(request, content_type.as_deref(), body, bounds),
         Format::Form(content_type) => pprof::form(request, content_type, body, bounds),
-        // An empty trie holds nothing; the other formats begin with something.
-        Format::Other("trie") if body.is_empty() => folded(request, body, true, bounds),
-        Format::Other(name) => Err(ConvertError::NotSupported(name)),
+        Format::Speedscope => speedscope::speedscope(request, body, bounds),
+        Format::Flamebearer => document::document(request, body, document::Format::Flamebearer, bounds),
+        Format::PerfScript => document::document(request, body, document::Format::PerfScript, bounds),
     };
     converted.map_err(refused)
 }
 
 fn refused(error: ConvertError) -> Refused {
-    let way_out = match &error {
-        ConvertError::Pprof(DecodeError::OverLimit { what: "bytes", .. }) => {
-            " (limits.max_profile_size_bytes): profile for a shorter time"
-        }
-        ConvertError::Jfr(error) => jfr::way_out(error),
-        ConvertError::JfrBody(DecodeError::OverLimit { .. }) => jfr::SHORTER,
+    let way_out = match (&error, error.over()) {
+        (ConvertError::Jfr(error), _) => jfr::way_out(error),
+        (ConvertError::JfrBody(DecodeError::OverLimit { .. }), _) => jfr::SHORTER,
+        (_, Some("bytes")) => " (limits.max_profile_size_bytes): profile for a shorter time",
+        (_, Some("stacks")) => " (limits.max_profile_stacktrace_samples): profile for a shorter time",
         _ => "",
     };
     let status = Status::new(Code::Invalid, format!("{error}{way_out}")).because(error.reason());
-    match error {
-        // Text becomes a profile before its limits hold, so they are those of a push.
-        ConvertError::UnknownSuffix(_) | ConvertError::Text(TextRefused::OverLimit { .. }) => {
-            Refused::plain(status)
-        }
-        _ => Refused { http: UNPROCESSABLE, code: "unknown", status },
+    match (&error, error.over()) {
+        (ConvertError::Pprof(_), _) => Refused::unprocessable(status),
+        // What is no pprof becomes a profile before its limits hold, so they are those of a push.
+        (ConvertError::UnknownSuffix(_), _) | (_, Some("bytes" | "stacks")) => Refused::plain(status),
+        _ => Refused::unprocessable(status),
     }
 }
 
@@ -151,12 +180,33 @@ fn labels(request: &Request, metric: &str, app: &str, app_name: bool) -> Vec<(St
 impl Bounds {
     pub(crate) fn of(limits: &Limits) -> Self {
         Bounds {
-            text: TextBounds {
-                stacks: limits.max_profile_stacktrace_samples as usize,
-                depth: limits.max_profile_stacktrace_depth as usize,
+            profile: PprofLimits {
+                samples: limits.max_profile_stacktrace_samples as usize,
+                kept_depth: limits.max_profile_stacktrace_depth as usize,
                 bytes: limits.max_profile_size_bytes.as_usize(),
+                ..PprofLimits::default()
             },
             jfr: jfr::bounds(limits),
         }
+    }
+
+    /// Those of a document of so many bytes. What it says becomes smaller when it is added up, so the document itself may be
+    /// as large as a body; what waits meanwhile takes about twice its bytes.
+    fn document(&self, bytes: usize) -> PprofLimits {
+        let PprofLimits { samples, bytes: most, .. } = self.profile;
+        let waiting = bytes / WAITING;
+        PprofLimits {
+            bytes,
+            samples: samples.max(waiting),
+            frames: most.max(waiting),
+            ..PprofLimits::default()
+        }
+    }
+
+    /// Refuses what came of a document if it is over the limit of a profile.
+    fn made(&self, bytes: usize) -> Result<(), ConvertError> {
+        let limit = self.profile.bytes;
+        let over = OverLimit { what: "bytes", seen: bytes, limit };
+        if bytes > limit { Err(ConvertError::Made(over)) } else { Ok(()) }
     }
 }

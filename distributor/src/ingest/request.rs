@@ -1,6 +1,7 @@
 //! The parameters of a request.
 
 use athanor_chassis::Timestamp;
+use athanor_profile::trie::Kind;
 
 use super::name::{AppName, NameRefused};
 use super::time;
@@ -40,8 +41,14 @@ pub enum Format {
     Form(String),
     /// A flight recording, alone or in a form, whose content type then is here.
     Jfr(Option<String>),
-    /// Something that is not read here, by its name.
-    Other(&'static str),
+    /// A tree or a trie of stacks.
+    Trie(Kind),
+    /// A document of speedscope.
+    Speedscope,
+    /// A flame graph as JSON.
+    Flamebearer,
+    /// What `perf script` prints.
+    PerfScript,
 }
 
 /// Why parameters were refused.
@@ -83,12 +90,14 @@ impl Format {
     fn of(format: &str, content_type: &str) -> Self {
         let form = content_type.contains("multipart/form-data");
         match (format, content_type) {
-            ("trie", _) | (_, "binary/octet-stream+trie") => Format::Other("trie"),
-            ("tree", _) | (_, "binary/octet-stream+tree") => Format::Other("tree"),
+            ("trie", _) | (_, "binary/octet-stream+trie") => Format::Trie(Kind::Trie),
+            ("tree", _) | (_, "binary/octet-stream+tree") => Format::Trie(Kind::Tree),
             ("lines", _) => Format::Lines,
             ("jfr", _) => Format::Jfr(form.then(|| content_type.to_owned())),
             ("pprof", _) if !form => Format::Pprof,
-            ("speedscope", _) => Format::Other("speedscope"),
+            ("speedscope", _) => Format::Speedscope,
+            ("flamebearer", _) => Format::Flamebearer,
+            ("perf_script" | "perf", _) => Format::PerfScript,
             _ if form => Format::Form(content_type.to_owned()),
             _ => Format::Groups,
         }
@@ -139,12 +148,14 @@ mod tests {
             ("pprof", form, Format::Form(form.into())),
             ("pprof", "application/octet-stream", Format::Pprof),
             ("lines", form, Format::Lines),
-            ("", "binary/octet-stream+trie", Format::Other("trie")),
-            ("trie", form, Format::Other("trie")),
-            ("tree", "", Format::Other("tree")),
+            ("", "binary/octet-stream+trie", Format::Trie(Kind::Trie)),
+            ("trie", form, Format::Trie(Kind::Trie)),
+            ("tree", "", Format::Trie(Kind::Tree)),
             ("jfr", form, Format::Jfr(Some(form.into()))),
             ("jfr", "application/octet-stream", Format::Jfr(None)),
-            ("speedscope", "", Format::Other("speedscope")),
+            ("speedscope", "", Format::Speedscope),
+            ("flamebearer", "", Format::Flamebearer),
+            ("perf", "", Format::PerfScript),
         ] {
             assert_eq!(read(&format!("name=a&format={format}"), content_type).format, expected, "{format}");
         }

@@ -3,18 +3,10 @@
 //! More lenient than the folded stacks that people keep in files: a line without a count is skipped, counts of
 //! zero and below say nothing, and empty frames are frames.
 
-use athanor_profile::{Profile, ValueType};
-
-/// Bounds on text.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TextBounds {
-    /// Different stacks: `max_profile_stacktrace_samples`.
-    pub(crate) stacks: usize,
-    /// Frames of one stack: `max_profile_stacktrace_depth`. Deeper ones lose those nearest the leaf.
-    pub(crate) depth: usize,
-    /// Bytes of names and frames of all different stacks: `max_profile_size_bytes`.
-    pub(crate) bytes: usize,
-}
+use athanor_profile::pprof::{Limits, Tally, TallyError};
+use hashbrown::HashTable;
+use memchr::{memchr_iter, memrchr};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Why text was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,59 +25,35 @@ pub(crate) enum TextRefused {
         /// The line.
         line: usize,
     },
-    /// Over a limit.
-    #[error(
-        "line {line}: profile has over {limit} {what}, which is the limit ({name}): profile for a shorter time"
-    )]
-    OverLimit {
+    /// What it adds up to.
+    #[error("line {line}: {why}")]
+    Tally {
         /// The line.
         line: usize,
-        /// What there is too much of.
-        what: &'static str,
-        /// The limit's name.
-        name: &'static str,
-        /// The limit.
-        limit: usize,
-    },
-    /// A sum that does not fit.
-    #[error("line {line}: the profile's counts add up to over 63 bits")]
-    Overflow {
-        /// The line.
-        line: usize,
+        /// What is wrong.
+        why: TallyError,
     },
 }
 
-/// Reads text into a profile of one type; equal stacks are added up. `counted`: lines end with a count.
-pub(crate) fn parse(
-    text: &[u8],
-    counted: bool,
-    value_type: ValueType,
-    bounds: &TextBounds,
-) -> Result<Profile, TextRefused> {
-    let mut profile = Profile::default();
-    profile.header.types = vec![value_type];
-    let mut totals: Vec<i64> = Vec::new();
-    let (mut frames, mut sum) = (0usize, 0i64);
-    for (line, content) in (1..).zip(text.split(|&byte| byte == b'\n')) {
-        let content = std::str::from_utf8(content).map_err(|_| TextRefused::NotUtf8 { line })?;
+/// Reads text; equal stacks are added up. `counted`: lines end with a count.
+pub(crate) fn parse(bytes: &[u8], counted: bool, limits: &Limits) -> Result<Tally, TextRefused> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let line = memchr_iter(b'\n', &bytes[..error.valid_up_to()]).count() + 1;
+        TextRefused::NotUtf8 { line }
+    })?;
+    let mut tally = Tally::new(limits);
+    let mut stacks = Stacks::default();
+    let ends = memchr_iter(b'\n', bytes).chain([bytes.len()]);
+    let mut start = 0;
+    for (line, end) in (1..).zip(ends) {
+        let content = &text[start..end];
+        start = end + 1;
         let content = content.strip_suffix('\r').unwrap_or(content);
         let Some((stack, value)) = sample(content, counted, line)? else { continue };
-        sum = sum.checked_add(value).ok_or(TextRefused::Overflow { line })?;
-        let path = stack.split(';').take(bounds.depth);
-        let id = profile.dictionary.named_stack(path.clone()) as usize;
-        if id == totals.len() {
-            totals.push(0);
-            frames += path.count();
-            let size = frames.saturating_add(profile.dictionary.symbols.strings.bytes());
-            check(line, "stacks", "limits.max_profile_stacktrace_samples", totals.len(), bounds.stacks)?;
-            check(line, "bytes", "limits.max_profile_size_bytes", size, bounds.bytes)?;
-        }
-        totals[id] += value;
+        let added = stacks.number(stack, &mut tally).and_then(|stack| tally.add(stack, value));
+        added.map_err(|why| TextRefused::Tally { line, why })?;
     }
-    for (stack, total) in (0..).zip(totals) {
-        profile.samples.push(stack, 0, &[total]);
-    }
-    Ok(profile)
+    Ok(tally)
 }
 
 /// Stack and count of a line; nothing for a line that says nothing.
@@ -93,35 +61,55 @@ fn sample(content: &str, counted: bool, line: usize) -> Result<Option<(&str, i64
     if !counted {
         return Ok((!content.is_empty()).then_some((content, 1)));
     }
-    let Some((stack, count)) = content.rsplit_once(' ') else { return Ok(None) };
+    let Some(space) = memrchr(b' ', content.as_bytes()) else { return Ok(None) };
+    let (stack, count) = (&content[..space], &content[space + 1..]);
     let bad = |_| TextRefused::BadCount { line, count: count.chars().take(50).collect() };
     let value: i64 = count.parse().map_err(bad)?;
     Ok((value > 0).then_some((stack, value)))
 }
 
-fn check(
-    line: usize,
-    what: &'static str,
-    name: &'static str,
-    seen: usize,
-    limit: usize,
-) -> Result<(), TextRefused> {
-    if seen > limit { Err(TextRefused::OverLimit { line, what, name, limit }) } else { Ok(()) }
+/// Which stacks texts are: one that comes again costs a hash of it.
+#[derive(Default)]
+struct Stacks<'a> {
+    known: HashTable<(&'a str, u32)>,
+    path: Vec<u32>,
+}
+
+impl<'a> Stacks<'a> {
+    fn number(&mut self, text: &'a str, tally: &mut Tally) -> Result<u32, TallyError> {
+        let hash = xxh3_64(text.as_bytes());
+        if let Some(&(_, stack)) = self.known.find(hash, |(known, _)| *known == text) {
+            return Ok(stack);
+        }
+        self.path.clear();
+        let mut start = 0;
+        // What is deeper than is kept need not be told apart.
+        let ends = memchr_iter(b';', text.as_bytes()).chain([text.len()]).take(tally.kept_depth());
+        for end in ends {
+            self.path.push(tally.frame(&text[start..end])?);
+            start = end + 1;
+        }
+        let stack = tally.stack(&self.path)?;
+        self.known.insert_unique(hash, (text, stack), |(text, _)| xxh3_64(text.as_bytes()));
+        Ok(stack)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use athanor_profile::folded;
+    use athanor_profile::pprof::decode;
     use athanor_profile::tree::Tree;
+    use athanor_profile::{Header, ValueType, folded};
     use proptest::prelude::*;
 
     use super::*;
 
-    const BOUNDS: TextBounds = TextBounds { stacks: 3, depth: 4, bytes: 60 };
-
     fn read(text: &[u8], counted: bool) -> Result<String, String> {
-        let profile = parse(text, counted, ValueType::new("samples", "count"), &BOUNDS);
-        profile.map(|profile| folded::write(&Tree::of(&profile, 0))).map_err(|error| error.to_string())
+        let limits = Limits { samples: 3, kept_depth: 4, bytes: 60, ..Limits::default() };
+        let tally = parse(text, counted, &limits).map_err(|error| error.to_string())?;
+        let header = Header { types: vec![ValueType::new("samples", "count")], ..Header::default() };
+        let pprof = tally.write(&header, 1).expect("values are small");
+        Ok(folded::write(&Tree::of(&decode(&pprof, &Limits::default()).unwrap().0, 0)))
     }
 
     #[test]
@@ -157,16 +145,8 @@ mod tests {
             (b"a 9223372036854775808", "line 1: \"9223372036854775808\" after the last space is no count"),
             (b"a 9223372036854775807\nb 1", "line 2: the profile's counts add up to over 63 bits"),
             (b"a\xff 1", "line 1: not valid UTF-8"),
-            (
-                b"a 1\nb 1\nc 1\na 1\nd 1",
-                "line 5: profile has over 3 stacks, which is the limit (limits.max_profile_stacktrace_samples): profile \
-                 for a shorter time",
-            ),
-            (
-                long.as_bytes(),
-                "line 1: profile has over 60 bytes, which is the limit (limits.max_profile_size_bytes): profile for a \
-              shorter time",
-            ),
+            (b"a 1\nb 1\nc 1\na 1\nd 1", "line 5: profile has 4 stacks, the limit is 3"),
+            (long.as_bytes(), "line 1: profile has 61 bytes, the limit is 60"),
         ] {
             assert_eq!(read(text, true).unwrap_err(), expected);
         }

@@ -38,6 +38,8 @@ pub fn body(spec: &Value, base: i64) -> Option<(Vec<u8>, Option<String>)> {
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect()
     } else if !spec["pprof"].is_null() {
         pprof(&spec["pprof"], base)
+    } else if !spec["tree"].is_null() {
+        tree("", &spec["tree"])
     } else if let Some(parts) = spec["multipart"].as_array() {
         content_type.get_or_insert(format!("multipart/form-data; boundary={BOUNDARY}"));
         form(parts, base)
@@ -48,6 +50,18 @@ pub fn body(spec: &Value, base: i64) -> Option<(Vec<u8>, Option<String>)> {
         bytes = gzip(&bytes);
     }
     Some((bytes, content_type))
+}
+
+/// A tree or trie: `=` is a node's own value, all else are its children.
+fn tree(name: &str, node: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    varint(&mut bytes, name.len() as u64);
+    bytes.extend_from_slice(name.as_bytes());
+    varint(&mut bytes, node["="].as_u64().unwrap_or_default());
+    let children = node.as_object().into_iter().flatten().filter(|(name, _)| *name != "=");
+    varint(&mut bytes, children.clone().count() as u64);
+    bytes.extend(children.flat_map(|(name, child)| tree(name, child)));
+    bytes
 }
 
 fn form(parts: &[Value], base: i64) -> Vec<u8> {

@@ -251,7 +251,7 @@ fn who_names_no_service_is_named_by_the_executable() {
         (&[("process.executable.name", text("exe"))], "unknown_service:exe"),
         (&[("service.name", text("")), ("process.executable.name", text("exe"))], "unknown_service:exe"),
     ] {
-        let bytes = msg().m(1, resource(attributes, &[profile.clone()])).m(2, dictionary()).0;
+        let bytes = msg().m(1, resource(attributes, std::slice::from_ref(&profile))).m(2, dictionary()).0;
         assert_eq!(label(&read_one(&bytes).unwrap()[0], "service_name"), Some(expected));
     }
 }

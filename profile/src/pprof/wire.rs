@@ -56,6 +56,16 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// A length and as many bytes.
+    pub(crate) fn bytes(&mut self, what: &'static str) -> Result<&'a [u8], DecodeError> {
+        let length = self.varint(what)?;
+        let rest = self.rest();
+        let taken = usize::try_from(length).ok().and_then(|length| rest.get(..length));
+        let taken = taken.ok_or(DecodeError::Truncated { at: self.bytes.len(), what })?;
+        self.at += taken.len();
+        Ok(taken)
+    }
+
     #[inline(never)]
     fn long_varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
         if let Some((value, length)) = self.bytes[self.at..].first_chunk().and_then(up_to_eight) {
@@ -134,7 +144,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-fn varint(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;

@@ -17,6 +17,8 @@ use crate::symbols::{Function, Line, NONE};
 /// What a document says, its frames in a dictionary.
 #[derive(Default)]
 pub(super) struct Document {
+    /// Which format it says it has.
+    pub(super) schema: Option<String>,
     /// Who wrote it.
     pub(super) exporter: String,
     /// Which profile to show first.
@@ -32,6 +34,8 @@ pub(super) struct Draft {
     pub(super) kind: Option<Kind>,
     pub(super) name: Option<String>,
     pub(super) unit: Option<Unit>,
+    /// When it began.
+    pub(super) start: Option<Decimal>,
     /// When it ended.
     pub(super) end: Option<Decimal>,
     pub(super) stacks: Option<WrittenStacks>,
@@ -39,21 +43,28 @@ pub(super) struct Draft {
     pub(super) events: Option<Vec<Event>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
     Evented,
     Sampled,
 }
 
+/// What values of a document are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Unit {
+pub enum Unit {
+    /// A count.
     None,
+    /// Time.
     Nanoseconds,
+    /// Time.
     Microseconds,
+    /// Time.
     Milliseconds,
+    /// Time.
     Seconds,
+    /// Memory.
     Bytes,
 }
 
@@ -160,6 +171,8 @@ struct Whole<'a> {
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
 enum Key {
+    #[serde(rename = "$schema")]
+    Schema,
     Shared,
     Profiles,
     Exporter,
@@ -177,6 +190,10 @@ impl<'de> Fields<'de> for Whole<'_> {
     fn field<A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
         let Whole { pass, frames, profiles, document } = self;
         match key {
+            Key::Schema => {
+                document.schema = map.next_value()?;
+                Ok(())
+            }
             Key::Shared => {
                 once(frames, "shared", map.next_value_seed(Object(Shared { pass, frames: None }))?)
             }
@@ -281,6 +298,7 @@ enum ProfileKey {
     Type,
     Name,
     Unit,
+    StartValue,
     EndValue,
     Samples,
     Weights,
@@ -301,6 +319,7 @@ impl<'de> Fields<'de> for Profile<'_> {
             ProfileKey::Type => once(&mut draft.kind, "type", map.next_value()?),
             ProfileKey::Name => once(&mut draft.name, "name", map.next_value()?),
             ProfileKey::Unit => once(&mut draft.unit, "unit", map.next_value()?),
+            ProfileKey::StartValue => once(&mut draft.start, "startValue", map.next_value()?),
             ProfileKey::EndValue => once(&mut draft.end, "endValue", map.next_value()?),
             ProfileKey::Samples => once(&mut draft.stacks, "samples", map.next_value_seed(StacksOf(pass))?),
             ProfileKey::Weights => {

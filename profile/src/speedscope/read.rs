@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 
 use super::OWN;
 use super::document::{self, Document, Draft, Event, EventKind, Kind, Unit};
+use super::write::SCHEMA;
 use crate::bounds::{OverLimit, WrittenOut, within};
 use crate::decimal::Decimal;
 use crate::hash::HashedMap;
@@ -24,6 +25,9 @@ pub enum SpeedscopeError {
     /// No such document.
     #[error(transparent)]
     Json(#[from] JsonError),
+    /// Something that does not say what it is.
+    #[error("its $schema is {0:?}; that of a speedscope document is {SCHEMA:?}")]
+    Schema(String),
     /// Nothing in it.
     #[error("the document has no profiles")]
     NoProfiles,
@@ -124,7 +128,7 @@ fn innermost(open: &Option<u32>) -> String {
 /// What they measure is told by their unit alone. Only our own documents name it.
 pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, SpeedscopeError> {
     let mut profile = Profile::default();
-    let Document { exporter, active, frames, profiles } =
+    let Document { exporter, active, frames, profiles, .. } =
         document::read(bytes, limits, &mut profile.dictionary)?;
     if profiles.is_empty() {
         return Err(SpeedscopeError::NoProfiles);
@@ -133,7 +137,7 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, SpeedscopeError> 
     let over = |profile| move |over| SpeedscopeError::OverLimit { profile, over };
     let mut types = Types::default();
     let mut sums: BTreeMap<(usize, u32, Unit), Sums> = BTreeMap::new();
-    let mut reading = Reading { frames: &frames, limits, written_out: WrittenOut::default() };
+    let mut reading = Reading::new(&frames, limits);
     for (number, draft) in profiles.into_iter().enumerate() {
         let missing = |field| SpeedscopeError::Missing { profile: number, field };
         let unit = draft.unit.ok_or_else(|| missing("unit"))?;
@@ -147,16 +151,12 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, SpeedscopeError> 
         }
         let labels = if is_own || name.is_empty() { 0 } else { named(&mut profile.dictionary, name) };
         let sums = sums.entry((column, labels, unit)).or_insert_with(|| Sums::new(number, unit));
-        match kind {
-            Kind::Sampled => reading.sampled(number, &draft, &mut profile.dictionary, sums)?,
-            Kind::Evented => reading.evented(number, &draft, &mut profile.dictionary, sums)?,
-        }
+        reading.profile((number, kind), &draft, &mut profile.dictionary, sums)?;
     }
     let mut cells = Vec::new();
-    for ((column, labels, unit), sums) in sums {
-        for (stack, sum) in sums.of_stacks {
-            let value = sum.units(unit.digits()).ok_or_else(|| unit.too_large(sums.first, sum))?;
-            cells.push(Cell { stack, labels, column, value });
+    for ((column, labels, _), sums) in sums {
+        for cell in sums.cells() {
+            cells.push(Cell { labels, column, ..cell? });
         }
     }
     profile.samples = sparse::rows(cells, types.all.len(), limits).map_err(over(count))?;
@@ -191,7 +191,7 @@ fn named(dictionary: &mut Dictionary, name: &str) -> u32 {
 }
 
 /// Values by stack, in one unit.
-struct Sums {
+pub(super) struct Sums {
     /// The first profile that has a share in it.
     first: usize,
     unit: Unit,
@@ -199,8 +199,17 @@ struct Sums {
 }
 
 impl Sums {
-    fn new(first: usize, unit: Unit) -> Self {
+    pub(super) fn new(first: usize, unit: Unit) -> Self {
         Sums { first, unit, of_stacks: HashedMap::default() }
+    }
+
+    /// What it adds up to, as one column of samples without labels.
+    pub(super) fn cells(self) -> impl Iterator<Item = Result<Cell, SpeedscopeError>> {
+        let Sums { first, unit, of_stacks } = self;
+        of_stacks.into_iter().map(move |(stack, sum)| {
+            let value = sum.units(unit.digits()).ok_or_else(|| unit.too_large(first, sum))?;
+            Ok(Cell { stack, labels: 0, column: 0, value })
+        })
     }
 
     fn add(&mut self, profile: usize, stack: u32, value: Decimal) -> Result<(), SpeedscopeError> {
@@ -212,13 +221,31 @@ impl Sums {
 
 // === samples and events ===
 
-struct Reading<'a> {
+pub(super) struct Reading<'a> {
     frames: &'a [u32],
     limits: &'a Limits,
     written_out: WrittenOut,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    pub(super) fn new(frames: &'a [u32], limits: &'a Limits) -> Self {
+        Reading { frames, limits, written_out: WrittenOut::default() }
+    }
+
+    /// Adds the values of a profile, known by its number.
+    pub(super) fn profile(
+        &mut self,
+        (number, kind): (usize, Kind),
+        draft: &Draft,
+        dictionary: &mut Dictionary,
+        sums: &mut Sums,
+    ) -> Result<(), SpeedscopeError> {
+        match kind {
+            Kind::Sampled => self.sampled(number, draft, dictionary, sums),
+            Kind::Evented => self.evented(number, draft, dictionary, sums),
+        }
+    }
+
     fn location(
         &self,
         frame: u32,
@@ -251,6 +278,8 @@ impl Reading<'_> {
                 path.push(self.location(frame, profile, ("samples", at))?);
             }
             let stack = dictionary.stacks.intern(&dictionary.symbols, &path);
+            within("frames in different stacks", dictionary.stacks.nodes().len(), self.limits.frames)
+                .map_err(|over| SpeedscopeError::OverLimit { profile, over })?;
             sums.add(profile, stack, weight)?;
         }
         Ok(())

@@ -315,6 +315,37 @@ fn units_that_the_format_does_not_know_are_counts() {
     assert_eq!((again.total(0), again.total(1)), (3, 4_000_000_000));
 }
 
+#[test]
+fn profiles_are_read_one_by_one_and_equal_ones_are_one() {
+    let profile = |name: &str, unit: &str, start: u8| {
+        format!(
+            r#"{{"type": "sampled", "name": "{name}", "unit": "{unit}", "startValue": {start}, "samples": [[0], [0, 1]], "weights": [1.5, 2]}}"#
+        )
+    };
+    let all =
+        [("a", "seconds", 0), ("b", "bytes", 0), ("a", "seconds", 0), ("a", "seconds", 1), ("a", "none", 0)];
+    let all: Vec<String> = all.iter().map(|(name, unit, start)| profile(name, unit, *start)).collect();
+    let text = document(&all.join(", "));
+    let refused = parts(text.as_bytes(), &Limits::default()).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("its $schema is \"\"; that of a speedscope document is \"https://"),
+        "{refused}"
+    );
+
+    let text = text.replacen('{', &format!(r#"{{"$schema": "{}", "#, write::SCHEMA), 1);
+    let Parts { dictionary, parts } = parts(text.as_bytes(), &Limits::default()).unwrap();
+    let seen: Vec<(&str, Unit, &[i64])> =
+        parts.iter().map(|part| (part.name.as_str(), part.unit, &part.samples.values[..])).collect();
+    let expected: [(&str, Unit, &[i64]); 4] = [
+        ("a", Unit::Seconds, &[3_000_000_000, 4_000_000_000]),
+        ("b", Unit::Bytes, &[2, 2]),
+        ("a", Unit::Seconds, &[1_500_000_000, 2_000_000_000]),
+        ("a", Unit::None, &[2, 2]),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(dictionary.frames(parts[0].samples.stacks[1]), ["main", "run"]);
+}
+
 proptest! {
     #[test]
     fn what_was_written_reads_back(seed: u64) {

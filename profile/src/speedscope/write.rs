@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 use crate::model::Profile;
 use crate::tree::{Tree, path};
 
+/// Which format a document has.
+pub(super) const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
+
 /// A speedscope document: one sampled profile per value type, over shared frames.
 pub fn write(profile: &Profile, name: &str) -> String {
     let mut frames: Vec<Value> = Vec::new();
@@ -38,7 +41,7 @@ pub fn write(profile: &Profile, name: &str) -> String {
         }));
     }
     json!({
-        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "$schema": SCHEMA,
         "exporter": super::OWN,
         "name": name,
         "activeProfileIndex": profile.header.shown_type(),

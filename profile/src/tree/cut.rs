@@ -33,6 +33,15 @@ impl Tree {
         self.keep_from(&weights, least);
     }
 
+    /// As [`truncate_with_ties`](Self::truncate_with_ties), but the root counts as well: so many bars are drawn.
+    pub fn truncate_to_bars(&mut self, bars: usize, most: usize) {
+        let weights = self.weights();
+        let mut of_bars: Vec<u64> =
+            self.named(&weights).map(|(_, weight)| weight).chain([weights[0]]).collect();
+        let least = least_shown(&mut of_bars, bars, most);
+        self.keep_from(&weights, least);
+    }
+
     /// Cuts down to as few of the heaviest nodes as it takes for all that is cut off to weigh no more than so many
     /// millionths of the whole, and those as heavy as the last of them. Unless these are more than `most`: then it is as with
     /// [`truncate_with_ties`](Self::truncate_with_ties).
@@ -242,6 +251,28 @@ mod tests {
             let (one, other) = (one >> by, other >> by);
             prop_assert!(about(one.min(other)) <= about(one.max(other)));
         }
+    }
+
+    #[test]
+    fn the_whole_is_a_bar_that_counts() {
+        let whole = tree(&[("a;b", 60), ("a;c", 30), ("d", 9), ("e", 1)]);
+        let drawn = |tree: &Tree, bars, most| {
+            let mut cut = tree.clone();
+            cut.truncate_to_bars(bars, most);
+            (functions(&cut), cut.total())
+        };
+        assert_eq!(drawn(&whole, 1, 99), (0, 100));
+        assert_eq!(drawn(&whole, 3, 99), (2, 100));
+        assert_eq!(drawn(&whole, 6, 99), (5, 100));
+        let one = tree(&[("main;run", 5), ("main;idle", 5), ("main;rest", 1)]);
+        assert_eq!(drawn(&one, 1, 99), (1, 11));
+        assert_eq!(
+            drawn(&tree(&[("main;run", 5), ("main;idle", 5)]), 1, 99),
+            (1, 10),
+            "as heavy as the whole"
+        );
+        assert_eq!(drawn(&one, 3, 99), (3, 11), "two are as heavy as the last");
+        assert_eq!(drawn(&one, 3, 3), (1, 11), "unless that is too many");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(super) fn pprof(
         return Ok(Converted { door, time_nanos, made: vec![Made { labels, pprof: None }] });
     }
     let mut inflater = Inflater::default();
-    let limits = PprofLimits { bytes: bounds.text.bytes, ..PprofLimits::default() };
+    let limits = PprofLimits { bytes: bounds.profile.bytes, ..PprofLimits::default() };
     let raw = inflater.inflate(sent, limits.bytes)?;
     let repaired = repair(raw, &limits, &request.spy, config)?;
     let types = sample_types(repaired.as_deref().unwrap_or(raw), &limits)?;

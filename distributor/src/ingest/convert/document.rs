@@ -1,0 +1,33 @@
+//! Formats of tools that say themselves what they measure: they are named as pprof is, by their types.
+
+pub(super) use athanor_profile::format::Format;
+use athanor_profile::pprof::encode;
+use bytes::Bytes;
+
+use super::super::metric::TypeConfig;
+use super::super::request::Request;
+use super::{Bounds, ConvertError, Converted, named, pprof, speedscope};
+
+/// A body of which nobody says what it is: stacks with counts, unless it begins as nothing else does than another format.
+pub(super) fn told(request: &Request, body: &Bytes, bounds: &Bounds) -> Result<Converted, ConvertError> {
+    match Format::of(body) {
+        Ok(Format::Speedscope) => speedscope::speedscope(request, body, bounds),
+        Ok(format @ (Format::Flamebearer | Format::PerfScript)) => document(request, body, format, bounds),
+        _ => named::text(request, body, true, bounds),
+    }
+}
+
+pub(super) fn document(
+    request: &Request,
+    body: &Bytes,
+    format: Format,
+    bounds: &Bounds,
+) -> Result<Converted, ConvertError> {
+    let mut profile = format.read(body, &bounds.document(body.len()))?;
+    if profile.header.time_nanos == 0 {
+        (profile.header.time_nanos, profile.header.duration_nanos) = (request.from, request.duration);
+    }
+    let made = Bytes::from(encode(&profile));
+    bounds.made(made.len())?;
+    pprof::pprof(request, &made, &TypeConfig::default(), bounds)
+}

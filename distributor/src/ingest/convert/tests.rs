@@ -1,0 +1,172 @@
+//! What each format becomes.
+
+use athanor_chassis::{ByteSize, Timestamp};
+use athanor_profile::pprof::{Limits as All, decode};
+use athanor_profile::tree::Tree;
+use athanor_profile::{Profile, folded};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn converted(query: &str, body: &[u8], limits: &Limits) -> Result<Vec<Made>, Refused> {
+    let request = Request::parse(query, None, Timestamp::EPOCH).unwrap();
+    convert(&request, &Bytes::copy_from_slice(body), &Bounds::of(limits)).map(|converted| converted.made)
+}
+
+fn read(made: &Made) -> Profile {
+    decode(made.pprof.as_ref().unwrap(), &All::default()).unwrap().0
+}
+
+/// The name, the service and the label of a profile of a document, its type and period type, and its stacks.
+fn seen(made: &Made) -> String {
+    let label = |wanted: &str| {
+        let found = made.labels.iter().find(|(name, _)| name == wanted);
+        found.map_or("-", |(_, value)| value.as_str())
+    };
+    let profile = read(made);
+    let types: Vec<&str> = profile
+        .header
+        .types
+        .iter()
+        .chain(&profile.header.period_type)
+        .flat_map(|value| [value.kind.as_str(), value.unit.as_str()])
+        .collect();
+    let stacks = folded::write(&Tree::of(&profile, 0)).trim().replace('\n', ", ");
+    format!(
+        "{} {} {} {}: {stacks}",
+        label("__name__"),
+        label("service_name"),
+        label("profile_name"),
+        types.join(":")
+    )
+}
+
+fn speedscope_of(profiles: &[(&str, &str)]) -> Vec<u8> {
+    let profile = |(name, unit): &(&str, &str)| {
+        json!({ "type": "sampled", "name": name, "unit": unit, "startValue": 0, "endValue": 3,
+            "samples": [[0], [0, 1]], "weights": [1, 2.5] })
+    };
+    let profiles: Vec<_> = profiles.iter().map(profile).collect();
+    json!({
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "shared": { "frames": [{ "name": "main" }, { "name": "run" }] },
+        "profiles": profiles,
+    })
+    .to_string()
+    .into_bytes()
+}
+
+#[test]
+fn one_profile_of_speedscope_is_what_the_name_says_in_its_own_unit() {
+    for (name, unit, expected) in [
+        (
+            "app",
+            "seconds",
+            "process_cpu app p cpu:nanoseconds:cpu:nanoseconds: main 1000000000, main;run 2500000000",
+        ),
+        ("app.wall", "nanoseconds", "wall app p wall:nanoseconds:cpu:nanoseconds: main 1, main;run 3"),
+        (
+            "app",
+            "none",
+            "process_cpu app p cpu:nanoseconds:cpu:nanoseconds: main 10000000, main;run 30000000",
+        ),
+        ("app", "bytes", "process_cpu app p samples:count: main 1, main;run 3"),
+        ("app.alloc_space", "bytes", "memory app p alloc_space:bytes: main 1, main;run 3"),
+        ("app.mutex_duration", "microseconds", "mutex app p delay:nanoseconds: main 1000, main;run 2500"),
+    ] {
+        let body = speedscope_of(&[("p", unit)]);
+        for format in ["speedscope", ""] {
+            let made = converted(&format!("name={name}&format={format}"), &body, &Limits::default()).unwrap();
+            assert_eq!(made.iter().map(seen).collect::<Vec<_>>(), [expected], "{format}");
+        }
+    }
+}
+
+#[test]
+fn several_profiles_of_speedscope_are_what_their_units_say() {
+    let body = speedscope_of(&[("a", "milliseconds"), ("b", "bytes"), ("c", "none"), ("a", "milliseconds")]);
+    let made = converted("name=app&format=speedscope", &body, &Limits::default()).unwrap();
+    assert_eq!(
+        made.iter().map(seen).collect::<Vec<_>>(),
+        [
+            "wall app a wall:nanoseconds:cpu:nanoseconds: main 2000000, main;run 5000000",
+            "memory app b samples:bytes: main 1, main;run 3",
+            "process_cpu app c cpu:nanoseconds:cpu:nanoseconds: main 10000000, main;run 30000000",
+        ]
+    );
+    let none = converted("name=app&format=speedscope", &speedscope_of(&[]), &Limits::default()).unwrap();
+    assert!(none.len() == 1 && none[0].pprof.is_none());
+}
+
+/// Each profile names its frames anew.
+#[test]
+fn a_document_does_not_become_far_more_than_it_was() {
+    let names: Vec<String> = (0..100).map(|number| format!("p{number}")).collect();
+    let profiles: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "seconds")).collect();
+    let body = String::from_utf8(speedscope_of(&profiles))
+        .unwrap()
+        .replace("\"run\"", &format!("{:?}", "x".repeat(900)));
+    let limits = |bytes| Limits { max_profile_size_bytes: ByteSize::bytes(bytes), ..Limits::default() };
+    let made = |bytes| converted("name=app&format=speedscope", body.as_bytes(), &limits(bytes));
+    let most = made(1 << 20).unwrap().into_iter().map(|made| made.pprof.unwrap().len()).sum::<usize>();
+    assert!(most > 3 * body.len(), "{most} of {}", body.len());
+    let refused = made(1 << 15).unwrap_err();
+    assert_eq!((refused.http, refused.status.reason), (400, Some("profile_size_limit")), "{refused}");
+    assert!(refused.to_string().contains("(limits.max_profile_size_bytes)"), "{refused}");
+}
+
+#[test]
+fn documents_of_tools_are_told_by_how_they_begin() {
+    let graph = json!({
+        "version": 1,
+        "flamebearer": { "names": ["total", "main"], "levels": [[0, 3, 0, 0], [0, 3, 3, 1]], "numTicks": 3 },
+        "metadata": { "units": "samples", "sampleRate": 1_000_000_000, "name": "cpu", "format": "single" },
+    });
+    let perf = "main 12 [000] 1.5: 7 cycles:\n\tab run+0x1 (/bin/main)\n\n";
+    for (format, body, expected) in [
+        ("flamebearer", graph.to_string(), "process_cpu app.x - cpu:nanoseconds: main 3"),
+        ("perf_script", perf.to_owned(), "process_cpu app.x - samples:count:cycles:count: main;run 1"),
+    ] {
+        for format in ["", format] {
+            let query = format!("name=app.x&format={format}");
+            let made = converted(&query, body.as_bytes(), &Limits::default()).unwrap();
+            let seen = seen(&made[0]);
+            assert!(seen.starts_with(expected.split(": ").next().unwrap()), "{seen}, not {expected}");
+            assert!(seen.ends_with(expected.rsplit(": ").next().unwrap()), "{seen}, not {expected}");
+        }
+        let refused = converted("name=app&format=flamebearer", b"{}", &Limits::default()).unwrap_err();
+        assert_eq!((refused.http, refused.code), (422, "unknown"));
+    }
+}
+
+#[test]
+fn too_many_stacks_are_refused_with_the_limit_and_the_way_out() {
+    let limits = Limits { max_profile_stacktrace_samples: 2, ..Limits::default() };
+    let trie = [&[0u8, 0, 3][..], &[1, b'a', 1, 0], &[1, b'b', 1, 0], &[1, b'c', 1, 0]].concat();
+    for (format, body) in
+        [("groups", &b"a 1\nb 1\nc 1"[..]), ("lines", b"a\nb\nc"), ("trie", &trie), ("tree", &trie)]
+    {
+        let refused = converted(&format!("name=app&format={format}"), body, &limits).unwrap_err();
+        assert_eq!((refused.http, refused.status.reason), (400, Some("samples_limit")), "{format}");
+        let said = refused.to_string();
+        assert!(
+            said.ends_with(
+                "3 stacks, the limit is 2 (limits.max_profile_stacktrace_samples): profile for a shorter time"
+            ),
+            "{said}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_body_is_taken_or_refused(body in prop::collection::vec(any::<u8>(), 0..80), which in 0usize..7) {
+        let format = ["", "lines", "trie", "tree", "speedscope", "flamebearer", "perf"][which];
+        if let Ok(made) = converted(&format!("name=app&format={format}"), &body, &Limits::default()) {
+            for made in made.iter().filter(|made| made.pprof.is_some()) {
+                let _ = read(made);
+            }
+        }
+    }
+}
