@@ -76,12 +76,22 @@ pub fn run(block: &Block, query: &Query, compute: &Compute) -> Result<Profile, Q
             part.totals(&Part::rows_of(&profiles, in_time), compute)?
         });
     }
+    let mut moments: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+    // Rows of several types cannot say of which one a moment is.
+    if columns.len() == 1 {
+        part.moments(&Part::rows_of(&profiles, picked), |stack, times| {
+            moments.entry(stack).or_default().extend_from_slice(times);
+        })?;
+    }
     let names = part.names()?;
     let mut samples = Samples::default();
     let mut values = vec![0; totals.len()];
-    for (place, &stack) in names.stacks.iter().enumerate() {
-        values.iter_mut().zip(&totals).for_each(|(value, total)| *value = total[place]);
-        if values.iter().any(|&value| value != 0) {
+    for (place, &stack) in (0u32..).zip(&names.stacks) {
+        values.iter_mut().zip(&totals).for_each(|(value, total)| *value = total[place as usize]);
+        let mut times = moments.remove(&place).unwrap_or_default();
+        if !times.is_empty() || values.iter().any(|&value| value != 0) {
+            times.sort_unstable();
+            samples.moments.add(samples.len(), times);
             samples.push(stack, 0, &values);
         }
     }
@@ -161,6 +171,7 @@ mod tests {
         (profile.header.time_nanos, profile.header.duration_nanos, profile.header.period) = (time, 7, 3);
         for (stack, values) in rows {
             let stack = profile.dictionary.named_stack(stack.split(';'));
+            profile.samples.moments.add(profile.samples.len(), [time + values[0], time]);
             profile.samples.push(stack, 0, values);
         }
         encode(&profile)
@@ -211,6 +222,24 @@ mod tests {
         assert_eq!((value(&of_b, "main;y"), value(&of_b, "main;x")), (vec![80], vec![]));
         let late = ask("{}", Some("samples/count"), TimeRange { from: 200, to: 300 }).unwrap();
         assert_eq!((value(&late, "main;x"), value(&late, "main;y")), (vec![4], vec![]));
+    }
+
+    #[test]
+    fn moments_are_those_of_one_type() {
+        let of_type = |kind, time| {
+            let profile = ask("{}", kind, time).unwrap();
+            let rows = (0..profile.samples.len()).map(|row| profile.samples.moments.of(row).to_vec());
+            let mut rows: Vec<Vec<i64>> = rows.collect();
+            rows.sort_unstable();
+            rows
+        };
+        let all = TimeRange::default();
+        assert_eq!(
+            of_type(Some("cpu"), all),
+            [vec![100, 101, 200, 204], vec![100, 102, 300, 308], vec![300, 301]]
+        );
+        assert_eq!(of_type(Some("cpu"), TimeRange { from: 200, to: 250 }), [[200, 204]]);
+        assert_eq!(of_type(None, all), vec![Vec::<i64>::new(); 3]);
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn moments_stay_with_their_rows_through_the_log_and_into_the_block() {
         let block = fetch(&world.remains.store, &listing.blocks[0]).await;
         let mut seen = Vec::new();
         let part = block.part("acme").unwrap();
-        part.moments(&[0..part.meta.samples], |_, times| {
+        part.moments(std::slice::from_ref(&(0..part.meta.samples)), |_, times| {
             seen.push(times.iter().map(|at| at - time).collect::<Vec<i64>>());
         })
         .unwrap();

@@ -331,6 +331,7 @@ fn times_go_with_their_sample_and_count_where_there_are_no_values() {
     let Content::Pprof(bytes) = &made.content else { panic!("{made:?}") };
     let extension = msg().times(1000, &[5001, 5003, 5003, 9000]).0;
     assert!(bytes.windows(extension.len()).any(|window| window == extension));
+    assert_eq!(decoded(made).samples.moments.of(0), [5001, 5003, 5003, 9000]);
 }
 
 #[test]

@@ -68,15 +68,17 @@ pub(super) fn one(path: &Path, output: &Output) -> Result<(), Status> {
     for part in block.parts() {
         of_tenants.push(part.series().map_err(|error| failure::of(path, &error))?);
     }
+    let timestamps = block.timestamp_bytes().map_err(|error| failure::of(path, &error))?;
     output.either(
         || {
             let mut all = summary(path, meta);
             let files = meta.files.iter().map(|(name, file)| (name.clone(), json!(file.bytes)));
             all["files"] = Value::Object(files.collect());
+            all["timestamp_bytes"] = json!(timestamps);
             all["tenants"] = meta.tenants.iter().zip(&of_tenants).map(tenant_json).collect();
             all
         },
-        || text(meta, &of_tenants, output),
+        || text(meta, (timestamps, &of_tenants), output),
     )
 }
 
@@ -91,7 +93,7 @@ fn tenant_json((tenant, series): (&athanor_block::TenantMeta, &Vec<Series>)) -> 
     })
 }
 
-fn text(meta: &Meta, of_tenants: &[Vec<Series>], output: &Output) -> String {
+fn text(meta: &Meta, (timestamps, of_tenants): (Option<u64>, &[Vec<Series>]), output: &Output) -> String {
     let mut text = String::new();
     let (profiles, samples, bytes) = (profiles(meta), meta.samples(), meta.bytes());
     let _ = writeln!(text, "block {}, format {}", meta.id, meta.format);
@@ -104,6 +106,9 @@ fn text(meta: &Meta, of_tenants: &[Vec<Series>], output: &Output) -> String {
         let share = file.bytes as f64 / meta.bytes().max(1) as f64 * 100.0;
         let each = file.bytes as f64 / meta.samples().max(1) as f64;
         let _ = writeln!(text, "{name:<20} {:>12} {share:>7.2}% {each:>8.3}", file.bytes);
+    }
+    if let Some(bytes) = timestamps {
+        let _ = writeln!(text, "\n{bytes} bytes of samples.parquet are timestamps of samples");
     }
     for (tenant, series) in meta.tenants.iter().zip(of_tenants) {
         let _ = writeln!(text, "\n{}", output.bold(&format!("tenant {}", harmless(&tenant.tenant))));
