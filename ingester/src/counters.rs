@@ -285,7 +285,8 @@ impl Counters {
                 let mut values = Vec::new();
                 let room = bytes.saturating_sub(piece.len() + SAID);
                 let to = count.counted.write(from, room, &mut values);
-                let flags = CONTINUES * u64::from(from > 0) | LAST * u64::from(to == count.counted.len());
+                let (begun, ends) = (u64::from(from > 0), u64::from(to == count.counted.len()));
+                let flags = (CONTINUES * begun) | (LAST * ends);
                 piece.extend_from_slice(&series.to_le_bytes());
                 [flags, count.index].into_iter().for_each(|number| put(&mut piece, number));
                 put_signed(&mut piece, count.time);

@@ -52,6 +52,9 @@ struct Guess {
     path: usize,
 }
 
+/// By which guesses are compared: how many say so, how short it is, and what it is.
+type Rank = (u32, Reverse<usize>, Hash);
+
 /// The stacks of a profile, each from its root on.
 struct Paths {
     places: Vec<u32>,
@@ -198,7 +201,7 @@ impl Decoder {
 
     /// Takes the best guess for each group; gives the stacks that reach a root since then.
     fn believe(&mut self, paths: &mut Paths, guesses: HashedMap<(u64, Hash), Guess>) -> Vec<usize> {
-        let mut best: HashMap<usize, ((u32, Reverse<usize>, Hash), Guess)> = HashMap::new();
+        let mut best: HashMap<usize, (Rank, Guess)> = HashMap::new();
         for ((group, above), guess) in guesses {
             let rank = (guess.votes, Reverse(guess.length), above);
             if best.get(&(group as usize)).is_none_or(|(other, _)| *other < rank) {

@@ -356,18 +356,17 @@ impl Numbers {
 
     /// What became of profiles that count since a process began.
     fn counting(&self, page: &mut Page) {
-        let kinds: [(&str, fn(&Tally) -> u64); 5] = [
-            ("first", |tally| tally.first),
-            ("restart", |tally| tally.restarts),
-            ("subtracted", |tally| tally.subtracted),
-            ("late", |tally| tally.late),
-            ("forgotten", |tally| tally.forgotten),
-        ];
         let each = self.shards.iter().flat_map(|shard| {
-            kinds.map(|(kind, count)| {
-                let id = shard.shard.to_string();
-                (labels(&[("shard", &id), ("what", kind)]), count(&shard.counting) as f64)
-            })
+            let Tally { first, restarts, subtracted, late, forgotten } = shard.counting;
+            let kinds = [
+                ("first", first),
+                ("restart", restarts),
+                ("subtracted", subtracted),
+                ("late", late),
+                ("forgotten", forgotten),
+            ];
+            let id = shard.shard.to_string();
+            kinds.map(|(kind, count)| (labels(&[("shard", &id), ("what", kind)]), count as f64))
         });
         page.counter(
             "athanor_shard_counting_total",
