@@ -16,6 +16,7 @@ use athanor_profile::normalise::{DELTA, LabelLimits, Series, series};
 use athanor_profile::upload::Upload;
 use bytes::Bytes;
 
+pub(crate) use convert::recording_bounds;
 pub use form::{Form, FormRefused, Part};
 pub use metric::metric_of;
 pub use name::{AppName, NameRefused};

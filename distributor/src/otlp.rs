@@ -2,18 +2,21 @@
 //!
 //! The message is never a message here: its bytes become those of pprof in one step, on a compute thread.
 
+mod payload;
+
 use std::fmt::Write;
 
 use athanor_chassis::{Activity, Code, Limits, Status, TenantId};
+use athanor_profile::jfr::Limits as JfrLimits;
 use athanor_profile::normalise::{Series, series};
-use athanor_profile::otlp::{self, Bounds, Content, Export, JsonRefused, Oddities, OtlpError};
-use athanor_profile::pprof::{Inflater, Limits as PprofLimits, sample_types};
+use athanor_profile::otlp::{self, Bounds, Content, Export, JsonRefused, Made, Oddities, OtlpError};
 use athanor_profile::upload::Upload;
 use bytes::Bytes;
 
 use crate::distributor::{Distributor, Receipt, Stored, label_limits};
-use crate::ingest::metric_of;
+use crate::ingest::recording_bounds;
 use crate::push::{labels_refused, of_content};
+use payload::Payloads;
 
 /// How many refusals an answer tells in full.
 const TOLD: usize = 5;
@@ -68,7 +71,8 @@ impl Distributor {
             total: limits.ingestion_body_limit.as_usize(),
             profiles: self.config.max_profiles_per_request as usize,
         };
-        let work = move || convert(body, written, &bounds);
+        let jfr = recording_bounds(&limits);
+        let work = move || convert(body, written, &bounds, &jfr);
         let converted = self.deps.compute.run_as(Activity::Body, work).await;
         let converted = converted
             .map_err(|error| Status::new(Code::Internal, format!("not converted: {error}")))
@@ -140,7 +144,7 @@ impl Distributor {
 }
 
 /// Makes uploads of a request. Pure; runs on compute threads.
-fn convert(body: Bytes, written: Written, bounds: &Bounds) -> Result<Converted, Status> {
+fn convert(body: Bytes, written: Written, bounds: &Bounds, jfr: &JfrLimits) -> Result<Converted, Status> {
     let body = match written {
         Written::Protobuf => body,
         Written::Json => protobuf(body, bounds)?,
@@ -149,9 +153,11 @@ fn convert(body: Bytes, written: Written, bounds: &Bounds) -> Result<Converted, 
         error @ OtlpError::OverLimit { .. } => refused(Code::TooLarge, &error),
         error => refused(Code::Invalid, &error),
     })?;
+    let mut payloads = Payloads::new(&body, bounds, jfr);
     let profiles = profiles.into_iter().map(|parts| {
         let parts = parts.map_err(|error| refused(Code::Invalid, &error))?;
-        parts.into_iter().map(|made| ready(made, &body, bounds)).collect()
+        let ready: Result<Vec<_>, _> = parts.into_iter().map(|made| ready(made, &mut payloads)).collect();
+        Ok(ready?.into_iter().flatten().collect())
     });
     Ok(Converted { profiles: profiles.collect(), oddities })
 }
@@ -171,37 +177,17 @@ fn refused(code: Code, error: &OtlpError) -> Status {
     Status::new(code, error.to_string()).because(error.reason())
 }
 
-/// One part of a profile, with the name that its types say where OTLP says none.
-fn ready(made: otlp::Made, body: &Bytes, bounds: &Bounds) -> Result<Ready, Status> {
-    let otlp::Made { mut labels, id, time_nanos, content } = made;
-    let metric = |name: &str| ("__name__".to_owned(), name.to_owned());
-    let pprof = match content {
+/// What one part of a profile gives.
+fn ready(mut made: Made, payloads: &mut Payloads<'_>) -> Result<Vec<Ready>, Status> {
+    let pprof = match std::mem::replace(&mut made.content, Content::Nothing) {
+        Content::Payload { format, bytes } => return payloads.read(&made, &format, bytes),
         Content::Pprof(bytes) => Some(bytes.into()),
         Content::Nothing => {
-            labels.push(metric("process_cpu"));
+            made.labels.push(("__name__".to_owned(), "process_cpu".to_owned()));
             None
         }
-        Content::Payload { format, bytes } if format == "pprof" => {
-            let payload = body.slice(bytes);
-            let of_payload = |error: athanor_profile::pprof::DecodeError| {
-                Status::new(Code::Invalid, format!("original_payload: {error}")).because(error.reason())
-            };
-            let limits = PprofLimits { bytes: bounds.profile, ..PprofLimits::default() };
-            let mut inflater = Inflater::default();
-            let raw = inflater.inflate(&payload, limits.bytes).map_err(of_payload)?;
-            labels.push(metric(&metric_of(&sample_types(raw, &limits).map_err(of_payload)?)));
-            // What is kept of the request is the payload, and not all of it.
-            Some(Bytes::copy_from_slice(&payload))
-        }
-        Content::Payload { format, .. } => {
-            let message = format!(
-                "profile has no samples, and an original_payload of format {format:?}, which is not read here; send \
-                 pprof, or samples"
-            );
-            return Err(Status::new(Code::Invalid, message).because("unsupported_format"));
-        }
     };
-    Ok(Ready { labels, id, time_nanos, pprof })
+    Ok(vec![Ready { labels: made.labels, id: made.id, time_nanos: made.time_nanos, pprof }])
 }
 
 /// One answer for all.
@@ -308,8 +294,9 @@ mod tests {
 
     fn payload(format: &str, bytes: Vec<u8>) -> Result<Ready, Status> {
         let content = Content::Payload { format: format.to_owned(), bytes: 0..bytes.len() };
-        let made = otlp::Made { labels: Vec::new(), id: None, time_nanos: 7, content };
-        ready(made, &bytes.into(), &BOUNDS)
+        let made = Made { labels: Vec::new(), id: None, time_nanos: 7, content };
+        let (body, jfr) = (bytes.into(), JfrLimits::of(1 << 20));
+        ready(made, &mut Payloads::new(&body, &BOUNDS, &jfr)).map(|mut ready| ready.remove(0))
     }
 
     #[test]
@@ -323,10 +310,11 @@ mod tests {
         assert_eq!((ready.pprof.as_deref(), ready.time_nanos), (Some(&bytes[..]), 7));
         let refused = |format, bytes| payload(format, bytes).err().map(|status| status.to_string()).unwrap();
         assert_eq!(refused("pprof", vec![]), "original_payload: profile has no sample type");
+        assert!(refused("jfr", vec![1, 2]).starts_with("original_payload: not a flight recording"));
         assert_eq!(
             refused("linux_perf", vec![1]),
             "profile has no samples, and an original_payload of format \"linux_perf\", which is not read here; send pprof, \
-             or samples"
+             jfr or samples"
         );
     }
 }

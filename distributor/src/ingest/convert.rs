@@ -22,6 +22,7 @@ use super::form::FormRefused;
 use super::metric::TypeConfig;
 use super::request::{Format, Request};
 use super::text::TextRefused;
+pub(crate) use jfr::bounds as recording_bounds;
 
 const SECOND: i64 = 1_000_000_000;
 /// Bytes of a document for each value that waits until all of it is read.

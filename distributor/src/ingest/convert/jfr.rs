@@ -19,7 +19,7 @@ pub(super) const SHORTER: &str =
     ", as many as a request may have (limits.ingestion_body_limit): record for a shorter time";
 
 /// What a recording may have. Inflated it may be as long as any request; what is kept beside it is a part of that.
-pub(super) fn bounds(limits: &Limits) -> JfrLimits {
+pub(crate) fn bounds(limits: &Limits) -> JfrLimits {
     let profile = limits.max_profile_size_bytes.as_usize();
     JfrLimits {
         names: profile.saturating_mul(KINDS),
