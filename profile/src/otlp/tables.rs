@@ -86,13 +86,23 @@ impl<'a> Tables<'a> {
         index: u64,
         what: &'static str,
     ) -> Result<Option<Cursor<'a>>, OtlpError> {
+        let found = self.place(table, index, what)?;
+        Ok(found.map(|(start, end)| {
+            self.looked.set(self.looked.get().saturating_add(end - start));
+            self.cursor(start, end)
+        }))
+    }
+
+    /// Where an entry lies.
+    fn place(
+        &self,
+        table: Table,
+        index: u64,
+        what: &'static str,
+    ) -> Result<Option<(usize, usize)>, OtlpError> {
         let entries = &self.entries[table as usize];
         match entries.get(usize::try_from(index).unwrap_or(usize::MAX)) {
-            Some(&(start, end)) => {
-                let (start, end) = (start as usize, end as usize);
-                self.looked.set(self.looked.get().saturating_add(end - start));
-                Ok(Some(self.cursor(start, end)))
-            }
+            Some(&(start, end)) => Ok(Some((start as usize, end as usize))),
             None if index == 0 => Ok(None),
             None => {
                 let (table, length) = (table.name(), entries.len());
@@ -101,9 +111,10 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// A text of the table.
+    /// A text of the table. To find it is no work, however long it is.
     pub(super) fn text(&self, index: u64, what: &'static str) -> Result<&'a [u8], OtlpError> {
-        Ok(self.entry(Table::Strings, index, what)?.map_or(&[][..], |entry| entry.rest()))
+        let place = self.place(Table::Strings, index, what)?;
+        Ok(place.map_or(&[][..], |(start, end)| self.bytes(start, end)))
     }
 
     /// A place in the request.
