@@ -178,6 +178,11 @@ fn labels(request: &Request, metric: &str, app: &str, app_name: bool) -> Vec<(St
 
 // === impl Bounds ===
 
+/// A named frame of a document has at least so many bytes in a pprof, with all that it names, and takes some hundred in memory.
+const ENTRY: usize = 64;
+/// So few frames there may always be.
+const LEAST_ENTRIES: usize = 16 << 10;
+
 impl Bounds {
     pub(crate) fn of(limits: &Limits) -> Self {
         Bounds {
@@ -200,6 +205,7 @@ impl Bounds {
             bytes,
             samples: samples.max(waiting),
             frames: most.max(waiting),
+            entries: (most / ENTRY).max(LEAST_ENTRIES),
             ..PprofLimits::default()
         }
     }

@@ -87,7 +87,8 @@ fn what_happened_is_counted() {
         is("athanor_discarded_profiles_total", &[a, ("reason", reason)], profiles);
     }
     is("athanor_discarded_bytes_total", &[a, ("reason", "label_name_too_long")], 2.0);
-    is("athanor_discarded_requests_total", &[a, ("reason", "invalid")], 2.0);
+    is("athanor_discarded_requests_total", &[a, ("reason", "invalid")], 1.0);
+    is("athanor_discarded_requests_total", &[a, ("reason", "missing_profiles")], 1.0);
     is("athanor_http_requests_total", &[("route", "/ingest"), ("code", "200")], 1.0);
     is("athanor_http_requests_total", &[("route", "/ingest"), ("code", "401")], 1.0);
     is("athanor_http_requests_total", &[("route", "none"), ("code", "404")], 1.0);
