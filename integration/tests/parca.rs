@@ -441,8 +441,8 @@ fn the_client_of_parca_is_understood() {
         }
         run("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder)?;
         // As it is published it can be read by bundlers only.
-        let bundled = ["--bundle", "--platform=node", "--format=esm", "--external:@grpc/grpc-js"];
-        let bundle = [&["upload.mjs", "--outfile=bundle.mjs"][..], &bundled].concat();
+        let bundled = ["--bundle", "--platform=node", "--format=cjs"];
+        let bundle = [&["upload.mjs", "--outfile=bundle.cjs"][..], &bundled].concat();
         run("node_modules/.bin/esbuild", &bundle, folder)
     };
     if let Err(why) = prepared() {
@@ -453,7 +453,7 @@ fn the_client_of_parca_is_understood() {
     std::fs::write(folder.join("profile"), gzip(&profile(Clock::system().wall().nanos()))).unwrap();
     std::fs::write(folder.join("binary"), &binary).unwrap();
     let host = server.address.to_string();
-    run("node", &["bundle.mjs", &host, "profile", "binary"], folder).unwrap();
+    run("node", &["bundle.cjs", &host, "profile", "binary"], folder).unwrap();
     let cpu = "parca_agent:samples:count:cpu:nanoseconds:delta";
     assert_eq!(total(&server, cpu, "{service_name=\"parca-busy\"}"), 42);
     assert!(kept(&server, "anonymous", "debuginfo").1 == binary);

@@ -31,6 +31,11 @@ const ROOM: u64 = PART as u64 + MESSAGE.get();
 /// What plain HTTP calls a file that nobody waits for.
 const PRECONDITION_FAILED: u16 = 412;
 
+/// How much of a file that is refused is read and thrown away, and for how long: else who sends it over HTTP/1.1 finds the
+/// connection broken, and never hears why.
+const THROWN_AWAY: usize = 16 << 20;
+const THROWN_WITHIN: Duration = Duration::from_secs(5);
+
 /// Adds all of it.
 pub(super) fn routes(router: Router, hall: &Arc<Hall>) -> Router {
     let router = parca(router, hall);
@@ -102,18 +107,19 @@ fn upload(hall: Arc<Hall>, request: Request<Body>) -> Answering {
 /// A file as the body of a plain request.
 fn upload_file(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     Box::pin(async move {
-        let (parts, body) = request.into_parts();
+        let (parts, mut body) = request.into_parts();
         let answered = async {
             let wait = unary::deadline(&parts.headers)?;
             let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
             let debuginfo = hall.services.debuginfo()?;
             let id = parts.uri.path().rsplit('/').next().unwrap_or_default();
-            let taken = debuginfo.upload_file(&tenant, id, pieces(body));
+            let taken = debuginfo.upload_file(&tenant, id, pieces(&mut body));
             in_time(&hall, debuginfo, &tenant, wait, taken).await
         };
         match answered.await {
             Ok(()) => Response::new(Body::empty()),
             Err(status) => {
+                let _ = hall.door.clock.within(THROWN_WITHIN, throw_away(&mut body)).await;
                 let is_unwanted = status.code == Code::Precondition;
                 let http = if is_unwanted { PRECONDITION_FAILED } else { status.code.http() };
                 json_error_with(&status, status.code.connect(), http)
@@ -146,10 +152,20 @@ async fn in_time<T>(
     hall.door.clock.within(wait, taken).await.unwrap_or_else(late)
 }
 
+/// Reads on, but for what is too long.
+async fn throw_away(body: &mut Body) {
+    let mut length = 0;
+    while let Some(Ok(frame)) = body.frame().await
+        && length < THROWN_AWAY
+    {
+        length += frame.data_ref().map_or(0, Bytes::len);
+    }
+}
+
 /// A body, piece by piece; an error is the last one.
-fn pieces(body: Body) -> impl Stream<Item = Result<Bytes, Status>> + Send {
+fn pieces(body: &mut Body) -> impl Stream<Item = Result<Bytes, Status>> + Send {
     unfold((Some(body), 0), |(body, mut length)| async move {
-        let mut body = body?;
+        let body = body?;
         loop {
             match body.frame().await? {
                 Ok(frame) => {
