@@ -1,5 +1,6 @@
 //! An upload as it comes: in parts to the bucket, so that little of it is in memory.
 
+use athanor_chassis::tasks::Task;
 use athanor_chassis::{ByteSize, Code, Status, Tasks};
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
@@ -33,6 +34,8 @@ struct Kept {
     number: u128,
     attempt: String,
     parts: u32,
+    /// A part on its way. Who leaves meanwhile does not end that: what is removed before it has come would come after.
+    under_way: Option<Task<Result<(), Status>>>,
     is_done: bool,
 }
 
@@ -50,6 +53,7 @@ impl Receiving {
             number,
             attempt: format!("{:016x}", debuginfo.deps.random.next_u64()),
             parts: 0,
+            under_way: None,
             is_done: false,
         };
         Self {
@@ -93,7 +97,15 @@ impl Receiving {
         let key = self.kept.place.part(self.kept.number, &self.kept.attempt, self.kept.parts);
         // From here on it may be there, whatever is heard of it.
         self.kept.parts += 1;
-        self.kept.shelf.keep(&key, part).await
+        let shelf = self.kept.shelf.clone();
+        let keeping = async move { shelf.keep(&key, part).await };
+        let not_kept =
+            |why: String| Status::new(Code::Unavailable, format!("a part of the file was not kept: {why}"));
+        let task = self.kept.tasks.spawn("part of an upload", keeping);
+        let task = self.kept.under_way.insert(task.map_err(|error| not_kept(error.to_string()))?);
+        let kept = task.await.map_err(|error| not_kept(error.to_string()));
+        self.kept.under_way = None;
+        kept?
     }
 
     /// All has come: how many bytes.
@@ -140,7 +152,12 @@ impl Drop for Kept {
         }
         let (shelf, place, number) = (self.shelf.clone(), self.place.clone(), self.number);
         let (attempt, parts) = (std::mem::take(&mut self.attempt), self.parts);
+        let under_way = self.under_way.take();
         let removal = async move {
+            if let Some(part) = under_way {
+                // Whatever became of it, it has ended.
+                let _ = part.await;
+            }
             for part in 0..parts {
                 let key = place.part(number, &attempt, part);
                 if let Err(error) = shelf.store.delete(&key).await {
