@@ -378,7 +378,8 @@ fn streams(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
 
 /// A trie: main;run and main;idle.
 const TRIE: &[u8] = &[
-    0, 0, 1, 5, b'm', b'a', b'i', b'n', b';', 0, 2, 3, b'r', b'u', b'n', 4, 0, 4, b'i', b'd', b'l', b'e', 1, 0,
+    0, 0, 1, 5, b'm', b'a', b'i', b'n', b';', 0, 2, 3, b'r', b'u', b'n', 4, 0, 4, b'i', b'd', b'l', b'e', 1,
+    0,
 ];
 
 /// A body of each format of `/ingest`, in the order of its target.

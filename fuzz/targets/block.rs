@@ -96,7 +96,10 @@ fuzz_target!(|bytes: &[u8]| {
                 change(content, rest);
             }
             let checksums = content.chunks(PAGE).map(crc32fast::hash).collect();
-            meta.files.insert((*file).into(), FileMeta { bytes: content.len() as u64, checksums, ..FileMeta::default() });
+            meta.files.insert(
+                (*file).into(),
+                FileMeta { bytes: content.len() as u64, checksums, ..FileMeta::default() },
+            );
         }),
     }
     folder.tamper(META, |bytes| *bytes = meta.encode());

@@ -32,7 +32,8 @@ fuzz_target!(|bytes: &[u8]| {
         let Ok(made) = profiles(&query, None, &Bytes::copy_from_slice(bytes), &limits) else { continue };
         let mut totals = BTreeMap::new();
         for profile in made {
-            let (profile, _) = pprof::decode(&profile, &pprof::Limits::default()).expect("what was written reads");
+            let (profile, _) =
+                pprof::decode(&profile, &pprof::Limits::default()).expect("what was written reads");
             for (stack, _, values) in profile.samples.rows(1) {
                 *totals.entry(profile.dictionary.frames(stack)).or_insert(0) += values[0];
             }

@@ -18,7 +18,10 @@ fuzz_target!(|bytes: &[u8]| {
         match decode(pprof, &small::limits()) {
             Ok((_, dropped)) => assert_eq!(dropped, Default::default()),
             Err(error) => {
-                assert!(matches!(error, DecodeError::NotUtf8 { .. } | DecodeError::OverLimit { .. }), "{error}");
+                assert!(
+                    matches!(error, DecodeError::NotUtf8 { .. } | DecodeError::OverLimit { .. }),
+                    "{error}"
+                );
             }
         }
     }

@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Rendered, Sources, Times, parse_parameters};
+use athanor_querier::{
+    Config, Deps, Doubts, Plan, Querier, Reader, Rendered, Sources, Times, parse_parameters,
+};
 use athanor_query::Ask;
 use libfuzzer_sys::fuzz_target;
 

@@ -7,7 +7,8 @@ use athanor_profile::{Header, ValueType};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let limits = Limits { bytes: 1 << 16, samples: 1_000, kept_depth: 100, depth: 1_000, ..Limits::default() };
+    let limits =
+        Limits { bytes: 1 << 16, samples: 1_000, kept_depth: 100, depth: 1_000, ..Limits::default() };
     let header = Header { types: vec![ValueType::new("samples", "count")], ..Header::default() };
     let totals = [Kind::Tree, Kind::Trie].map(|kind| {
         let tally = parse(bytes, kind, &limits).ok()?;
