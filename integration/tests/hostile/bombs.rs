@@ -14,14 +14,16 @@ const FORM: &str = "multipart/form-data; boundary=b";
 /// Plain bytes of what is compressed well.
 const LARGE: usize = 300 << 20;
 /// Plain bytes of what is sent as it is.
-const PLAIN: usize = 15 << 20;
+pub const PLAIN: usize = 15 << 20;
 
 pub fn all() -> impl Iterator<Item = Bomb> {
-    let families: [fn() -> Vec<Bomb>; 5] = [compressed, pprofs, texts, documents, forms];
+    let families: [fn() -> Vec<Bomb>; 7] =
+        [compressed, pprofs, texts, documents, forms, crate::recordings::all, crate::exports::all];
     families.into_iter().flat_map(|family| family())
 }
 
-fn ingest(name: &str, format: &str, body: Vec<u8>) -> Bomb {
+/// As a body of `/ingest`.
+pub fn ingest(name: &str, format: &str, body: Vec<u8>) -> Bomb {
     let path = format!("/ingest?name=hostile.cpu&format={format}");
     Bomb { name: format!("{format}: {name}"), path, headers: Vec::new(), body }
 }
@@ -40,7 +42,7 @@ fn push(name: &str, pprof: &[u8]) -> Bomb {
 }
 
 /// A protobuf field of bytes.
-fn field(number: u8, content: &[u8]) -> Vec<u8> {
+pub fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     let mut length = content.len();
     while length >= 0x80 {
@@ -52,7 +54,7 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-fn gzip(plain: &[u8]) -> Vec<u8> {
+pub fn gzip(plain: &[u8]) -> Vec<u8> {
     let mut compressor = Compressor::new(CompressionLvl::new(6).unwrap());
     let mut out = vec![0; compressor.gzip_compress_bound(plain.len())];
     let length = compressor.gzip_compress(plain, &mut out).unwrap();

@@ -11,7 +11,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod bombs;
+mod exports;
 mod process;
+mod recordings;
 
 use bombs::Bomb;
 use process::Served;

@@ -12,6 +12,8 @@ use super::{Bounds, ConvertError, Converted, Door, Made, labels};
 
 /// The most bytes of labels, once inflated. Agents send some kilobytes.
 const LABELS: usize = 16 << 20;
+/// A sample of a recording has about so many bytes in a profile, and takes some hundred in memory while it is counted.
+const SAMPLE: usize = 64;
 /// Kinds of profiles that have names of their own.
 const KINDS: usize = 9;
 /// What to do about a recording that is too long.
@@ -23,7 +25,7 @@ pub(crate) fn bounds(limits: &Limits) -> JfrLimits {
     let profile = limits.max_profile_size_bytes.as_usize();
     JfrLimits {
         names: profile.saturating_mul(KINDS),
-        samples: limits.max_profile_stacktrace_samples as usize,
+        samples: (limits.max_profile_stacktrace_samples as usize).min(profile / SAMPLE),
         profile,
         ..JfrLimits::of(limits.ingestion_body_limit.as_usize())
     }
@@ -35,7 +37,9 @@ pub(super) fn way_out(error: &JfrError) -> &'static str {
         JfrError::Profile { what: "bytes", .. } | JfrError::OverLimit { what: "bytes of names", .. } => {
             " (limits.max_profile_size_bytes): record for a shorter time"
         }
-        JfrError::Profile { .. } => " (limits.max_profile_stacktrace_samples): record for a shorter time",
+        JfrError::Profile { .. } => {
+            " (limits.max_profile_stacktrace_samples, and no more than one for 64 bytes of limits.max_profile_size_bytes): record for a shorter time"
+        }
         JfrError::OverLimit { .. } => ", which no setting changes: record for a shorter time",
         _ => "",
     }
