@@ -38,6 +38,11 @@ use world::Story;
 
 /// How many seeds are tried where nobody says otherwise.
 const SEEDS: u64 = 300;
+/// And those that found something.
+const FOUND: [u64; 1] = [
+    // A view between two slots that a damaged catalogue learned of again placed by a table without the second.
+    20_782_091,
+];
 
 /// What must happen in some seed, or the simulation shows nothing.
 const MUST: [&str; 34] = [
@@ -136,7 +141,8 @@ fn what_is_acknowledged_is_counted_once_whatever_fails() {
     let first = number("ATHANOR_FIRST").unwrap_or(1);
     let threads = std::thread::available_parallelism().unwrap();
     let compute = Compute::threads(threads, 1).unwrap();
-    let stories = compute.map((first..first + seeds).collect(), |seed| run(seed, None));
+    let all = FOUND.into_iter().filter(|_| first == 1).chain(first..first + seeds);
+    let stories = compute.map(all.collect(), |seed| run(seed, None));
     let stories = stories.unwrap_or_else(|error| panic!("{error}"));
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for story in &stories {
