@@ -1,10 +1,10 @@
 //! Recorded answers of another server that speaks the same wire: ours gives them too, from its heads and, once those
 //! are cut, from blocks.
 //!
-//! `golden-skips.txt` lists the cases that are known to differ. A listed case that passes must leave the list.
+//! No case is left out. Where what was recorded is a defect, the case says so and what is right; one that does not is
+//! [amended](amended).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -18,6 +18,18 @@ use tokio::runtime::Runtime;
 
 const ANONYMOUS: [&str; 4] = ["basics", "errors", "wire", "ingest"];
 const WITH_TENANTS: [&str; 1] = ["tenants"];
+
+/// Where the recorded answers are.
+struct Golden {
+    folder: PathBuf,
+    ingest: PathBuf,
+}
+
+impl Golden {
+    fn scenario(&self, name: &str) -> PathBuf {
+        if name == "ingest" { self.ingest.clone() } else { self.folder.join(name) }
+    }
+}
 
 /// A server of its own folder and port.
 struct Server {
@@ -49,16 +61,22 @@ impl Server {
     }
 
     /// Asks what `scenarios` ask. What differs, by case; nothing for a case that passes.
-    fn replay(&self, golden: &Path, scenarios: &[&str], pushed: bool) -> BTreeMap<String, String> {
+    fn replay(&self, golden: &Golden, scenarios: &[&str], pushed: bool) -> BTreeMap<String, String> {
         scenarios.iter().flat_map(|scenario| self.play(golden, scenario, pushed)).collect()
     }
 
-    fn play(&self, golden: &Path, scenario: &str, pushed: bool) -> Vec<(String, String)> {
+    fn play(&self, golden: &Golden, scenario: &str, pushed: bool) -> Vec<(String, String)> {
         let mut replay = Command::new("python3");
-        replay.current_dir(golden).env("PYTHONDONTWRITEBYTECODE", "1").args(["replay.py", "check", "--json"]);
-        replay.args(["--url", &format!("http://{}", self.node.address()), "--dir", scenario]);
+        let folder = golden.scenario(scenario);
+        replay.current_dir(&golden.folder).env("PYTHONDONTWRITEBYTECODE", "1").args([
+            "replay.py",
+            "check",
+            "--json",
+        ]);
+        replay.args(["--url", &format!("http://{}", self.node.address()), "--dir"]);
+        replay.arg(&folder);
         if pushed {
-            replay.args(["--no-push", "--base", &base(&golden.join(scenario))]);
+            replay.args(["--no-push", "--base", &base(&folder)]);
         }
         let output = replay.output().expect("Python runs");
         let text = String::from_utf8(output.stdout).expect("UTF-8");
@@ -81,36 +99,41 @@ fn base(scenario: &Path) -> String {
     after.split('"').next().unwrap_or_default().to_owned()
 }
 
-/// The cases that may differ.
-fn listed() -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden-skips.txt");
-    let text = std::fs::read_to_string(path).expect("readable");
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(str::to_owned).collect()
+/// The scenario of what is taken in, as it was recorded but for one answer.
+///
+/// That server lost a document in nanoseconds, and the case of its graph says that this is a defect. The list of all
+/// services was recorded without it and does not say so: a server that answers the graph right has one service more.
+fn amended(golden: &Path) -> TempDir {
+    let (recorded, folder) = (golden.join("ingest"), TempDir::new().expect("a folder"));
+    std::fs::copy(recorded.join("scenario.json"), folder.path().join("scenario.json")).expect("a copy");
+    let expected = std::fs::read_to_string(recorded.join("expected.json")).expect("readable");
+    let (lost, next) = ("\"gi-speedscope-nanoseconds\"", "\"gi-speedscope-none\"");
+    let amend = |line: &str| match line.starts_with("\"services/all\"") && !line.contains(lost) {
+        true => line.replacen(next, &format!("{lost}, {next}"), 1),
+        false => line.to_owned(),
+    };
+    let lines: Vec<String> = expected.lines().map(amend).collect();
+    let changed = lines.iter().zip(expected.lines()).filter(|(amended, line)| *amended != line).count();
+    assert!(changed <= 1, "{changed} cases were amended");
+    std::fs::write(folder.path().join("expected.json"), lines.join("\n")).expect("written");
+    folder
 }
 
 /// What is not as it should be.
-fn judge(answers: &BTreeMap<String, String>, listed: &BTreeSet<String>) -> String {
+fn judge(answers: &BTreeMap<String, String>) -> String {
     for scenario in ANONYMOUS.iter().chain(&WITH_TENANTS) {
         let of = answers.iter().filter(|(case, _)| case.split(' ').next() == Some(*scenario));
         let (passed, differ): (Vec<_>, Vec<_>) = of.partition(|(_, differs)| differs.is_empty());
         println!("{scenario}: {} as recorded, {} differ", passed.len(), differ.len());
     }
-    let mut wrong = String::new();
-    for (case, differs) in answers {
-        let _ = match (differs.is_empty(), listed.contains(case)) {
-            (true, true) => writeln!(wrong, "{case}: passes; take it off the list"),
-            (false, false) => writeln!(wrong, "{case}: {differs}"),
-            _ => Ok(()),
-        };
-    }
-    wrong
+    let differ = answers.iter().filter(|(_, differs)| !differs.is_empty());
+    differ.map(|(case, differs)| format!("{case}: {differs}\n")).collect()
 }
 
 /// Each server's scenarios one after the other, both servers at once.
 #[expect(clippy::disallowed_methods, reason = "a test that waits for programs")]
 fn replay(
-    golden: &Path,
+    golden: &Golden,
     anonymous: &Server,
     with_tenants: &Server,
     pushed: bool,
@@ -141,22 +164,18 @@ fn answers_are_those_that_were_recorded() {
     };
     let runtime = Runtime::new().expect("threads");
     let (anonymous, with_tenants) = (Server::start(&runtime, false), Server::start(&runtime, true));
-    let listed = listed();
+    let ingest = amended(&golden);
+    let golden = Golden { folder: golden, ingest: ingest.path().to_owned() };
 
     let from_heads = replay(&golden, &anonymous, &with_tenants, false);
-    let unknown: Vec<_> = listed.iter().filter(|&case| !from_heads.contains_key(case)).collect();
-    assert!(unknown.is_empty(), "listed, but no cases: {unknown:?}");
-    let wrong = judge(&from_heads, &listed);
+    let wrong = judge(&from_heads);
     assert!(wrong.is_empty(), "from heads:\n{wrong}");
 
     anonymous.cut(&runtime);
     with_tenants.cut(&runtime);
     let from_blocks = replay(&golden, &anonymous, &with_tenants, true);
-    let wrong = judge(&from_blocks, &listed);
+    let wrong = judge(&from_blocks);
     assert!(wrong.is_empty(), "from blocks:\n{wrong}");
-    for (case, differs) in from_blocks.iter().filter(|(_, differs)| !differs.is_empty()) {
-        assert_eq!(differs, &from_heads[case], "{case} differs in another way from blocks");
-    }
 
     runtime.block_on(anonymous.node.stop()).unwrap();
     runtime.block_on(with_tenants.node.stop()).unwrap();
