@@ -5,6 +5,8 @@
 //!  go_pprof     tables, merges and rows are those of `go tool pprof`
 //!  regexp       regular expressions match what they match in Go
 //!  relabel      rules for labels do what they do in Prometheus
+//!  go_pgo       what is exported as pprof guides the compiler of Go
+//!  jfr          flight recordings say what the JDK's own reader says of them
 //!  golden       answers are those that another server of the same wire gave
 //!  wire         each call in each way to write it, what is refused and how, and a canary
 //!  flamegraph   the panel that Grafana shows, in a browser, shows what was answered
@@ -29,21 +31,40 @@
 //! Some need what a machine may lack: Go, Python, Node, Chromium, recorded data. There a test is left out and says so,
 //! unless `ATHANOR_SKIPS=deny`.
 
+pub mod bodies;
+pub mod clients;
 pub mod cluster;
 pub mod compactor;
+pub mod grpc;
+pub mod readers;
 pub mod server;
 
 use std::path::PathBuf;
 
-/// Says that a test, or a part of one, is left out, and why.
+/// Says that a test, or a part of one, is left out: `what` is not here, in words that stay the same, and `why`, if more is
+/// known.
 ///
 /// # Panics
-/// Where `ATHANOR_SKIPS=deny` forbids to leave tests out.
+/// Where `ATHANOR_SKIPS=deny` and `.ci/allowed-skips` does not list it.
 #[expect(clippy::disallowed_methods, reason = "the tests' own switch")]
-pub fn leave_out(why: &str) {
+pub fn leave_out(what: &str, why: &str) {
+    let line = format!("skip: {what}");
     let denied = std::env::var("ATHANOR_SKIPS").is_ok_and(|skips| skips == "deny");
-    assert!(!denied, "ATHANOR_SKIPS=deny forbids to leave this out: {why}");
-    println!("skip: {why}");
+    assert!(
+        !denied || is_allowed(&line),
+        "ATHANOR_SKIPS=deny, and .ci/allowed-skips does not list {line:?}: {why}"
+    );
+    println!("{line}");
+    if !why.is_empty() {
+        println!("left out since {why}");
+    }
+}
+
+/// Whether a line of `.ci/allowed-skips` is this one, before the reason that it gives.
+fn is_allowed(line: &str) -> bool {
+    let list = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/allowed-skips");
+    let list = std::fs::read_to_string(list).unwrap_or_default();
+    list.lines().any(|listed| listed.split_once(" # ").is_some_and(|(allowed, _)| allowed == line))
 }
 
 /// The `athanor` command that was built beside the test that asks, or the one that `ATHANOR_BINARY` names.
@@ -56,4 +77,18 @@ pub fn binary() -> PathBuf {
     let path = test.ancestors().nth(2).expect("tests lie two folders deep").join("athanor");
     assert!(path.exists(), "{} is missing: cargo build -p athanor-server", path.display());
     path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_listed_may_be_left_out() {
+        assert!(is_allowed("skip: no flight recordings at ../shared/data/jfr"));
+        assert!(!is_allowed("skip: no flight recordings"));
+        assert!(!is_allowed(
+            "# Tests that may skip a part, one line each: the exact text of the skip line, then \""
+        ));
+    }
 }

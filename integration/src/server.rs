@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use athanor_chassis::{ByteSize, Overrides};
 use athanor_server::{Config, Node, System};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -59,6 +60,29 @@ impl Server {
         let node = runtime.block_on(Node::start(&config, system, overrides, Arc::from(""))).unwrap();
         let address = node.address();
         Self { node, runtime, folder, address }
+    }
+
+    /// Asks a call in JSON, as a tenant does.
+    pub fn ask(&self, tenant: &str, call: &str, question: &Value) -> Value {
+        let headers = [("content-type", "application/json"), ("x-scope-orgid", tenant)];
+        let answer = self.post(&format!("/{call}"), &headers, question.to_string().as_bytes());
+        assert_eq!(answer.status, 200, "{call}: {}", String::from_utf8_lossy(&answer.body));
+        serde_json::from_slice(&answer.body).unwrap()
+    }
+
+    /// What all that a tenant has comes to, by profile type. Types that come to nothing are left out.
+    pub fn totals(&self, tenant: &str) -> BTreeMap<String, i64> {
+        let (start, end) = (1, i64::MAX / 1_000_000 - 1);
+        let asked = json!({ "start": start, "end": end });
+        let types = self.ask(tenant, "querier.v1.QuerierService/ProfileTypes", &asked);
+        let ids = types["profileTypes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let total = |id: &Value| {
+            let id = id["ID"].as_str().unwrap().to_owned();
+            let asked = json!({ "profileTypeID": id, "labelSelector": "{}", "start": start, "end": end });
+            let graph = self.ask(tenant, "querier.v1.QuerierService/SelectMergeStacktraces", &asked);
+            (id, graph["flamegraph"]["total"].as_str().unwrap_or("0").parse().unwrap())
+        };
+        ids.iter().map(total).filter(|(_, total)| *total != 0).collect()
     }
 
     /// One request for a page.

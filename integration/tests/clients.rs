@@ -4,12 +4,13 @@
 //! Where a client's language is not there, or its packages cannot be had, that client is left out.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use athanor_chassis::{Limits, Overrides, TenantId};
-use athanor_integration::{binary, leave_out};
+use athanor_integration::clients::{copy, run};
+use athanor_integration::{binary, clients, leave_out};
 use athanor_profile::tree::Tree;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::Reader;
@@ -20,38 +21,12 @@ const PYTHON: &str = "pyroscope-io==1.4.0";
 const PYTHON_SPANS: &str = "pyroscope-otel==1.1.0";
 const OPEN_TELEMETRY: &str = "opentelemetry-sdk-extension-profiling==0.63b4";
 
-fn clients() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
-}
-
 async fn start(folder: &Path) -> Node {
     let mut config = Config { listen: "127.0.0.1:0".into(), data: folder.to_owned(), ..Config::default() };
     config.log.reserve = athanor_chassis::ByteSize::bytes(0);
     let system = System::local(&config).expect("a folder of its own");
     let node = Node::start(&config, system, Overrides::new(Limits::default()), Arc::from(""));
     node.await.expect("nothing stands in the way")
-}
-
-/// Runs a program to its end: what it wrote, or what it complained about.
-fn run(program: &str, arguments: &[&str], folder: &Path) -> Result<String, String> {
-    let output = Command::new(program).args(arguments).current_dir(folder).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr))),
-    }
-}
-
-/// Copies files of a client to where it is built.
-fn copy(client: &str, files: &[&str], folder: &Path) -> Result<(), String> {
-    for file in files {
-        let to = folder.join(file);
-        let above = to.parent().expect("a file lies in a folder");
-        std::fs::create_dir_all(above)
-            .and_then(|()| std::fs::copy(clients().join(client).join(file), &to))
-            .map_err(|error| format!("{client}/{file}: {error}"))?;
-    }
-    Ok(())
 }
 
 /// A question, and the function that must weigh most in its answer.
@@ -118,7 +93,7 @@ fn with_client<T>(
 ) {
     let environment = tempfile::tempdir().expect("a folder");
     if let Err(why) = prepare(environment.path()) {
-        return leave_out(&format!("the client of {name} cannot be installed: {why}"));
+        return leave_out(&format!("no client of {name}"), &why);
     }
     let runtime = Runtime::new().expect("threads");
     let folder = tempfile::tempdir().expect("a folder");
@@ -137,7 +112,7 @@ fn python(folder: &Path, packages: &[&str]) -> Result<String, String> {
 }
 
 fn run_python(file: &str) -> impl FnOnce(&Path, &str) -> Result<String, String> {
-    let program = clients().join("python").join(file);
+    let program = clients::folder().join("python").join(file);
     move |folder, url| run("bin/python", &[&program.to_string_lossy(), url], folder)
 }
 
@@ -176,7 +151,11 @@ fn open_telemetry_is_understood(protocol: &str) {
         &service,
         |folder| python(folder, &[OPEN_TELEMETRY]),
         |folder, url| {
-            run("bin/python", &[&clients().join("otel/busy.py").to_string_lossy(), url, protocol], folder)
+            run(
+                "bin/python",
+                &[&clients::folder().join("otel/busy.py").to_string_lossy(), url, protocol],
+                folder,
+            )
         },
         |found, _| {
             let selector = format!("{{service_name=\"{service}\"}}");
@@ -287,7 +266,11 @@ fn a_recording_of_the_jdk_is_understood() {
         "java-busy",
         |folder| run("java", &["--version"], folder),
         |folder, url| {
-            run("java", &[&clients().join("java/Busy.java").to_string_lossy(), "busy.jfr", url], folder)
+            run(
+                "java",
+                &[&clients::folder().join("java/Busy.java").to_string_lossy(), "busy.jfr", url],
+                folder,
+            )
         },
         |found, _| {
             found.is_busy_in(&Wanted::of(CPU, r#"{service_name="java-busy"}"#, "Busy.knownBusyFunction"));

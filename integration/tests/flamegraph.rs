@@ -218,7 +218,7 @@ fn ask<A: Message + Default>(server: &Server, method: &str, request: &impl Messa
 fn the_panel_shows_what_was_answered() {
     let (browser, bundle) = match browser().and_then(|browser| Ok((browser, bundle()?))) {
         Ok(found) => found,
-        Err(why) => return leave_out(&why),
+        Err(why) => return leave_out("no panel of Grafana in a browser", &why),
     };
     let (server, now) = filled();
 

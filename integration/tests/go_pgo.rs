@@ -163,7 +163,7 @@ fn build(folder: &Path, pgo: &str) -> Output {
 #[test]
 fn go_builds_with_what_a_server_answers_for_it() {
     if Command::new("go").arg("version").output().is_err() {
-        leave_out("no go to build with");
+        leave_out("no Go to build with", "");
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -28,7 +28,7 @@ struct File {
 /// Profiles of this repository, of other profilers where there are such, and made ones; none where Go is missing.
 fn corpus() -> Vec<File> {
     if pprof().is_none() {
-        leave_out("no go tool pprof to compare with");
+        leave_out("no go tool pprof to compare with", "");
         return Vec::new();
     }
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/checkout.pb.gz");
@@ -52,7 +52,7 @@ fn made(number: usize) -> File {
 fn real() -> Vec<File> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/pprof");
     let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("skip: no corpus of real profiles at ../shared/data/pprof");
+        leave_out("no corpus of real profiles at ../shared/data/pprof", "");
         return Vec::new();
     };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -1,77 +1,23 @@
 //! Flight recordings, compared with what the JDK's own reader says of them: how many events of each type have a stack, what
 //! they add up to, and which functions are on top.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
+use athanor_integration::clients::{copy, run};
 use athanor_integration::leave_out;
+use athanor_integration::readers::jdk::{self, Told, is_lasting};
+use athanor_integration::server::Server;
 use athanor_profile::jfr::{About, Limits, Snapshot, read};
 use athanor_profile::pprof;
-use serde_json::Value;
+use prost::Message;
 
 /// Samples in a second.
 const RATE: u32 = 100;
-/// By type of event: the first type of its profile, and the field that says how much.
-const KINDS: [(&str, &str, &str); 6] = [
-    ("jdk.ExecutionSample", "cpu", ""),
-    ("jdk.ObjectAllocationInNewTLAB", "alloc_in_new_tlab_objects", "tlabSize"),
-    ("jdk.ObjectAllocationOutsideTLAB", "alloc_outside_tlab_objects", "allocationSize"),
-    ("jdk.ObjectAllocationSample", "alloc_sample_objects", "weight"),
-    ("jdk.JavaMonitorEnter", "mutex", "duration"),
-    ("jdk.ThreadPark", "block", "duration"),
-];
-
-/// What is told of events of one type.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Told {
-    events: i64,
-    amount: i64,
-    /// Events by the function on top, but for names that differ in each process.
-    tops: BTreeMap<String, i64>,
-}
-
-/// A text such as `PT0.012345678S`, in nanoseconds.
-fn nanoseconds(text: &str) -> i64 {
-    let seconds = text.strip_prefix("PT").and_then(|text| text.strip_suffix('S')).expect("seconds");
-    let (whole, part) = seconds.split_once('.').unwrap_or((seconds, ""));
-    format!("{whole}{part:0<9}").parse().expect("a number")
-}
-
-fn is_lasting(name: &str) -> bool {
-    !["0x", "Lambda", "Accessor", ".so", "Native"].iter().any(|part| name.contains(part))
-}
-
-fn with_jdk(file: &Path) -> BTreeMap<String, Told> {
-    let names = KINDS.map(|(name, ..)| name).join(",");
-    let output = Command::new("jfr").args(["print", "--json", "--events", &names]).arg(file).output();
-    let output = output.expect("it runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let mut told: BTreeMap<String, Told> = BTreeMap::new();
-    for event in printed["recording"]["events"].as_array().expect("events") {
-        let (name, values) = (event["type"].as_str().expect("a name"), &event["values"]);
-        let Some(frame) = values["stackTrace"]["frames"].get(0) else { continue };
-        if values["state"] == "STATE_SLEEPING" {
-            continue;
-        }
-        let (_, kind, amount) =
-            KINDS.iter().find(|(known, ..)| *known == name).expect("one that was asked for");
-        let told = told.entry((*kind).to_owned()).or_default();
-        told.events += 1;
-        told.amount += match &values[*amount] {
-            Value::String(text) => nanoseconds(text),
-            number => number.as_i64().unwrap_or(0),
-        };
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let class = text(&frame["method"]["type"]["name"]);
-        let top = format!("{class}.{}", text(&frame["method"]["name"]));
-        if is_lasting(&top) && !class.is_empty() {
-            *told.tops.entry(top).or_default() += 1;
-        }
-    }
-    told
-}
+/// Whose everything is where nobody says whose.
+const TENANT: &str = "anonymous";
 
 fn ours(raw: &[u8]) -> BTreeMap<String, Told> {
     let about = About { sample_rate: RATE, ..About::default() };
@@ -80,7 +26,8 @@ fn ours(raw: &[u8]) -> BTreeMap<String, Told> {
     for made in recording.profiles {
         let (profile, _) = pprof::decode(&made.pprof, &pprof::Limits::default()).expect("it is sound");
         let width = profile.header.types.len();
-        let unit = if width == 1 { 1_000_000_000 / i64::from(RATE) } else { 1 };
+        let is_time = profile.header.types[0].unit == "nanoseconds";
+        let unit = if is_time { 1_000_000_000 / i64::from(RATE) } else { 1 };
         let amount = if width == 1 { 0 } else { profile.total(1) };
         let mut of_kind = Told { events: profile.total(0) / unit, amount, ..Told::default() };
         for (stack, _, values) in profile.samples.rows(width) {
@@ -96,16 +43,17 @@ fn ours(raw: &[u8]) -> BTreeMap<String, Told> {
 
 /// Whether the JDK's reader is here.
 fn has_jdk() -> bool {
-    let has = Command::new("jfr").arg("version").output().is_ok_and(|output| output.status.success());
+    let has = jdk::is_here();
     if !has {
-        leave_out("there is no JDK to compare flight recordings with");
+        leave_out("no JDK to compare flight recordings with", "");
     }
     has
 }
 
 fn compare(file: &Path) -> BTreeMap<String, Told> {
-    let told = ours(&std::fs::read(file).expect("readable"));
-    let mut expected = with_jdk(file);
+    let bytes = std::fs::read(file).expect("readable");
+    let told = ours(&bytes);
+    let mut expected = jdk::told(file);
     for (kind, expected) in &mut expected {
         let Some(told) = told.get(kind) else { continue };
         // Ticks of a processor are no nanoseconds, and the JDK rounds those of each event in its own way.
@@ -115,6 +63,11 @@ fn compare(file: &Path) -> BTreeMap<String, Told> {
         }
     }
     assert_eq!(told, expected, "{}", file.display());
+    // What a server stores of it is that, too.
+    let server = Server::start(|config| config.limits.reject_older_than = Duration::ZERO);
+    let answer = server.post("/ingest?name=app&format=jfr", &[], &bytes);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(server.totals(TENANT), jdk::totals(&expected), "{}", file.display());
     told
 }
 
@@ -144,7 +97,7 @@ fn a_recording_says_what_the_jdk_says_of_it() {
 fn recordings_of_others_say_what_the_jdk_says_of_them() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/jfr");
     let Ok(entries) = std::fs::read_dir(data) else {
-        println!("skip: no flight recordings at ../shared/data/jfr");
+        leave_out("no flight recordings at ../shared/data/jfr", "");
         return;
     };
     if !has_jdk() {
@@ -161,4 +114,96 @@ fn recordings_of_others_say_what_the_jdk_says_of_them() {
         assert!(!compare(&plain).is_empty(), "{}", path.display());
     }
     assert!(recordings.len() >= 4, "{paths:?}");
+}
+
+#[test]
+fn a_recording_of_the_agents_profiler_says_what_the_jdk_says_of_it() {
+    if !has_jdk() {
+        return;
+    }
+    let environment = tempfile::tempdir().expect("a folder");
+    let folder = environment.path();
+    let prepared = || {
+        copy("java-agent", &["pom.xml", "Record.java"], folder)?;
+        run("mvn", &["--quiet", "--batch-mode", "dependency:copy-dependencies"], folder)?;
+        run("javac", &["-cp", "lib/agent.jar", "Record.java"], folder)
+    };
+    if let Err(why) = prepared() {
+        return leave_out("no client of java-agent", &why);
+    }
+    run("java", &["-cp", "lib/agent.jar:.", "Record", "all.jfr"], folder).expect("it runs");
+    let told = compare(&folder.join("all.jfr"));
+    let wanted = [
+        ("cpu", "Record.knownBusyFunction"),
+        ("wall", "Record.knownBusyFunction"),
+        ("alloc_in_new_tlab_objects", "Record.knownGreedyFunction"),
+        ("live", "Record.knownGreedyFunction"),
+        ("mutex", "Record.knownBlockedFunction"),
+    ];
+    for (kind, function) in wanted {
+        assert!(told.get(kind).is_some_and(|told| told.tops.contains_key(function)), "{kind}: {told:?}");
+    }
+    // On top of these is the allocator itself.
+    assert!(told.get("malloc_objects").is_some_and(|told| told.amount >= 50 << 16), "{told:?}");
+}
+
+/// Labels that a profiler sends beside a recording.
+#[derive(Message)]
+struct Labels {
+    #[prost(map = "int64, message", tag = "1")]
+    contexts: HashMap<i64, Context>,
+    #[prost(map = "int64, string", tag = "2")]
+    texts: HashMap<i64, String>,
+}
+
+/// Numbers of names, and of values.
+#[derive(PartialEq, Message)]
+struct Context {
+    #[prost(map = "int64, int64", tag = "1")]
+    labels: HashMap<i64, i64>,
+}
+
+#[test]
+fn labels_beside_a_recording_are_those_of_its_events() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/jfr");
+    let Ok(sent) = std::fs::read(data.join("dump1.labels.pb.gz")) else {
+        return leave_out("no flight recordings at ../shared/data/jfr", "");
+    };
+    if !has_jdk() {
+        return;
+    }
+    let inflated = |bytes: &[u8]| pprof::inflate(bytes, 1 << 30).expect("it is sound");
+    let (sent, raw) =
+        (inflated(&sent), inflated(&std::fs::read(data.join("dump1.jfr.gz")).expect("readable")));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("plain.jfr");
+    std::fs::write(&file, &raw).expect("writable");
+
+    let labels = Labels::decode(&sent[..]).expect("it is sound");
+    let mut expected: BTreeMap<Vec<(String, String)>, i64> = BTreeMap::new();
+    for (_, event) in jdk::events(&file) {
+        let context = labels.contexts.get(&event["contextId"].as_i64().expect("a number"));
+        let pairs = context.into_iter().flat_map(|context| &context.labels);
+        let text = |number: &i64| labels.texts[number].clone();
+        let mut pairs: Vec<_> = pairs.map(|(name, value)| (text(name), text(value))).collect();
+        pairs.sort();
+        *expected.entry(pairs).or_default() += 1_000_000_000 / i64::from(RATE);
+    }
+    assert!(expected.len() > 3, "{expected:?}");
+
+    let about = About { sample_rate: RATE, ..About::default() };
+    let snapshot = Snapshot::parse(&sent).expect("it is sound");
+    let recording = read(&raw, &about, &snapshot, &Limits::default()).expect("it is sound");
+    let [made] = &recording.profiles[..] else { panic!("one profile") };
+    let (profile, _) = pprof::decode(&made.pprof, &pprof::Limits::default()).expect("it is sound");
+    let mut found = BTreeMap::new();
+    for (_, set, values) in profile.samples.rows(1) {
+        let (dictionary, text) =
+            (&profile.dictionary, |id| profile.dictionary.symbols.strings.get(id).to_owned());
+        let pairs = dictionary.label_sets.get(set).to_vec().into_iter();
+        let mut pairs: Vec<_> = pairs.map(|label| (text(label.key), text(label.text))).collect();
+        pairs.sort();
+        *found.entry(pairs).or_default() += values[0];
+    }
+    assert_eq!(found, expected);
 }

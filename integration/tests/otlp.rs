@@ -1,20 +1,15 @@
-//! Exports of OpenTelemetry, through each door: what real senders sent comes to what another reader says, one bad profile
-//! does not hurt the others, and the ports for OpenTelemetry answer nothing else.
+//! Exports of OpenTelemetry: one bad profile does not hurt the others, and the ports for OpenTelemetry answer nothing else.
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use athanor_integration::leave_out;
+use athanor_integration::bodies::framed;
+use athanor_integration::grpc;
 use athanor_integration::server::{Server, send};
 use athanor_profile::generate::arbitrary;
 use athanor_profile::{ValueType, otlp};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 
 const EXPORT: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
@@ -32,85 +27,9 @@ fn server() -> Server {
 }
 
 /// One call of gRPC: its status and its message.
-#[expect(clippy::disallowed_methods, reason = "a client as others have it")]
-fn export(server: &Server, to: SocketAddr, headers: &[(&str, &str)], body: Vec<u8>) -> (String, Bytes) {
-    server.runtime.block_on(async {
-        let stream = tokio::net::TcpStream::connect(to).await.unwrap();
-        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
-        let (mut sender, connection) = handshake.await.unwrap();
-        tokio::spawn(connection);
-        let mut request = http::Request::post(format!("http://{to}{EXPORT}")).header("te", "trailers");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let request = request.header("content-type", "application/grpc").body(Full::new(Bytes::from(body)));
-        let (head, body) = sender.send_request(request.unwrap()).await.unwrap().into_parts();
-        let body = body.collect().await.unwrap();
-        let trailers = body.trailers().cloned().unwrap_or_default();
-        let status = trailers.get("grpc-status").or(head.headers.get("grpc-status")).unwrap();
-        let status = status.to_str().unwrap().to_owned();
-        (status, body.to_bytes())
-    })
-}
-
-/// What a tenant has of each profile type that `expected` names.
-fn totals(server: &Server, tenant: &str, expected: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let total = |name: &String| {
-        let question =
-            json!({ "profileTypeID": name, "labelSelector": "{}", "start": 1, "end": "9000000000000" });
-        let headers = [("content-type", "application/json"), ("x-scope-orgid", tenant)];
-        let path = "/querier.v1.QuerierService/SelectMergeStacktraces";
-        let answer = server.post(path, &headers, question.to_string().as_bytes());
-        let answer: Value = serde_json::from_slice(&answer.body).unwrap();
-        (name.clone(), answer["flamegraph"]["total"].as_str().unwrap_or_default().to_owned())
-    };
-    expected.keys().map(total).collect()
-}
-
-/// What another reader says a file comes to.
-fn counted(file: &Path) -> Option<BTreeMap<String, String>> {
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/otel/totals.py");
-    let output = Command::new("python3").arg(program).arg(file).output().ok()?;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(serde_json::from_slice(&output.stdout).unwrap())
-}
-
-fn recorded() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    folder.exists().then_some(folder)
-}
-
-#[test]
-fn what_real_senders_sent_comes_to_what_another_reader_says() {
-    let Some(data) = recorded() else { return leave_out("there is no recorded data") };
-    let server = server();
-    let [grpc, http] = server.node.otlp_addresses() else { panic!("two ports") };
-    for (tenant, file) in
-        [("host", "otlp/otel-ebpf-profiler-1.10.pb"), ("python", "captures/sdk/otelpy-01.body")]
-    {
-        let file = data.join(file);
-        let Some(expected) = counted(&file) else { return leave_out("there is no Python") };
-        let encoding = if tenant == "python" { "gzip" } else { "identity" };
-        let headers = [PROTOBUF, ("content-encoding", encoding), ("x-scope-orgid", tenant)];
-        let body = std::fs::read(&file).unwrap();
-        for to in [server.address, *http] {
-            let answer = send(to, &format!("POST {PROFILES}"), &headers, &body);
-            assert_eq!((answer.status, answer.header("content-type")), (200, "application/x-protobuf"));
-            assert_eq!(String::from_utf8_lossy(&answer.body), "");
-        }
-        assert_eq!(totals(&server, tenant, &expected), expected, "{tenant}: sent twice, it counts once");
-    }
-    for number in 1..=5 {
-        let file = data.join(format!("captures/sdk/pbee-0{number}.grpcbody"));
-        let Some(expected) = counted(&file) else { return leave_out("there is no Python") };
-        let tenant = format!("bee-{number}");
-        for to in [server.address, *grpc] {
-            let headers = [("x-scope-orgid", tenant.as_str())];
-            let answer = export(&server, to, &headers, framed(&std::fs::read(&file).unwrap()));
-            assert_eq!(answer, ("0".to_owned(), Bytes::from_static(&[0; 5])));
-        }
-        assert_eq!(totals(&server, &tenant, &expected), expected);
-    }
+fn export(server: &Server, to: SocketAddr, headers: &[(&str, &str)], message: &[u8]) -> (String, Bytes) {
+    let answer = server.runtime.block_on(grpc::call(to, EXPORT, headers, framed(message, false)));
+    (answer.status, answer.body)
 }
 
 /// An export of one profile of two types, the second of which has no name if `is_bad`.
@@ -134,12 +53,12 @@ fn a_profile_that_is_refused_is_told_beside_those_that_are_stored() {
     let said = String::from_utf8_lossy(&answer.body).into_owned();
     assert!(said.contains("profile has no period_type"), "{said}");
 
-    let (status, body) = export(&server, grpc, &[tenant], framed(&request(true)));
+    let (status, body) = export(&server, grpc, &[tenant], &request(true));
     assert_eq!(status, "0");
     assert_eq!(&body[5..], &answer.body[..]);
-    let (status, body) = export(&server, grpc, &[tenant], framed(b"\xff\xff"));
+    let (status, body) = export(&server, grpc, &[tenant], b"\xff\xff");
     assert_eq!((status.as_str(), body.len()), ("3", 0));
-    assert_eq!(export(&server, grpc, &[], framed(&request(false))).0, "16", "nobody says whose it is");
+    assert_eq!(export(&server, grpc, &[], &request(false)).0, "16", "nobody says whose it is");
 
     let answer = post(&[PROTOBUF, tenant], b"\xff\xff");
     assert_eq!(answer.status, 400);
@@ -155,10 +74,6 @@ fn a_profile_that_is_refused_is_told_beside_those_that_are_stored() {
         metrics.contains(r#"athanor_discarded_profiles_total{tenant="a",reason="missing_labels"}"#),
         "{metrics}"
     );
-}
-
-fn framed(message: &[u8]) -> Vec<u8> {
-    [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat()
 }
 
 #[test]

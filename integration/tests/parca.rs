@@ -5,9 +5,10 @@
 
 use std::io;
 use std::path::Path;
-use std::process::Command;
 
 use athanor_chassis::{ByteSize, Clock};
+use athanor_integration::bodies::{framed, gzip};
+use athanor_integration::clients::{copy, run};
 use athanor_integration::leave_out;
 use athanor_integration::server::{PATIENCE, Server};
 use athanor_proto::google::v1::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
@@ -31,11 +32,6 @@ type Piece = Result<Frame<Bytes>, io::Error>;
 
 /// What a call came to: the message, or the status and what is said of it.
 type Answered<M> = Result<M, (u16, String)>;
-
-fn framed(message: &[u8]) -> Bytes {
-    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-    [&[0][..], &length, message].concat().into()
-}
 
 /// One call on a connection of its own.
 #[expect(clippy::disallowed_methods, reason = "a client as others have it")]
@@ -76,7 +72,7 @@ async fn call<M: Message + Default>(
     tenant: &str,
     message: impl Message,
 ) -> Answered<M> {
-    let body = stream::iter([Ok(Frame::data(framed(&message.encode_to_vec())))]);
+    let body = stream::iter([Ok(Frame::data(framed(&message.encode_to_vec(), false)))]);
     sent(server, path.to_owned(), tenant, body).await.unwrap()
 }
 
@@ -110,14 +106,6 @@ fn profile(time_nanos: i64) -> Vec<u8> {
         ..Profile::default()
     }
     .encode_to_vec()
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::fastest());
-    let mut out = vec![0; compressor.gzip_compress_bound(bytes.len())];
-    let length = compressor.gzip_compress(bytes, &mut out).unwrap();
-    out.truncate(length);
-    out
 }
 
 /// A series as an agent labels it.
@@ -188,7 +176,7 @@ fn profiles_of_an_agent_are_found_with_their_totals() {
 fn columns_are_refused_before_they_have_come() {
     let server = Server::start(|_| {});
     for method in ["Write", "WriteArrow"] {
-        let begun = stream::iter([Ok(Frame::data(framed(b"\x0a\x01x")))]).chain(stream::pending());
+        let begun = stream::iter([Ok(Frame::data(framed(b"\x0a\x01x", false)))]).chain(stream::pending());
         let answer = sent::<profilestore::WriteRawResponse>(&server, format!("{STORE}/{method}"), "t", begun);
         let answer = server.runtime.block_on(answer).unwrap().unwrap_err();
         assert!(answer.0 == 12 && answer.1.contains("WriteRaw"), "{answer:?}");
@@ -237,7 +225,7 @@ impl Uploader<'_> {
         let messages = std::iter::once(Data::Info(info)).chain(chunks);
         let frame = |data| {
             let message = debuginfo::UploadRequest { data: Some(data) };
-            Ok(Frame::data(framed(&message.encode_to_vec())))
+            Ok(Frame::data(framed(&message.encode_to_vec(), false)))
         };
         let pieces: Vec<Piece> = messages.map(frame).collect();
         let body = stream::iter(pieces).chain(end);
@@ -332,7 +320,8 @@ fn an_upload_that_is_cut_off_leaves_nothing_and_may_be_sent_again() {
     let gone = || io::Error::from(io::ErrorKind::ConnectionReset);
     let cut = agent.send(&id, &elf(9 << 20, 1), stream::iter([Err(gone())]));
     assert!(cut.is_err(), "{cut:?}");
-    let within = agent.send(&id, &elf(5 << 20, 1), stream::iter([Ok(Frame::data(framed(b"x").slice(..3)))]));
+    let within =
+        agent.send(&id, &elf(5 << 20, 1), stream::iter([Ok(Frame::data(framed(b"x", false).slice(..3)))]));
     assert_eq!(within.unwrap().unwrap_err().0, 3, "the call ends within a message");
     let (status, said) = agent.upload(&id, &elf((12 << 20) + 1, 1)).unwrap_err();
     assert!(status == 8 && said.contains("limits.debuginfo_upload_max_size"), "{status} {said}");
@@ -418,16 +407,6 @@ fn binaries_in_the_words_of_pyroscope_are_kept_beside() {
     assert_eq!(ask("ShouldInitiateUpload", file).1["shouldInitiateUpload"], true);
 }
 
-/// Runs a program to its end; what it printed, if it failed.
-fn run(program: &str, arguments: &[&str], folder: &Path) -> Result<(), String> {
-    let output = Command::new(program).args(arguments).current_dir(folder).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr))),
-    }
-}
-
 /// Parca's own client, unmodified, in an environment that is thrown away.
 #[test]
 fn the_client_of_parca_is_understood() {
@@ -435,10 +414,7 @@ fn the_client_of_parca_is_understood() {
     let folder = environment.path();
     let prepared = || {
         run("node", &["--version"], folder)?;
-        for file in ["package.json", "upload.mjs"] {
-            let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/parca").join(file);
-            std::fs::copy(from, folder.join(file)).map_err(|error| error.to_string())?;
-        }
+        copy("parca", &["package.json", "upload.mjs"], folder)?;
         run("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder)?;
         // As it is published it can be read by bundlers only.
         let bundled = ["--bundle", "--platform=node", "--format=cjs"];
@@ -446,7 +422,7 @@ fn the_client_of_parca_is_understood() {
         run("node_modules/.bin/esbuild", &bundle, folder)
     };
     if let Err(why) = prepared() {
-        return leave_out(&format!("the client of Parca cannot be installed: {why}"));
+        return leave_out("no client of Parca", &why);
     }
     let server = Server::start(|_| {});
     let binary = elf((6 << 20) + 5, 11);

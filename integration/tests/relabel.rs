@@ -174,7 +174,7 @@ fn made_rules_do_what_they_do_in_prometheus() {
     let tasks: Vec<Value> = (0..TASKS).map(|_| task(&random)).collect();
     let expected = match of_prometheus(&tasks) {
         Ok(expected) => expected,
-        Err(why) => return leave_out(&format!("no package of Prometheus to compare rules with: {why}")),
+        Err(why) => return leave_out("no package of Prometheus to compare rules with", &why),
     };
     assert_eq!(expected.len(), tasks.len());
     for (what, count) in [

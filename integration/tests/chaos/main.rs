@@ -59,7 +59,7 @@ fn what_is_acknowledged_is_counted_once_whatever_is_killed_or_cut_off() {
     }
     let world = match World::build(&std::process::id().to_string()) {
         Ok(world) => world,
-        Err(why) => return leave_out(&format!("no network namespaces can be made: {why}")),
+        Err(why) => return leave_out("no network namespaces to cut processes off with", &why),
     };
     let this = std::env::current_exe().unwrap();
     let mut second = Command::new("ip");

@@ -1,0 +1,52 @@
+//! Bodies of requests, written as other clients write them.
+
+#![expect(clippy::missing_panics_doc, reason = "what does not work fails the test")]
+
+use bytes::Bytes;
+
+/// The boundary of [`form`].
+pub const FORM: &str = "multipart/form-data; boundary=b";
+
+/// A form of parts with names.
+#[must_use]
+pub fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (name, content) in parts {
+        body.extend(format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n").into_bytes());
+        body.extend_from_slice(content);
+        body.extend(b"\r\n");
+    }
+    body.extend(b"--b--\r\n");
+    body
+}
+
+/// The same bytes, compressed.
+#[must_use]
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::fastest());
+    let mut out = vec![0; compressor.gzip_compress_bound(bytes.len())];
+    let length = compressor.gzip_compress(bytes, &mut out).expect("there is room");
+    out.truncate(length);
+    out
+}
+
+/// A message of gRPC, as it lies in a body.
+#[must_use]
+pub fn framed(message: &[u8], is_compressed: bool) -> Bytes {
+    let length = u32::try_from(message.len()).expect("it is short").to_be_bytes();
+    [&[u8::from(is_compressed)][..], &length, message].concat().into()
+}
+
+/// A field of a protobuf message that holds bytes.
+#[must_use]
+pub fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    assert!(number < 16, "its number takes one byte");
+    let (mut bytes, mut length) = (vec![number << 3 | 2], content.len());
+    while length > 127 {
+        bytes.push((length & 127) as u8 | 128);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    bytes.extend_from_slice(content);
+    bytes
+}

@@ -1,0 +1,41 @@
+//! Programs that use clients of others, in folders that are thrown away.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where what they are made of lies.
+#[must_use]
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+}
+
+/// Runs a program to its end: what it wrote.
+///
+/// # Errors
+/// What it complained about.
+pub fn run(program: &str, arguments: &[&str], folder: &Path) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).current_dir(folder).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+/// Copies files of a client to where it is built.
+///
+/// # Errors
+/// The file that could not be copied, and why.
+///
+/// # Panics
+/// If `to` is no folder.
+pub fn copy(client: &str, files: &[&str], to: &Path) -> Result<(), String> {
+    for file in files {
+        let to = to.join(file);
+        let above = to.parent().expect("a file lies in a folder");
+        std::fs::create_dir_all(above)
+            .and_then(|()| std::fs::copy(folder().join(client).join(file), &to))
+            .map_err(|error| format!("{client}/{file}: {error}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! `jfr`, the JDK's own reader of flight recordings.
+
+#![expect(clippy::missing_panics_doc, reason = "what does not work fails the test")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// By type of event: the first type of its profile, and the field that says how much.
+const KINDS: [(&str, &str, &str); 9] = [
+    ("jdk.ExecutionSample", "cpu", ""),
+    ("profiler.WallClockSample", "wall", "samples"),
+    ("jdk.ObjectAllocationInNewTLAB", "alloc_in_new_tlab_objects", "tlabSize"),
+    ("jdk.ObjectAllocationOutsideTLAB", "alloc_outside_tlab_objects", "allocationSize"),
+    ("jdk.ObjectAllocationSample", "alloc_sample_objects", "weight"),
+    ("profiler.LiveObject", "live", ""),
+    ("profiler.Malloc", "malloc_objects", "size"),
+    ("jdk.JavaMonitorEnter", "mutex", "duration"),
+    ("jdk.ThreadPark", "block", "duration"),
+];
+
+/// Nanoseconds of a sample, of which there are a hundred in a second.
+const SAMPLE: i64 = 10_000_000;
+
+/// What is told of events of one type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Those with a stack.
+    pub events: i64,
+    /// How much they say.
+    pub amount: i64,
+    /// Events by the function on top, but for names that differ in each process.
+    pub tops: BTreeMap<String, i64>,
+}
+
+/// Whether it is here.
+#[must_use]
+pub fn is_here() -> bool {
+    Command::new("jfr").arg("version").output().is_ok_and(|output| output.status.success())
+}
+
+/// A text such as `PT0.012345678S`, in nanoseconds.
+fn nanoseconds(text: &str) -> i64 {
+    let seconds = text.strip_prefix("PT").and_then(|text| text.strip_suffix('S')).expect("seconds");
+    let (whole, part) = seconds.split_once('.').unwrap_or((seconds, ""));
+    format!("{whole}{part:0<9}").parse().expect("a number")
+}
+
+/// Whether a function has this name in every process.
+#[must_use]
+pub fn is_lasting(name: &str) -> bool {
+    !["0x", "Lambda", "Accessor", ".so", "Native"].iter().any(|part| name.contains(part))
+}
+
+/// The events of a recording that is not compressed, by the first type of their profile.
+#[must_use]
+pub fn events(file: &Path) -> Vec<(&'static str, Value)> {
+    let names = KINDS.map(|(name, ..)| name).join(",");
+    let output = Command::new("jfr").args(["print", "--json", "--events", &names]).arg(file).output();
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let Value::Array(events) = printed["recording"]["events"].take() else { panic!("no events") };
+    let kind = |mut event: Value| {
+        let name = event["type"].as_str().expect("a name");
+        let (_, kind, _) = KINDS.iter().find(|(known, ..)| *known == name).expect("one that was asked for");
+        (*kind, event["values"].take())
+    };
+    events.into_iter().map(kind).collect()
+}
+
+/// What a recording comes to, by the first type of each profile. Samples of threads that sleep are no processor time.
+#[must_use]
+pub fn told(file: &Path) -> BTreeMap<String, Told> {
+    let mut told: BTreeMap<String, Told> = BTreeMap::new();
+    for (kind, values) in events(file) {
+        let Some(frame) = values["stackTrace"]["frames"].get(0) else { continue };
+        if kind == "cpu" && values["state"] == "STATE_SLEEPING" {
+            continue;
+        }
+        let (.., amount) = KINDS.iter().find(|(_, known, _)| *known == kind).expect("a known one");
+        let told = told.entry(kind.to_owned()).or_default();
+        let amount = match &values[*amount] {
+            Value::String(text) => nanoseconds(text),
+            number => number.as_i64().unwrap_or(0),
+        };
+        // A sample of wall-clock time stands for several.
+        let times = if kind == "wall" { amount } else { 1 };
+        told.events += times;
+        told.amount += if kind == "wall" { 0 } else { amount };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let class = text(&frame["method"]["type"]["name"]);
+        let top = format!("{class}.{}", text(&frame["method"]["name"]));
+        if is_lasting(&top) && !class.is_empty() {
+            *told.tops.entry(top).or_default() += times;
+        }
+    }
+    told
+}
+
+/// By which profile types that is found, and what they come to.
+#[must_use]
+pub fn totals(told: &BTreeMap<String, Told>) -> BTreeMap<String, i64> {
+    let mut totals = BTreeMap::<String, i64>::new();
+    for (kind, Told { events, amount, .. }) in told {
+        let mut put = |id: String, total: i64| *totals.entry(id).or_default() += total;
+        match kind.as_str() {
+            "cpu" => put("process_cpu:cpu:nanoseconds:cpu:nanoseconds".to_owned(), events * SAMPLE),
+            "wall" => put("wall:wall:nanoseconds:wall:nanoseconds".to_owned(), events * SAMPLE),
+            "live" => put("memory:live:count:objects:count".to_owned(), *events),
+            "mutex" | "block" => {
+                put(format!("{kind}:contentions:count:{kind}:count"), *events);
+                put(format!("{kind}:delay:nanoseconds:{kind}:count"), *amount);
+            }
+            objects => {
+                let period = if objects == "malloc_objects" { ":" } else { "space:bytes" };
+                put(format!("memory:{objects}:count:{period}"), *events);
+                put(format!("memory:{}:bytes:{period}", objects.replace("_objects", "_bytes")), *amount);
+            }
+        }
+    }
+    totals.retain(|_, total| *total != 0);
+    totals
+}

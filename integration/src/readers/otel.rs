@@ -1,0 +1,36 @@
+//! Exports of OpenTelemetry, read in Python by nothing but the numbers of the wire.
+
+#![expect(clippy::missing_panics_doc, reason = "what does not work fails the test")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+fn python(program: &str, file: &Path) -> Vec<u8> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/otel").join(program);
+    let mut python = Command::new("python3");
+    let output = python.env("PYTHONDONTWRITEBYTECODE", "1").arg(program).arg(file).output();
+    let output = output.expect("Python runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// Whether Python is here.
+#[must_use]
+pub fn is_here() -> bool {
+    Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// What a file comes to, by profile type.
+#[must_use]
+pub fn totals(file: &Path) -> BTreeMap<String, i64> {
+    let totals: BTreeMap<String, String> =
+        serde_json::from_slice(&python("totals.py", file)).expect("a list of totals");
+    totals.into_iter().map(|(name, total)| (name, total.parse().expect("a number"))).collect()
+}
+
+/// A file as JSON, with the names that OpenTelemetry gives fields.
+#[must_use]
+pub fn json(file: &Path) -> Vec<u8> {
+    python("as_json.py", file)
+}
