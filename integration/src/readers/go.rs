@@ -56,3 +56,42 @@ pub fn sums_of(pprof: &[u8]) -> BTreeMap<String, i64> {
     file.write_all(pprof).expect("room");
     sums(file.path())
 }
+
+/// The values of a profile by type and unit, and by stack: the names of its functions from the root on, with `;` between them.
+#[must_use]
+pub fn stacks(pprof: &[u8]) -> BTreeMap<String, BTreeMap<String, i64>> {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(pprof).expect("room");
+    let text = raw(file.path());
+    let (types, samples) = samples(&text);
+    let locations = locations(&text);
+    let mut stacks: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
+    for (values, path) in samples {
+        let frames = path.iter().flat_map(|location| &locations[location]).rev();
+        let stack = frames.copied().collect::<Vec<_>>().join(";");
+        for (of, value) in types.iter().zip(values) {
+            *stacks.entry(of.clone()).or_default().entry(stack.clone()).or_default() += value;
+        }
+    }
+    stacks
+}
+
+/// The functions of each location, the innermost first.
+fn locations(text: &str) -> BTreeMap<&str, Vec<&str>> {
+    let lines = text.lines().skip_while(|line| *line != "Locations").skip(1);
+    let (mut locations, mut last) = (BTreeMap::<&str, Vec<&str>>::new(), "");
+    for line in lines.take_while(|line| *line != "Mappings") {
+        // `5: 0x4711 M=1 main.work /main.go:20:0 s=19()`; of functions inlined there only what comes after the mapping.
+        let mut rest = line.trim();
+        if let Some((id, after)) = rest.split_once(": 0x") {
+            last = id;
+            rest = after.split_once(' ').map_or("", |(_, rest)| rest);
+            rest = rest
+                .strip_prefix("M=")
+                .map_or(rest, |rest| rest.split_once(' ').map_or("", |(_, rest)| rest));
+        }
+        let named = rest.rsplit_once(" s=").and_then(|(named, _)| named.rsplit_once(' '));
+        locations.entry(last).or_default().extend(named.map(|(name, _)| name.trim()));
+    }
+    locations
+}

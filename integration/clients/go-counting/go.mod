@@ -1,0 +1,3 @@
+module athanor.test/counting
+
+go 1.21
