@@ -119,7 +119,11 @@ async fn boot(folder: &Path) -> (Ingester, Tasks, Duration) {
         alone: true,
         kin: None,
     };
-    let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1 << 20) };
+    let never = CutConfig {
+        max_age: Duration::from_secs(1 << 30),
+        max_bytes: ByteSize::mib(1 << 20),
+        ..CutConfig::default()
+    };
     let config = Config { cut: never, shards: 1, unregistered: ByteSize::mib(1 << 20), ..Config::default() };
     let begun = Instant::now();
     let ingester = Ingester::open(&config, deps).await.unwrap();

@@ -35,11 +35,14 @@ pub struct CutConfig {
     pub max_age: Duration,
     /// The largest that a head may get in memory. Example: `128MiB`.
     pub max_bytes: ByteSize,
+    /// Memory for profiles of one shard that lie in blocks already: for a minute they stay, for queries that began before.
+    /// Example: `256MiB`.
+    pub kept: ByteSize,
 }
 
 impl Default for CutConfig {
     fn default() -> Self {
-        Self { max_age: Duration::from_secs(60), max_bytes: ByteSize::mib(128) }
+        Self { max_age: Duration::from_secs(60), max_bytes: ByteSize::mib(128), kept: ByteSize::mib(256) }
     }
 }
 
@@ -176,7 +179,7 @@ impl Cutter {
                     tracing::warn!(shard = self.entry.id, failures, error = %status, "cut failed, it will be tried again");
                 }
             }
-            self.shard.heads().expire(self.deps.clock.monotonic());
+            self.shard.heads().expire(self.deps.clock.monotonic(), self.config.kept.as_usize());
         }
     }
 

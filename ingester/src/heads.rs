@@ -8,10 +8,8 @@ use athanor_catalog::ShardId;
 
 use crate::head::{Head, read, write};
 
-/// Registered heads are kept so long (E17), so that a plan made before finds them...
+/// Registered heads are kept so long (E17), so that a plan made before finds them, and as long as there is room for them.
 pub const KEEP: Duration = Duration::from_secs(60);
-/// ...and as long as they take no more than this together.
-pub const KEEP_BYTES: usize = 256 << 20;
 
 /// The heads of a shard, oldest first. The last one grows.
 #[derive(Debug)]
@@ -133,8 +131,8 @@ impl Heads {
             kept.registered.get_or_insert(now);
         }
     }
-    /// Drops heads that need not be kept any more.
-    pub fn expire(&self, now: Duration) {
+    /// Drops heads that need not be kept any more: those that are registered have room for so many bytes together.
+    pub fn expire(&self, now: Duration, room: usize) {
         let mut list = write(&self.list);
         let mut bytes = 0;
         let keep: Vec<bool> = list
@@ -143,7 +141,7 @@ impl Heads {
             .map(|kept| {
                 let Some(registered) = kept.registered else { return true };
                 bytes += kept.head.bytes();
-                now.saturating_sub(registered) < KEEP && bytes <= KEEP_BYTES
+                now.saturating_sub(registered) < KEEP && bytes <= room
             })
             .collect();
         let mut keep = keep.into_iter().rev();

@@ -161,7 +161,11 @@ impl Cluster {
             alone: false,
             kin: Some(wire),
         };
-        let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
+        let never = CutConfig {
+            max_age: Duration::from_secs(1 << 30),
+            max_bytes: ByteSize::mib(1024),
+            ..CutConfig::default()
+        };
         // Every cut puts its ids into a file.
         let config = Config { cut: never, shards: 1, recent_ids: 1, ..Config::default() };
         let ingester = Arc::new(Ingester::open(&config, deps).await.unwrap());

@@ -211,7 +211,11 @@ impl World {
             alone: true,
             kin: None,
         };
-        let never = CutConfig { max_age: Duration::from_secs(1 << 30), max_bytes: ByteSize::mib(1024) };
+        let never = CutConfig {
+            max_age: Duration::from_secs(1 << 30),
+            max_bytes: ByteSize::mib(1024),
+            ..CutConfig::default()
+        };
         // Every cut puts its ids into a file.
         let config = Config {
             cut: never,
