@@ -11,12 +11,17 @@
 //! which entry: what lies between that and the cut is not added twice. Followers keep nothing of it.
 //!
 //! Where a batch in flight fails, all that were prepared after it fail, since they were subtracted from what it said.
+//!
+//! Nothing is let go of for want of room: the next profile of such a series would be stored whole again, and again. What is
+//! beyond the bound is refused.
 
-use std::collections::VecDeque;
+mod kept;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use athanor_chassis::ByteSize;
+use athanor_chassis::{ByteSize, Code, Status, TenantId};
 use athanor_profile::hash::{Hash, HashedMap};
 use athanor_profile::packed::{PackedError, Unpacker, put, put_signed};
 
@@ -25,13 +30,17 @@ use crate::entry::{self, Batch, Record};
 use crate::head::{Head, read};
 use crate::machine::lock;
 use crate::rows;
+use crate::shard::BUSY;
+use kept::Kept;
 
 /// What a series takes beside its values.
 const OVERHEAD: usize = 128;
 /// What an entry says of a series beside its values, at most.
 const SAID: usize = 64;
-/// Where too much is counted, so much of the bound is kept, so that not each upload makes room anew.
-const KEPT: (usize, usize) = (7, 8);
+/// The part of the room that a tenant may take: nobody takes that of all others.
+const SHARE: usize = 2;
+/// Where there is no room, what is idle is looked for so often: not for each upload that is refused.
+const SEARCH: Duration = Duration::from_secs(10);
 
 /// What is said of a series goes on from the piece before.
 const CONTINUES: u64 = 1;
@@ -41,9 +50,9 @@ const LAST: u64 = 2;
 /// How much of what was counted a shard keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes of memory.
+    /// Bytes of memory; half of them for one tenant.
     pub bytes: ByteSize,
-    /// How long a series is kept that sends nothing.
+    /// How long a series is kept that sends nothing; longer where ids are remembered for longer.
     pub idle: Duration,
 }
 
@@ -58,7 +67,9 @@ pub struct Tally {
     pub subtracted: u64,
     /// Profiles from before the last one: what they say is counted already.
     pub late: u64,
-    /// Series that were forgotten for want of room, or for they sent nothing.
+    /// Those among them that say more than the last one, so that they are of a process before: what they add is lost.
+    pub late_over_restart: u64,
+    /// Series that were forgotten, since they sent nothing for long.
     pub forgotten: u64,
 }
 
@@ -68,6 +79,7 @@ impl std::ops::AddAssign for Tally {
         self.restarts += other.restarts;
         self.subtracted += other.subtracted;
         self.late += other.late;
+        self.late_over_restart += other.late_over_restart;
         self.forgotten += other.forgotten;
     }
 }
@@ -92,7 +104,12 @@ pub struct Change {
     pub step: Step,
     /// The values, with the last entry and the latest time.
     pub count: Count,
+    /// Whose series it is, if that is said.
+    pub tenant: Option<TenantId>,
 }
+
+/// How much more memory the series of each tenant take.
+pub type Growth = HashMap<TenantId, usize>;
 
 /// What is counted in a shard that this node leads.
 #[derive(Debug)]
@@ -103,8 +120,7 @@ pub struct Counters {
 
 #[derive(Debug, Default)]
 struct State {
-    held: HashedMap<Hash, Held>,
-    bytes: usize,
+    kept: Kept,
     /// Batches that are not applied, oldest first.
     flights: VecDeque<Flight>,
     /// How many proposals had failed when the last batch was begun.
@@ -112,13 +128,8 @@ struct State {
     /// A series of which the log has said only the beginning.
     part: Option<Change>,
     tally: Tally,
-}
-
-#[derive(Debug)]
-struct Held {
-    count: Arc<Count>,
-    /// When it was counted last, by the node's monotonic clock.
-    seen: Duration,
+    /// When there was no room, and what is idle was looked for.
+    searched: Option<Duration>,
 }
 
 /// A batch in flight.
@@ -128,6 +139,23 @@ struct Flight {
     /// Records that count and are not known to be applied.
     open: usize,
     next: HashedMap<Hash, Arc<Count>>,
+    /// What is not in what is kept yet.
+    grows: Growth,
+}
+
+/// A batch that is on its way.
+#[derive(Debug)]
+pub struct Launch {
+    /// Its token.
+    pub token: u64,
+    /// How many of its records count.
+    pub open: usize,
+    /// What series will have counted after it.
+    pub next: HashedMap<Hash, Arc<Count>>,
+    /// By how much they grow.
+    pub grows: Growth,
+    /// What became of its profiles.
+    pub tally: Tally,
 }
 
 /// What the records of a batch do that are new, in their order.
@@ -152,24 +180,30 @@ pub(crate) fn changes(
         for (record, _) in records {
             let mut values = Vec::with_capacity(record.samples as usize);
             let mut unknown = false;
-            rows::each(&batch.rows[record.rows.clone()], |row| {
+            let each = |row: rows::Row| {
                 unknown |= row.stack as usize >= held.dictionary.stacks.len();
                 if !unknown {
                     values.push((key((row.stack, row.span, row.trace), &held.dictionary), row.value));
                 }
-            })?;
+            };
+            // A process that began anew may have counted nothing yet.
+            if record.samples > 0 {
+                rows::each(&batch.rows[record.rows.clone()], each)?;
+            }
             if unknown {
                 return Err(wrong("a stack that nobody named"));
             }
             let count = Count { index, time: record.time, counted: Counted::of(values) };
-            changes.push(Change { series: record.counter, step: record.step, count });
+            let tenant = Some(tenant.clone());
+            changes.push(Change { series: record.counter, step: record.step, count, tenant });
         }
     }
     Ok(changes)
 }
 
 impl Count {
-    fn memory(&self) -> usize {
+    /// About what it takes.
+    pub fn memory(&self) -> usize {
         OVERHEAD + self.counted.memory()
     }
 
@@ -211,19 +245,40 @@ impl Counters {
         }
     }
 
-    /// What a series will have counted when all that is in flight is applied.
-    pub fn find(&self, series: Hash) -> Option<Arc<Count>> {
-        let state = self.state();
+    /// What a tenant's series will have counted when all that is in flight is applied. Who asks has heard of it.
+    pub fn find(&self, series: Hash, tenant: &TenantId, now: Duration) -> Option<Arc<Count>> {
+        let mut state = self.state();
+        state.kept.hear_of(series, tenant, now);
         let in_flight = state.flights.iter().rev().find_map(|flight| flight.next.get(&series));
-        in_flight.or_else(|| state.held.get(&series).map(|held| &held.count)).map(Arc::clone)
+        in_flight.or_else(|| state.kept.get(series)).map(Arc::clone)
     }
 
-    /// A batch that was prepared is on its way: what series will have counted after it, and how many records count.
-    pub(crate) fn launch(&self, token: u64, open: usize, next: HashedMap<Hash, Arc<Count>>, tally: Tally) {
+    /// Whether there is room for what a tenant's series take more, all that is in flight and what a batch has grown already
+    /// counted in. What is idle goes for it.
+    pub fn admit(
+        &self,
+        (tenant, more): (&TenantId, usize),
+        batch: &Growth,
+        remembered: Duration,
+        now: Duration,
+    ) -> Result<(), Status> {
+        let mut state = self.state();
+        let first = self.bounds.weigh(&state, (tenant, more), batch);
+        if first.is_ok() || state.searched.is_some_and(|at| now.saturating_sub(at) < SEARCH) {
+            return first;
+        }
+        state.searched = Some(now);
+        state.forget_idle(self.bounds.idle.max(remembered), now);
+        self.bounds.weigh(&state, (tenant, more), batch)
+    }
+
+    /// A batch that was prepared is on its way.
+    pub(crate) fn launch(&self, launch: Launch) {
+        let Launch { token, open, next, grows, tally } = launch;
         let mut state = self.state();
         state.tally += tally;
         if open > 0 {
-            state.flights.push_back(Flight { token, open, next });
+            state.flights.push_back(Flight { token, open, next, grows });
         }
     }
 
@@ -232,11 +287,11 @@ impl Counters {
         let mut state = self.state();
         if let Some(flight) = state.flights.iter_mut().find(|flight| flight.token == token) {
             flight.open = flight.open.saturating_sub(changes.len());
+            flight.grows.clear();
         }
         for change in changes {
             state.take(change, now);
         }
-        state.make_room(&self.bounds);
     }
 
     /// A batch was answered: whether it has counted all that those behind it were subtracted from.
@@ -251,42 +306,45 @@ impl Counters {
         let mut state = self.state();
         for change in changes {
             state.take(change, now);
-            state.make_room(&self.bounds);
         }
     }
 
     /// It was counted by entries of another log: whatever comes in this one is later.
     pub fn forget_entries(&self) {
-        for held in self.state().held.values_mut() {
-            Arc::make_mut(&mut held.count).index = 0;
+        for count in self.state().kept.each_mut() {
+            count.index = 0;
         }
     }
 
     /// Up to which entry each series has counted.
     pub fn reached(&self) -> HashedMap<Hash, u64> {
-        self.state().held.iter().map(|(&series, held)| (series, held.count.index)).collect()
+        self.state().kept.each().map(|(series, count)| (series, count.index)).collect()
     }
 
-    /// All that is counted, in pieces of about so many bytes. What has sent nothing for long is forgotten first.
-    pub fn write(&self, bytes: usize, now: Duration) -> Vec<Vec<u8>> {
-        let mut all: Vec<(Hash, Arc<Count>)> = {
-            let mut state = self.state();
-            state.forget_idle(self.bounds.idle, now);
-            state.held.iter().map(|(&series, held)| (series, Arc::clone(&held.count))).collect()
-        };
+    /// Forgets what has sent nothing for long. Ids are remembered for as long as profiles may be late: a late one of what was
+    /// forgotten before that would be stored whole.
+    pub fn forget_idle(&self, remembered: Duration, now: Duration) {
+        self.state().forget_idle(self.bounds.idle.max(remembered), now);
+    }
+
+    /// All that is counted, in pieces of about so many bytes.
+    pub fn write(&self, bytes: usize) -> Vec<Vec<u8>> {
+        let mut all: Vec<(Hash, Arc<Count>)> =
+            self.state().kept.each().map(|(series, count)| (series, Arc::clone(count))).collect();
         all.sort_unstable_by_key(|(series, _)| *series);
         let (mut pieces, mut piece) = (Vec::new(), Vec::new());
         for (series, count) in all {
-            let mut from = 0;
-            while from == 0 || from < count.counted.len() {
+            let (mut from, mut ends) = (0, false);
+            // A series that counts nothing yet is said, too.
+            while !ends {
                 if piece.len() > bytes / 2 {
                     pieces.push(std::mem::take(&mut piece));
                 }
                 let mut values = Vec::new();
                 let room = bytes.saturating_sub(piece.len() + SAID);
                 let to = count.counted.write(from, room, &mut values);
-                let (begun, ends) = (u64::from(from > 0), u64::from(to == count.counted.len()));
-                let flags = (CONTINUES * begun) | (LAST * ends);
+                ends = to == count.counted.len();
+                let flags = (CONTINUES * u64::from(from > 0)) | (LAST * u64::from(ends));
                 piece.extend_from_slice(&series.to_le_bytes());
                 [flags, count.index].into_iter().for_each(|number| put(&mut piece, number));
                 put_signed(&mut piece, count.time);
@@ -309,7 +367,7 @@ impl Counters {
             let series = entry::id(&mut unpacker)?;
             let (flags, index, time) = (unpacker.number()?, unpacker.number()?, unpacker.signed()?);
             let count = Count { index, time, counted: Counted::read(&mut unpacker)? };
-            let mut change = Change { series, step: Step::Begins, count };
+            let mut change = Change { series, step: Step::Begins, count, tenant: None };
             let begun = self.state().part.take();
             if flags & CONTINUES > 0 {
                 let is_its = |begun: &Change| (begun.series, begun.count.index) == (series, index);
@@ -328,53 +386,51 @@ impl Counters {
     /// How many series count, the bytes that they take, and what became of profiles.
     pub fn stats(&self) -> (u64, u64, Tally) {
         let state = self.state();
-        (state.held.len() as u64, state.bytes as u64, state.tally)
+        (state.kept.len() as u64, state.kept.bytes() as u64, state.tally)
+    }
+}
+
+impl Bounds {
+    fn weigh(&self, state: &State, (tenant, more): (&TenantId, usize), batch: &Growth) -> Result<(), Status> {
+        let grows = || state.flights.iter().map(|flight| &flight.grows).chain([batch]);
+        let all = state.kept.bytes() + more + grows().flat_map(Growth::values).sum::<usize>();
+        let own =
+            state.kept.share(tenant) + more + grows().filter_map(|grows| grows.get(tenant)).sum::<usize>();
+        let (room, share) = (self.bytes.as_usize(), self.bytes.as_usize() / SHARE);
+        let (whose, size, limit, of) = if own > share {
+            (format!("tenant {tenant} has"), own, share, "half of ingester.counters")
+        } else if all > room {
+            ("all tenants have".to_owned(), all, room, "ingester.counters")
+        } else {
+            return Ok(());
+        };
+        let [size, limit] = [size, limit].map(|bytes| ByteSize::bytes(bytes as u64));
+        let message = format!(
+            "the profile counts since its process began, and with it what {whose} counted would take {size} of this shard's memory, the limit is {limit} ({of}): raise it, send differences (__delta__=\"false\"), or send again when processes that ended are forgotten (ingester.counters_idle)"
+        );
+        Err(Status::new(Code::Exhausted, message).because("counters_limit").after(BUSY))
     }
 }
 
 impl State {
     fn take(&mut self, change: Change, now: Duration) {
-        let Change { series, step, count } = change;
-        let before = self.held.remove(&series).map(|held| held.count);
-        self.bytes -= before.as_ref().map_or(0, |before| before.memory());
-        let count = match (step, before) {
+        let Change { series, step, count, tenant } = change;
+        let count = match (step, self.kept.get(series)) {
             (Step::Begins, _) => count,
             (Step::Adds, Some(before)) => before.after(&count),
-            // What it comes to was forgotten, or lost: the next profile is the first one again.
+            // What it comes to was lost: the next profile is the first one again.
             (Step::Adds, None) | (Step::Nothing, _) => return,
         };
-        self.bytes += count.memory();
-        self.held.insert(series, Held { count: Arc::new(count), seen: now });
-    }
-
-    /// Forgets what was counted longest ago.
-    fn make_room(&mut self, bounds: &Bounds) {
-        if self.bytes <= bounds.bytes.as_usize() {
-            return;
-        }
-        let most = bounds.bytes.as_usize() / KEPT.1 * KEPT.0;
-        let mut oldest: Vec<(Duration, Hash)> =
-            self.held.iter().map(|(&series, held)| (held.seen, series)).collect();
-        oldest.sort_unstable();
-        for (_, series) in oldest {
-            if self.bytes <= most {
-                break;
-            }
-            self.forget(series);
-        }
+        self.kept.put(series, count, tenant, now);
     }
 
     fn forget_idle(&mut self, idle: Duration, now: Duration) {
-        let is_idle = |held: &Held| now.saturating_sub(held.seen) > idle;
-        let idle: Vec<Hash> =
-            self.held.iter().filter(|(_, held)| is_idle(held)).map(|(&series, _)| series).collect();
-        idle.into_iter().for_each(|series| self.forget(series));
-    }
-
-    fn forget(&mut self, series: Hash) {
-        if let Some(held) = self.held.remove(&series) {
-            self.bytes -= held.count.memory();
-            self.tally.forgotten += 1;
+        for series in self.kept.idle(idle, now) {
+            // What is in flight comes to it.
+            if self.flights.iter().all(|flight| !flight.next.contains_key(&series)) {
+                self.kept.remove(series);
+                self.tally.forgotten += 1;
+            }
         }
     }
 }
@@ -392,22 +448,32 @@ mod tests {
     /// A series of so many stacks, each of which counts its number and one.
     fn change(series: Hash, step: Step, index: u64, stacks: u64) -> Change {
         let values = (0..stacks).map(|stack| (Hash::from(stack), stack as i64 + 1)).collect();
-        Change { series, step, count: Count { index, time: index as i64, counted: Counted::of(values) } }
+        let count = Count { index, time: index as i64, counted: Counted::of(values) };
+        Change { series, step, count, tenant: None }
+    }
+
+    fn find(counters: &Counters, series: Hash) -> Option<Arc<Count>> {
+        counters.state().kept.get(series).map(Arc::clone)
+    }
+
+    fn tenant(name: &str) -> TenantId {
+        name.parse().unwrap()
     }
 
     #[test]
     fn what_was_written_reads_back_whatever_the_size_of_its_pieces() {
         let counters = counters(1 << 20);
         let changes =
-            (1..9).map(|series| change(series, Step::Begins, 10 + series as u64, series as u64 * 30));
+            (0..9).map(|series| change(series, Step::Begins, 10 + series as u64, series as u64 * 30));
         counters.restore(changes, Duration::ZERO);
         for bytes in [1, 100, 1000, 5000, 1 << 20] {
-            let pieces = counters.write(bytes, Duration::ZERO);
+            let pieces = counters.write(bytes);
             assert!(pieces.iter().all(|piece| piece.len() <= bytes.max(200) * 2), "{bytes}");
             let read = super::tests::counters(1 << 20);
             pieces.iter().for_each(|piece| read.read(piece, Duration::ZERO).unwrap());
-            for series in 1..9 {
-                assert_eq!(read.find(series), counters.find(series), "{bytes}");
+            for series in 0..9 {
+                assert!(find(&read, series).is_some());
+                assert_eq!(find(&read, series), find(&counters, series), "{bytes}");
             }
         }
     }
@@ -416,32 +482,79 @@ mod tests {
     fn a_series_that_was_not_said_to_its_end_stays_as_it_was() {
         let counters = counters(1 << 20);
         counters.restore([change(1, Step::Begins, 5, 100)], Duration::ZERO);
-        let pieces = counters.write(300, Duration::ZERO);
+        let pieces = counters.write(300);
         assert!(pieces.len() > 3);
         let read = super::tests::counters(1 << 20);
         for piece in pieces[..2].iter().chain(&pieces[..pieces.len() - 1]) {
             read.read(piece, Duration::ZERO).unwrap();
-            assert_eq!(read.find(1), None);
+            assert_eq!(find(&read, 1), None);
         }
         read.read(&pieces[pieces.len() - 1], Duration::ZERO).unwrap();
-        assert_eq!(read.find(1), counters.find(1));
+        assert_eq!(find(&read, 1), find(&counters, 1));
     }
 
     #[test]
-    fn what_is_idle_or_beyond_the_bound_is_forgotten_and_told() {
+    fn what_is_idle_is_forgotten_and_told() {
         let counters = counters(10_000);
-        for series in 0..100 {
-            let now = Duration::from_secs(series);
-            counters.restore([change(Hash::from(series), Step::Begins, 1, 10)], now);
-            assert!(counters.stats().1 <= 10_000);
+        for series in 0..10 {
+            counters.restore([change(series, Step::Begins, 1, 10)], Duration::ZERO);
         }
-        let (series, _, tally) = counters.stats();
-        assert_eq!(series + tally.forgotten, 100);
-        assert!(series > 20 && counters.find(99).is_some() && counters.find(0).is_none());
-        assert!(counters.write(1000, HOUR * 2).is_empty());
-        assert_eq!(counters.stats(), (0, 0, Tally { forgotten: 100, ..Tally::default() }));
+        counters.find(3, &tenant("acme"), Duration::from_secs(1));
+        counters.forget_idle(HOUR * 2, HOUR + Duration::from_secs(1));
+        assert_eq!(counters.stats().0, 10, "ids are remembered for longer");
+        counters.forget_idle(Duration::ZERO, HOUR + Duration::from_secs(1));
+        assert_eq!((counters.stats().0, counters.stats().2.forgotten), (1, 9));
+        assert!(find(&counters, 3).is_some());
         counters.restore([change(7, Step::Adds, 2, 10)], HOUR * 2);
-        assert_eq!(counters.find(7), None, "what comes to nothing that is known is nothing");
+        assert_eq!(find(&counters, 7), None, "what comes to nothing that is known is nothing");
+    }
+
+    #[test]
+    fn what_is_beyond_the_bound_is_refused_and_nothing_is_forgotten_for_it() {
+        let (counters, none) = (counters(10_000), Growth::default());
+        let [one, other, third] = ["one", "other", "third"].map(tenant);
+        let admit = |tenant, more, batch: &Growth, now| {
+            let refused = counters.admit((tenant, more), batch, Duration::ZERO, now).err()?;
+            assert_eq!((refused.code, refused.counted_as()), (Code::Exhausted, "counters_limit"));
+            Some(refused.message)
+        };
+        let count = change(1, Step::Begins, 1, 100).count.memory();
+        for (series, tenant) in [(1, &one), (2, &other)] {
+            assert_eq!(admit(tenant, count, &none, Duration::ZERO), None);
+            let change = change(series, Step::Begins, 1, 100);
+            counters.apply(1, vec![Change { tenant: Some(tenant.clone()), ..change }], Duration::ZERO);
+        }
+        assert_eq!(admit(&one, 5000 - count, &none, Duration::ZERO), None);
+        let refused = admit(&one, 5001 - count, &none, Duration::ZERO).unwrap();
+        assert!(refused.contains("tenant one has counted would take 5001B") && refused.contains("__delta__"));
+        let batch = Growth::from([(one.clone(), 5000 - count)]);
+        assert!(admit(&one, 1, &batch, Duration::ZERO).is_some(), "what is in the batch counts");
+        let refused = admit(&third, 10_001 - 2 * count, &none, Duration::ZERO).unwrap();
+        assert!(refused.contains("all tenants have counted would take 10001B"), "{refused}");
+        let later = HOUR + Duration::from_secs(1);
+        counters.find(1, &one, later);
+        assert_eq!(admit(&third, 5000, &none, later), None);
+        assert!(find(&counters, 1).is_some() && find(&counters, 2).is_none(), "what is idle goes");
+    }
+
+    #[test]
+    fn what_is_in_flight_takes_room_and_is_not_forgotten() {
+        let (counters, one) = (counters(10_000), tenant("one"));
+        counters.restore([change(1, Step::Begins, 1, 100)], Duration::ZERO);
+        let count = find(&counters, 1).unwrap();
+        let next = [(1, Arc::clone(&count))].into_iter().collect();
+        let grows = Growth::from([(one.clone(), 3000)]);
+        counters.launch(Launch { token: 5, open: 1, next, grows, tally: Tally::default() });
+        let admit = |more| {
+            let none = Growth::default();
+            counters.admit((&one, more), &none, Duration::ZERO, HOUR * 2).is_ok()
+        };
+        assert!(!admit(2001) && admit(2000));
+        assert!(find(&counters, 1).is_some());
+        counters.find(1, &one, HOUR * 2);
+        assert!(!admit(2000), "whose it is is known when it is heard of");
+        counters.apply(5, Vec::new(), HOUR * 2);
+        assert!(admit(2000), "what is applied is counted once");
     }
 
     #[test]
@@ -449,7 +562,8 @@ mod tests {
         let counters = counters(10_000);
         let flight = |token| {
             let next = [(1, Arc::new(change(1, Step::Begins, 0, 2).count))].into_iter().collect();
-            counters.launch(token, 1, next, Tally::default());
+            let (grows, tally) = (Growth::default(), Tally::default());
+            counters.launch(Launch { token, open: 1, next, grows, tally });
         };
         flight(5);
         counters.apply(5, vec![change(1, Step::Begins, 3, 2)], Duration::ZERO);
@@ -458,9 +572,10 @@ mod tests {
         counters.apply(7, Vec::new(), Duration::ZERO);
         assert!(!counters.settle(7), "its record was a repeat");
         flight(8);
-        assert_eq!(counters.find(1).unwrap().index, 0);
+        let index = || counters.find(1, &tenant("acme"), Duration::ZERO).unwrap().index;
+        assert_eq!(index(), 0);
         counters.begin(1);
-        assert_eq!(counters.find(1).unwrap().index, 3, "what was in flight is not to come");
+        assert_eq!(index(), 3, "what was in flight is not to come");
     }
 
     proptest::proptest! {

@@ -1,12 +1,14 @@
 //! Subtracting, while a batch is made: what its uploads add to what was counted before them.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use athanor_chassis::{Status, TenantId};
 use athanor_profile::Dictionary;
 use athanor_profile::hash::{Hash, HashedMap};
 
 use crate::counted::{Counted, Step, key};
-use crate::counters::{Count, Counters, Tally};
+use crate::counters::{Count, Counters, Growth, Launch, Tally};
 use crate::machine::lock;
 use crate::rows::{Sent, kept, normalise};
 use crate::window::Window;
@@ -15,12 +17,19 @@ use crate::window::Window;
 pub struct Counting {
     counters: Arc<Counters>,
     window: Arc<Mutex<Window>>,
-    /// What will be counted after the uploads that are in the batch, and how many of their records count.
+    /// By the node's monotonic clock.
+    now: Duration,
+    /// What will be counted after the uploads that are in the batch, how many of their records count, and what more they take.
     next: HashedMap<Hash, Arc<Count>>,
     open: usize,
+    grows: Growth,
     tally: Tally,
+    /// Whether some answer holds only if all that is in flight is stored.
+    leans: bool,
     /// The same of the upload that is looked at.
+    tenant: TenantId,
     upload: Vec<(Hash, Arc<Count>)>,
+    upload_grows: usize,
     of_upload: Tally,
 }
 
@@ -34,18 +43,39 @@ pub struct Candidate {
     pub anew: bool,
 }
 
+/// What becomes of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Nothing: there is nothing that it adds.
+    Nothing,
+    /// It came before, which its id tells.
+    Again,
+    /// It is stored, and does this to its series.
+    New(Step),
+}
+
 impl Counting {
     /// A batch, after all that was prepared before it.
-    pub fn new(counters: Arc<Counters>, window: Arc<Mutex<Window>>) -> Self {
+    pub fn new(counters: Arc<Counters>, window: Arc<Mutex<Window>>, now: Duration) -> Self {
         Self {
             counters,
             window,
+            now,
             next: HashedMap::default(),
             open: 0,
+            grows: Growth::default(),
             tally: Tally::default(),
+            leans: false,
+            tenant: TenantId::anonymous(),
             upload: Vec::new(),
+            upload_grows: 0,
             of_upload: Tally::default(),
         }
+    }
+
+    /// The next uploads are a tenant's.
+    pub fn of(&mut self, tenant: &TenantId) {
+        self.tenant = tenant.clone();
     }
 
     /// Whether a series counts less at a time than it did before.
@@ -56,26 +86,26 @@ impl Counting {
         })
     }
 
-    /// Leaves of a record's rows what they add, and says what it does to its series; none of a repeat, whose rows are not
-    /// looked at again: what it says was counted when it came first.
-    pub fn subtract(
-        &mut self,
-        candidate: &Candidate,
-        rows: &mut Vec<Sent>,
-        dictionary: &Dictionary,
-    ) -> Option<Step> {
+    /// Leaves of a record's rows what they add; none of a repeat, whose rows are not looked at again: what it says was counted
+    /// when it came first.
+    pub fn subtract(&mut self, candidate: &Candidate, rows: &mut Vec<Sent>, dictionary: &Dictionary) -> Said {
         if lock(&self.window).knows(candidate.id) {
             rows.clear();
-            return None;
+            return Said::Again;
         }
         let before = self.find(candidate.counter);
-        if before.as_ref().is_some_and(|before| before.time >= candidate.time) {
-            // A later profile of its process has said all that it says.
-            rows.clear();
-            self.of_upload.late += 1;
-            return Some(Step::Nothing);
-        }
+        self.leans |= before.is_some();
         let counted = counted(rows, dictionary);
+        if let Some(before) = before.as_ref().filter(|before| before.time >= candidate.time) {
+            // A later profile of its process has said all that it says. Of a process before that one nothing is kept.
+            let is_earlier = counted.may_become(&before.counted);
+            self.of_upload.late += u64::from(is_earlier);
+            self.of_upload.late_over_restart += u64::from(!is_earlier);
+            rows.clear();
+            return Said::Nothing;
+        }
+        let (known, memory) =
+            before.as_ref().map_or((0, 0), |before| (before.counted.len(), before.memory()));
         let step = match before {
             Some(before) if !candidate.anew => {
                 for same in rows.chunk_by_mut(|a, b| a.key() == b.key()) {
@@ -93,32 +123,54 @@ impl Counting {
                 Step::Begins
             }
         };
-        if !rows.is_empty() {
-            let count = Count { index: 0, time: candidate.time, counted };
-            self.upload.push((candidate.counter, Arc::new(count)));
+        // What comes next of a process that began anew is not subtracted from what the one before had counted, though this
+        // profile of it is empty.
+        let forgets = step == Step::Begins && known > 0;
+        if rows.is_empty() && !forgets {
+            return Said::Nothing;
         }
-        Some(step)
+        let count = Count { index: 0, time: candidate.time, counted };
+        self.upload_grows += count.memory().saturating_sub(memory);
+        self.upload.push((candidate.counter, Arc::new(count)));
+        Said::New(step)
     }
 
     fn find(&self, counter: Hash) -> Option<Arc<Count>> {
         let of_upload = self.upload.iter().rev().find(|(of, _)| *of == counter).map(|(_, count)| count);
         let here = of_upload.or_else(|| self.next.get(&counter)).map(Arc::clone);
-        here.or_else(|| self.counters.find(counter))
+        here.or_else(|| self.counters.find(counter, &self.tenant, self.now))
+    }
+
+    /// Whether there is room for what the upload that was looked at counts.
+    pub fn admit(&self) -> Result<(), Status> {
+        if self.upload_grows == 0 {
+            return Ok(());
+        }
+        let remembered = Duration::from_nanos(lock(&self.window).span());
+        self.counters.admit((&self.tenant, self.upload_grows), &self.grows, remembered, self.now)
     }
 
     /// The upload that was looked at is in the batch, or it is not.
     pub fn decide(&mut self, is_in: bool) {
         let (upload, tally) = (std::mem::take(&mut self.upload), std::mem::take(&mut self.of_upload));
+        let grows = std::mem::take(&mut self.upload_grows);
         if is_in {
             self.open += upload.len();
             self.next.extend(upload);
             self.tally += tally;
+            *self.grows.entry(self.tenant.clone()).or_default() += grows;
         }
+    }
+
+    /// Whether some answer holds only if all that is in flight is stored: it says that a profile adds nothing to that.
+    pub fn leans(&self) -> bool {
+        self.leans
     }
 
     /// The batch is on its way.
     pub fn launch(self, token: u64) {
-        self.counters.launch(token, self.open, self.next, self.tally);
+        let Self { counters, next, open, grows, tally, .. } = self;
+        counters.launch(Launch { token, open, next, grows, tally });
     }
 }
 

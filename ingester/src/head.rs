@@ -20,7 +20,7 @@ use athanor_profile::{Dictionary, Request};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use crate::entry::{Admitted, Batch, TenantPart};
+use crate::entry::{Admitted, Batch, Record, TenantPart};
 use crate::rows;
 use crate::stats::HeadSize;
 use crate::sums::{SumError, Sums};
@@ -224,7 +224,9 @@ impl Head {
         let rows = self.rows(tenant);
         let mut rows = write(&rows);
         let mut bytes = 0;
-        for (record, _) in upload.records.iter().zip(new).filter(|(_, new)| **new) {
+        // One without samples says only that its process began anew.
+        let shown = |(record, new): &(&Record, &bool)| **new && record.samples > 0;
+        for (record, _) in upload.records.iter().zip(new).filter(shown) {
             let packed = &batch.rows[record.rows.clone()];
             let place = rows.keep(packed);
             rows.places.push(place);

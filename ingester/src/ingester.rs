@@ -55,10 +55,11 @@ pub struct Config {
     pub ids: u64,
     /// How many of them it keeps in memory after a cut, rather than in a file; about 27 bytes each. Example: `65536`.
     pub recent_ids: u32,
-    /// Bytes of memory for what the series of one shard have counted whose profiles count since a process began; beyond that
-    /// those are forgotten that sent nothing for longest, and their next profiles are stored whole. Example: `64MiB`.
+    /// Bytes of memory for what the series of one shard have counted whose profiles count since a process began, half of them
+    /// for one tenant at most; profiles beyond that are refused. Example: `64MiB`.
     pub counters: ByteSize,
-    /// How long this is kept of a series that sends nothing. Example: `1h`.
+    /// How long this is kept of a series that sends nothing, or as long as profiles may be late if that is longer. The next
+    /// profile of one that was forgotten is stored whole. Example: `1h`.
     #[serde(with = "athanor_chassis::units::duration_text")]
     pub counters_idle: Duration,
 }

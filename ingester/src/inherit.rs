@@ -151,7 +151,7 @@ impl Group {
             }
         }
         counters.forget_entries();
-        for piece in counters.write(self.entry_bytes() / PIECES, now) {
+        for piece in counters.write(self.entry_bytes() / PIECES) {
             self.proposes(Entry::counted(&piece)).await?;
         }
         Ok(())

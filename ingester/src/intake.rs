@@ -4,7 +4,7 @@
 //! walk. Labels of samples that are text split their samples off into series of their own, but for those that name a
 //! request: they stay with the rows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use athanor_chassis::units::{about_duration, format_duration};
 use athanor_chassis::{ByteSize, Code, Limits, Status, TenantId, Timestamp};
@@ -17,7 +17,7 @@ use athanor_profile::upload::{Dropped, Upload};
 use athanor_profile::{Labels, ValueType};
 
 use crate::counted::Step;
-use crate::counting::{Candidate, Counting};
+use crate::counting::{Candidate, Counting, Said};
 use crate::entry::{Batch, Record};
 use crate::head::Rows;
 use crate::rows::{self, Sent};
@@ -171,9 +171,10 @@ impl Intake {
             return Err(Status::new(Code::Invalid, message).because("series_limit"));
         }
         let kept = self.keep(&splits, rules)?;
-        check_series(&kept, rows, &rules.limits)?;
+        check_series(&splits, &kept, rows, &rules.limits)?;
         self.walk.look_up(&mut rows.dictionary).map_err(|error| refused(&error))?;
         let records = self.records(rows, &splits, kept, batch, counting);
+        counting.admit()?;
         Ok((records, self.taken))
     }
 
@@ -232,15 +233,20 @@ impl Intake {
             let (nth, equal) = of_type[value];
             let id = record_id(self.identity, &header.types[value], &split.promoted, n * equal + nth);
             let counter = record_id(self.source, &header.types[value], &split.promoted, nth);
-            let mut step = Some(Step::Nothing);
-            if self.counting[value] {
-                let candidate = Candidate { id, counter, time: self.time, anew: anew[place] };
-                step = counting.subtract(&candidate, &mut self.rows, &rows.dictionary);
-            }
-            // Of a repeat nothing is stored; that it is one is told by its id.
-            if self.rows.is_empty() && step.is_some() {
-                continue;
-            }
+            let said = if self.counting[value] {
+                let candidate = Candidate { id, counter, time: self.time, anew };
+                counting.subtract(&candidate, &mut self.rows, &rows.dictionary)
+            } else if self.rows.is_empty() {
+                Said::Nothing
+            } else {
+                Said::New(Step::Nothing)
+            };
+            let step = match said {
+                Said::Nothing => continue,
+                // Of a repeat nothing is stored; that it is one is told by its id.
+                Said::Again => Step::Nothing,
+                Said::New(step) => step,
+            };
             let (start, moments) = (batch.rows.len(), &self.walk.decoded().samples.moments);
             let samples = rows::pack(&mut self.rows, moments, &mut batch.rows);
             records.push(Record {
@@ -250,7 +256,7 @@ impl Intake {
                 duration: header.duration_nanos,
                 period: header.period,
                 samples,
-                step: step.unwrap_or_default(),
+                step,
                 counter,
                 rows: start..batch.rows.len(),
             });
@@ -258,25 +264,25 @@ impl Intake {
         records
     }
 
-    /// Of each split whether a process counts there that began after the one before: what falls in one type tells of all.
+    /// Whether a process counts here that began after the one before: an upload is of one process, so what falls in one type,
+    /// under one set of labels, tells of all.
     fn anew(
         &mut self,
         rows: &Rows,
         splits: &[Split],
         kept: &[(usize, usize, Series)],
         counting: &Counting,
-    ) -> Vec<bool> {
-        let mut anew = vec![false; splits.len()];
+    ) -> bool {
         let of_type = equals(&self.walk.decoded().header.types);
-        for &(place, value, _) in kept {
-            if self.counting[value] && !anew[place] {
-                self.gather(&splits[place], value);
-                let of = &self.walk.decoded().header.types[value];
-                let counter = record_id(self.source, of, &splits[place].promoted, of_type[value].0);
-                anew[place] = counting.fell(counter, self.time, &self.rows, &rows.dictionary);
+        kept.iter().any(|&(place, value, _)| {
+            if !self.counting[value] {
+                return false;
             }
-        }
-        anew
+            self.gather(&splits[place], value);
+            let of = &self.walk.decoded().header.types[value];
+            let counter = record_id(self.source, of, &splits[place].promoted, of_type[value].0);
+            counting.fell(counter, self.time, &self.rows, &rows.dictionary)
+        })
     }
 
     /// Takes one value of a split's rows.
@@ -314,6 +320,11 @@ impl Intake {
                 }
             };
             splits[place].rows.push((row, span, trace));
+        }
+        // An empty profile may be the first one of a process that began anew.
+        if splits.is_empty() && self.counting.contains(&true) {
+            let labels = self.upload.labels.clone();
+            splits.push(Split { promoted: Labels::default(), labels, rows: Vec::new() });
         }
         Ok((splits, negative))
     }
@@ -379,10 +390,18 @@ fn check_texts(bytes: usize) -> Result<(), Status> {
 }
 
 /// A tenant has so many series in a head and no more, if it has a limit.
-fn check_series(kept: &[(usize, usize, Series)], rows: &Rows, limits: &Limits) -> Result<(), Status> {
+fn check_series(
+    splits: &[Split],
+    kept: &[(usize, usize, Series)],
+    rows: &Rows,
+    limits: &Limits,
+) -> Result<(), Status> {
     let Some(limit) = limits.max_local_series_per_tenant else { return Ok(()) };
     let known = rows.series_count();
-    let new = kept.iter().filter(|(_, _, series)| !rows.knows(series)).count();
+    // Rules may make one of several, and types may be equal.
+    let filled = kept.iter().filter(|(place, ..)| !splits[*place].rows.is_empty());
+    let distinct: HashSet<&Series> = filled.map(|(_, _, series)| series).collect();
+    let new = distinct.into_iter().filter(|series| !rows.knows(series)).count();
     if new == 0 || known + new <= limit as usize {
         return Ok(());
     }

@@ -62,6 +62,8 @@ pub(crate) struct Content {
 /// What the proposer does next.
 pub(crate) enum Step {
     Batch(Box<Prepared>),
+    /// Answers that hold if all before is stored.
+    Nothing(Unsaid),
     Freeze(oneshot::Sender<Result<(), Status>>, Arc<Head>),
 }
 
@@ -71,12 +73,21 @@ pub(crate) struct Prepared {
     pub(crate) waiting: Vec<Waiting>,
 }
 
+/// Requests of which nothing is stored, since what is in flight says it already.
+pub(crate) struct Unsaid {
+    /// How many proposals had failed when that was seen: after another one it may be said nowhere.
+    pub(crate) failures: u64,
+    pub(crate) waiting: Vec<Waiting>,
+}
+
 /// What came of some requests.
 struct Made {
     /// None if there is nothing to store.
     entry: Option<Result<NewEntry, Status>>,
     /// What becomes of the first ones.
     placings: Vec<Placing>,
+    /// Whether some of the answers hold only if all that is in flight is stored.
+    leans: bool,
     /// Those that are for another entry.
     left: Vec<Content>,
 }
@@ -158,8 +169,8 @@ impl Preparer {
                     let mut sent = true;
                     while sent && !requests.is_empty() {
                         let prepared = self.prepare(&mut requests).await;
-                        if let Some(prepared) = prepared {
-                            sent = self.steps.send(Step::Batch(prepared)).await.is_ok();
+                        if let Some(step) = prepared {
+                            sent = self.steps.send(step).await.is_ok();
                         }
                     }
                     sent
@@ -175,7 +186,7 @@ impl Preparer {
     }
 
     /// Makes a batch of the first of the requests, as many as it takes.
-    async fn prepare(&mut self, requests: &mut Vec<Request>) -> Option<Box<Prepared>> {
+    async fn prepare(&mut self, requests: &mut Vec<Request>) -> Option<Step> {
         let mut state = self.state.take().unwrap_or_else(|| self.begin.preparing());
         // The answers stay here: whatever happens there, everybody is told.
         let (contents, answers): (Vec<Content>, Vec<_>) =
@@ -186,7 +197,8 @@ impl Preparer {
             (state, prepared)
         });
         match worked.await {
-            Ok((state, Made { entry, placings, left })) => {
+            Ok((state, Made { entry, placings, leans, left })) => {
+                let failures = state.seen_failures;
                 self.state = Some(state);
                 let mut answers = answers.into_iter();
                 let waiting = placings.into_iter().zip(&mut answers);
@@ -195,8 +207,9 @@ impl Preparer {
                 let left = left.into_iter().zip(answers);
                 requests.extend(left.map(|(content, answer)| Request { content, answer }));
                 let nowhere = match entry {
-                    Some(Ok(entry)) => return Some(Box::new(Prepared { entry, waiting })),
+                    Some(Ok(entry)) => return Some(Step::Batch(Box::new(Prepared { entry, waiting }))),
                     Some(Err(status)) => Err(status),
+                    None if leans => return Some(Step::Nothing(Unsaid { failures, waiting })),
                     // Nothing to store, and nothing that a log need know.
                     None => Ok(Applied::Done),
                 };
@@ -273,7 +286,8 @@ impl Preparing {
             self.renew();
         }
         self.begin.counters.begin(failures);
-        let mut counting = Counting::new(Arc::clone(&self.begin.counters), Arc::clone(&self.begin.window));
+        let (counters, window) = (Arc::clone(&self.begin.counters), Arc::clone(&self.begin.window));
+        let mut counting = Counting::new(counters, window, self.begin.clock.monotonic());
         let full = self.full();
         let mut batch = Batch::default();
         let mut places: HashMap<TenantId, u32> = HashMap::new();
@@ -294,11 +308,13 @@ impl Preparing {
                 batch.tenants.len() as u32 - 1
             });
             let rules = self.rules.of(&limits);
+            counting.of(&tenant);
             let rows = self.head.rows(&tenant);
             let mut rows = write(&rows);
             let before = (rows.memory(), rows.unsaid_bytes(), batch.rows.len());
             let placed = uploads.into_iter().map(|intake| {
                 let mut intake = intake?;
+                let start = batch.rows.len();
                 let placed = match &rules {
                     Ok(rules) => intake.place(&mut rows, rules, &mut batch, &mut counting),
                     Err(status) => Err(status.clone()),
@@ -307,17 +323,19 @@ impl Preparing {
                 let decided = placed.and_then(|(records, taken)| {
                     said += records.len() * RECORD;
                     if let Some(stored) = self.stored(&records) {
-                        batch.rows.truncate(records[0].rows.start);
                         return Ok((Placed::Before(stored), taken));
                     }
-                    if let (Some(full), Some(first)) = (&full, records.first()) {
-                        batch.rows.truncate(first.rows.start);
+                    if let (Some(full), false) = (&full, records.is_empty()) {
                         return Err(full.clone());
                     }
                     batch.uploads.push(Admitted { tenant: place, routed, records });
                     Ok((Placed::In(batch.uploads.len() - 1), taken))
                 });
-                counting.decide(matches!(decided, Ok((Placed::In(_), _))));
+                let is_in = matches!(decided, Ok((Placed::In(_), _)));
+                counting.decide(is_in);
+                if !is_in {
+                    batch.rows.truncate(start);
+                }
                 decided
             });
             placings.push(placed.collect());
@@ -330,13 +348,14 @@ impl Preparing {
             self.renew();
         }
         let entry = some.then(|| self.finish(batch)).map(|entry| self.check(entry, placings.len()));
+        let leans = counting.leans();
         match &entry {
             Some(Ok(entry)) => counting.launch(entry.batch.token),
             // Nothing counts in what nothing is stored of.
             None => counting.launch(0),
             Some(Err(_)) => {}
         }
-        Made { entry, placings, left: left.collect() }
+        Made { entry, placings, leans, left: left.collect() }
     }
 
     /// An entry that is too large is none, and what it would have said is said by nobody: so nothing builds on it.
@@ -518,15 +537,20 @@ mod tests {
         assert_eq!(fresh.head.bytes(), empty);
     }
 
+    fn batch(step: Option<Step>) -> Batch {
+        let Some(Step::Batch(prepared)) = step else { panic!("no batch") };
+        prepared.entry.batch
+    }
+
     #[tokio::test]
     async fn a_batch_that_panics_is_refused_and_the_next_one_builds_on_nothing_of_it() {
         let (clock, hand) = Clock::manual(Timestamp::EPOCH);
         let begin = begin(clock, 1 << 20);
         let ((_jobs, jobs), (steps, _steps)) = (mpsc::channel(1), mpsc::channel(1));
         let mut preparer = Preparer::new(jobs, steps, Compute::inline(), begin);
-        let first = preparer.prepare(&mut vec![request("main", 1).0]).await.unwrap().entry.batch;
+        let first = batch(preparer.prepare(&mut vec![request("main", 1).0]).await);
         assert!(first.is_fresh());
-        let second = preparer.prepare(&mut vec![request("main", 2).0]).await.unwrap().entry.batch;
+        let second = batch(preparer.prepare(&mut vec![request("main", 2).0]).await);
         assert_eq!((second.is_fresh(), second.tenants[0].known_series), (false, 1));
         // Time passes beyond what a stamp holds: adding to it panics.
         preparer.state.as_mut().unwrap().begin.since = (u64::MAX, Duration::ZERO);
@@ -538,7 +562,7 @@ mod tests {
                 told.await.unwrap().into_iter().map(|answer| answer.unwrap_err().code).collect();
             assert_eq!(codes, [Code::Internal]);
         }
-        let after = preparer.prepare(&mut vec![request("main", 5).0]).await.unwrap().entry.batch;
+        let after = batch(preparer.prepare(&mut vec![request("main", 5).0]).await);
         assert_eq!((after.is_fresh(), after.tenants[0].known_series), (true, 0));
         assert_ne!(after.token >> 32, first.token >> 32);
     }

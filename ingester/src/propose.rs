@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::entry::Entry;
 use crate::head::Head;
-use crate::machine::{Machine, lock};
-use crate::prepare::{NewEntry, Prepared, Step};
+use crate::machine::{Applied, Machine, lock};
+use crate::prepare::{NewEntry, Prepared, Step, Unsaid};
 use crate::reign::Reign;
 
 /// How long clients are told to wait while the log is full, and while it is busy.
@@ -51,6 +51,11 @@ impl Proposer {
                     let _ = done.send(frozen);
                 }
                 Step::Batch(prepared) => self.propose(*prepared).await,
+                Step::Nothing(Unsaid { failures, waiting }) => {
+                    // It comes behind all that was in flight: what that says is stored by now, or it failed.
+                    let done = self.builds_on(failures).map(|()| Applied::Done);
+                    waiting.into_iter().for_each(|waiting| waiting.answer(&done));
+                }
             }
         }
     }
@@ -80,9 +85,8 @@ impl Proposer {
 
     async fn propose(&mut self, prepared: Prepared) {
         let Prepared { entry: NewEntry { bytes, batch, head, failures }, waiting } = prepared;
-        let applied = if failures != *lock(&self.failures) {
-            // It builds on what did not reach the log: on its names, or on what it counted.
-            Err(Status::new(Code::Unavailable, "an earlier write to this shard failed; send it again"))
+        let applied = if let Err(failed) = self.builds_on(failures) {
+            Err(failed)
         } else {
             if batch.is_fresh() && !Arc::ptr_eq(&self.reign.heads().current(), &head) {
                 self.reign.heads().begin(Arc::clone(&head));
@@ -103,6 +107,15 @@ impl Proposer {
             applied
         };
         waiting.into_iter().for_each(|waiting| waiting.answer(&applied));
+    }
+
+    /// What was prepared when so many proposals had failed builds on what they all said: on its names, or on what it counted.
+    /// After another one some of that did not reach the log.
+    fn builds_on(&self, failures: u64) -> Result<(), Status> {
+        if failures == *lock(&self.failures) {
+            return Ok(());
+        }
+        Err(Status::new(Code::Unavailable, "an earlier write to this shard failed; send it again"))
     }
 
     /// What those are told whose proposal failed. If it may be kept yet, the reign is over: the next batch would take its

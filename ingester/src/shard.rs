@@ -144,8 +144,9 @@ impl Shard {
     /// cut: what an earlier cut has said goes with this one. A disk that is nearly full has no room for it, and must be
     /// cut all the same: then, if another node leads before the next cut, series begin anew there.
     pub(crate) async fn tell_counted(&self) -> Result<(), Status> {
-        let (size, now) = (self.deps.entry / PIECES, self.deps.clock.monotonic());
-        for piece in self.reign.counters().write(size, now) {
+        let remembered = Duration::from_nanos(lock(&self.window).span());
+        self.reign.counters().forget_idle(remembered, self.deps.clock.monotonic());
+        for piece in self.reign.counters().write(self.deps.entry / PIECES) {
             match self.log.propose(Entry::counted(&piece).into()).await {
                 Ok(_) => {}
                 Err(error @ ProposeError::Refused(LogError::Full { .. })) => {

@@ -1,14 +1,15 @@
 //! Profiles that count since a process began: what is stored of them adds up to what the processes have counted.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Disk};
+use athanor_chassis::{ByteSize, Code, Disk};
 use athanor_ingester::Tally;
 use athanor_profile::upload::Upload;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use proptest::prelude::*;
 
-use crate::samples::{now, snapshot};
+use crate::samples::{contended, now, profile, snapshot, upload};
 use crate::trio::Trio;
 use crate::world::{World, simulate};
 
@@ -74,6 +75,106 @@ fn what_falls_is_of_a_process_that_began_anew() {
         let at = [(time, 10), (time + 1, 10), (time + 2, 9), (time + 3, 1)].into();
         assert_eq!(objects(&world).await, (at, 30));
         assert_eq!(tally(&world).restarts, 4);
+    });
+}
+
+#[test]
+fn a_process_that_began_anew_and_has_counted_nothing_yet_is_seen() {
+    simulate(async {
+        let (mut world, time) = (World::new().await, now());
+        world.push_one(&snapshot(time, &[("main;a", 5)])).await;
+        assert_eq!(world.push_one(&snapshot(time + 1, &[])).await, 2);
+        for crash in 1..3 {
+            // By what the log says of the batch, then by what it says at a cut.
+            world = world.crash(crash).await;
+            world.cut().await;
+        }
+        assert_eq!(world.push_one(&snapshot(time + 2, &[])).await, 0, "there is nothing to be forgotten");
+        world.push_one(&snapshot(time + 3, &[("main;a", 7)])).await;
+        assert_eq!(objects(&world).await, ([(time, 5), (time + 3, 7)].into(), 12));
+        let profiles = world.rows("acme").await.iter().filter(|row| row.1 == time + 1).count();
+        assert_eq!(profiles, 0);
+    });
+}
+
+#[test]
+fn what_falls_under_one_set_of_labels_tells_of_all() {
+    simulate(async {
+        let (world, time) = (World::new().await, now());
+        world.push_one(&contended(time, &[("x", 5), ("y", 5)])).await;
+        world.push_one(&contended(time + 1, &[("x", 2), ("y", 7)])).await;
+        assert_eq!((world.total().await, tally(&world).restarts), ((10 + 9) * 2, 4));
+    });
+}
+
+#[test]
+fn what_is_of_a_process_before_and_late_is_told() {
+    simulate(async {
+        let (world, time) = (World::new().await, now());
+        for (at, value) in [(1, 5), (4, 2), (3, 9), (2, 1)] {
+            world.push_one(&snapshot(time + at, &[("main;a", value)])).await;
+        }
+        assert_eq!(objects(&world).await.1, 7);
+        assert_eq!((tally(&world).late_over_restart, tally(&world).late), (2, 2));
+    });
+}
+
+#[test]
+fn who_sends_the_same_for_long_is_not_forgotten() {
+    simulate(async {
+        let (world, time) = (World::new().await, now());
+        world.push_one(&snapshot(time, &[("main;a", 5)])).await;
+        for half_hour in 1..6 {
+            world.remains.clock.sleep(Duration::from_secs(1800)).await;
+            assert_eq!(
+                world.push_one(&snapshot(now() + half_hour, &[("main;a", 5)])).await,
+                1,
+                "what is in use"
+            );
+            world.cut().await;
+        }
+        assert_eq!((objects(&world).await.1, tally(&world).forgotten), (5, 0));
+        // Ids are remembered for as long as profiles may be late, which is longer than what is idle.
+        world.remains.clock.sleep(Duration::from_secs(80 * 60)).await;
+        world.cut().await;
+        assert_eq!(tally(&world).forgotten, 0);
+        world.remains.clock.sleep(Duration::from_secs(10 * 60)).await;
+        world.push_one(&upload(&profile(now(), &[("main", 1)]))).await;
+        world.cut().await;
+        assert_eq!(tally(&world).forgotten, 2);
+    });
+}
+
+#[test]
+fn who_counts_beyond_the_bound_is_refused_and_others_go_on() {
+    simulate(async {
+        let mut world = World::new().await;
+        world.remains.counters = ByteSize::bytes(4000);
+        let (world, time) = (world.crash(1).await, now());
+        let of = |place: i64, name: &str, value| {
+            let mut upload = snapshot(time + place, &[("main;a", value)]);
+            upload.sent.set("pod", name);
+            upload
+        };
+        let mut value = 0;
+        for place in 0..100 {
+            let refused = world.push("acme", vec![of(place, &place.to_string(), 3)]).await.remove(0);
+            match refused {
+                Ok(_) => value += 3,
+                Err(status) => {
+                    assert_eq!((status.code, status.counted_as()), (Code::Exhausted, "counters_limit"));
+                    assert!(
+                        status.message.contains("ingester.counters") && status.message.contains("__delta__")
+                    );
+                }
+            }
+        }
+        assert!((9..40).contains(&value), "{value}");
+        assert_eq!(world.push_one(&of(200, "0", 5)).await, 3, "who is known goes on");
+        assert_eq!(objects(&world).await.1, value + 2);
+        assert_eq!(tally(&world).forgotten, 0);
+        let other = world.push("other", vec![of(0, "0", 3)]).await.remove(0);
+        assert_eq!(other.unwrap().new, 3, "others have their share");
     });
 }
 
@@ -152,11 +253,38 @@ fn a_batch_that_was_not_stored_has_counted_nothing() {
     });
 }
 
+#[test]
+fn what_adds_nothing_to_a_batch_that_fails_is_refused_with_it() {
+    simulate(async {
+        let mut world = World::new().await;
+        world.remains.reserve = ByteSize::mib(2);
+        let (world, time) = (world.crash(1).await, now());
+        let disk = &world.remains.log_disk;
+        disk.set_capacity(Some(64 << 20));
+        let used = (64 << 20) - disk.free().unwrap();
+        disk.set_capacity(Some(used + (1 << 20)));
+        // However far the first one has come when the others are prepared.
+        for turns in 0..40 {
+            let push = |at: i64, value: i64| world.push("acme", vec![contended(time + at, &[("x", value)])]);
+            let others = async {
+                for _ in 0..turns {
+                    tokio::task::yield_now().await;
+                }
+                join_all([push(2, 5), push(3, 5), push(1, 4)]).await
+            };
+            let (first, others) = join(push(2, 5), others).await;
+            let answers = others.iter().chain([&first]).map(|answers| &answers[0]);
+            answers.for_each(|answer| assert!(answer.is_err(), "{turns}: {answer:?}"));
+        }
+    });
+}
+
 /// What happens to a process and to the shard that takes its profiles.
 #[derive(Clone, Debug)]
 enum Event {
     Grow(usize, i64),
-    Restart,
+    /// It has counted one of so many stacks, or nothing.
+    Restart(usize),
     Send,
     /// What was sent so many profiles ago.
     Again(usize),
@@ -169,7 +297,7 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         6 => (0..STACKS.len(), 1i64..50).prop_map(|(stack, value)| Event::Grow(stack, value)),
-        1 => Just(Event::Restart),
+        1 => (0usize..2).prop_map(Event::Restart),
         6 => Just(Event::Send),
         2 => (0usize..5).prop_map(Event::Again),
         2 => (0usize..5).prop_map(Event::Late),
@@ -213,7 +341,9 @@ async fn live(events: Vec<Event>) {
                 *values.entry(STACKS[stack]).or_default() += value;
                 time += 1;
             }
-            Event::Restart => values = [(STACKS[0], 1)].into(),
+            Event::Restart(counts) => {
+                values = STACKS.into_iter().take(counts).map(|stack| (stack, 1)).collect();
+            }
             Event::Send => {
                 time += 1;
                 model.send(time, &values);

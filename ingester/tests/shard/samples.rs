@@ -68,20 +68,37 @@ pub fn simple(time: i64, value: i64) -> Upload {
     upload(&profile(time, &[("main;work", value), ("main", 1)]))
 }
 
+fn taken(time: i64, types: &[(&str, &str)]) -> Profile {
+    let mut profile = Profile::default();
+    profile.header.types = types.iter().map(|(kind, unit)| ValueType::new(kind, unit)).collect();
+    profile.header.time_nanos = time;
+    profile
+}
+
+/// As a process sends it that is asked for a measurement.
+fn asked(name: &str, profile: &Profile) -> Upload {
+    let pairs = [("__name__", name), ("service_name", "checkout")];
+    let labels = Labels::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    Upload { sent: labels.clone(), labels, pprof: encode(profile).into(), ..Upload::default() }
+}
+
 /// A snapshot of a process that has counted so much for each stack: objects, ten times as many bytes, and one object in
 /// use.
 pub fn snapshot(time: i64, rows: &[(&str, i64)]) -> Upload {
-    let mut profile = Profile::default();
     let types = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count")];
-    profile.header.types = types.map(|(kind, unit)| ValueType::new(kind, unit)).into();
-    profile.header.time_nanos = time;
+    let mut profile = taken(time, &types);
     for (stack, value) in rows {
         let stack = profile.dictionary.named_stack(stack.split(';'));
         profile.samples.push(stack, 0, &[*value, *value * 10, 1]);
     }
-    let pairs = [("__name__", "memory"), ("service_name", "checkout")];
-    let labels = Labels::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    Upload { sent: labels.clone(), labels, pprof: encode(&profile).into(), ..Upload::default() }
+    asked("memory", &profile)
+}
+
+/// A snapshot of what a process has waited for, so often and so long under each value of a label.
+pub fn contended(time: i64, rows: &[(&str, i64)]) -> Upload {
+    let mut profile = taken(time, &[("contentions", "count"), ("delay", "nanoseconds")]);
+    rows.iter().for_each(|(shop, value)| labelled(&mut profile, "main", &[("shop", shop)], *value));
+    asked("mutex", &profile)
 }
 
 /// Adds a row with text labels, of the same value for each type.

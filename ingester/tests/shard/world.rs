@@ -98,6 +98,8 @@ pub struct Remains {
     pub unregistered_share: u32,
     /// Ids that the shard remembers.
     pub ids: u64,
+    /// Memory for what series have counted.
+    pub counters: ByteSize,
     /// Threads of the process; inline where it has one only.
     pub compute: Compute,
     /// Who commits.
@@ -143,6 +145,7 @@ impl Remains {
             unregistered: Config::default().unregistered,
             unregistered_share: 100,
             ids: 1000,
+            counters: Config::default().counters,
             compute: Compute::inline(),
             pump: Pump::Inline,
             damaged: false,
@@ -178,6 +181,7 @@ impl World {
             unregistered,
             unregistered_share,
             ids,
+            counters,
             compute,
             pump,
             damaged,
@@ -225,6 +229,7 @@ impl World {
             unregistered_share: *unregistered_share,
             recent_ids: 1,
             ids: *ids,
+            counters: *counters,
             ..Config::default()
         };
         let ingester = Ingester::open(&config, deps).await.unwrap();

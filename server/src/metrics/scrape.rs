@@ -357,12 +357,13 @@ impl Numbers {
     /// What became of profiles that count since a process began.
     fn counting(&self, page: &mut Page) {
         let each = self.shards.iter().flat_map(|shard| {
-            let Tally { first, restarts, subtracted, late, forgotten } = shard.counting;
+            let Tally { first, restarts, subtracted, late, late_over_restart, forgotten } = shard.counting;
             let kinds = [
                 ("first", first),
                 ("restart", restarts),
                 ("subtracted", subtracted),
                 ("late", late),
+                ("late_over_restart", late_over_restart),
                 ("forgotten", forgotten),
             ];
             let id = shard.shard.to_string();
@@ -372,7 +373,8 @@ impl Numbers {
             "athanor_shard_counting_total",
             "Records of profiles that count since a process began: stored whole since nothing earlier is known (first) or \
              they count less than before (restart), as what they add (subtracted), or not at all since a later one said \
-             it (late); and series of which it was forgotten what they have counted",
+             it (late) or since they are of a process before the last one, so that what they add is lost \
+             (late_over_restart); and series of which it was forgotten what they have counted",
             each,
         );
     }
