@@ -88,8 +88,10 @@ impl Admission {
             return Ok(());
         }
         let wait = Duration::from_secs_f64(((needed - bucket.tokens) / rate.max(1.0)).clamp(0.001, 3600.0));
-        let message =
-            format!("request of {bytes} bytes is over ingestion_rate, which is {rate} bytes in a second");
+        let message = format!(
+            "request of {bytes} bytes, {:.0} are left of the {burst} that may come at once (limits.ingestion_burst_size), and {rate} come in a second (limits.ingestion_rate): send it again as late as the answer says, profile less often, or raise them",
+            bucket.tokens.max(0.0),
+        );
         let status = Status::new(Code::Exhausted, message).because("rate_limited");
         Err(status.after(wait + self.random.jitter(Duration::from_secs(1))))
     }
@@ -141,6 +143,12 @@ mod tests {
         ask(150).unwrap();
         let refused = ask(100).unwrap_err();
         let wait = refused.retry_after.unwrap();
+        let said = refused.message.as_str();
+        assert!(
+            said.starts_with("request of 100 bytes, 50 are left of the 200 that may come at once"),
+            "{said}"
+        );
+        assert!(said.contains("limits.ingestion_burst_size") && said.contains("limits.ingestion_rate"));
         assert!((Duration::from_secs(1)..=Duration::from_millis(1500)).contains(&wait), "{wait:?}");
         assert!(admission.admit(&"other".parse().unwrap(), 100, &limits).is_ok());
         hand.advance(Duration::from_millis(500));

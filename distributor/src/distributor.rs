@@ -5,7 +5,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId};
 use athanor_profile::normalise::LabelLimits;
-use athanor_profile::relabel::MOST_LABELS;
 use athanor_profile::upload::{Dropped, Upload};
 use serde::{Deserialize, Serialize};
 
@@ -103,7 +102,16 @@ impl Stored {
         outcome: Outcome::Empty,
         raw_bytes: 0,
         samples: 0,
-        dropped: Dropped { samples: 0, negative: 0, lines: 0, mappings: 0, deep: 0, long: 0, by_rules: 0 },
+        dropped: Dropped {
+            samples: 0,
+            negative: 0,
+            lines: 0,
+            mappings: 0,
+            deep: 0,
+            long: 0,
+            by_rules: 0,
+            ids: 0,
+        },
     };
 }
 
@@ -177,13 +185,12 @@ impl Distributor {
 /// The bounds on labels among a tenant's limits. Where a tenant has rules of its own, a shard counts the labels that
 /// these leave.
 pub(crate) fn label_limits(limits: &Limits) -> LabelLimits {
-    let names = limits.max_label_names_per_series as usize;
-    let has_rules = !limits.ingestion_relabeling_rules.is_empty();
-    LabelLimits {
+    let of_series = LabelLimits {
         name_length: limits.max_label_name_length as usize,
         value_length: limits.max_label_value_length as usize,
-        names: if has_rules { names.max(MOST_LABELS) } else { names },
+        names: limits.max_label_names_per_series as usize,
         sessions: limits.max_sessions_per_series,
         sanitise: !limits.disable_label_sanitization,
-    }
+    };
+    if limits.ingestion_relabeling_rules.is_empty() { of_series } else { of_series.before_rules() }
 }

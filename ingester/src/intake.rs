@@ -10,7 +10,7 @@ use athanor_chassis::units::{about_duration, format_duration};
 use athanor_chassis::{ByteSize, Code, Limits, Status, TenantId, Timestamp};
 use athanor_profile::hash::{Hash, list_memory};
 use athanor_profile::identity::{Upload as Identity, record_id};
-use athanor_profile::normalise::{LabelLimits, counts_since_start, promote, taken_at};
+use athanor_profile::normalise::{counts_since_start, taken_at};
 use athanor_profile::pprof::{self, Decoded, MOMENT_BYTES, Walk};
 use athanor_profile::series::Series;
 use athanor_profile::upload::{Dropped, Upload};
@@ -23,9 +23,8 @@ use crate::head::Rows;
 use crate::rows::{self, Sent};
 use crate::rules::Rules;
 use crate::shard::BUSY;
+use crate::split::{Split, split};
 
-/// The most records that one upload makes: some hundred bytes each, so that no batch grows beyond what it was sent.
-const MOST_RECORDS: usize = 20_000;
 /// The most bytes of labels and types that the series of one upload have: a text may be in each of them.
 const MOST_TEXT: usize = 4 << 20;
 /// How often the largest profile's bytes its tables may take in memory. Real ones take up to four times their bytes;
@@ -37,9 +36,6 @@ const LEAST_ENTRIES: usize = 16 << 10;
 /// So much tables may take however small the largest profile is.
 const LEAST_TABLES: usize = 1 << 20;
 
-/// Labels of samples that name one request, not a series. `profile_id` is what older clients call a span.
-const SPAN: [&str; 2] = ["span_id", "profile_id"];
-const TRACE: &str = "trace_id";
 /// The label that names a measurement.
 const METRIC: &str = "__name__";
 
@@ -72,16 +68,6 @@ pub struct Taken {
 
 /// How often each upload occurred in a request (E2).
 pub type Equals = HashMap<Hash, u64>;
-
-/// Rows of a profile that share the labels that split them off.
-struct Split {
-    /// The labels that split it off.
-    promoted: Labels,
-    /// All labels of its series.
-    labels: Labels,
-    /// Row of the profile, span and trace.
-    rows: Vec<(u32, u64, u128)>,
-}
 
 impl Intake {
     /// Decompresses, walks and checks an upload.
@@ -161,14 +147,12 @@ impl Intake {
         batch: &mut Batch,
         counting: &mut Counting,
     ) -> Result<(Vec<Record>, Taken), Status> {
-        let (splits, negative) = self.split(&rules.before())?;
-        self.taken.dropped.negative = negative;
-        let records = splits.len() * self.walk.decoded().header.types.len();
-        if records > MOST_RECORDS {
-            let message = format!(
-                "the profile would make {records} series (its sample types for each set of text labels of its samples), the limit is {MOST_RECORDS}"
-            );
-            return Err(Status::new(Code::Invalid, message).because("series_limit"));
+        let (mut splits, lost) = split(&self.walk, &self.upload.labels, &rules.before())?;
+        (self.taken.dropped.negative, self.taken.dropped.ids) = (lost.negative, lost.ids);
+        // An empty profile may be the first one of a process that began anew.
+        if splits.is_empty() && self.counting.contains(&true) {
+            let labels = self.upload.labels.clone();
+            splits.push(Split { promoted: Labels::default(), labels, rows: Vec::new() });
         }
         let kept = self.keep(&splits, rules)?;
         check_series(&splits, &kept, rows, &rules.limits)?;
@@ -296,73 +280,6 @@ impl Intake {
         }));
         rows::normalise(&mut self.rows);
     }
-
-    /// Groups the rows by the labels that make series of them. Rows with a negative value are left out and counted,
-    /// as all servers of this wire do.
-    fn split(&self, limits: &LabelLimits) -> Result<(Vec<Split>, u64), Status> {
-        let decoded = self.walk.decoded();
-        let (samples, width) = (&decoded.samples, decoded.header.types.len());
-        let mut places: HashMap<u32, (usize, u64, u128)> = HashMap::new();
-        let mut splits: Vec<Split> = Vec::new();
-        let mut by_labels = HashMap::new();
-        let mut negative = 0;
-        for (row, &set) in (0u32..).zip(&samples.labels) {
-            let values = &samples.values[row as usize * width..][..width];
-            if values.iter().any(|&value| value < 0) {
-                negative += 1;
-                continue;
-            }
-            let (place, span, trace) = match places.get(&set) {
-                Some(known) => *known,
-                None => {
-                    let known = self.split_of(set, &mut splits, &mut by_labels, limits)?;
-                    *places.entry(set).or_insert(known)
-                }
-            };
-            splits[place].rows.push((row, span, trace));
-        }
-        // An empty profile may be the first one of a process that began anew.
-        if splits.is_empty() && self.counting.contains(&true) {
-            let labels = self.upload.labels.clone();
-            splits.push(Split { promoted: Labels::default(), labels, rows: Vec::new() });
-        }
-        Ok((splits, negative))
-    }
-
-    /// Where rows with a set of labels belong, and their request.
-    fn split_of(
-        &self,
-        set: u32,
-        splits: &mut Vec<Split>,
-        by_labels: &mut HashMap<Labels, usize>,
-        limits: &LabelLimits,
-    ) -> Result<(usize, u64, u128), Status> {
-        let labels = self.walk.labels();
-        let text = |id| labels.symbols.strings.get(id);
-        let of_set = labels.label_sets.get(set);
-        let (mut span, mut trace) = (0, 0);
-        for label in of_set {
-            let (name, value) = (text(label.key), text(label.text));
-            if SPAN.contains(&name) {
-                span = hexadecimal(value, 16).map_or(span, |id| id as u64);
-            } else if name == TRACE {
-                trace = hexadecimal(value, 32).unwrap_or(trace);
-            }
-        }
-        let of_series = &self.upload.labels;
-        let texts = of_set.iter().map(|label| (text(label.key), text(label.text)));
-        let labels =
-            promote(of_series, texts.filter(|(_, value)| !value.is_empty()), limits).map_err(|error| {
-                Status::new(Code::Invalid, format!("labels of a sample: {error}")).because(error.reason())
-            })?;
-        let place = *by_labels.entry(labels.clone()).or_insert_with(|| {
-            let new = labels.iter().filter(|(name, _)| of_series.get(name).is_none());
-            let promoted = Labels::new(new.map(|(name, value)| (name.to_owned(), value.to_owned())));
-            splits.push(Split { promoted, labels, rows: Vec::new() });
-            splits.len() - 1
-        });
-        Ok((place, span, trace))
-    }
 }
 
 /// E2: for each sample type of a profile its place among those that are equal to it, and how many these are. They are
@@ -416,11 +333,6 @@ fn is_nil(id: &str) -> bool {
     id.bytes().all(|byte| matches!(byte, b'0' | b'-'))
 }
 
-/// An id as tracers write it.
-fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
-    (text.len() == digits).then(|| u128::from_str_radix(text, 16).ok())?
-}
-
 fn bounds(limits: &Limits) -> pprof::Limits {
     pprof::Limits {
         bytes: limits.max_profile_size_bytes.as_usize(),
@@ -436,16 +348,23 @@ fn bounds(limits: &Limits) -> pprof::Limits {
 }
 
 fn refused(error: &pprof::DecodeError) -> Status {
-    let pprof::DecodeError::OverLimit { what, .. } = error else {
-        return Status::new(Code::Invalid, error.to_string()).because(error.reason());
+    let way_out = match error {
+        pprof::DecodeError::OverLimit { what, .. } => way_out(what),
+        pprof::DecodeError::SampleLabels { .. } => {
+            " (limits.max_profile_stacktrace_sample_labels): send fewer labels on a sample"
+        }
+        _ => "",
     };
-    let way_out = match *what {
+    Status::new(Code::Invalid, format!("{error}{way_out}")).because(error.reason())
+}
+
+fn way_out(what: &str) -> &'static str {
+    match what {
         "bytes" => " (limits.max_profile_size_bytes): profile for a shorter time",
         MOMENT_BYTES => {
             " (limits.max_profile_size_bytes): profile for a shorter time, or send each sample type alone"
         }
         "samples" => " (limits.max_profile_stacktrace_samples): profile for a shorter time",
-        "labels" => " (limits.max_profile_stacktrace_sample_labels): send fewer labels on a sample",
         "frames" => ", whatever limits.max_profile_stacktrace_depth cuts: have the profiler cut deep stacks",
         "bytes of tables in memory" => {
             ", four times limits.max_profile_size_bytes: its tables have many entries that say little; profile for a shorter time"
@@ -454,8 +373,7 @@ fn refused(error: &pprof::DecodeError) -> Status {
             ", which no setting changes: send the types as several profiles"
         }
         _ => ", which no setting changes: profile for a shorter time",
-    };
-    Status::new(Code::Invalid, format!("{error}{way_out}")).because(error.reason())
+    }
 }
 
 fn check_types(decoded: &Decoded) -> Result<(), Status> {

@@ -36,6 +36,7 @@ mod reign;
 mod rows;
 mod rules;
 mod shard;
+mod split;
 mod standing;
 mod stats;
 mod steward;

@@ -39,7 +39,7 @@ pub struct BadRules {
     /// The setting.
     pub setting: &'static str,
     /// What is wrong with which.
-    pub error: RuleRefused,
+    pub error: String,
 }
 
 impl Rulebook {
@@ -62,8 +62,10 @@ impl Rulebook {
 impl Rules {
     /// Reads those of a configuration, or says which is wrong.
     pub(crate) fn read(limits: &Arc<Limits>) -> Result<Self, BadRules> {
-        let read =
-            |setting, written: &[_]| relabel::read(written).map_err(|error| BadRules { setting, error });
+        let read = |setting, written: &[_]| {
+            relabel::read(written)
+                .map_err(|error: RuleRefused| BadRules { setting, error: error.to_string() })
+        };
         let mut of_series = read(SERIES_RULES, &limits.ingestion_relabeling_rules)?;
         let of_types = read(TYPE_RULES, &limits.sample_type_relabeling_rules)?;
         let own = !of_series.is_empty();
@@ -79,7 +81,7 @@ impl Rules {
     /// The bounds on labels, before the rules: those of a tenant with rules of its own may be more than are stored.
     pub(crate) fn before(&self) -> LabelLimits {
         let limits = self.after();
-        if self.own { LabelLimits { names: limits.names.max(MOST_LABELS), ..limits } } else { limits }
+        if self.own { limits.before_rules() } else { limits }
     }
 
     fn after(&self) -> LabelLimits {
@@ -123,8 +125,10 @@ impl Rules {
             seen.set("__profile_type__", &of.to_string());
             seen.set(DELTA, sent.get(DELTA).unwrap_or_default());
         }
-        let made = relabel::apply(&self.of_series, &seen)
-            .map_err(|error| refused(SERIES_RULES, &error, "invalid_labels"))?;
+        let made = relabel::apply(&self.of_series, &seen).map_err(|error| match self.own {
+            true => refused(SERIES_RULES, &error, "invalid_labels"),
+            false => Status::new(Code::Invalid, error.to_string()).because("invalid_labels"),
+        })?;
         let Some(mut made) = made else { return Ok(None) };
         if !self.own {
             // What came was checked, and our own rules make nothing that is not sound.
@@ -147,8 +151,13 @@ fn refused(setting: &str, why: &dyn std::fmt::Display, reason: &'static str) -> 
     Status::new(Code::Invalid, format!("after the rules of {setting}: {why}")).because(reason)
 }
 
-/// Refuses limits whose rules cannot be read.
+/// Refuses limits whose rules cannot be read, or that let in what rules are not applied to.
 pub fn check_rules(limits: &Limits) -> Result<(), BadRules> {
+    let names = limits.max_label_names_per_series;
+    if names as usize > MOST_LABELS {
+        let error = format!("{names} labels; write up to {MOST_LABELS}: rules are applied to no more");
+        return Err(BadRules { setting: "limits.max_label_names_per_series", error });
+    }
     Rules::read(&Arc::new(limits.clone())).map(drop)
 }
 
@@ -236,7 +245,8 @@ mod tests {
         let labels: Vec<(&str, &str)> =
             MEMORY.into_iter().chain(many.iter().map(|name| (name.as_str(), "x"))).collect();
         let few = with(&json!([{"action": "labeldrop", "regex": "l[0-9]+"}]));
-        assert!(Rules::read(&Arc::new(few.clone())).unwrap().before().names >= 42);
+        let before = Rules::read(&Arc::new(few.clone())).unwrap().before();
+        assert!(before.names >= 42 && before.name_length > 1024 && before.value_length > 2048);
         assert!(stored(few, &labels).unwrap().is_some());
         assert!(stored(with(&json!([{"target_label": "x"}])), &labels).unwrap_err().contains("42 labels"));
     }
@@ -274,5 +284,13 @@ mod tests {
         assert_eq!(error.setting, "limits.sample_type_relabeling_rules");
         assert!(error.to_string().starts_with("rule 1: action is \"no\""), "{error}");
         assert!(check_rules(&with(&json!([{"regex": "("}]))).is_err());
+        let many = |names| check_rules(&Limits { max_label_names_per_series: names, ..Limits::default() });
+        many(1024).unwrap();
+        let error = many(1025).unwrap_err();
+        let setting = "limits.max_label_names_per_series";
+        assert_eq!(
+            (error.setting, error.error.starts_with("1025 labels; write up to 1024")),
+            (setting, true)
+        );
     }
 }

@@ -166,6 +166,16 @@ pub enum DecodeError {
     /// No sample type.
     #[error("profile has no sample type")]
     NoSampleType,
+    /// A sample with too many labels.
+    #[error("sample {sample} has {seen} labels, the limit is {limit}")]
+    SampleLabels {
+        /// Which sample.
+        sample: usize,
+        /// Its labels, at least.
+        seen: usize,
+        /// How many it may have.
+        limit: usize,
+    },
     /// A sample with too few or too many values.
     #[error("sample {sample} has {seen} values, the profile has {expected} sample types")]
     ValueCount {
@@ -184,7 +194,7 @@ impl DecodeError {
         match self {
             Self::OverLimit { what: "bytes" | MOMENT_BYTES, .. } => "profile_size_limit",
             Self::OverLimit { what: "samples", .. } => "samples_limit",
-            Self::OverLimit { what: "labels", .. } => "sample_labels_limit",
+            Self::SampleLabels { .. } => "sample_labels_limit",
             _ => "malformed_profile",
         }
     }

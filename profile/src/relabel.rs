@@ -28,7 +28,7 @@ pub use written::{MOST_RULES, RuleRefused, read};
 /// The most labels that a series has while rules are applied.
 pub const MOST_LABELS: usize = 1024;
 /// The most bytes of their names and values.
-const MOST_BYTES: usize = 4 << 20;
+pub const MOST_BYTES: usize = 4 << 20;
 
 /// One rule.
 #[derive(Clone, Debug)]

@@ -43,11 +43,13 @@ pub struct Dropped {
     pub long: u64,
     /// Rows of series and of types that rules of the tenant dropped.
     pub by_rules: u64,
+    /// Samples whose span or trace is not said in hexadecimal digits: they lost it.
+    pub ids: u64,
 }
 
 impl Dropped {
     /// Each kind by its name.
-    pub fn each(&self) -> [(&'static str, u64); 7] {
+    pub fn each(&self) -> [(&'static str, u64); 8] {
         [
             ("dangling_samples", self.samples),
             ("negative_samples", self.negative),
@@ -56,6 +58,7 @@ impl Dropped {
             ("deep_stacks", self.deep),
             ("long_texts", self.long),
             ("dropped_by_relabel_rules", self.by_rules),
+            ("malformed_ids", self.ids),
         ]
     }
 }
@@ -69,6 +72,7 @@ impl std::ops::AddAssign for Dropped {
         self.deep += other.deep;
         self.long += other.long;
         self.by_rules += other.by_rules;
+        self.ids += other.ids;
     }
 }
 

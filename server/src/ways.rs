@@ -242,13 +242,13 @@ fn unpacked(result: wire::UploadResult) -> Result<Stored, Status> {
     if let Some(failure) = &result.failure {
         return Err(failure::unpack(failure));
     }
-    let wire::Dropped { samples, negative, lines, mappings, deep, long, by_rules } =
+    let wire::Dropped { samples, negative, lines, mappings, deep, long, by_rules, ids } =
         result.dropped.unwrap_or_default();
     let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     Ok(Stored {
         new: count(result.new),
         repeats: count(result.repeats),
-        dropped: Dropped { samples, negative, lines, mappings, deep, long, by_rules },
+        dropped: Dropped { samples, negative, lines, mappings, deep, long, by_rules, ids },
         raw_bytes: result.raw_bytes,
         samples: result.samples,
     })

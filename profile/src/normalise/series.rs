@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use super::counters::DELTA;
 use crate::hash;
 use crate::labels::Labels;
+use crate::relabel::{MOST_BYTES, MOST_LABELS};
 
 /// The label that says whose profile it is.
 pub const SERVICE: &str = "service_name";
@@ -40,6 +41,18 @@ pub struct LabelLimits {
     pub sessions: u32,
     /// Whether names become such as older readers know: `disable_label_sanitization` is off.
     pub sanitise: bool,
+}
+
+impl LabelLimits {
+    /// The bounds on labels that rules of a tenant are yet to change: as much as rules are applied to.
+    pub fn before_rules(self) -> Self {
+        Self {
+            name_length: self.name_length.max(MOST_BYTES),
+            value_length: self.value_length.max(MOST_BYTES),
+            names: self.names.max(MOST_LABELS),
+            ..self
+        }
+    }
 }
 
 /// The labels of a series before and after the rules.
@@ -119,11 +132,15 @@ pub enum LabelsRefused {
     },
     /// Many labels.
     #[error(
-        "series has {count} labels, the limit is {limit} (limits.max_label_names_per_series): send fewer"
+        "series of {metric:?} has {count} labels, the limit is {limit} (limits.max_label_names_per_series): send fewer; by name, {first:?} is the first beyond it"
     )]
     TooMany {
+        /// The name of the measurement.
+        metric: String,
         /// How many.
         count: usize,
+        /// One of those that are too many.
+        first: String,
         /// The limit.
         limit: usize,
     },
@@ -163,16 +180,9 @@ pub fn series(mut sent: Vec<(String, String)>, limits: &LabelLimits) -> Result<S
     let sent = Labels::new(sent);
     let mut labels = Labels::default();
     for (name, value) in sent.iter() {
-        let stored = stored_name(name, limits)?;
-        if labels.get(&stored).is_some() {
-            let is_other = |(other, _): &(&str, &str)| stored_name(other, limits).as_ref() == Ok(&stored);
-            let one = sent.iter().find(is_other).map(|(other, _)| beginning(other)).unwrap_or_default();
-            return Err(LabelsRefused::SameName { one, other: beginning(name) });
-        }
-        if !is_passed_over(&stored) {
-            labels.set(&stored, value);
-        }
+        set_stored(&mut labels, (name, value), &sent, limits)?;
     }
+    NOT_STORED.iter().chain(&COMPUTED).for_each(|name| labels.set(name, ""));
     if let Some(session) = sent.get(SESSION) {
         labels.set(SESSION, &bounded_session(session, limits.sessions));
     }
@@ -205,6 +215,23 @@ fn stored_name<'n>(name: &'n str, limits: &LabelLimits) -> Result<Cow<'n, str>, 
     Ok(if name.contains('.') { Cow::Owned(name.replace('.', "_")) } else { Cow::Borrowed(name) })
 }
 
+/// Sets one of all labels, by the name that it is stored by.
+fn set_stored(
+    labels: &mut Labels,
+    (name, value): (&str, &str),
+    all: &Labels,
+    limits: &LabelLimits,
+) -> Result<(), LabelsRefused> {
+    let stored = stored_name(name, limits)?;
+    if labels.get(&stored).is_some() {
+        let is_other = |(other, _): &(&str, &str)| stored_name(other, limits).as_ref() == Ok(&stored);
+        let one = all.iter().find(is_other).map(|(other, _)| beginning(other)).unwrap_or_default();
+        return Err(LabelsRefused::SameName { one, other: beginning(name) });
+    }
+    labels.set(&stored, value);
+    Ok(())
+}
+
 /// One of so many sessions; nothing where there are none. What SDKs send is eight bytes, the lowest first.
 fn bounded_session(session: &str, sessions: u32) -> String {
     if sessions == 0 {
@@ -216,11 +243,17 @@ fn bounded_session(session: &str, sessions: u32) -> String {
 }
 
 /// Labels that rules have made, as they are stored: what is computed goes, and the limits hold for the rest.
-pub fn after_rules(mut labels: Labels, limits: &LabelLimits) -> Result<Labels, LabelsRefused> {
-    NOT_STORED[..1].iter().chain(&COMPUTED).for_each(|name| labels.set(name, ""));
-    for (name, value) in labels.iter() {
+pub fn after_rules(mut made: Labels, limits: &LabelLimits) -> Result<Labels, LabelsRefused> {
+    NOT_STORED[..1].iter().chain(&COMPUTED).for_each(|name| made.set(name, ""));
+    for (name, value) in made.iter() {
         check(name, value, limits)?;
     }
+    let mut labels = Labels::default();
+    for (name, value) in made.iter() {
+        set_stored(&mut labels, (name, value), &made, limits)?;
+    }
+    // As they are named now.
+    NOT_STORED[..1].iter().chain(&COMPUTED).for_each(|name| labels.set(name, ""));
     if labels.get(METRIC).is_none() {
         return Err(LabelsRefused::NoMetric);
     }
@@ -271,13 +304,13 @@ fn check(name: &str, value: &str, limits: &LabelLimits) -> Result<(), LabelsRefu
 
 /// What the rules themselves added does not count against the client.
 fn check_count(labels: &Labels, limits: &LabelLimits) -> Result<(), LabelsRefused> {
-    let ours = usize::from(labels.get(SERVICE) == Some(UNKNOWN_SERVICE))
-        + usize::from(labels.get(REPLACED).is_some());
-    let count = labels.len() - ours;
-    if count > limits.names {
-        return Err(LabelsRefused::TooMany { count, limit: limits.names });
-    }
-    Ok(())
+    let is_ours =
+        |&(name, value): &(&str, &str)| name == REPLACED || name == SERVICE && value == UNKNOWN_SERVICE;
+    let mut beyond = labels.iter().filter(|label| !is_ours(label)).skip(limits.names);
+    let Some((first, _)) = beyond.next() else { return Ok(()) };
+    let metric = beginning(labels.get(METRIC).unwrap_or_default());
+    let count = limits.names + 1 + beyond.count();
+    Err(LabelsRefused::TooMany { metric, count, first: beginning(first), limit: limits.names })
 }
 
 /// Enough of a text to know it again.
@@ -350,7 +383,7 @@ mod tests {
             ),
             (
                 &[("__name__", "cpu"), ("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")],
-                LabelsRefused::TooMany { count: 5, limit: 4 },
+                LabelsRefused::TooMany { metric: "cpu".into(), count: 5, first: "d".into(), limit: 4 },
             ),
         ] {
             assert_eq!(series(pairs(sent), &LIMITS).unwrap_err(), expected);
@@ -417,6 +450,17 @@ mod tests {
         assert_eq!(stored.as_deref(), Ok("{__name__=\"cpu\", service_name=\"s\"}"));
         assert_eq!(made(&[("service_name", "s")]), Err(LabelsRefused::NoMetric));
         assert_eq!(made(&[("__name__", "cpu")]), Err(LabelsRefused::EmptyService));
+        let sanitised = |labels: &[(&str, &str)]| {
+            let own = [("__name__", "cpu"), ("service_name", "s")];
+            let labels = Labels::new(pairs(&[&own, labels].concat()));
+            after_rules(labels, &LabelLimits { sanitise: true, ..LIMITS }).map(|labels| labels.to_string())
+        };
+        let dotted = sanitised(&[("k8s.pod", "p"), ("..type__", "x")]);
+        assert_eq!(dotted.as_deref(), Ok("{__name__=\"cpu\", k8s_pod=\"p\", service_name=\"s\"}"));
+        let (one, other) = ("k8s.pod".to_owned(), "k8s_pod".to_owned());
+        let twice = sanitised(&[("k8s.pod", "p"), ("k8s_pod", "q")]);
+        assert_eq!(twice, Err(LabelsRefused::SameName { one, other }));
+        assert_eq!(sanitised(&[("a-b", "p")]), Err(LabelsRefused::OddName { name: "a-b".into() }));
         let name = "x".repeat(13);
         assert!(matches!(
             made(&[("__name__", "cpu"), ("service_name", "s"), (&name, "1")]),
@@ -432,7 +476,9 @@ mod tests {
         let mut expected = own.clone();
         expected.set("thread", "1");
         assert_eq!(promoted, Ok(expected));
-        assert_eq!(split(&[("a", "1"), ("b", "1")]), Err(LabelsRefused::TooMany { count: 5, limit: 4 }));
+        let (metric, first) = ("cpu".to_owned(), "service_name".to_owned());
+        let many = LabelsRefused::TooMany { metric, count: 5, first, limit: 4 };
+        assert_eq!(split(&[("a", "1"), ("b", "1")]), Err(many));
         assert_eq!(split(&[("", "1")]), Err(LabelsRefused::EmptyName { value: "1".into() }));
     }
 }

@@ -86,7 +86,7 @@ pub(super) struct Row {
 
 impl Row {
     /// Sorts the fields of a sample by what they are. The ids of locations are not looked at yet.
-    fn read(&mut self, mut cursor: Cursor<'_>, limits: &Limits) -> Result<(), DecodeError> {
+    fn read(&mut self, sample: usize, mut cursor: Cursor<'_>, limits: &Limits) -> Result<(), DecodeError> {
         self.locations.clear();
         self.values.clear();
         self.labels.clear();
@@ -111,8 +111,11 @@ impl Row {
                         (Some((first, last)), _) if last == at => Some((first, end)),
                         _ => None,
                     };
-                    within("labels", self.labels.len() + 1, limits.labels)?;
                     self.labels.push((start, end));
+                    let (seen, limit) = (self.labels.len(), limits.labels);
+                    if seen > limit {
+                        return Err(DecodeError::SampleLabels { sample, seen, limit });
+                    }
                 }
                 (1..=3, _) => {
                     let why = "a sample field of a wrong type";
@@ -150,7 +153,7 @@ impl Decoder {
         labels: &mut Dictionary,
         out: &mut Decoded,
     ) -> Result<(), DecodeError> {
-        self.row.read(Cursor::new(raw).range(start, end), limits)?;
+        self.row.read(number, Cursor::new(raw).range(start, end), limits)?;
         let (expected, seen) = (self.head.types.len(), self.row.values.len());
         if seen != expected {
             return Err(DecodeError::ValueCount { sample: number, seen, expected });
@@ -336,8 +339,9 @@ impl Decoder {
         limits: &Limits,
         places: &mut Vec<u32>,
     ) -> Result<(), DecodeError> {
-        let (start, end) = self.samples[self.walked[at].sample as usize];
-        self.row.read(Cursor::new(raw).range(start, end), limits)?;
+        let number = self.walked[at].sample as usize;
+        let (start, end) = self.samples[number];
+        self.row.read(number, Cursor::new(raw).range(start, end), limits)?;
         for &ids in &self.row.locations {
             each_id(raw, ids, |id| {
                 places.extend(self.location_ids.place(id).map(|place| place as u32));

@@ -290,7 +290,6 @@ fn each_limit_is_named() {
     let small = [
         ("bytes", Limits { bytes: raw.len() - 1, ..Limits::default() }),
         ("samples", Limits { samples: 1, ..Limits::default() }),
-        ("labels", Limits { labels: 2, ..Limits::default() }),
         ("frames", Limits { depth: 0, ..Limits::default() }),
         ("strings", Limits { entries: 5, ..Limits::default() }),
         ("bytes of tables in memory", Limits { tables: 500, ..Limits::default() }),
@@ -299,6 +298,8 @@ fn each_limit_is_named() {
         let error = decode(&raw, &limits).expect_err(name);
         assert!(matches!(error, DecodeError::OverLimit { what, .. } if what == name), "{error}");
     }
+    let error = decode(&raw, &Limits { labels: 2, ..Limits::default() }).unwrap_err();
+    assert_eq!(error, DecodeError::SampleLabels { sample: 0, seen: 3, limit: 2 });
     let lines = Draft::with(|draft| {
         (0..9).for_each(|_| message(&mut draft.locations[0], 4, &fields(&[(1, 1)])));
     });
@@ -330,7 +331,6 @@ fn limits_hold_while_the_tables_grow() {
         ("lines", within(4, &top(4))),
         ("values of a sample", row(&within(2, &[1; MANY]))),
         ("values of a sample", row(&[2 * 8, 1].repeat(MANY))),
-        ("labels", row(&top(3))),
         ("frames", row(&[within(1, &[1; MANY]), sample(&[], &[1])].concat())),
         ("frames", row(&[8, 1].repeat(MANY))),
     ];
@@ -348,6 +348,10 @@ fn limits_hold_while_the_tables_grow() {
         let error = Decoder::default().decode(&raw, &limits, &mut dictionary, &mut decoded).unwrap_err();
         assert_eq!(error, DecodeError::OverLimit { what: name, seen: 1001, limit: 1000 });
     }
+    let (mut dictionary, mut decoded) = (Dictionary::default(), Decoded::default());
+    let labels = row(&top(3));
+    let error = Decoder::default().decode(&labels, &limits, &mut dictionary, &mut decoded).unwrap_err();
+    assert_eq!(error, DecodeError::SampleLabels { sample: 0, seen: 1001, limit: 1000 });
 }
 
 /// Two bytes of a comment must not become a copy of the longest text.
