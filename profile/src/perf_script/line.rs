@@ -30,6 +30,9 @@ const INLINED: &str = "inlined";
 /// How lines name what is no sample.
 const RECORD: &str = "PERF_RECORD_";
 
+/// The most words before an event. Names of threads have fifteen letters.
+const BEFORE: usize = 32;
+
 /// A word and where it ends in its line.
 type Word<'a> = (&'a str, usize);
 
@@ -46,6 +49,9 @@ pub(super) fn timed_head(line: &str) -> Option<Head<'_>> {
         let word = words.next()?;
         if is_time(word.0) {
             break;
+        }
+        if before.len() == BEFORE {
+            return None;
         }
         before.push(word);
     }
@@ -68,8 +74,8 @@ pub(super) fn timed_head(line: &str) -> Option<Head<'_>> {
 
 /// Of a head without a time only so much is certain: it ends with the event.
 fn untimed_head(line: &str) -> Option<Head<'_>> {
-    let all: Vec<Word<'_>> = words(line).collect();
-    let ((event, _), before) = all.split_last()?;
+    let all: Vec<Word<'_>> = words(line).take(BEFORE + 2).collect();
+    let ((event, _), before) = all.split_last().filter(|(_, before)| before.len() <= BEFORE)?;
     let event = event.strip_suffix(':').filter(|event| !event.is_empty())?;
     let thread = before.iter().position(|(word, _)| is_thread(word)).filter(|&at| at > 0)?;
     let (_, end) = before[thread - 1];
@@ -205,6 +211,8 @@ mod tests {
             "cycles:",
             "12 cycles:",
             "a 12 x cycles:",
+            &format!("{}12 cycles:", "a ".repeat(BEFORE)),
+            &format!("{}12 1.5: cycles:", "a ".repeat(BEFORE)),
             "{\"a\": 1.5: 3}",
         ] {
             assert_eq!(shown(line), None, "{line}");
