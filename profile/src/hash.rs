@@ -2,8 +2,12 @@
 //!
 //! They are xxh3, not cryptographic: whoever forges a collision can only confuse profiles of their own
 //! tenant, because no dictionary and no id window is shared between tenants.
+//!
+//! Time is shared, though. Keys that meet in one place of a map cost as much as there are of them, each time. Content
+//! hashes that meet so have to be searched for one by one; numbers that a client writes down itself can be computed.
+//! So maps of such numbers are [`SeededMap`]s.
 
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
@@ -25,21 +29,59 @@ pub fn list(hashes: &[Hash]) -> Hash {
     xxh3_128(bytemuck::cast_slice(hashes))
 }
 
-/// A map whose keys are already hashes: hashing them again would be waste.
+/// A map whose keys are already hashes, or numbers that were given here: hashing them again would be waste.
 pub type HashedMap<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<Spread>>;
+
+/// A map whose keys are numbers that a client chose. Its hash is drawn, so that nobody can choose keys that meet.
+pub type SeededMap<K, V> = hashbrown::HashMap<K, V, Seed>;
 
 /// Bytes that a list has taken.
 pub fn list_memory<T>(list: &Vec<T>) -> usize {
     list.capacity() * size_of::<T>()
 }
 
-/// The hasher of [`HashedMap`]: folds the key's words with one multiplication each.
-#[derive(Default, Clone, Copy)]
-pub struct Spread(u64);
+/// What numbers are multiplied with where nobody chose them.
+const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The hasher of both maps: folds the key's words with one multiplication each.
+#[derive(Clone, Copy)]
+pub struct Spread {
+    state: u64,
+    factor: u64,
+}
+
+/// Where the hash of one map begins, and what it multiplies with.
+#[derive(Clone, Copy)]
+pub struct Seed {
+    state: u64,
+    factor: u64,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Spread { state: 0, factor: FACTOR }
+    }
+}
+
+impl Default for Seed {
+    fn default() -> Self {
+        let random = RandomState::new();
+        // An even factor would lose bits.
+        Seed { state: random.hash_one(0u8), factor: random.hash_one(1u8) | 1 }
+    }
+}
+
+impl BuildHasher for Seed {
+    type Hasher = Spread;
+
+    fn build_hasher(&self) -> Spread {
+        Spread { state: self.state, factor: self.factor }
+    }
+}
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {
-        self.0
+        self.state
     }
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
@@ -52,10 +94,36 @@ impl Hasher for Spread {
         self.write_u64(u64::from(word));
     }
     fn write_u64(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word) * 0x9E37_79B9_7F4A_7C15;
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
+        let product = u128::from(self.state ^ word) * u128::from(self.factor);
+        self.state = (product as u64) ^ ((product >> 64) as u64);
     }
     fn write_u128(&mut self, word: u128) {
-        self.0 = (word as u64) ^ ((word >> 64) as u64);
+        self.state = (word as u64) ^ ((word >> 64) as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of which the unseeded hash is 0 after two words: the second is the hash of the first.
+    #[test]
+    fn keys_that_meet_in_one_map_do_not_in_a_seeded_one() {
+        let hashed = |seed: &dyn Fn() -> Spread, words: [u64; 2]| {
+            let mut hasher = seed();
+            words.iter().for_each(|&word| hasher.write_u64(word));
+            hasher.finish()
+        };
+        let meeting = (1..=1000).map(|first| {
+            let mut hasher = Spread::default();
+            hasher.write_u64(first);
+            [first, hasher.finish()]
+        });
+        let meeting: Vec<[u64; 2]> = meeting.collect();
+        assert!(meeting.iter().all(|&words| hashed(&Spread::default, words) == 0));
+        let seed = Seed::default();
+        let seeded: std::collections::BTreeSet<u64> =
+            meeting.iter().map(|&words| hashed(&|| seed.build_hasher(), words)).collect();
+        assert!(seeded.len() > 990, "{} different", seeded.len());
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::input::{Input, Text};
 use super::{JfrError, within};
-use crate::hash::HashedMap;
+use crate::hash::SeededMap;
 
 /// The most texts of one chunk's metadata. The JDK has some thousands.
 const TEXTS: usize = 1 << 17;
@@ -14,6 +14,8 @@ const TEXT_BYTES: usize = 1 << 24;
 const CLASSES: usize = 1 << 15;
 /// The most fields of all types.
 const FIELDS: usize = 1 << 17;
+/// The digits of the largest number.
+const DIGITS: usize = 20;
 /// How deep elements may lie in elements. The JDK's lie five deep.
 const DEPTH: usize = 16;
 
@@ -22,7 +24,7 @@ const DEPTH: usize = 16;
 pub(super) struct Types<'a> {
     texts: Vec<Cow<'a, str>>,
     classes: Vec<Class>,
-    by_id: HashedMap<u64, u32>,
+    by_id: SeededMap<u64, u32>,
     fields: usize,
 }
 
@@ -119,13 +121,12 @@ impl<'a> Types<'a> {
         for _ in 0..input.int()? {
             let (key, value) = (self.text_id(input)?, self.text_id(input)?);
             let text = &*self.texts[value];
-            let number = text.parse().unwrap_or(0);
             match &*self.texts[key] {
                 "name" => attributes.name = value,
-                "id" => attributes.id = number,
-                "class" => attributes.class = number,
+                "id" => attributes.id = number(text),
+                "class" => attributes.class = number(text),
                 "constantPool" => attributes.constant = text == "true",
-                "dimension" => attributes.array = number > 0,
+                "dimension" => attributes.array = number(text) > 0,
                 _ => {}
             }
         }
@@ -156,4 +157,9 @@ impl<'a> Types<'a> {
         }
         Ok(())
     }
+}
+
+/// A number in digits; what is none, or has more digits than a number can have, is 0.
+fn number(text: &str) -> u64 {
+    if text.len() > DIGITS { 0 } else { text.parse().unwrap_or(0) }
 }
