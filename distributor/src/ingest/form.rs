@@ -45,7 +45,10 @@ pub enum FormRefused {
         at: usize,
     },
     /// Many parts.
-    #[error("form has over {PARTS} parts")]
+    #[error(
+        "form has {} parts at least, the limit is {PARTS}, which no setting changes; send profile and \
+         sample_type_config, or jfr and labels, and no more", PARTS + 1
+    )]
     TooMany,
 }
 
