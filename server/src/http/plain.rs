@@ -34,6 +34,12 @@ pub fn not_found() -> Response<Body> {
     response
 }
 
+/// A body that was not read. One that came too slowly is 408 for SDKs, which send it again.
+fn unread(status: &Status) -> Response<Body> {
+    let http = if status.code == Code::Deadline { 408 } else { status.code.http() };
+    json_error_with(status, status.code.connect(), http)
+}
+
 /// `POST /ingest`.
 pub fn ingest(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     Box::pin(async move {
@@ -49,7 +55,7 @@ pub fn ingest(hall: Arc<Hall>, request: Request<Body>) -> Answering {
         };
         let (tenant, held, distributor) = match received.await {
             Ok(received) => received,
-            Err(status) => return json_error(&status),
+            Err(status) => return unread(&status),
         };
         let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let query = parts.uri.query().unwrap_or_default();
@@ -156,4 +162,18 @@ async fn show(hall: &Hall, headers: &HeaderMap, rendered: Result<Rendered, Statu
 fn vary(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_that_comes_too_slowly_is_408() {
+        for (code, http) in
+            [(Code::Deadline, 408), (Code::TooLarge, 413), (Code::Cancelled, Code::Cancelled.http())]
+        {
+            assert_eq!(unread(&Status::new(code, "it was not read")).status().as_u16(), http);
+        }
+    }
 }
