@@ -111,8 +111,16 @@ impl Stored {
             long: 0,
             by_rules: 0,
             ids: 0,
+            without_stack: 0,
         },
     };
+
+    /// The same, of a profile that lost so many samples on its way to the shard, since they have no stack.
+    pub(crate) fn without(mut self, without_stack: u64) -> Self {
+        self.samples += without_stack;
+        self.dropped.without_stack += without_stack;
+        self
+    }
 }
 
 // === impl Receipt ===

@@ -16,7 +16,7 @@ use athanor_profile::normalise::{DELTA, LabelLimits, Series, series};
 use athanor_profile::upload::Upload;
 use bytes::Bytes;
 
-pub(crate) use convert::recording_bounds;
+pub(crate) use convert::{recording_bounds, recording_way_out};
 pub use form::{Form, FormRefused, Part};
 pub use metric::metric_of;
 pub use name::{AppName, NameRefused};
@@ -43,7 +43,7 @@ pub struct Refused {
     pub status: Status,
 }
 
-/// The pprof that would be stored of a body: what all formats become. `query` and `content_type` are those of the request.
+/// The pprof that would be stored of a body: what all formats become, without profiles that are refused alone. `query` and `content_type` are those of the request.
 pub fn profiles(
     query: &str,
     content_type: Option<&str>,
@@ -52,7 +52,7 @@ pub fn profiles(
 ) -> Result<Vec<Bytes>, Refused> {
     let request = Request::parse(query, content_type, Timestamp::EPOCH).map_err(malformed)?;
     let converted = convert(&request, body, &Bounds::of(limits))?;
-    Ok(converted.made.into_iter().filter_map(|made| made.pprof).collect())
+    Ok(converted.made.into_iter().filter_map(|made| made.pprof.ok().flatten()).collect())
 }
 
 fn malformed(error: RequestRefused) -> Refused {
@@ -60,7 +60,8 @@ fn malformed(error: RequestRefused) -> Refused {
 }
 
 impl Distributor {
-    /// Stores the profiles of one request. A body with nothing in it is fine: SDKs send such when nothing ran.
+    /// Stores the profiles of one request, every one that can be stored. A body with nothing in it is fine: SDKs send such
+    /// when nothing ran.
     pub async fn ingest(
         &self,
         tenant: &TenantId,
@@ -80,13 +81,29 @@ impl Distributor {
         let _admitted = self.admit(tenant, bytes, &limits).map_err(Refused::plain).inspect_err(refused)?;
         let converted = self.converted(&limits, request, body).await.inspect_err(refused)?;
 
-        counted.came(converted.made.len(), bytes);
-        let share = bytes / converted.made.len().max(1);
-        let door = converted.door;
+        let (door, made) = (converted.door, &converted.made);
+        counted.came(made.len(), bytes);
+        if let Err(status) = self.few(made.len()) {
+            counted.refused(&status, made.len(), bytes);
+            return Err(Refused::plain(status));
+        }
+        let share = bytes / made.len().max(1);
+        let places = (1..).zip(made).map(|(profile, made)| Place {
+            series: 1,
+            profile,
+            name: made.name.clone(),
+            bytes: share,
+        });
+        let places: Vec<Place> = places.collect();
+        let refused = made.iter().find_map(|made| made.pprof.as_ref().err());
+        let refused = refused.map(|refused| (refused.http, refused.code));
         let outcomes = self.store_made(tenant, converted, &label_limits(&limits)).await;
         outcomes.iter().for_each(|outcome| counted.settled(outcome, share));
-        let places = (1..).map(|profile| Place { series: 1, profile, bytes: share });
-        report(places.zip(outcomes).collect()).map_err(|status| Refused::at(door, status))
+        report(places.into_iter().zip(outcomes).collect()).map_err(|status| match refused {
+            // What could not be made of the body says by its status what was wrong with it.
+            Some((http, code)) if status.code == Code::Invalid => Refused { http, code, status },
+            _ => Refused::at(door, status),
+        })
     }
 
     /// What came of a body.
@@ -108,23 +125,25 @@ impl Distributor {
         let Converted { made, time_nanos, .. } = converted;
         let mut outcomes: Vec<Result<Stored, Status>> = Vec::with_capacity(made.len());
         let (mut uploads, mut places) = (Vec::new(), Vec::new());
-        for (place, Made { mut labels, pprof }) in made.into_iter().enumerate() {
-            outcomes.push(Ok(Stored::NOTHING));
+        for (place, Made { mut labels, pprof, without_stack, .. }) in made.into_iter().enumerate() {
+            outcomes.push(Ok(Stored::NOTHING.without(without_stack)));
             // Clients of this door send what is to be stored, but where they say that it counts since they began.
             if !labels.iter().any(|(name, _)| name == DELTA) {
                 labels.push((DELTA.to_owned(), "false".to_owned()));
             }
             match (series(labels, limits), pprof) {
+                (_, Err(refused)) => outcomes[place] = Err(refused.status),
                 (Err(refused), _) => outcomes[place] = Err(labels_refused(&refused)),
-                (Ok(Series { sent, labels }), Some(pprof)) => {
+                (Ok(Series { sent, labels }), Ok(Some(pprof))) => {
                     uploads.push(Upload { sent, labels, time_nanos, pprof, ..Upload::default() });
-                    places.push(place);
+                    places.push((place, without_stack));
                 }
-                (Ok(_), None) => {}
+                (Ok(_), Ok(None)) => {}
             }
         }
-        for (place, outcome) in places.into_iter().zip(self.append(tenant, uploads).await) {
-            outcomes[place] = outcome;
+        let stored = self.append(tenant, uploads).await;
+        for ((place, without_stack), stored) in places.into_iter().zip(stored) {
+            outcomes[place] = stored.map(|stored| stored.without(without_stack));
         }
         outcomes
     }

@@ -52,7 +52,10 @@ struct Ready {
     labels: Vec<(String, String)>,
     id: Option<String>,
     time_nanos: i64,
-    pprof: Option<Bytes>,
+    /// Nothing if there is nothing in it; or why this part is refused.
+    pprof: Result<Option<Bytes>, Status>,
+    /// Samples that were left out since they have no stack.
+    without_stack: u64,
 }
 
 impl Distributor {
@@ -115,23 +118,31 @@ impl Distributor {
                         pprof,
                         ..Upload::default()
                     };
-                    Ok(part.pprof.map(upload))
+                    Ok((part.pprof.map(|pprof| pprof.map(upload)), part.without_stack))
                 });
                 named.collect()
             });
-            outcomes.push(named.map(|parts| {
-                let empty = parts.iter().filter(|part| part.is_none()).map(|_| Stored::NOTHING).collect();
-                for upload in parts.into_iter().flatten() {
-                    uploads.push(upload);
-                    places.push(place);
+            outcomes.push(named.and_then(|parts| {
+                let mut empty = Ok(Vec::new());
+                for (part, without_stack) in parts {
+                    match (part, &mut empty) {
+                        (Ok(Some(upload)), _) => {
+                            uploads.push(upload);
+                            places.push((place, without_stack));
+                        }
+                        (Ok(None), Ok(empty)) => empty.push(Stored::NOTHING.without(without_stack)),
+                        (Err(status), Ok(_)) => empty = Err(status),
+                        (_, Err(_)) => {}
+                    }
                 }
                 empty
             }));
         }
-        for (place, stored) in places.into_iter().zip(self.append(tenant, uploads).await) {
+        let stored = self.append(tenant, uploads).await;
+        for ((place, without_stack), stored) in places.into_iter().zip(stored) {
             let outcome = &mut outcomes[place];
             match (stored, outcome.as_mut()) {
-                (Ok(stored), Ok(parts)) => parts.push(stored),
+                (Ok(stored), Ok(parts)) => parts.push(stored.without(without_stack)),
                 (Err(status), Ok(_)) => *outcome = Err(status),
                 (Err(status), Err(before)) if status.code.retryable() && !before.code.retryable() => {
                     *outcome = Err(status);
@@ -187,7 +198,8 @@ fn ready(mut made: Made, payloads: &mut Payloads<'_>) -> Result<Vec<Ready>, Stat
             None
         }
     };
-    Ok(vec![Ready { labels: made.labels, id: made.id, time_nanos: made.time_nanos, pprof }])
+    let Made { labels, id, time_nanos, .. } = made;
+    Ok(vec![Ready { labels, id, time_nanos, pprof: Ok(pprof), without_stack: 0 }])
 }
 
 /// One answer for all.
@@ -247,7 +259,7 @@ mod tests {
 
     use super::*;
     use crate::distributor::Outcome;
-    use athanor_profile::generate::arbitrary;
+    use athanor_profile::generate::{Flight, FlightEvent, arbitrary};
     use athanor_profile::upload::Dropped;
     use athanor_profile::{ValueType, pprof};
 
@@ -300,6 +312,31 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_of_a_recording_is_refused_alone() {
+        let allocated = |weight| FlightEvent {
+            name: "jdk.ObjectAllocationSample",
+            stack: vec![("App".to_owned(), "main".to_owned(), 1)],
+            numbers: vec![("weight", weight)],
+            ..FlightEvent::default()
+        };
+        let running = FlightEvent { name: "jdk.ExecutionSample", ..allocated(0) };
+        let bare = FlightEvent { name: "profiler.LiveObject", stack: Vec::new(), ..allocated(0) };
+        let events = vec![running, allocated(i64::MAX as u64), allocated(1), bare];
+        let bytes = Flight { compressed: true, ticks: 1, events }.chunk();
+        let content = Content::Payload { format: "jfr".to_owned(), bytes: 0..bytes.len() };
+        let made = Made { labels: Vec::new(), id: None, time_nanos: 7, content };
+        let (body, jfr) = (bytes.into(), JfrLimits::of(1 << 20));
+        let parts = ready(made, &mut Payloads::new(&body, &BOUNDS, &jfr)).unwrap();
+        assert!(matches!(&parts[0].pprof, Ok(Some(pprof)) if !pprof.is_empty()));
+        assert_eq!(
+            parts[1].pprof.as_ref().unwrap_err().message,
+            "original_payload: values of profile alloc_sample_objects of the flight recording add up to over 63 bits: \
+             record for a shorter time"
+        );
+        assert_eq!((&parts[2].pprof, parts[2].without_stack), (&Ok(None), 1));
+    }
+
+    #[test]
     fn a_payload_is_named_by_its_types() {
         let mut profile = arbitrary(1);
         let kind = ValueType { kind: "alloc_space".to_owned(), unit: "bytes".to_owned() };
@@ -307,7 +344,7 @@ mod tests {
         let bytes = pprof::encode(&profile);
         let ready = payload("pprof", bytes.clone()).unwrap();
         assert_eq!(ready.labels, [("__name__".to_owned(), "memory".to_owned())]);
-        assert_eq!((ready.pprof.as_deref(), ready.time_nanos), (Some(&bytes[..]), 7));
+        assert_eq!((ready.pprof, ready.time_nanos), (Ok(Some(Bytes::copy_from_slice(&bytes))), 7));
         let refused = |format, bytes| payload(format, bytes).err().map(|status| status.to_string()).unwrap();
         assert_eq!(refused("pprof", vec![]), "original_payload: profile has no sample type");
         assert!(refused("jfr", vec![1, 2]).starts_with("original_payload: not a flight recording"));

@@ -33,10 +33,12 @@ pub struct SentProfile {
 }
 
 /// Where a profile stands in its request, from 1.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) series: usize,
     pub(crate) profile: usize,
+    /// What it is called among others that came with it; empty if it has no name.
+    pub(crate) name: String,
     /// Its bytes as sent.
     pub(crate) bytes: usize,
 }
@@ -56,15 +58,7 @@ impl Distributor {
         let size = sent.iter().map(size).sum();
         counted.came(profiles, size);
         let refused = |status: &Status| counted.refused(status, profiles, size);
-        let most = self.config.max_profiles_per_request as usize;
-        if profiles > most {
-            let message = format!(
-                "request has {profiles} profiles, the limit is {most} (distributor.max_profiles_per_request): send \
-                 smaller batches"
-            );
-            return Err(Status::new(Code::TooLarge, message).because("too_many_profiles"))
-                .inspect_err(refused);
-        }
+        self.few(profiles).inspect_err(refused)?;
         let _admitted = self.admit(tenant, size, &limits).inspect_err(refused)?;
 
         let label_limits = label_limits(&limits);
@@ -75,6 +69,7 @@ impl Distributor {
             let here = (1..).zip(&sent.profiles).map(|(profile, sent)| Place {
                 series: number,
                 profile,
+                name: String::new(),
                 bytes: sent.pprof.len(),
             });
             match series(sent.labels, &label_limits) {
@@ -91,6 +86,26 @@ impl Distributor {
         outcomes.extend(places.into_iter().zip(self.append(tenant, uploads).await));
         outcomes.iter().for_each(|(place, outcome)| counted.settled(outcome, place.bytes));
         report(outcomes)
+    }
+
+    /// Refuses more profiles than a request may have.
+    pub(crate) fn few(&self, profiles: usize) -> Result<(), Status> {
+        let most = self.config.max_profiles_per_request as usize;
+        if profiles <= most {
+            return Ok(());
+        }
+        let message = format!(
+            "request has {profiles} profiles, the limit is {most} (distributor.max_profiles_per_request): send \
+             smaller batches"
+        );
+        Err(Status::new(Code::TooLarge, message).because("too_many_profiles"))
+    }
+}
+
+impl Place {
+    /// Its name in brackets, behind its numbers.
+    fn named(&self) -> String {
+        if self.name.is_empty() { String::new() } else { format!(" ({})", self.name) }
     }
 }
 
@@ -151,7 +166,8 @@ fn tell(count: usize, stored: &[Place], refused: &[(Place, Status)]) -> String {
     let mut text = format!("{} of {count} profiles are not stored", refused.len());
     // Writing to a string cannot fail.
     for (place, status) in refused.iter().take(TOLD) {
-        let _ = write!(text, "; series {}, profile {}: {}", place.series, place.profile, status.message);
+        let (series, profile, name) = (place.series, place.profile, place.named());
+        let _ = write!(text, "; series {series}, profile {profile}{name}: {}", status.message);
     }
     if refused.len() > TOLD {
         let _ = write!(text, "; and {} more", refused.len() - TOLD);
@@ -159,7 +175,8 @@ fn tell(count: usize, stored: &[Place], refused: &[(Place, Status)]) -> String {
     text.push_str(if stored.is_empty() { "; none is stored" } else { "; stored are" });
     for (at, place) in stored.iter().take(NAMED).enumerate() {
         let comma = if at > 0 { "," } else { "" };
-        let _ = write!(text, "{comma} series {} profile {}", place.series, place.profile);
+        let (series, profile, name) = (place.series, place.profile, place.named());
+        let _ = write!(text, "{comma} series {series} profile {profile}{name}");
     }
     if stored.len() > NAMED {
         let _ = write!(text, " and {} more", stored.len() - NAMED);
@@ -179,7 +196,10 @@ mod tests {
     }
 
     fn outcomes(all: Vec<Result<Stored, Status>>) -> Vec<(Place, Result<Stored, Status>)> {
-        (1..).zip(all).map(|(series, outcome)| (Place { series, profile: 1, bytes: 7 }, outcome)).collect()
+        (1..)
+            .zip(all)
+            .map(|(series, outcome)| (Place { series, profile: 1, name: String::new(), bytes: 7 }, outcome))
+            .collect()
     }
 
     #[test]

@@ -24,7 +24,11 @@ fn ours(raw: &[u8]) -> BTreeMap<String, Told> {
     let recording = read(raw, &about, &Snapshot::default(), &Limits::default()).expect("it is sound");
     let mut told = BTreeMap::new();
     for made in recording.profiles {
-        let (profile, _) = pprof::decode(&made.pprof, &pprof::Limits::default()).expect("it is sound");
+        let raw = made.pprof.expect("it is within limits");
+        if raw.is_empty() {
+            continue;
+        }
+        let (profile, _) = pprof::decode(&raw, &pprof::Limits::default()).expect("it is sound");
         let width = profile.header.types.len();
         let is_time = profile.header.types[0].unit == "nanoseconds";
         let unit = if is_time { 1_000_000_000 / i64::from(RATE) } else { 1 };

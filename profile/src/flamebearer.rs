@@ -17,7 +17,7 @@ use crate::hash::HashedMap;
 use crate::json::{self, Each, Fields, Guard, JsonError, Object, once, pass_over, remark};
 use crate::model::{Profile, ValueType};
 use crate::pprof::Limits;
-use crate::sparse::{self, Cell};
+use crate::sparse::{self, Cell, NoRows};
 use crate::symbols::NONE;
 
 /// The version of the format.
@@ -69,6 +69,9 @@ pub enum FlamebearerError {
         /// As drawn.
         total: i64,
     },
+    /// A sum that does not fit.
+    #[error("the bars of one stack add up to more than 63 bits")]
+    TooLarge,
     /// Over a limit.
     #[error(transparent)]
     OverLimit(#[from] OverLimit),
@@ -134,7 +137,10 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, FlamebearerError>
         written_out.add(depth, limits)?;
         cells.push(Cell { stack, labels: 0, column: 0, value });
     }
-    profile.samples = sparse::rows(cells, 1, limits)?;
+    profile.samples = sparse::rows(cells, 1, limits).map_err(|error| match error {
+        NoRows::Over(over) => FlamebearerError::OverLimit(over),
+        NoRows::Overflow(_) => FlamebearerError::TooLarge,
+    })?;
     metadata.measured(&mut profile);
     Ok(profile)
 }

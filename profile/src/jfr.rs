@@ -136,6 +136,22 @@ pub enum JfrError {
         /// How much may be.
         limit: usize,
     },
+    /// One of its profiles has values that do not fit.
+    #[error("values of profile {kind} of the flight recording add up to over 63 bits")]
+    Overflow {
+        /// Which profile.
+        kind: &'static str,
+    },
+    /// Labels over a limit.
+    #[error("labels of the flight recording: {seen} {what}, the limit is {limit}")]
+    LabelsOverLimit {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much was seen, at least.
+        seen: usize,
+        /// How much may be.
+        limit: usize,
+    },
     /// Labels that cannot be read.
     #[error("labels of the flight recording are damaged: {why} at byte {at}")]
     Labels {
@@ -162,10 +178,8 @@ pub struct About {
 pub struct Recording {
     /// By which event async-profiler sampled threads: `itimer`, `cpu`, `wall` …; empty if the recording does not say.
     pub event: String,
-    /// Its profiles, those with something in them.
+    /// Its profiles, those of which it has a sample.
     pub profiles: Vec<Made>,
-    /// Samples that were left out since they have no stack.
-    pub without_stack: u64,
 }
 
 /// One profile of a recording.
@@ -173,8 +187,10 @@ pub struct Recording {
 pub struct Made {
     /// What it measures.
     pub kind: &'static Kind,
-    /// pprof, not compressed.
-    pub pprof: Vec<u8>,
+    /// pprof, not compressed, and nothing if no sample has a stack; or why this one is refused.
+    pub pprof: Result<Vec<u8>, JfrError>,
+    /// Samples that were left out since they have no stack.
+    pub without_stack: u64,
 }
 
 /// Whether these bytes begin as a recording does.
@@ -182,7 +198,8 @@ pub fn is_recording(raw: &[u8]) -> bool {
     chunk::begins(raw)
 }
 
-/// Reads a recording that is not compressed, with the labels that its events name.
+/// Reads a recording that is not compressed, with the labels that its events name. A profile that is over a limit is
+/// refused alone.
 pub fn read(
     raw: &[u8],
     about: &About,
@@ -198,8 +215,19 @@ pub fn read(
         reader.chunk(&chunk).map_err(|error| error.moved(at))?;
         rest = after;
     }
-    reader.finish(labels)
+    Ok(reader.finish(labels))
 }
+
+/// What follows [`Limits::bytes`], as errors name it.
+pub const CONSTANTS: &str = "constants";
+/// As [`CONSTANTS`].
+pub const LINES: &str = "lines of code";
+/// As [`CONSTANTS`].
+pub const FRAMES: &str = "frames of different stacks";
+/// As [`CONSTANTS`]: of texts, those counted again that several refer to.
+pub const READ_BYTES: &str = "bytes of texts that were read";
+/// What [`Limits::names`] bounds.
+pub const NAMES: &str = "bytes of names";
 
 /// Refuses what is over a limit.
 fn within(what: &'static str, seen: usize, limit: usize) -> Result<(), JfrError> {
@@ -212,10 +240,9 @@ impl JfrError {
     /// What is wrong in a word, as metrics of servers of this wire name it.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::OverLimit { what: "bytes", .. } | Self::Profile { what: "bytes", .. } => {
-                "profile_size_limit"
-            }
             Self::Profile { what: "samples", .. } => "samples_limit",
+            Self::OverLimit { .. } | Self::Profile { .. } => "profile_size_limit",
+            Self::LabelsOverLimit { .. } => "sample_labels_limit",
             _ => "malformed_profile",
         }
     }

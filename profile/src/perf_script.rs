@@ -13,11 +13,12 @@ mod line;
 mod tests;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use crate::bounds::{OverLimit, within};
 use crate::model::{Dictionary, Profile, ValueType};
 use crate::pprof::Limits;
-use crate::sparse::{self, Cell};
+use crate::sparse::{self, Cell, NoRows};
 use crate::symbols::{Function, Line, Mapping, NONE};
 use line::{Frame, Head, UNKNOWN};
 
@@ -61,6 +62,14 @@ pub enum PerfScriptError {
         /// The period.
         period: String,
     },
+    /// Periods that do not fit.
+    #[error("the periods of a stack add up to {sum} of {event}, which is over 9223372036854775807")]
+    TooLarge {
+        /// The event.
+        event: String,
+        /// What they add up to.
+        sum: i128,
+    },
     /// No samples.
     #[error("there are no samples")]
     NoSamples,
@@ -91,11 +100,11 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, PerfScriptError> 
         reading.line(line, content.trim_ascii_end())?;
         last = line;
     }
-    reading.end_sample();
-    if reading.samples.is_empty() {
+    reading.end_sample(last)?;
+    if reading.sums.is_empty() {
         return Err(PerfScriptError::NoSamples);
     }
-    reading.finish().map_err(over(last))
+    reading.finish(last)
 }
 
 /// An event and what is known of its samples.
@@ -105,11 +114,12 @@ struct Event {
     has_periods: bool,
 }
 
-/// A sample that was read.
-struct Sample {
-    event: usize,
-    stack: u32,
-    period: Option<i64>,
+/// What samples of one event and one stack add up to.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    samples: i64,
+    /// There are fewer samples than this has bits to spare.
+    periods: i128,
 }
 
 struct Reading<'a> {
@@ -117,7 +127,8 @@ struct Reading<'a> {
     dictionary: Dictionary,
     events: Vec<Event>,
     numbers: HashMap<String, usize>,
-    samples: Vec<Sample>,
+    /// By event and stack.
+    sums: HashMap<(usize, u32), Sum>,
     /// The sample whose frames are read: its root, its event, its period.
     open: Option<(Option<u32>, usize, Option<i64>)>,
     /// Its frames, leaf first.
@@ -133,7 +144,7 @@ impl<'a> Reading<'a> {
             dictionary: Dictionary::default(),
             events: Vec::new(),
             numbers: HashMap::new(),
-            samples: Vec::new(),
+            sums: HashMap::new(),
             open: None,
             path: Vec::new(),
             passed_over: false,
@@ -143,8 +154,7 @@ impl<'a> Reading<'a> {
     fn line(&mut self, line: usize, content: &str) -> Result<(), PerfScriptError> {
         let is_within = self.open.is_some() || self.passed_over;
         if content.trim_ascii_start().is_empty() {
-            self.end_sample();
-            return Ok(());
+            return self.end_sample(line);
         }
         if content.starts_with('#') {
             return Ok(());
@@ -172,12 +182,11 @@ impl<'a> Reading<'a> {
 
     fn begin_sample(&mut self, line: usize, head: &Head<'_>) -> Result<(), PerfScriptError> {
         let over = |over| PerfScriptError::OverLimit { line, over };
-        self.end_sample();
+        self.end_sample(line)?;
         let Some(event) = head.event else {
             self.passed_over = true;
             return Ok(());
         };
-        within("samples", self.samples.len() + 1, self.limits.samples).map_err(over)?;
         let period = head.period.map(|period| {
             let bad = |_| PerfScriptError::BadPeriod { line, period: beginning(period) };
             period.parse::<i64>().map_err(bad)
@@ -211,18 +220,33 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    fn end_sample(&mut self) {
+    /// Adds the sample that ends before this line. Equal ones are one, so that most of a long text takes no memory.
+    fn end_sample(&mut self, line: usize) -> Result<(), PerfScriptError> {
+        let over = |over| PerfScriptError::OverLimit { line, over };
         self.passed_over = false;
         if let Some((command, event, period)) = self.open.take() {
             self.path.extend(command);
             let stack = self.dictionary.stacks.intern(&self.dictionary.symbols, &self.path);
-            self.samples.push(Sample { event, stack, period });
+            let Dictionary { symbols, stacks, .. } = &self.dictionary;
+            within("different frames", symbols.locations().len(), self.limits.entries).map_err(over)?;
+            within("frames in different stacks", stacks.nodes().len(), self.limits.frames).map_err(over)?;
+            let seen = self.sums.len() + 1;
+            let sum = match self.sums.entry((event, stack)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    within("samples of different stacks", seen, self.limits.samples).map_err(over)?;
+                    new.insert(Sum::default())
+                }
+            };
+            sum.samples += 1;
+            sum.periods += i128::from(period.unwrap_or(0));
         }
         self.path.clear();
+        Ok(())
     }
 
-    fn finish(self) -> Result<Profile, OverLimit> {
-        let Reading { limits, dictionary, events, samples, .. } = self;
+    fn finish(self, last: usize) -> Result<Profile, PerfScriptError> {
+        let Reading { limits, dictionary, events, sums, .. } = self;
         let mut profile = Profile { dictionary, ..Profile::default() };
         let counts_samples = events.len() == 1 && events[0].has_periods;
         if counts_samples {
@@ -230,16 +254,25 @@ impl<'a> Reading<'a> {
         }
         let first = profile.header.types.len();
         profile.header.types.extend(types(&events));
-        let mut cells = Vec::with_capacity(samples.len() << first);
-        for Sample { event, stack, period } in samples {
+        let too_large = |event: usize, sum| {
+            let event = beginning(&events[event].name);
+            PerfScriptError::TooLarge { event, sum }
+        };
+        let mut cells = Vec::with_capacity(sums.len() << first);
+        for ((event, stack), Sum { samples, periods }) in sums {
             let cell = |column, value| Cell { stack, labels: 0, column, value };
             if counts_samples {
-                cells.push(cell(0, 1));
+                cells.push(cell(0, samples));
             }
-            let period = period.filter(|_| events[event].has_periods);
-            cells.push(cell(first + event, period.unwrap_or(1)));
+            let value = if events[event].has_periods { i64::try_from(periods).ok() } else { Some(samples) };
+            cells.push(cell(first + event, value.ok_or_else(|| too_large(event, periods))?));
         }
-        profile.samples = sparse::rows(cells, profile.header.types.len(), limits)?;
+        let rows = sparse::rows(cells, profile.header.types.len(), limits);
+        profile.samples = rows.map_err(|error| match error {
+            NoRows::Over(over) => PerfScriptError::OverLimit { line: last, over },
+            // Each event and stack has one sum.
+            NoRows::Overflow(column) => too_large(column - first, i128::from(i64::MAX)),
+        })?;
         Ok(profile)
     }
 }

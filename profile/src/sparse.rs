@@ -17,20 +17,30 @@ pub(crate) struct Cell {
     pub(crate) value: i64,
 }
 
+/// Why values are no rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRows {
+    /// Too many.
+    Over(OverLimit),
+    /// Those of a stack add up to over 63 bits, in this column.
+    Overflow(usize),
+}
+
 /// Rows in the order of their stacks. Equal rows are added up, those of nothing but zeros left out. There may be as
 /// many values as bytes were read: a type that few rows have costs something in all of them.
-pub(crate) fn rows(mut cells: Vec<Cell>, types: usize, limits: &Limits) -> Result<Samples, OverLimit> {
+pub(crate) fn rows(mut cells: Vec<Cell>, types: usize, limits: &Limits) -> Result<Samples, NoRows> {
     cells.retain(|cell| cell.value != 0);
     cells.sort_unstable_by_key(|cell| (cell.stack, cell.labels));
     let of_rows = || cells.chunk_by(|a, b| (a.stack, a.labels) == (b.stack, b.labels));
     let values = of_rows().count().saturating_mul(types);
-    within("values, samples times types", values, limits.bytes)?;
+    within("values, samples times types", values, limits.bytes).map_err(NoRows::Over)?;
     let mut samples = Samples::default();
     let mut row = vec![0i64; types];
     for of_row in of_rows() {
         row.fill(0);
         for cell in of_row {
-            row[cell.column] = row[cell.column].wrapping_add(cell.value);
+            let sum = row[cell.column].checked_add(cell.value);
+            row[cell.column] = sum.ok_or(NoRows::Overflow(cell.column))?;
         }
         if row.iter().any(|&value| value != 0) {
             samples.push(of_row[0].stack, of_row[0].labels, &row);
@@ -69,7 +79,14 @@ mod tests {
         let cells: Vec<Cell> = (0..4).map(|stack| cell(stack, 0, 0, 1)).collect();
         let limits = |bytes| Limits { bytes, ..Limits::default() };
         assert!(rows(cells.clone(), 3, &limits(12)).is_ok());
-        let over = rows(cells, 3, &limits(11)).unwrap_err();
-        assert_eq!(over.to_string(), "12 values, samples times types, the limit is 11");
+        let what = "values, samples times types";
+        let over = NoRows::Over(OverLimit { what, seen: 12, limit: 11 });
+        assert_eq!(rows(cells, 3, &limits(11)).unwrap_err(), over);
+    }
+
+    #[test]
+    fn sums_of_over_63_bits_are_no_rows() {
+        let cells = vec![cell(1, 0, 1, i64::MAX), cell(1, 0, 1, 1)];
+        assert_eq!(rows(cells, 2, &Limits::default()).unwrap_err(), NoRows::Overflow(1));
     }
 }

@@ -45,11 +45,13 @@ pub struct Dropped {
     pub by_rules: u64,
     /// Samples whose span or trace is not said in hexadecimal digits: they lost it.
     pub ids: u64,
+    /// Samples of flight recordings that have no stack.
+    pub without_stack: u64,
 }
 
 impl Dropped {
     /// Each kind by its name.
-    pub fn each(&self) -> [(&'static str, u64); 8] {
+    pub fn each(&self) -> [(&'static str, u64); 9] {
         [
             ("dangling_samples", self.samples),
             ("negative_samples", self.negative),
@@ -59,6 +61,7 @@ impl Dropped {
             ("long_texts", self.long),
             ("dropped_by_relabel_rules", self.by_rules),
             ("malformed_ids", self.ids),
+            ("samples_without_stack", self.without_stack),
         ]
     }
 }
@@ -73,6 +76,7 @@ impl std::ops::AddAssign for Dropped {
         self.long += other.long;
         self.by_rules += other.by_rules;
         self.ids += other.ids;
+        self.without_stack += other.without_stack;
     }
 }
 

@@ -248,7 +248,8 @@ fn unpacked(result: wire::UploadResult) -> Result<Stored, Status> {
     Ok(Stored {
         new: count(result.new),
         repeats: count(result.repeats),
-        dropped: Dropped { samples, negative, lines, mappings, deep, long, by_rules, ids },
+        // What has no stack is left out before a shard is asked.
+        dropped: Dropped { samples, negative, lines, mappings, deep, long, by_rules, ids, without_stack: 0 },
         raw_bytes: result.raw_bytes,
         samples: result.samples,
     })

@@ -22,7 +22,7 @@ use super::form::FormRefused;
 use super::metric::TypeConfig;
 use super::request::{Format, Request};
 use super::text::TextRefused;
-pub(crate) use jfr::bounds as recording_bounds;
+pub(crate) use jfr::{bounds as recording_bounds, way_out as recording_way_out};
 
 const SECOND: i64 = 1_000_000_000;
 /// Bytes of a document for each value that waits until all of it is read.
@@ -48,10 +48,14 @@ pub(crate) struct Converted {
 /// One profile that came of a body.
 #[derive(Debug)]
 pub(crate) struct Made {
+    /// What it is called among others of its body; empty if it is alone.
+    pub(crate) name: String,
     /// Names and values of the series, before the rules.
     pub(crate) labels: Vec<(String, String)>,
-    /// Nothing if there is nothing in it.
-    pub(crate) pprof: Option<Bytes>,
+    /// Nothing if there is nothing in it; or why this one is refused, and no other.
+    pub(crate) pprof: Result<Option<Bytes>, Refused>,
+    /// Samples that were left out since they have no stack.
+    pub(crate) without_stack: u64,
 }
 
 /// Limits that converting must keep.
@@ -93,6 +97,8 @@ enum ConvertError {
     JfrBody(DecodeError),
     #[error("labels of the flight recording: {0}")]
     JfrLabels(DecodeError),
+    #[error("the body begins as {what} does; send {format}")]
+    Other { what: &'static str, format: &'static str },
     #[error("form has no part jfr; send the recording in a part of this name, or as the body")]
     NoRecording,
 }
@@ -144,7 +150,6 @@ pub(crate) fn convert(request: &Request, body: &Bytes, bounds: &Bounds) -> Resul
 fn refused(error: ConvertError) -> Refused {
     let way_out = match (&error, error.over()) {
         (ConvertError::Jfr(error), _) => jfr::way_out(error),
-        (ConvertError::JfrBody(DecodeError::OverLimit { .. }), _) => jfr::SHORTER,
         (_, Some("bytes")) => " (limits.max_profile_size_bytes): profile for a shorter time",
         (_, Some("stacks")) => " (limits.max_profile_stacktrace_samples): profile for a shorter time",
         _ => "",
@@ -152,6 +157,7 @@ fn refused(error: ConvertError) -> Refused {
     let status = Status::new(Code::Invalid, format!("{error}{way_out}")).because(error.reason());
     match (&error, error.over()) {
         (ConvertError::Pprof(_), _) => Refused::unprocessable(status),
+        (ConvertError::Jfr(error), _) if jfr::is_limit_of_profiles(error) => Refused::plain(status),
         // What is no pprof becomes a profile before its limits hold, so they are those of a push.
         (ConvertError::UnknownSuffix(_), _) | (_, Some("bytes" | "stacks")) => Refused::plain(status),
         _ => Refused::unprocessable(status),
@@ -176,6 +182,15 @@ fn labels(request: &Request, metric: &str, app: &str, app_name: bool) -> Vec<(St
     labels
 }
 
+// === impl Made ===
+
+impl Made {
+    /// The only one of its body.
+    fn only(labels: Vec<(String, String)>, pprof: Option<Bytes>) -> Self {
+        Made { name: String::new(), labels, pprof: Ok(pprof), without_stack: 0 }
+    }
+}
+
 // === impl Bounds ===
 
 /// A named frame of a document has at least so many bytes in a pprof, with all that it names, and takes some hundred in memory.
@@ -197,7 +212,7 @@ impl Bounds {
     }
 
     /// Those of a document of so many bytes. What it says becomes smaller when it is added up, so the document itself may be
-    /// as large as a body; what waits meanwhile takes about twice its bytes.
+    /// as large as a body; what waits meanwhile takes some times its bytes.
     fn document(&self, bytes: usize) -> PprofLimits {
         let PprofLimits { samples, bytes: most, .. } = self.profile;
         let waiting = bytes / WAITING;

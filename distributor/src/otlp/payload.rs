@@ -7,7 +7,7 @@ use athanor_profile::pprof::{DecodeError, Inflater, Limits as PprofLimits, sampl
 use bytes::Bytes;
 
 use super::Ready;
-use crate::ingest::metric_of;
+use crate::ingest::{metric_of, recording_way_out};
 
 /// How often in a second a recording is taken to look at threads: OTLP does not say it of what has no samples.
 const SAMPLE_RATE: u32 = 100;
@@ -55,20 +55,24 @@ impl<'b> Payloads<'b> {
         self.left -= raw.len();
         let metric = metric_of(&sample_types(raw, &limits).map_err(refused)?);
         // What is kept of the request is the payload, and not all of it.
-        Ok(vec![named(made, &metric, Bytes::copy_from_slice(payload))])
+        Ok(vec![named(made, &metric, Ok(Some(Bytes::copy_from_slice(payload))))])
     }
 
     fn jfr(&mut self, made: &Made, payload: &Bytes) -> Result<Vec<Ready>, Status> {
         let most = self.jfr.bytes.min(self.left);
         let raw = self.inflater.inflate(payload, most).map_err(|error| refused(&error, error.reason()))?;
         self.left -= raw.len();
-        let of_recording = |error: JfrError| refused(&error, error.reason());
+        let of_recording =
+            |error: JfrError| refused(&format_args!("{error}{}", recording_way_out(&error)), error.reason());
         let about = About { start: made.time_nanos, duration: 0, sample_rate: SAMPLE_RATE };
         let labels = Snapshot::parse(&[]).map_err(of_recording)?;
         let Recording { event, profiles, .. } =
             jfr::read(raw, &about, &labels, self.jfr).map_err(of_recording)?;
         let profiles = profiles.into_iter().map(|profile| {
-            let mut ready = named(made, profile.kind.metric, profile.pprof.into());
+            let pprof = profile.pprof.map_err(of_recording);
+            let pprof = pprof.map(|pprof| (!pprof.is_empty()).then(|| pprof.into()));
+            let mut ready = named(made, profile.kind.metric, pprof);
+            ready.without_stack = profile.without_stack;
             if !event.is_empty() {
                 ready.labels.push(("jfr_event".to_owned(), event.clone()));
             }
@@ -78,10 +82,10 @@ impl<'b> Payloads<'b> {
     }
 }
 
-fn named(made: &Made, metric: &str, pprof: Bytes) -> Ready {
+fn named(made: &Made, metric: &str, pprof: Result<Option<Bytes>, Status>) -> Ready {
     let mut labels = made.labels.clone();
     labels.push(("__name__".to_owned(), metric.to_owned()));
-    Ready { labels, id: made.id.clone(), time_nanos: made.time_nanos, pprof: Some(pprof) }
+    Ready { labels, id: made.id.clone(), time_nanos: made.time_nanos, pprof, without_stack: 0 }
 }
 
 fn refused(error: &impl std::fmt::Display, reason: &'static str) -> Status {

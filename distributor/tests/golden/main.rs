@@ -26,15 +26,18 @@ struct House {
 
 impl House {
     fn new() -> Self {
+        Self::with(Config::default(), Limits::default())
+    }
+    fn with(config: Config, limits: Limits) -> Self {
         let recorder = Arc::new(Recorder::default());
         let deps = Deps {
-            overrides: Overrides::new(Limits::default()),
+            overrides: Overrides::new(limits),
             clock: Clock::system(),
             random: Random::seeded(1),
             compute: Compute::inline(),
             shards: Arc::clone(&recorder) as _,
         };
-        House { distributor: Distributor::new(Config::default(), deps), recorder }
+        House { distributor: Distributor::new(config, deps), recorder }
     }
     async fn ingest(&self, query: &str, content_type: Option<&str>, body: Vec<u8>) -> (Value, String) {
         let tenant = TenantId::anonymous();

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use athanor_chassis::{Limits, TenantId};
+use athanor_distributor::Config;
 use athanor_profile::generate::{FLIGHT_START, Flight, FlightEvent};
 use serde_json::json;
 
@@ -127,10 +129,84 @@ async fn what_is_no_recording_is_refused_in_words() {
             422,
             "labels of the flight recording are damaged",
         ),
+        (
+            FORM,
+            form(&[("jfr", &raw), ("labels", &gzip(&vec![0; (16 << 20) + 1]))]),
+            422,
+            "labels of the flight recording: 16777217 bytes, the limit is 16777216, which no setting changes: set fewer",
+        ),
     ] {
         let (seen, message) = house.status("name=app&format=jfr", content_type, body).await;
         assert!(seen == status && message.contains(said), "{seen} {message}, not {status} {said}");
     }
+}
+
+/// A recording of threads on so many lines, and of two allocations.
+fn on_lines(lines: u32, weights: [u64; 2]) -> Vec<u8> {
+    let on = |line| vec![("App".to_owned(), "work".to_owned(), line)];
+    let running = (1..=lines).map(|line| FlightEvent {
+        name: "jdk.ExecutionSample",
+        stack: on(line),
+        ..FlightEvent::default()
+    });
+    let allocated = weights.map(|weight| FlightEvent {
+        name: "jdk.ObjectAllocationSample",
+        stack: on(1),
+        numbers: vec![("weight", weight)],
+        ..FlightEvent::default()
+    });
+    let events = running.chain(allocated).collect();
+    Flight { compressed: true, ticks: 1_000_000_000, events }.chunk()
+}
+
+#[tokio::test]
+async fn a_kind_that_is_over_a_limit_is_refused_alone_and_by_its_name() {
+    let limits = || Limits { max_profile_stacktrace_samples: 2, ..Limits::default() };
+    let house = House::with(Config::default(), limits());
+    let (status, said) = house.status("name=app&format=jfr", None, on_lines(3, [5, 6])).await;
+    assert_eq!(
+        said,
+        "1 of 2 profiles are not stored; series 1, profile 1 (cpu): profile cpu of the flight recording has 3 samples, \
+         the limit is 2 (limits.max_profile_stacktrace_samples, and no more than one for 64 bytes of \
+         limits.max_profile_size_bytes): record for a shorter time; stored are series 1 profile 2 (alloc_sample_objects)"
+    );
+    assert_eq!(status, 400);
+    assert_eq!(house.sums("app")["memory:alloc_sample_bytes:bytes:space:bytes"], 11);
+    let (_, counts) = house.distributor.counts().now().remove(0);
+    assert_eq!((counts.profiles, counts.new, counts.refused["samples_limit"].profiles), (2, 1, 1));
+
+    let house = House::new();
+    let most = on_lines(3, [u64::MAX >> 1, 1]);
+    let (status, said) = house.status("name=app&format=jfr", None, most).await;
+    assert_eq!(status, 422);
+    let overflow =
+        "values of profile alloc_sample_objects of the flight recording add up to over 63 bits: record for";
+    assert!(said.contains(overflow) && said.ends_with("stored are series 1 profile 1 (cpu)"), "{said}");
+}
+
+#[tokio::test]
+async fn there_are_no_more_profiles_in_a_recording_than_in_a_request() {
+    let config = Config { max_profiles_per_request: 1, ..Config::default() };
+    let house = House::with(config, Limits::default());
+    let (status, said) = house.status("name=app&format=jfr", None, on_lines(1, [1, 2])).await;
+    let expected = "request has 2 profiles, the limit is 1 (distributor.max_profiles_per_request)";
+    assert!(status == 413 && said.starts_with(expected), "{status} {said}");
+    assert!(house.recorder.of("app").is_empty());
+}
+
+#[tokio::test]
+async fn samples_without_a_stack_are_told_as_left_out() {
+    let house = House::new();
+    let bare = |name| FlightEvent { name, ..FlightEvent::default() };
+    let events = vec![bare("jdk.ExecutionSample"), bare("profiler.LiveObject")];
+    let events = Flight { compressed: true, ticks: 1, events }.chunk();
+    let body = [on_lines(2, [3, 4]), events].concat();
+    let receipt =
+        house.distributor.ingest(&TenantId::anonymous(), "name=app&format=jfr", None, body.into()).await;
+    let receipt = receipt.unwrap();
+    assert_eq!((receipt.new, receipt.empty, receipt.dropped.without_stack), (2, 1, 2));
+    let (_, counts) = house.distributor.counts().now().remove(0);
+    assert!(counts.dropped.each().contains(&("samples_without_stack", 2)));
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ const CHARACTERS: u8 = 4;
 const LATIN1: u8 = 5;
 
 /// The longest text that is read, in bytes or characters. Names in a JVM have 65535 bytes at most.
-const LONGEST: usize = 1 << 16;
+pub(super) const LONGEST: usize = 1 << 16;
 
 /// A place in a chunk.
 #[derive(Clone, Copy)]
@@ -105,16 +105,25 @@ impl<'a> Input<'a> {
 
     /// A text; none is the empty one.
     pub(super) fn text(&mut self) -> Result<Text<'a>, JfrError> {
+        Ok(self.short_text(LONGEST)?.unwrap_or(Text::Plain(Cow::Borrowed(""))))
+    }
+
+    /// The same, unless it has more bytes or characters than that.
+    pub(super) fn short_text(&mut self, most: usize) -> Result<Option<Text<'a>>, JfrError> {
         let start = self.at;
-        Ok(Text::Plain(match self.byte()? {
+        let encoding = self.byte()?;
+        let length = match encoding {
+            UTF8 | CHARACTERS | LATIN1 => self.length()?,
+            _ => 0,
+        };
+        if length > most {
+            return Ok(None);
+        }
+        Ok(Some(Text::Plain(match encoding {
             ABSENT | EMPTY => Cow::Borrowed(""),
-            CONSTANT => return Ok(Text::Constant(self.long()?)),
-            UTF8 => {
-                let length = self.length()?;
-                String::from_utf8_lossy(self.take(length)?)
-            }
+            CONSTANT => return Ok(Some(Text::Constant(self.long()?))),
+            UTF8 => String::from_utf8_lossy(self.take(length)?),
             CHARACTERS => {
-                let length = self.length()?;
                 // A character takes a byte at least, so no announced length makes room for more than there is.
                 let mut units = Vec::with_capacity(length.min(self.left()));
                 for _ in 0..length {
@@ -122,12 +131,9 @@ impl<'a> Input<'a> {
                 }
                 Cow::Owned(String::from_utf16_lossy(&units))
             }
-            LATIN1 => {
-                let length = self.length()?;
-                Cow::Owned(self.take(length)?.iter().map(|&byte| char::from(byte)).collect())
-            }
+            LATIN1 => Cow::Owned(self.take(length)?.iter().map(|&byte| char::from(byte)).collect()),
             _ => return Err(JfrError::Malformed { at: start, why: "a text of unknown encoding" }),
-        }))
+        })))
     }
 
     fn length(&mut self) -> Result<usize, JfrError> {

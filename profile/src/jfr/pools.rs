@@ -6,8 +6,8 @@
 use super::input::Input;
 use super::metadata::Types;
 use super::plan::{Plan, SLOTS};
-use super::{JfrError, within};
-use crate::hash::HashedMap;
+use super::{CONSTANTS, JfrError, within};
+use crate::hash::SeededMap;
 
 /// The kinds of constants that are needed, and the types that they are of.
 #[derive(Clone, Copy)]
@@ -35,7 +35,7 @@ const FIELDS: usize = 1 << 16;
 /// Places of constants, by kind and id.
 #[derive(Default)]
 pub(super) struct Pools {
-    places: [HashedMap<u64, u32>; 6],
+    places: [SeededMap<u64, u32>; 6],
     count: usize,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Pools {
 pub(super) struct PoolReader<'a, 'b> {
     types: &'a Types<'b>,
     /// By type: which pool, if it is needed, and how to go past one.
-    plans: HashedMap<u64, (Option<Pool>, Plan)>,
+    plans: SeededMap<u64, (Option<Pool>, Plan)>,
     fields: usize,
     /// The most constants that may be kept.
     limit: usize,
@@ -72,7 +72,7 @@ impl Pool {
 
 impl<'a, 'b> PoolReader<'a, 'b> {
     pub(super) fn new(types: &'a Types<'b>, limit: usize) -> Self {
-        PoolReader { types, plans: HashedMap::default(), fields: 0, limit }
+        PoolReader { types, plans: SeededMap::default(), fields: 0, limit }
     }
 
     /// Takes the constants of an event whose size and type are read.
@@ -93,7 +93,7 @@ impl<'a, 'b> PoolReader<'a, 'b> {
                 plan.run(input, &mut [0; SLOTS])?;
                 let Some(pool) = pool else { continue };
                 pools.count += 1;
-                within("constants", pools.count, limit)?;
+                within(CONSTANTS, pools.count, limit)?;
                 pools.places[pool as usize].entry(id).or_insert(place);
             }
         }

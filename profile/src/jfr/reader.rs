@@ -1,7 +1,7 @@
 //! From events to rows: each event that counts is gone through by the plan of its type and added to its kind.
 
 use super::chunk::Chunk;
-use super::kinds::{CPU, EVENT_SETTING, EVENTS, Event, KINDS, SLEEPING, WALL, WALL_EVENT};
+use super::kinds::{CPU, EVENT_SETTING, EVENTS, Event, KINDS, KindId, SLEEPING, WALL, WALL_EVENT};
 use super::metadata::Types;
 use super::plan::{Plan, SLOTS, Slots};
 use super::pools::Pool;
@@ -9,7 +9,7 @@ use super::rows::{Context, Rows, Times, Writer};
 use super::snapshot::Snapshot;
 use super::stacks::{StackReader, Stacks};
 use super::{About, JfrError, Limits, Made, Recording};
-use crate::hash::HashedMap;
+use crate::hash::SeededMap;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -17,6 +17,7 @@ const SECOND: i64 = 1_000_000_000;
 const FIELDS: [&str; SLOTS - 2] =
     ["stackTrace", "state", "contextId", "spanId", "spanName", "traceIdHi", "traceIdLo"];
 const AMOUNT: usize = SLOTS - 1;
+const STATE: usize = 2;
 /// Those of a setting.
 const SETTING: [&str; 2] = ["name", "value"];
 
@@ -27,7 +28,7 @@ pub(super) struct Reader<'a> {
     rows: [Rows; KINDS.len()],
     stacks: Stacks,
     contexts: Vec<Context>,
-    context_ids: HashedMap<Context, u32>,
+    context_ids: SeededMap<Context, u32>,
     recording: Recording,
     /// When the first chunk began, and how long all took.
     times: Times,
@@ -35,9 +36,9 @@ pub(super) struct Reader<'a> {
 
 /// What is looked up for each event of a chunk.
 struct Lookup {
-    plans: HashedMap<u64, (Event, Plan)>,
+    plans: SeededMap<u64, (Event, Plan)>,
     stacks: StackReader,
-    /// States of threads that use no processor.
+    /// States of threads that use no processor, in their order.
     sleeping: Vec<u64>,
 }
 
@@ -49,7 +50,7 @@ impl<'a> Reader<'a> {
             rows: Default::default(),
             stacks: Stacks::default(),
             contexts: vec![Context::default()],
-            context_ids: HashedMap::default(),
+            context_ids: SeededMap::default(),
             recording: Recording::default(),
             times: Times {
                 period: if about.sample_rate == 0 { 0 } else { SECOND / i64::from(about.sample_rate) },
@@ -76,12 +77,8 @@ impl<'a> Reader<'a> {
             match *event {
                 Event::Setting => self.setting(chunk, &slots)?,
                 event => {
-                    let is_asleep = lookup.sleeping.contains(&slots[2]);
                     let stack = lookup.stacks.stack(chunk, slots[1], &mut self.stacks, self.limits)?;
-                    match stack {
-                        Some(stack) => self.sample(chunk, event, is_asleep, (stack, &slots))?,
-                        None => self.recording.without_stack += 1,
-                    }
+                    self.sample(chunk, event, &lookup.sleeping, (stack, &slots));
                 }
             }
         }
@@ -89,8 +86,11 @@ impl<'a> Reader<'a> {
     }
 
     fn setting(&mut self, chunk: &Chunk<'_>, slots: &Slots) -> Result<(), JfrError> {
-        if slots[1] != 0 && slots[2] != 0 && chunk.text(slots[1] as usize)? == EVENT_SETTING {
-            self.recording.event = chunk.text(slots[2] as usize)?.into_owned();
+        let [_, name, value, ..] = slots.map(|place| place as usize);
+        if name != 0 && value != 0 && chunk.is_text(name, EVENT_SETTING)? {
+            let event = chunk.text(value)?;
+            self.stacks.count_read(event.len(), self.limits)?;
+            self.recording.event = event.into_owned();
         }
         Ok(())
     }
@@ -100,37 +100,46 @@ impl<'a> Reader<'a> {
         &mut self,
         chunk: &Chunk<'_>,
         event: Event,
-        is_asleep: bool,
-        (stack, slots): (u32, &Slots),
-    ) -> Result<(), JfrError> {
+        sleeping: &[u64],
+        (stack, slots): (Option<u32>, &Slots),
+    ) {
         let (period, amount) = (self.times.period, slots[AMOUNT] as i64);
+        let one = |amount: Option<i64>| amount.map(|amount| [1, amount]);
         match event {
             Event::Execution => {
-                if !is_asleep {
-                    self.add(CPU, stack, slots, [period, 0])?;
+                if sleeping.binary_search(&slots[STATE]).is_err() {
+                    self.add(CPU, stack, slots, Some([period, 0]));
                 }
                 if self.recording.event == WALL_EVENT {
-                    self.add(WALL, stack, slots, [period, 0])?;
+                    self.add(WALL, stack, slots, Some([period, 0]));
                 }
-                Ok(())
             }
-            Event::Wall => self.add(WALL, stack, slots, [amount.wrapping_mul(period), 0]),
-            Event::Amount(kind) => self.add(kind, stack, slots, [1, amount]),
-            Event::Ticks(kind) => self.add(kind, stack, slots, [1, chunk.nanoseconds(slots[AMOUNT])]),
-            Event::Setting => Ok(()),
+            Event::Wall => {
+                self.add(WALL, stack, slots, amount.checked_mul(period).map(|time| [time, 0]));
+            }
+            Event::Amount(kind) => self.add(kind, stack, slots, one(Some(amount))),
+            Event::Ticks(kind) => self.add(kind, stack, slots, one(chunk.nanoseconds(amount))),
+            Event::Setting => {}
         }
     }
 
-    /// Contexts are kept with the samples that have them, so that the bound on these is theirs.
+    /// Contexts are kept with the samples that have them, so that the bound on these is theirs. `values`: nothing if they
+    /// are over 63 bits.
     #[inline]
-    fn add(&mut self, kind: usize, stack: u32, slots: &Slots, values: [i64; 2]) -> Result<(), JfrError> {
-        let (context, limit) = (self.context(slots), self.limits.samples);
-        self.rows[kind].add(stack, context, values, limit).map_err(|seen| JfrError::Profile {
-            kind: KINDS[kind].name(),
-            what: "samples",
-            seen,
-            limit,
-        })
+    fn add(&mut self, kind: KindId, stack: Option<u32>, slots: &Slots, values: Option<[i64; 2]>) {
+        let Some(stack) = stack else {
+            self.rows[kind].without_stack += 1;
+            return;
+        };
+        if !self.rows[kind].is_open() {
+            return;
+        }
+        let Some(values) = values else {
+            self.rows[kind].refuse(JfrError::Overflow { kind: KINDS[kind].name() });
+            return;
+        };
+        let context = self.context(slots);
+        self.rows[kind].add(kind, (stack, context), values, self.limits.samples);
     }
 
     #[inline]
@@ -146,7 +155,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(super) fn finish(self, labels: &Snapshot<'_>) -> Result<Recording, JfrError> {
+    pub(super) fn finish(self, labels: &Snapshot<'_>) -> Recording {
         let mut times = self.times;
         if self.about.start != 0 {
             (times.start, times.duration) = (self.about.start, self.about.duration);
@@ -159,16 +168,17 @@ impl<'a> Reader<'a> {
             limits: self.limits,
         };
         let mut recording = self.recording;
-        for (kind, rows) in KINDS.iter().zip(&self.rows).filter(|(_, rows)| !rows.is_empty()) {
-            recording.profiles.push(Made { kind, pprof: writer.pprof(kind, rows)? });
+        for (kind, rows) in KINDS.iter().zip(&self.rows).filter(|(_, rows)| !rows.is_unknown()) {
+            let (pprof, without_stack) = (writer.pprof(kind, rows), rows.without_stack);
+            recording.profiles.push(Made { kind, pprof, without_stack });
         }
-        Ok(recording)
+        recording
     }
 }
 
 /// How the events that count are gone through, by their type.
-fn plans(types: &Types<'_>) -> HashedMap<u64, (Event, Plan)> {
-    let mut plans = HashedMap::default();
+fn plans(types: &Types<'_>) -> SeededMap<u64, (Event, Plan)> {
+    let mut plans = SeededMap::default();
     for (name, event, amount) in EVENTS {
         let Some(class) = types.named(name) else { continue };
         let mut wanted = FIELDS.to_vec();
@@ -190,21 +200,22 @@ fn sleeping(chunk: &Chunk<'_>) -> Result<Vec<u64>, JfrError> {
         let mut slots = [0; SLOTS];
         let Some(place) = chunk.pools.place(Pool::ThreadState, id) else { continue };
         plan.run(&mut chunk.input.at(place), &mut slots)?;
-        if slots[1] != 0 && chunk.text(slots[1] as usize)? == SLEEPING {
+        if slots[1] != 0 && chunk.is_text(slots[1] as usize, SLEEPING)? {
             sleeping.push(id);
         }
     }
+    sleeping.sort_unstable();
     Ok(sleeping)
 }
 
 // === impl Chunk ===
 
 impl Chunk<'_> {
-    /// Ticks of this chunk's clock as time.
-    fn nanoseconds(&self, ticks: u64) -> i64 {
+    /// Ticks of this chunk's clock as time; nothing if that is over 63 bits.
+    fn nanoseconds(&self, ticks: i64) -> Option<i64> {
         if self.ticks == SECOND as u64 || self.ticks == 0 {
-            return ticks as i64;
+            return Some(ticks);
         }
-        (u128::from(ticks) * SECOND as u128 / u128::from(self.ticks)) as i64
+        i64::try_from(i128::from(ticks) * i128::from(SECOND) / i128::from(self.ticks)).ok()
     }
 }

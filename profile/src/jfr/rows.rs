@@ -1,10 +1,10 @@
 //! Rows of a profile while events are read, and the profile as pprof when all are.
 
-use super::kinds::Kind;
+use super::kinds::{KINDS, Kind, KindId};
 use super::snapshot::Snapshot;
 use super::stacks::Stacks;
 use super::{JfrError, Limits};
-use crate::hash::HashedMap;
+use crate::hash::SeededMap;
 use crate::numbering::{Numbering, Texts};
 use crate::pprof::wire::{message, number, packed};
 
@@ -12,7 +12,11 @@ use crate::pprof::wire::{message, number, packed};
 #[derive(Default)]
 pub(super) struct Rows {
     rows: Vec<Row>,
-    places: HashedMap<u64, u32>,
+    places: SeededMap<u64, u32>,
+    /// Samples that were left out since they have no stack.
+    pub(super) without_stack: u64,
+    /// Why this kind is refused, whatever else it would have.
+    refused: Option<JfrError>,
 }
 
 struct Row {
@@ -39,34 +43,43 @@ pub(super) struct Times {
 }
 
 impl Rows {
-    pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+    /// Whether the recording says nothing of this kind.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.rows.is_empty() && self.without_stack == 0 && self.refused.is_none()
+    }
+
+    /// Whether what is added is still of use.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.refused.is_none()
     }
 
     /// Adds to a stack with its context.
     #[inline]
-    pub(super) fn add(
-        &mut self,
-        stack: u32,
-        context: u32,
-        values: [i64; 2],
-        limit: usize,
-    ) -> Result<(), usize> {
+    pub(super) fn add(&mut self, kind: KindId, (stack, context): (u32, u32), values: [i64; 2], limit: usize) {
         let key = u64::from(stack) << 32 | u64::from(context);
         let new = self.rows.len() as u32;
         let place = *self.places.entry(key).or_insert(new);
         if place == new {
             if self.rows.len() == limit {
-                return Err(limit + 1);
+                let (kind, what, seen) = (KINDS[kind].name(), "samples", limit + 1);
+                self.refuse(JfrError::Profile { kind, what, seen, limit });
+            } else {
+                self.rows.push(Row { stack, context, values });
             }
-            self.rows.push(Row { stack, context, values });
-            return Ok(());
+            return;
         }
-        let row = &mut self.rows[place as usize];
-        for (sum, value) in row.values.iter_mut().zip(values) {
-            *sum = sum.wrapping_add(value);
+        let sums = &mut self.rows[place as usize].values;
+        match (sums[0].checked_add(values[0]), sums[1].checked_add(values[1])) {
+            (Some(first), Some(second)) => *sums = [first, second],
+            _ => self.refuse(JfrError::Overflow { kind: KINDS[kind].name() }),
         }
-        Ok(())
+    }
+
+    /// Lets go of what was added, and keeps why.
+    pub(super) fn refuse(&mut self, error: JfrError) {
+        let without_stack = self.without_stack;
+        *self = Rows { without_stack, refused: Some(error), ..Rows::default() };
     }
 }
 
@@ -80,11 +93,19 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// A profile as pprof that is not compressed.
+    /// A profile as pprof that is not compressed; nothing if no sample has a stack.
     pub(super) fn pprof(&self, kind: &'static Kind, rows: &Rows) -> Result<Vec<u8>, JfrError> {
-        let (mut out, mut texts) = (Vec::new(), Texts::default());
+        if let Some(error) = &rows.refused {
+            return Err(error.clone());
+        }
+        if rows.rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut out = Vec::new();
+        let numbers = vec![0; self.snapshot.places()];
+        let mut known = Known { snapshot: self.snapshot, texts: Texts::default(), numbers };
         for value_type in kind.types {
-            self.value_type(&mut out, 1, *value_type, &mut texts);
+            self.value_type(&mut out, 1, *value_type, &mut known.texts);
         }
         let mut locations = Numbering::default();
         let mut content = Vec::new();
@@ -93,10 +114,11 @@ impl Writer<'_> {
             let path = self.stacks.locations(row.stack).iter();
             packed(&mut content, 1, path.map(|&location| locations.number(location)));
             packed(&mut content, 2, row.values[..kind.types.len()].iter().map(|&value| value as u64));
-            self.labels(&mut content, &self.contexts[row.context as usize], &mut texts);
+            known.labels(&mut content, &self.contexts[row.context as usize]);
             message(&mut out, 2, &content);
             self.check(kind, out.len())?;
         }
+        let Known { mut texts, .. } = known;
         let mut functions = Numbering::default();
         for (id, &location) in (1..).zip(&locations.order) {
             let (function, line) = self.stacks.locations[location as usize];
@@ -138,36 +160,57 @@ impl Writer<'_> {
         message(out, field, &content);
     }
 
-    fn labels(&self, content: &mut Vec<u8>, context: &Context, texts: &mut Texts) {
-        if *context == Context::default() {
-            return;
-        }
-        let mut label = |name: &str, value: &str| {
-            let mut inner = Vec::new();
-            number(&mut inner, 1, texts.number(name));
-            number(&mut inner, 2, texts.number(value));
-            message(content, 3, &inner);
-        };
-        for (name, value) in self.snapshot.labels(context.labels) {
-            label(&String::from_utf8_lossy(name), &String::from_utf8_lossy(value));
-        }
-        if context.span != 0 {
-            label("profile_id", &format!("{:016x}", context.span));
-        }
-        if let Some(name) = self.snapshot.text(context.span_name) {
-            label("span_name", &String::from_utf8_lossy(name));
-        }
-        if context.trace != [0; 2] {
-            label("trace_id", &format!("{:016x}{:016x}", context.trace[0], context.trace[1]));
-        }
-    }
-
     fn check(&self, kind: &'static Kind, seen: usize) -> Result<(), JfrError> {
         let limit = self.limits.profile;
         if seen > limit {
             Err(JfrError::Profile { kind: kind.name(), what: "bytes", seen, limit })
         } else {
             Ok(())
+        }
+    }
+}
+
+/// The texts of one profile, and which of them are those of the snapshot: each of these is read once.
+struct Known<'a> {
+    snapshot: &'a Snapshot<'a>,
+    texts: Texts,
+    /// By place in the snapshot; 0 where it was not read yet, which no text has that says something.
+    numbers: Vec<u64>,
+}
+
+impl Known<'_> {
+    fn number(&mut self, place: u32) -> u64 {
+        let number = &mut self.numbers[place as usize];
+        if *number == 0 {
+            *number = self.texts.number(&String::from_utf8_lossy(self.snapshot.text(place)));
+        }
+        *number
+    }
+
+    /// Writes the labels of a sample.
+    fn labels(&mut self, content: &mut Vec<u8>, context: &Context) {
+        if *context == Context::default() {
+            return;
+        }
+        let mut label = |name: u64, value: u64| {
+            let mut inner = Vec::new();
+            number(&mut inner, 1, name);
+            number(&mut inner, 2, value);
+            message(content, 3, &inner);
+        };
+        for (name, value) in self.snapshot.labels(context.labels) {
+            label(self.number(name), self.number(value));
+        }
+        if context.span != 0 {
+            let span = format!("{:016x}", context.span);
+            label(self.texts.number("profile_id"), self.texts.number(&span));
+        }
+        if let Some(place) = self.snapshot.place(context.span_name) {
+            label(self.texts.number("span_name"), self.number(place));
+        }
+        if context.trace != [0; 2] {
+            let trace = format!("{:016x}{:016x}", context.trace[0], context.trace[1]);
+            label(self.texts.number("trace_id"), self.texts.number(&trace));
         }
     }
 }

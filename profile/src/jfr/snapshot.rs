@@ -3,80 +3,107 @@
 //! `Context{map<int64, int64> labels = 1}`.
 
 use super::JfrError;
-use crate::hash::HashedMap;
+use super::input::LONGEST;
+use crate::hash::SeededMap;
 use crate::pprof::DecodeError;
 use crate::pprof::wire::{Cursor, Value};
 
 /// The most entries of all maps.
 const ENTRIES: usize = 1 << 18;
+/// The most labels of one context, as many as a sample of pprof may have.
+const OF_CONTEXT: usize = 1_000;
 
 /// Labels by context, texts by number.
 #[derive(Debug, Default)]
 pub struct Snapshot<'a> {
     /// Where the labels of each context begin and end.
-    contexts: HashedMap<u64, (u32, u32)>,
-    labels: Vec<(u64, u64)>,
-    texts: HashedMap<u64, &'a [u8]>,
+    contexts: SeededMap<u64, (u32, u32)>,
+    /// Name and value of each, as places of their texts; nothing where one of these is not there.
+    labels: Vec<Option<(u32, u32)>>,
+    texts: Vec<&'a [u8]>,
+    /// The place of the text that a number stands for.
+    places: SeededMap<u64, u32>,
 }
 
 impl<'a> Snapshot<'a> {
     /// Reads the message.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, JfrError> {
         let mut snapshot = Snapshot::default();
-        snapshot.read(bytes).map_err(|error| match error {
-            DecodeError::OverLimit { what, seen, limit } => JfrError::OverLimit { what, seen, limit },
+        let labels = snapshot.read(bytes).map_err(|error| match error {
+            DecodeError::OverLimit { what, seen, limit } => JfrError::LabelsOverLimit { what, seen, limit },
             DecodeError::Truncated { at, .. } => JfrError::Labels { at, why: "they are cut off" },
             DecodeError::Malformed { at, why } => JfrError::Labels { at, why },
             _ => JfrError::Labels { at: 0, why: "no such message" },
         })?;
+        let place = |id: &u64| snapshot.place(*id);
+        let pairs = labels.iter().map(|(name, value)| Some((place(name)?, place(value)?)));
+        snapshot.labels = pairs.collect();
         Ok(snapshot)
     }
 
-    fn read(&mut self, bytes: &'a [u8]) -> Result<(), DecodeError> {
+    /// Gives back the labels as they were written, with the numbers of their texts: these may come later.
+    fn read(&mut self, bytes: &'a [u8]) -> Result<Vec<(u64, u64)>, DecodeError> {
         let mut cursor = Cursor::new(bytes);
+        let mut labels = Vec::new();
         while !cursor.is_done() {
             let (field, value) = cursor.field("labels")?;
             let Value::Bytes(start, end) = value else { continue };
             let (key, value) = entry(cursor.range(start, end))?;
             match (field, value) {
                 (1, Value::Bytes(start, end)) => {
-                    let from = self.labels.len();
-                    self.context(cursor.range(start, end))?;
-                    self.contexts.insert(key, (from as u32, self.labels.len() as u32));
+                    let from = labels.len();
+                    context(cursor.range(start, end), &mut labels)?;
+                    self.contexts.insert(key, (from as u32, labels.len() as u32));
                 }
                 // A context of no labels may leave its message out.
                 (1, _) => drop(self.contexts.insert(key, (0, 0))),
-                (2, Value::Bytes(start, end)) => drop(self.texts.insert(key, &bytes[start..end])),
+                (2, Value::Bytes(start, end)) => {
+                    within("bytes in one text", end - start, LONGEST)?;
+                    self.places.insert(key, self.texts.len() as u32);
+                    self.texts.push(&bytes[start..end]);
+                }
                 _ => {}
             }
-            within(self.contexts.len() + self.texts.len())?;
+            within("contexts and texts", self.contexts.len() + self.texts.len(), ENTRIES)?;
         }
-        Ok(())
+        Ok(labels)
     }
 
-    fn context(&mut self, mut cursor: Cursor<'_>) -> Result<(), DecodeError> {
-        while !cursor.is_done() {
-            let (field, value) = cursor.field("labels")?;
-            let (1, Value::Bytes(start, end)) = (field, value) else { continue };
-            let (key, value) = entry(cursor.range(start, end))?;
-            let Value::Varint(value) = value else { continue };
-            self.labels.push((key, value));
-            within(self.labels.len())?;
-        }
-        Ok(())
-    }
-
-    /// Names and values of a context's labels, without those that have no name.
-    pub(super) fn labels(&self, context: u64) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    /// Names and values of a context's labels, as places of texts, without those that have no name or no value.
+    pub(super) fn labels(&self, context: u64) -> impl Iterator<Item = (u32, u32)> {
         let (from, to) = self.contexts.get(&context).copied().unwrap_or_default();
-        let labels = self.labels[from as usize..to as usize].iter();
-        labels.filter_map(|(name, value)| Some((self.text(*name)?, self.text(*value)?)))
+        self.labels[from as usize..to as usize].iter().flatten().copied()
     }
 
-    /// A text, if there is one and it says something.
-    pub(super) fn text(&self, id: u64) -> Option<&'a [u8]> {
-        self.texts.get(&id).copied().filter(|text| !text.is_empty())
+    /// The place of a text, if there is one and it says something.
+    pub(super) fn place(&self, id: u64) -> Option<u32> {
+        self.places.get(&id).copied().filter(|&place| !self.text(place).is_empty())
     }
+
+    /// The text at a place.
+    pub(super) fn text(&self, place: u32) -> &'a [u8] {
+        self.texts[place as usize]
+    }
+
+    /// How many places there are.
+    pub(super) fn places(&self) -> usize {
+        self.texts.len()
+    }
+}
+
+/// Reads the labels of one context.
+fn context(mut cursor: Cursor<'_>, labels: &mut Vec<(u64, u64)>) -> Result<(), DecodeError> {
+    let from = labels.len();
+    while !cursor.is_done() {
+        let (field, value) = cursor.field("labels")?;
+        let (1, Value::Bytes(start, end)) = (field, value) else { continue };
+        let (key, value) = entry(cursor.range(start, end))?;
+        let Value::Varint(value) = value else { continue };
+        labels.push((key, value));
+        within("labels of one context", labels.len() - from, OF_CONTEXT)?;
+        within("labels of all contexts", labels.len(), ENTRIES)?;
+    }
+    Ok(())
 }
 
 /// Key and value of a map's entry; each is 0 where it is left out.
@@ -92,9 +119,6 @@ fn entry(mut cursor: Cursor<'_>) -> Result<(u64, Value), DecodeError> {
     Ok((key, content))
 }
 
-fn within(seen: usize) -> Result<(), DecodeError> {
-    if seen > ENTRIES {
-        return Err(DecodeError::OverLimit { what: "labels", seen, limit: ENTRIES });
-    }
-    Ok(())
+fn within(what: &'static str, seen: usize, limit: usize) -> Result<(), DecodeError> {
+    if seen > limit { Err(DecodeError::OverLimit { what, seen, limit }) } else { Ok(()) }
 }

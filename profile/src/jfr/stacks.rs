@@ -8,11 +8,11 @@ use super::metadata::Types;
 use super::names::lasting;
 use super::plan::{Plan, SLOTS};
 use super::pools::Pool;
-use super::{JfrError, Limits, within};
-use crate::hash::{self, Hash, HashedMap};
+use super::{FRAMES, JfrError, LINES, Limits, NAMES, READ_BYTES, within};
+use crate::hash::{self, Hash, HashedMap, SeededMap};
 use crate::symbols::Strings;
 
-/// Bytes of names that are read for each byte that a recording may have.
+/// Bytes of texts that are read for each byte that a recording may have.
 const READ: usize = 4;
 
 /// Functions, lines and stacks.
@@ -22,12 +22,12 @@ pub(super) struct Stacks {
     pub(super) functions: Strings,
     /// Function and line.
     pub(super) locations: Vec<(u32, u32)>,
-    location_ids: HashedMap<u64, u32>,
+    location_ids: SeededMap<u64, u32>,
     frames: Vec<u32>,
     /// Where the frames of each stack begin and end.
     ranges: Vec<(u32, u32)>,
     ids: HashedMap<Hash, u32>,
-    /// Bytes of names that were read, those that were known already counted again.
+    /// Bytes of texts that were read, those that were known already counted again.
     read: usize,
 }
 
@@ -44,7 +44,13 @@ impl Stacks {
             self.locations.push((function, line));
             seen as u32 - 1
         });
-        within("lines of code", self.locations.len(), limits.constants).map(|()| id)
+        within(LINES, self.locations.len(), limits.constants).map(|()| id)
+    }
+
+    /// Constants are shared, so what is read may have far more bytes than a recording.
+    pub(super) fn count_read(&mut self, bytes: usize, limits: &Limits) -> Result<(), JfrError> {
+        self.read = self.read.saturating_add(bytes);
+        within(READ_BYTES, self.read, limits.bytes.saturating_mul(READ))
     }
 
     /// The stack of all frames from `start` on; none if there is no frame.
@@ -95,13 +101,13 @@ impl Plans {
 /// Finds the stacks of a chunk among those of all.
 pub(super) struct StackReader {
     plans: Option<Plans>,
-    known: HashedMap<u64, Option<u32>>,
-    functions: HashedMap<u64, Option<u32>>,
+    known: SeededMap<u64, Option<u32>>,
+    functions: SeededMap<u64, Option<u32>>,
 }
 
 impl StackReader {
     pub(super) fn new(types: &Types<'_>) -> Self {
-        StackReader { plans: Plans::of(types), known: HashedMap::default(), functions: HashedMap::default() }
+        StackReader { plans: Plans::of(types), known: SeededMap::default(), functions: SeededMap::default() }
     }
 
     /// A stack by its id in the chunk; none if there is no such, or nothing in it.
@@ -153,7 +159,7 @@ impl StackReader {
             let line = (slots[LINE] as i32).max(0) as u32;
             let location = all.location(function, line, limits)?;
             all.frames.push(location);
-            within("frames of different stacks", all.frames.len(), limits.frames)?;
+            within(FRAMES, all.frames.len(), limits.frames)?;
         }
         let stack = all.finish(start);
         self.known.insert(id, stack);
@@ -175,13 +181,11 @@ fn function(
     let Some(place) = chunk.pools.place(Pool::Class, class) else { return Ok(None) };
     plans.class.run(&mut chunk.input.at(place), &mut slots)?;
     let (class, name) = (symbol(chunk, slots[1])?, symbol(chunk, name)?);
-    all.read += class.len() + name.len();
-    // Constants are shared, so names may have far more bytes than a recording.
-    within("bytes of names", all.read, limits.bytes.saturating_mul(READ))?;
+    all.count_read(class.len() + name.len(), limits)?;
     let (class, name) = (lasting(&class), lasting(&name));
     let dot = if class.is_empty() || name.is_empty() { "" } else { "." };
     let seen = all.functions.bytes() + class.len() + dot.len() + name.len();
-    within("bytes of names", seen, limits.names)?;
+    within(NAMES, seen, limits.names)?;
     let id = all.functions.intern(&format!("{class}{dot}{name}"));
     Ok((id != 0).then_some(id))
 }
@@ -203,5 +207,17 @@ impl<'a> Chunk<'a> {
             Text::Plain(text) => Ok(text),
             Text::Constant(_) => Ok(Cow::Borrowed("")),
         }
+    }
+
+    /// Whether such a text is `wanted`. A longer one is not read.
+    pub(super) fn is_text(&self, place: usize, wanted: &str) -> Result<bool, JfrError> {
+        let id = match self.input.at(place).short_text(wanted.len())? {
+            Some(Text::Constant(id)) => id,
+            Some(Text::Plain(text)) => return Ok(text == wanted),
+            None => return Ok(false),
+        };
+        let Some(place) = self.pools.place(Pool::Text, id) else { return Ok(wanted.is_empty()) };
+        let text = self.input.at(place).short_text(wanted.len())?;
+        Ok(matches!(text, Some(Text::Plain(text)) if text == wanted))
     }
 }

@@ -1,3 +1,5 @@
+mod bounds;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -35,7 +37,7 @@ fn read_plain(raw: &[u8]) -> Recording {
 }
 
 fn decoded(made: &Made) -> Profile {
-    pprof::decode(&made.pprof, &pprof::Limits::default()).unwrap().0
+    pprof::decode(made.pprof.as_ref().unwrap(), &pprof::Limits::default()).unwrap().0
 }
 
 /// Metric, types and sums of each profile.
@@ -149,11 +151,22 @@ fn waiting_is_told_in_nanoseconds_whatever_the_clock() {
 }
 
 #[test]
-fn samples_without_a_stack_are_counted_and_left_out() {
-    let bare = FlightEvent { stack: Vec::new(), ..running(&[]) };
+fn samples_without_a_stack_are_counted_by_kind_and_left_out() {
+    let bare = |name| FlightEvent { stack: Vec::new(), ..event(name, &[("samples", 3)]) };
     let nameless = FlightEvent { stack: stack(&[("", "", 3)]), ..running(&[]) };
-    let recording = read_plain(&chunk(vec![bare, running(&[]), nameless]));
-    assert_eq!((recording.without_stack, decoded(&recording.profiles[0]).total(0)), (2, 10_000_000));
+    let recording = read_plain(&chunk(vec![
+        bare("jdk.ExecutionSample"),
+        running(&[]),
+        nameless,
+        bare("profiler.Malloc"),
+    ]));
+    let seen: Vec<_> = recording.profiles.iter().map(|made| (made.kind.name(), made.without_stack)).collect();
+    assert_eq!(seen, [("cpu", 2), ("malloc_objects", 1)]);
+    assert_eq!(decoded(&recording.profiles[0]).total(0), 10_000_000);
+    assert_eq!(recording.profiles[1].pprof, Ok(Vec::new()));
+    let whole =
+        whole(&chunk(vec![running(&[]), bare("profiler.Malloc")]), &pprof::Limits::default()).unwrap();
+    assert_eq!(whole.header.types.len(), 1);
 }
 
 #[test]
@@ -256,31 +269,6 @@ fn what_is_no_recording_is_refused_in_words() {
             .to_string()
             .starts_with("labels of the flight recording are")
     );
-}
-
-#[test]
-fn limits_are_named_with_what_was_seen() {
-    let said = |limits: Limits| {
-        let stacks = (0..5).map(|line| FlightEvent { stack: stack(&[("A", "a", line)]), ..running(&[]) });
-        let raw = chunk(stacks.collect());
-        read(&raw, &ABOUT, &Snapshot::default(), &limits).map(|_| ()).map_err(|error| error.to_string())
-    };
-    let all = Limits::default();
-    assert_eq!(said(all), Ok(()));
-    for (limits, expected) in [
-        (Limits { samples: 4, ..all }, "profile cpu of the flight recording has 5 samples, the limit is 4"),
-        (Limits { names: 2, ..all }, "flight recording has 3 bytes of names, the limit is 2"),
-        (Limits { frames: 4, ..all }, "flight recording has 5 frames of different stacks, the limit is 4"),
-        (Limits { constants: 3, ..all }, "flight recording has 4 constants, the limit is 3"),
-    ] {
-        assert_eq!(said(limits), Err(expected.to_owned()));
-    }
-    assert!(
-        said(Limits { profile: 20, ..all })
-            .unwrap_err()
-            .starts_with("profile cpu of the flight recording has ")
-    );
-    assert!(said(Limits { bytes: 20, ..all }).unwrap_err().ends_with(" bytes, the limit is 20"));
 }
 
 /// A chunk with nothing in it but a metadata event, whose fields follow its type.

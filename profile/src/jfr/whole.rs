@@ -1,7 +1,7 @@
 //! A recording as one profile, for those who look at a file: a column for each type of each of its profiles.
 
 use super::kinds::Kind;
-use super::{About, JfrError, Limits, Recording, Snapshot, read};
+use super::{About, JfrError, Limits, Snapshot, read};
 use crate::model::{Profile, ValueType};
 use crate::pprof::{self, DecodeError};
 
@@ -26,16 +26,21 @@ pub fn whole(raw: &[u8], limits: &pprof::Limits) -> Result<Profile, WholeError> 
     let own = Limits { samples: limits.samples.min(bytes / 128), profile: bytes / 4, ..Limits::of(bytes) };
     let about = About { sample_rate: SAMPLE_RATE, ..About::default() };
     let recording = read(raw, &about, &Snapshot::default(), &own)?;
-    join(&recording, limits).map_err(|error| WholeError::Limit(error.to_string()))
+    let mut parts = Vec::with_capacity(recording.profiles.len());
+    for made in recording.profiles {
+        parts.push((made.kind, made.pprof?));
+    }
+    parts.retain(|(_, pprof)| !pprof.is_empty());
+    join(&parts, limits).map_err(|error| WholeError::Limit(error.to_string()))
 }
 
-fn join(recording: &Recording, limits: &pprof::Limits) -> Result<Profile, DecodeError> {
+fn join(parts: &[(&'static Kind, Vec<u8>)], limits: &pprof::Limits) -> Result<Profile, DecodeError> {
     let mut whole = Profile::default();
-    let width: usize = recording.profiles.iter().map(|made| made.kind.types.len()).sum();
-    for made in &recording.profiles {
-        let (one, _) = pprof::decode(&made.pprof, limits)?;
+    let width: usize = parts.iter().map(|(kind, _)| kind.types.len()).sum();
+    for (kind, pprof) in parts {
+        let (one, _) = pprof::decode(pprof, limits)?;
         let first = whole.header.types.len();
-        let types = made.kind.types.iter().map(|(kind, unit)| ValueType::new(&shown(made.kind, kind), unit));
+        let types = kind.types.iter().map(|(name, unit)| ValueType::new(&shown(kind, name), unit));
         if first == 0 {
             whole.header = one.header.clone();
             whole.header.types.clear();

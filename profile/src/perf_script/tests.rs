@@ -139,7 +139,14 @@ fn errors_say_where_and_what() {
             "a 1 1.5: 1 b:\n\tab f (x)\n\tab f (x)\n\tab f (x)\n",
             "line 4: 4 frames in a stack, the limit is 3",
         ),
-        ("a 1 1.5: 1 b:\na 1 1.5: 1 b:\na 1 1.5: 1 b:\n", "line 3: 3 samples, the limit is 2"),
+        (
+            "a 1 1.5: 1 b:\nc 1 1.5: 1 b:\na 1 1.5: 1 b:\nd 1 1.5: 1 b:\n\n",
+            "line 5: 3 samples of different stacks, the limit is 2",
+        ),
+        (
+            "a 1 1.5: 9223372036854775807 b:\na 1 1.5: 1 b:\n",
+            "the periods of a stack add up to 9223372036854775808 of b, which is over 9223372036854775807",
+        ),
         ("a 1 1.5: 1 b:\na 1 1.5: 1 c:\na 1 1.5: 1 d:\n", "line 3: 3 "),
         (&"x".repeat(201), "line 1: 201 bytes, the limit is 200"),
     ] {
@@ -148,6 +155,11 @@ fn errors_say_where_and_what() {
     }
     let said = parse(b"a 1 1.5: 1 b:\n\tab \xff (x)\n", &limits).unwrap_err().to_string();
     assert_eq!(said, "line 2, column 5: not valid UTF-8");
+    let text = "a 1 1.5: 1 b:\n\tab f (x)\n\tab g (x)\n\n";
+    let said = |limits| parse(text.as_bytes(), &limits).unwrap_err().to_string();
+    let all = Limits::default();
+    assert_eq!(said(Limits { entries: 2, ..all }), "line 4: 3 different frames, the limit is 2");
+    assert_eq!(said(Limits { frames: 2, ..all }), "line 4: 3 frames in different stacks, the limit is 2");
     let limits = Limits { types: 1, ..Limits::default() };
     let said = parse(b"a 1 1.5: 1 b:\na 1 1.5: 1 c:\n", &limits).unwrap_err().to_string();
     assert_eq!(said, "line 2: 2 events, the limit is 1");

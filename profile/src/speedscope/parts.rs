@@ -10,7 +10,7 @@ use crate::bounds::within;
 use crate::decimal::Decimal;
 use crate::model::{Dictionary, Samples};
 use crate::pprof::Limits;
-use crate::sparse::{self, Cell};
+use crate::sparse::{self, Cell, NoRows};
 
 /// The profiles of a document.
 #[derive(Debug, Default)]
@@ -28,8 +28,8 @@ pub struct Part {
     pub name: String,
     /// The unit that it has in the document. Times became nanoseconds.
     pub unit: Unit,
-    /// Its rows, of one value.
-    pub samples: Samples,
+    /// Its rows, of one value; or why this one is refused, and no other.
+    pub samples: Result<Samples, SpeedscopeError>,
 }
 
 /// Profiles that are equal in this are parts of one.
@@ -60,13 +60,18 @@ pub fn parts(bytes: &[u8], limits: &Limits) -> Result<Parts, SpeedscopeError> {
         };
         reading.profile((number, kind), &draft, &mut dictionary, &mut read[place].2)?;
     }
-    let mut parts = Vec::with_capacity(read.len());
-    for (at, (name, unit, sums)) in read.into_iter().enumerate() {
-        let cells: Result<Vec<Cell>, SpeedscopeError> = sums.cells().collect();
-        let over = |over| SpeedscopeError::OverLimit { profile: at, over };
-        let samples = sparse::rows(cells?, 1, limits).map_err(over)?;
-        within("samples", samples.len(), limits.samples).map_err(over)?;
-        parts.push(Part { name, unit, samples });
-    }
-    Ok(Parts { dictionary, parts })
+    let parts = read.into_iter().map(|(name, unit, sums)| Part { name, unit, samples: rows(sums, limits) });
+    Ok(Parts { dictionary, parts: parts.collect() })
+}
+
+fn rows(sums: Sums, limits: &Limits) -> Result<Samples, SpeedscopeError> {
+    let (profile, unit) = (sums.first(), sums.unit());
+    let cells: Result<Vec<Cell>, SpeedscopeError> = sums.cells().collect();
+    let over = |over| SpeedscopeError::OverLimit { profile, over };
+    let samples = sparse::rows(cells?, 1, limits).map_err(|error| match error {
+        NoRows::Over(seen) => over(seen),
+        NoRows::Overflow(_) => SpeedscopeError::Overflow(unit.target().to_owned()),
+    })?;
+    within("samples", samples.len(), limits.samples).map_err(over)?;
+    Ok(samples)
 }

@@ -13,7 +13,7 @@ use crate::json::JsonError;
 use crate::labels::SampleLabel;
 use crate::model::{Dictionary, Profile, ValueType};
 use crate::pprof::Limits;
-use crate::sparse::{self, Cell};
+use crate::sparse::{self, Cell, NoRows};
 use crate::symbols::NONE;
 
 /// The label that says of which profile of a document a sample is.
@@ -105,6 +105,9 @@ pub enum SpeedscopeError {
         /// Their unit in a profile.
         to: &'static str,
     },
+    /// Values of more than 63 bits, of profiles that measure the same in different units.
+    #[error("the values of a stack in all profiles add up to more than 63 bits of {0}")]
+    Overflow(String),
     /// Over a limit.
     #[error("profiles[{profile}]: {over}")]
     OverLimit {
@@ -159,7 +162,10 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, SpeedscopeError> 
             cells.push(Cell { labels, column, ..cell? });
         }
     }
-    profile.samples = sparse::rows(cells, types.all.len(), limits).map_err(over(count))?;
+    profile.samples = sparse::rows(cells, types.all.len(), limits).map_err(|error| match error {
+        NoRows::Over(seen) => over(count)(seen),
+        NoRows::Overflow(column) => SpeedscopeError::Overflow(types.all[column].unit.clone()),
+    })?;
     profile.header.types = types.all;
     Ok(profile)
 }
@@ -201,6 +207,15 @@ pub(super) struct Sums {
 impl Sums {
     pub(super) fn new(first: usize, unit: Unit) -> Self {
         Sums { first, unit, of_stacks: HashedMap::default() }
+    }
+
+    /// The first profile that has a share in it.
+    pub(super) fn first(&self) -> usize {
+        self.first
+    }
+
+    pub(super) fn unit(&self) -> Unit {
+        self.unit
     }
 
     /// What it adds up to, as one column of samples without labels.
@@ -361,7 +376,7 @@ impl Unit {
     }
 
     /// The unit that values have in a profile.
-    fn target(self) -> &'static str {
+    pub(super) fn target(self) -> &'static str {
         match self {
             Unit::None => "count",
             Unit::Bytes => "bytes",

@@ -334,8 +334,10 @@ fn profiles_are_read_one_by_one_and_equal_ones_are_one() {
 
     let text = text.replacen('{', &format!(r#"{{"$schema": "{}", "#, write::SCHEMA), 1);
     let Parts { dictionary, parts } = parts(text.as_bytes(), &Limits::default()).unwrap();
-    let seen: Vec<(&str, Unit, &[i64])> =
-        parts.iter().map(|part| (part.name.as_str(), part.unit, &part.samples.values[..])).collect();
+    let seen: Vec<(&str, Unit, &[i64])> = parts
+        .iter()
+        .map(|part| (part.name.as_str(), part.unit, &part.samples.as_ref().unwrap().values[..]))
+        .collect();
     let expected: [(&str, Unit, &[i64]); 4] = [
         ("a", Unit::Seconds, &[3_000_000_000, 4_000_000_000]),
         ("b", Unit::Bytes, &[2, 2]),
@@ -343,7 +345,44 @@ fn profiles_are_read_one_by_one_and_equal_ones_are_one() {
         ("a", Unit::None, &[2, 2]),
     ];
     assert_eq!(seen, expected);
-    assert_eq!(dictionary.frames(parts[0].samples.stacks[1]), ["main", "run"]);
+    assert_eq!(dictionary.frames(parts[0].samples.as_ref().unwrap().stacks[1]), ["main", "run"]);
+}
+
+#[test]
+fn a_profile_that_is_too_much_is_refused_alone_and_by_its_number() {
+    let profile = |name: &str, weights: &str| {
+        format!(
+            r#"{{"type": "sampled", "name": "{name}", "unit": "seconds", "samples": [[0], [0, 1]], "weights": {weights}}}"#
+        )
+    };
+    let all = [
+        profile("a", "[1, 2]"),
+        profile("a", "[1, 2]"),
+        profile("b", "[1, 9e9]"),
+        profile("b", "[1, 9e9]"),
+        profile("c", "[1, 0]"),
+    ];
+    let schema = format!(r#"{{"$schema": "{}", "#, write::SCHEMA);
+    let text = document(&all.join(", ")).replacen('{', &schema, 1);
+    let of = |limits: &Limits| -> Vec<Result<i64, String>> {
+        let parts = parts(text.as_bytes(), limits).unwrap().parts;
+        let sum = |part: super::Part| part.samples.map(|samples| samples.values.iter().sum());
+        parts.into_iter().map(|part| sum(part).map_err(|error| error.to_string())).collect()
+    };
+    let large = "profiles[2]: the values of a stack add up to 18000000000 seconds, which is more than 63 bits of nanoseconds";
+    assert_eq!(of(&Limits::default()), [Ok(6_000_000_000), Err(large.to_owned()), Ok(1_000_000_000)]);
+}
+
+#[test]
+fn units_that_meet_in_one_type_do_not_wrap() {
+    let profile = |unit: &str, weight: &str| {
+        format!(
+            r#"{{"type": "sampled", "name": "", "unit": "{unit}", "samples": [[0]], "weights": [{weight}]}}"#
+        )
+    };
+    let text = document(&[profile("seconds", "9e9"), profile("nanoseconds", "9e18")].join(", "));
+    let refused = parse(text.as_bytes(), &Limits::default()).unwrap_err().to_string();
+    assert_eq!(refused, "the values of a stack in all profiles add up to more than 63 bits of nanoseconds");
 }
 
 proptest! {

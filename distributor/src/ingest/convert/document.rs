@@ -8,9 +8,18 @@ use super::super::metric::TypeConfig;
 use super::super::request::Request;
 use super::{Bounds, ConvertError, Converted, named, pprof, speedscope};
 
+/// How what is compressed begins.
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
 /// A body of which nobody says what it is: stacks with counts, unless it begins as nothing else does than another format.
 pub(super) fn told(request: &Request, body: &Bytes, bounds: &Bounds) -> Result<Converted, ConvertError> {
+    if body.starts_with(GZIP) || body.starts_with(ZSTD) {
+        let format = "format=pprof, or format=jfr for a flight recording; text is not decompressed";
+        return Err(ConvertError::Other { what: "gzip or zstd", format });
+    }
     match Format::of(body) {
+        Ok(Format::Jfr) => Err(ConvertError::Other { what: "a flight recording", format: "format=jfr" }),
         Ok(Format::Speedscope) => speedscope::speedscope(request, body, bounds),
         Ok(format @ (Format::Flamebearer | Format::PerfScript)) => document(request, body, format, bounds),
         _ => named::text(request, body, true, bounds),

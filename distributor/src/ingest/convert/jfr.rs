@@ -2,13 +2,16 @@
 //! in another one the labels that its events name by numbers.
 
 use athanor_chassis::Limits;
-use athanor_profile::jfr::{self, About, JfrError, Limits as JfrLimits, Made as Profile, Snapshot};
-use athanor_profile::pprof::{Inflater, inflate};
+use athanor_profile::jfr::{
+    self, About, CONSTANTS, FRAMES, JfrError, LINES, Limits as JfrLimits, Made as Profile, NAMES, READ_BYTES,
+    Snapshot,
+};
+use athanor_profile::pprof::{DecodeError, Inflater, inflate};
 use bytes::Bytes;
 
 use super::super::form::Form;
 use super::super::request::Request;
-use super::{Bounds, ConvertError, Converted, Door, Made, labels};
+use super::{Bounds, ConvertError, Converted, Door, Made, labels, refused};
 
 /// The most bytes of labels, once inflated. Agents send some kilobytes.
 const LABELS: usize = 16 << 20;
@@ -16,10 +19,6 @@ const LABELS: usize = 16 << 20;
 const SAMPLE: usize = 64;
 /// Kinds of profiles that have names of their own.
 const KINDS: usize = 9;
-/// What to do about a recording that is too long.
-pub(super) const SHORTER: &str =
-    ", as many as a request may have (limits.ingestion_body_limit): record for a shorter time";
-
 /// What a recording may have. Inflated it may be as long as any request; what is kept beside it is a part of that.
 pub(crate) fn bounds(limits: &Limits) -> JfrLimits {
     let profile = limits.max_profile_size_bytes.as_usize();
@@ -31,18 +30,34 @@ pub(crate) fn bounds(limits: &Limits) -> JfrLimits {
     }
 }
 
-pub(super) fn way_out(error: &JfrError) -> &'static str {
+/// Which setting a limit follows, and what to do about it.
+pub(crate) fn way_out(error: &JfrError) -> &'static str {
     match error {
-        JfrError::OverLimit { what: "bytes", .. } => SHORTER,
-        JfrError::Profile { what: "bytes", .. } | JfrError::OverLimit { what: "bytes of names", .. } => {
+        JfrError::Profile { what: "bytes", .. } => {
             " (limits.max_profile_size_bytes): record for a shorter time"
         }
         JfrError::Profile { .. } => {
             " (limits.max_profile_stacktrace_samples, and no more than one for 64 bytes of limits.max_profile_size_bytes): record for a shorter time"
         }
+        JfrError::OverLimit { what: NAMES, .. } => {
+            " (nine times limits.max_profile_size_bytes): record for a shorter time"
+        }
+        JfrError::OverLimit { what: "bytes", .. } => {
+            ", as many as a request may have (limits.ingestion_body_limit): record for a shorter time"
+        }
+        JfrError::OverLimit { what: CONSTANTS | LINES | FRAMES | READ_BYTES, .. } => {
+            ", which follows limits.ingestion_body_limit: record for a shorter time"
+        }
         JfrError::OverLimit { .. } => ", which no setting changes: record for a shorter time",
+        JfrError::LabelsOverLimit { .. } => ", which no setting changes: set fewer and shorter labels",
+        JfrError::Overflow { .. } => ": record for a shorter time",
         _ => "",
     }
+}
+
+/// Whether what is over a limit is a profile, or would be one: such statuses are those of a push.
+pub(super) fn is_limit_of_profiles(error: &JfrError) -> bool {
+    matches!(error, JfrError::Profile { .. } | JfrError::OverLimit { what: NAMES, .. })
 }
 
 pub(super) fn jfr(
@@ -59,22 +74,32 @@ pub(super) fn jfr(
     let (door, time_nanos) = (Door::Pprof, request.from);
     if sent.is_empty() {
         let labels = labels(request, "process_cpu", &request.name.app, true);
-        return Ok(Converted { door, time_nanos, made: vec![Made { labels, pprof: None }] });
+        return Ok(Converted { door, time_nanos, made: vec![Made::only(labels, None)] });
     }
     let names = form.as_ref().and_then(|form| form.get("labels"));
     let names =
-        names.map_or(Ok(Vec::new()), |names| inflate(names, LABELS)).map_err(ConvertError::JfrLabels)?;
+        names.map_or(Ok(Vec::new()), |names| inflate(names, LABELS)).map_err(|error| match error {
+            DecodeError::OverLimit { what, seen, limit } => {
+                JfrError::LabelsOverLimit { what, seen, limit }.into()
+            }
+            error => ConvertError::JfrLabels(error),
+        })?;
     let mut inflater = Inflater::default();
-    let raw = inflater.inflate(sent, bounds.jfr.bytes).map_err(ConvertError::JfrBody)?;
+    let raw = inflater.inflate(sent, bounds.jfr.bytes).map_err(|error| match error {
+        DecodeError::OverLimit { what, seen, limit } => JfrError::OverLimit { what, seen, limit }.into(),
+        error => ConvertError::JfrBody(error),
+    })?;
     let Request { from: start, duration, sample_rate, .. } = *request;
     let about = About { start, duration, sample_rate };
     let recording = jfr::read(raw, &about, &Snapshot::parse(&names)?, &bounds.jfr)?;
-    let made = recording.profiles.into_iter().map(|Profile { kind, pprof }| {
+    let made = recording.profiles.into_iter().map(|Profile { kind, pprof, without_stack }| {
         let mut labels = labels(request, kind.metric, &request.name.app, true);
         if !recording.event.is_empty() && !request.name.labels.contains_key("jfr_event") {
             labels.push(("jfr_event".to_owned(), recording.event.clone()));
         }
-        Made { labels, pprof: Some(pprof.into()) }
+        let pprof = pprof.map_err(|error| refused(error.into()));
+        let pprof = pprof.map(|pprof| (!pprof.is_empty()).then(|| pprof.into()));
+        Made { name: kind.name().to_owned(), labels, pprof, without_stack }
     });
     Ok(Converted { door, time_nanos, made: made.collect() })
 }

@@ -35,7 +35,7 @@ fn named(request: &Request, tally: &Tally) -> Result<Converted, ConvertError> {
     // Old SDKs sent each request of a service once more, as a series of its own.
     if name.labels.get("profile_id").is_some_and(|id| !id.is_empty()) {
         let labels = labels(request, "process_cpu", &name.app, false);
-        return Ok(Converted { door, time_nanos, made: vec![Made { labels, pprof: None }] });
+        return Ok(Converted { door, time_nanos, made: vec![Made::only(labels, None)] });
     }
     let metric = suffix(&name.app)?;
     let rate = request.sample_rate;
@@ -43,7 +43,7 @@ fn named(request: &Request, tally: &Tally) -> Result<Converted, ConvertError> {
     let pprof = tally.write(&header, factor).ok_or(ConvertError::Overflow(rate))?;
     let pprof = (!tally.is_empty()).then(|| pprof.into());
     let labels = labels(request, metric.metric, metric.app, true);
-    Ok(Converted { door, time_nanos, made: vec![Made { labels, pprof }] })
+    Ok(Converted { door, time_nanos, made: vec![Made::only(labels, pprof)] })
 }
 
 /// What the end of a name says.

@@ -44,7 +44,7 @@ pub(super) fn pprof(
     let (door, time_nanos) = (Door::Pprof, request.from);
     if sent.is_empty() {
         let labels = labels(request, "process_cpu", &request.name.app, false);
-        return Ok(Converted { door, time_nanos, made: vec![Made { labels, pprof: None }] });
+        return Ok(Converted { door, time_nanos, made: vec![Made::only(labels, None)] });
     }
     let mut inflater = Inflater::default();
     let limits = PprofLimits { bytes: bounds.profile.bytes, ..PprofLimits::default() };
@@ -58,7 +58,7 @@ pub(super) fn pprof(
     }
     // Bytes that need no repair go on as they came, compressed and not copied.
     let pprof = Some(repaired.map_or_else(|| sent.clone(), Bytes::from));
-    Ok(Converted { door, time_nanos, made: vec![Made { labels, pprof }] })
+    Ok(Converted { door, time_nanos, made: vec![Made::only(labels, pprof)] })
 }
 
 /// Repairs what some SDKs get wrong; nothing if there is nothing to repair.

@@ -5,47 +5,86 @@
 
 use athanor_profile::pprof::encode;
 use athanor_profile::speedscope::{Part, Parts, Unit, parts};
-use athanor_profile::{Header, Profile, ValueType};
+use athanor_profile::suffix::Suffix;
+use athanor_profile::{Header, Profile, Samples, ValueType};
+use bytes::Bytes;
 
 use super::super::request::Request;
 use super::named::{counted, suffix};
-use super::{Bounds, ConvertError, Converted, Door, Made, labels};
+use super::{Bounds, ConvertError, Converted, Door, Made, labels, refused};
 
 /// The label that has the name of a profile.
 const PROFILE_NAME: &str = "profile_name";
 
+/// How much of a name errors show.
+const SHOWN: usize = 60;
+
 pub(super) fn speedscope(request: &Request, body: &[u8], bounds: &Bounds) -> Result<Converted, ConvertError> {
     let Parts { dictionary, parts } = parts(body, &bounds.document(body.len()))?;
     let several = parts.len() > 1;
-    let mut profile = Profile { dictionary, ..Profile::default() };
-    let (mut made, mut bytes) = (Vec::with_capacity(parts.len()), 0);
+    let profile = Profile { dictionary, ..Profile::default() };
+    let mut encoder = Encoder { profile, bounds, sent: body.len(), bytes: 0 };
+    let mut made = Vec::with_capacity(parts.len());
     for Part { name, unit, samples } in parts {
         let app = match end(unit).filter(|_| several) {
             Some(end) => format!("{}.{end}", request.name.app),
             None => request.name.app.clone(),
         };
         let metric = suffix(&app)?;
-        let (header, factor) = measured(counted(request, &metric), unit);
-        profile.samples = samples;
-        for value in &mut profile.samples.values {
-            *value = value.checked_mul(factor).ok_or(ConvertError::Overflow(request.sample_rate))?;
-        }
-        profile.header = header;
-        let pprof = (!profile.samples.is_empty()).then(|| encode(&profile));
-        let size = pprof.as_ref().map_or(0, Vec::len);
-        bounds.made(size)?;
-        // Each names its frames anew, so that all of them may be far more than was sent.
-        bytes += size;
-        bounds.made(bytes.saturating_sub(body.len()))?;
+        let pprof = samples.map_err(ConvertError::from).and_then(|samples| {
+            let (header, factor) = measured(request, &metric, unit);
+            let overflow = ConvertError::Overflow(request.sample_rate);
+            encoder.encode(scaled(samples, factor).ok_or(overflow)?, header)
+        });
         let mut labels = labels(request, metric.metric, metric.app, true);
         labels.retain(|(label, _)| label != PROFILE_NAME);
-        labels.push((PROFILE_NAME.to_owned(), name));
-        made.push(Made { labels, pprof: pprof.map(Into::into) });
+        labels.push((PROFILE_NAME.to_owned(), name.clone()));
+        let name = name.chars().take(SHOWN).collect();
+        made.push(Made { name, labels, pprof: pprof.map_err(refused), without_stack: 0 });
     }
     if made.is_empty() {
-        made.push(Made { labels: labels(request, "process_cpu", &request.name.app, true), pprof: None });
+        made.push(Made::only(labels(request, "process_cpu", &request.name.app, true), None));
     }
     Ok(Converted { door: Door::Text, time_nanos: request.from, made })
+}
+
+fn scaled(mut samples: Samples, factor: i64) -> Option<Samples> {
+    for value in &mut samples.values {
+        *value = value.checked_mul(factor)?;
+    }
+    Some(samples)
+}
+
+/// Writes the profiles of one document.
+struct Encoder<'a> {
+    /// Has what their samples mean.
+    profile: Profile,
+    bounds: &'a Bounds,
+    /// Bytes of the document.
+    sent: usize,
+    /// Bytes of all that was written.
+    bytes: usize,
+}
+
+impl Encoder<'_> {
+    /// Each names its frames anew, so that all of them may be far more than was sent.
+    fn bounded(&self) -> Result<(), ConvertError> {
+        self.bounds.made(self.bytes.saturating_sub(self.sent))
+    }
+
+    /// One profile; nothing if there is nothing in it. After the first that is too much no other is written.
+    fn encode(&mut self, samples: Samples, header: Header) -> Result<Option<Bytes>, ConvertError> {
+        self.bounded()?;
+        if samples.is_empty() {
+            return Ok(None);
+        }
+        (self.profile.samples, self.profile.header) = (samples, header);
+        let pprof = encode(&self.profile);
+        self.bytes += pprof.len();
+        self.bounds.made(pprof.len())?;
+        self.bounded()?;
+        Ok(Some(pprof.into()))
+    }
 }
 
 /// What stands at the end of a name for a unit.
@@ -57,15 +96,20 @@ fn end(unit: Unit) -> Option<&'static str> {
     }
 }
 
-/// The header of values in a unit, and how much one of them is, where samples are said to be counted.
-fn measured((header, factor): (Header, i64), unit: Unit) -> (Header, i64) {
-    match (unit, &header.period_type) {
-        (Unit::None, _) | (_, None) => (header, factor),
+/// The header of values in a unit, and how much one of them is.
+fn measured(request: &Request, metric: &Suffix<'_>, unit: Unit) -> (Header, i64) {
+    let (header, factor) = counted(request, metric);
+    let Some(time) = metric.sampled_time() else { return (header, factor) };
+    match unit {
+        Unit::None => (header, factor),
         // Memory is no time.
-        (Unit::Bytes, Some(_)) => {
+        Unit::Bytes => {
             let types = vec![ValueType::new("samples", "count")];
             (Header { types, period_type: None, period: 0, ..header }, 1)
         }
-        (_, Some(_)) => (header, 1),
+        Unit::Nanoseconds | Unit::Microseconds | Unit::Milliseconds | Unit::Seconds => {
+            let types = vec![ValueType::new(time, "nanoseconds")];
+            (Header { types, period_type: Some(ValueType::new("cpu", "nanoseconds")), ..header }, 1)
+        }
     }
 }

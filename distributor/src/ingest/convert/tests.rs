@@ -1,6 +1,7 @@
 //! What each format becomes.
 
 use athanor_chassis::{ByteSize, Timestamp};
+use athanor_profile::jfr::{CONSTANTS, FRAMES, NAMES};
 use athanor_profile::pprof::{Limits as All, decode};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, folded};
@@ -15,7 +16,7 @@ fn converted(query: &str, body: &[u8], limits: &Limits) -> Result<Vec<Made>, Ref
 }
 
 fn read(made: &Made) -> Profile {
-    decode(made.pprof.as_ref().unwrap(), &All::default()).unwrap().0
+    decode(made.pprof.as_ref().unwrap().as_ref().unwrap(), &All::default()).unwrap().0
 }
 
 /// The name, the service and the label of a profile of a document, its type and period type, and its stacks.
@@ -72,6 +73,12 @@ fn one_profile_of_speedscope_is_what_the_name_says_in_its_own_unit() {
             "process_cpu app p cpu:nanoseconds:cpu:nanoseconds: main 10000000, main;run 30000000",
         ),
         ("app", "bytes", "process_cpu app p samples:count: main 1, main;run 3"),
+        (
+            "app&sampleRate=0",
+            "seconds",
+            "process_cpu app p cpu:nanoseconds:cpu:nanoseconds: main 1000000000, main;run 2500000000",
+        ),
+        ("app&sampleRate=0", "none", "process_cpu app p samples:count: main 1, main;run 3"),
         ("app.alloc_space", "bytes", "memory app p alloc_space:bytes: main 1, main;run 3"),
         ("app.mutex_duration", "microseconds", "mutex app p delay:nanoseconds: main 1000, main;run 2500"),
     ] {
@@ -96,7 +103,7 @@ fn several_profiles_of_speedscope_are_what_their_units_say() {
         ]
     );
     let none = converted("name=app&format=speedscope", &speedscope_of(&[]), &Limits::default()).unwrap();
-    assert!(none.len() == 1 && none[0].pprof.is_none());
+    assert!(none.len() == 1 && none[0].pprof == Ok(None));
 }
 
 /// Each profile names its frames anew.
@@ -108,10 +115,16 @@ fn a_document_does_not_become_far_more_than_it_was() {
         .unwrap()
         .replace("\"run\"", &format!("{:?}", "x".repeat(900)));
     let limits = |bytes| Limits { max_profile_size_bytes: ByteSize::bytes(bytes), ..Limits::default() };
-    let made = |bytes| converted("name=app&format=speedscope", body.as_bytes(), &limits(bytes));
-    let most = made(1 << 20).unwrap().into_iter().map(|made| made.pprof.unwrap().len()).sum::<usize>();
-    assert!(most > 3 * body.len(), "{most} of {}", body.len());
-    let refused = made(1 << 15).unwrap_err();
+    let made = |bytes| converted("name=app&format=speedscope", body.as_bytes(), &limits(bytes)).unwrap();
+    let size = |made: &Made| made.pprof.as_ref().map_or(0, |pprof| pprof.as_ref().unwrap().len());
+    let all = made(1 << 20);
+    assert!(all.iter().map(size).sum::<usize>() > 3 * body.len(), "{}", body.len());
+    let made = made(1 << 15);
+    let stored: usize = made.iter().map(size).sum();
+    assert!(stored > body.len() && stored <= body.len() + (1 << 15), "{stored} of {}", body.len());
+    let first = made.iter().position(|made| made.pprof.is_err()).unwrap();
+    assert_eq!(made.iter().skip(first).filter(|made| made.pprof.is_err()).count(), 100 - first);
+    let refused = made[first].pprof.as_ref().unwrap_err();
     assert_eq!((refused.http, refused.status.reason), (400, Some("profile_size_limit")), "{refused}");
     assert!(refused.to_string().contains("(limits.max_profile_size_bytes)"), "{refused}");
 }
@@ -141,6 +154,47 @@ fn documents_of_tools_are_told_by_how_they_begin() {
 }
 
 #[test]
+fn what_begins_as_another_format_is_not_taken_for_text() {
+    for (body, expected) in [
+        (&b"FLR\0\0\x02\0\x01"[..], "the body begins as a flight recording does; send format=jfr"),
+        (b"\x1f\x8b\x08\0", "the body begins as gzip or zstd does; send format=pprof, or format=jfr"),
+        (b"\x28\xb5\x2f\xfd", "the body begins as gzip or zstd does; send format=pprof, or format=jfr"),
+    ] {
+        let refused = converted("name=app", body, &Limits::default()).unwrap_err();
+        assert!(refused.http == 422 && refused.to_string().starts_with(expected), "{refused}");
+    }
+}
+
+/// A recording is told what of it is too much, and which setting that follows.
+#[test]
+fn limits_of_recordings_name_their_settings() {
+    let over = |what| JfrError::OverLimit { what, seen: 2, limit: 1 };
+    for (error, http, reason, said) in [
+        (over("bytes"), 422, "profile_size_limit", "(limits.ingestion_body_limit)"),
+        (over(CONSTANTS), 422, "profile_size_limit", "which follows limits.ingestion_body_limit"),
+        (over(FRAMES), 422, "profile_size_limit", "which follows limits.ingestion_body_limit"),
+        (over(NAMES), 400, "profile_size_limit", "(nine times limits.max_profile_size_bytes)"),
+        (over("types"), 422, "profile_size_limit", "which no setting changes"),
+        (
+            JfrError::Profile { kind: "cpu", what: "bytes", seen: 2, limit: 1 },
+            400,
+            "profile_size_limit",
+            "(limits.max_profile_size_bytes)",
+        ),
+        (
+            JfrError::LabelsOverLimit { what: "bytes", seen: 2, limit: 1 },
+            422,
+            "sample_labels_limit",
+            "which no setting changes: set fewer and shorter labels",
+        ),
+    ] {
+        let refused = refused(error.into());
+        assert_eq!((refused.http, refused.status.reason), (http, Some(reason)), "{refused}");
+        assert!(refused.to_string().contains(said), "{refused}");
+    }
+}
+
+#[test]
 fn too_many_stacks_are_refused_with_the_limit_and_the_way_out() {
     let limits = Limits { max_profile_stacktrace_samples: 2, ..Limits::default() };
     let trie = [&[0u8, 0, 3][..], &[1, b'a', 1, 0], &[1, b'b', 1, 0], &[1, b'c', 1, 0]].concat();
@@ -164,7 +218,7 @@ proptest! {
     fn any_body_is_taken_or_refused(body in prop::collection::vec(any::<u8>(), 0..80), which in 0usize..7) {
         let format = ["", "lines", "trie", "tree", "speedscope", "flamebearer", "perf"][which];
         if let Ok(made) = converted(&format!("name=app&format={format}"), &body, &Limits::default()) {
-            for made in made.iter().filter(|made| made.pprof.is_some()) {
+            for made in made.iter().filter(|made| matches!(made.pprof, Ok(Some(_)))) {
                 let _ = read(made);
             }
         }
