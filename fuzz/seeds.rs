@@ -82,7 +82,7 @@ fn main() -> std::io::Result<()> {
     }
     let form = "--b\r\nContent-Disposition: form-data; name=\"profile\"\r\n\r\nx\r\n--b--\r\n";
     save("multipart", "seed", form.as_bytes())?;
-    for (format, body) in (0u8..).zip(bodies(form)) {
+    for (format, body) in (0u8..).zip(bodies()) {
         save("ingest", &format!("seed-{format}"), &[&[format][..], &body].concat())?;
     }
     let lines = "main;run 3\r\nmain;run 4\n;;a b 1\n\nmain 0\nno count\n";
@@ -382,9 +382,34 @@ const TRIE: &[u8] = &[
     0,
 ];
 
+/// A form of the target, which has this boundary.
+fn parts(parts: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut form = Vec::new();
+    for (name, content) in parts {
+        form.extend(format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n").into_bytes());
+        form.extend_from_slice(content);
+        form.extend(b"\r\n");
+    }
+    form.extend(b"--b--\r\n");
+    form
+}
+
+/// Context 1 has the label that text 2 names, with text 3 for its value.
+const CONTEXTS: &[u8] =
+    b"\x0a\x0a\x08\x01\x12\x06\x0a\x04\x08\x02\x10\x03\x12\x08\x08\x02\x12\x04zone\x12\x06\x08\x03\x12\x02eu";
+const TYPE_CONFIG: &[u8] =
+    br#"{"inuse-space":{"units":"bytes","display-name":"inuse_space","aggregation":"sum","cumulative":true,"sampled":false}}"#;
+
 /// A body of each format of `/ingest`, in the order of its target.
-fn bodies(form: &str) -> [Vec<u8>; 9] {
+fn bodies() -> [Vec<u8>; 11] {
     let profile = arbitrary(1);
+    let sample = FlightEvent {
+        name: "jdk.ExecutionSample",
+        stack: vec![("App".into(), "work".into(), 3), ("App".into(), "main".into(), 1)],
+        numbers: vec![("contextId", 1), ("spanId", 7)],
+        ..FlightEvent::default()
+    };
+    let flight = Flight { compressed: true, ticks: 1_000_000_000, events: vec![sample] }.chunk();
     let perf = "main 12 [000] 1.5: 1 cycles:\n\tab run+0x1 (/bin/main)\n\n";
     let graph = r#"{"version":1,"flamebearer":{"names":["total","main"],"levels":[[0,3,0,0],[0,3,3,1]],"numTicks":3}}"#;
     [
@@ -393,9 +418,11 @@ fn bodies(form: &str) -> [Vec<u8>; 9] {
         TRIE.to_vec(),
         TRIE.to_vec(),
         encode(&profile),
-        form.as_bytes().to_vec(),
+        parts(&[("profile", &encode(&profile)), ("sample_type_config", TYPE_CONFIG)]),
         speedscope::write(&profile, "seed").into_bytes(),
         graph.as_bytes().to_vec(),
         perf.as_bytes().to_vec(),
+        flight.clone(),
+        parts(&[("jfr", &flight), ("labels", CONTEXTS)]),
     ]
 }

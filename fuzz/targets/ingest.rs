@@ -8,15 +8,17 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 
 /// The first byte of the input says which.
-const FORMATS: [&str; 9] =
-    ["groups", "lines", "trie", "tree", "pprof", "form", "speedscope", "flamebearer", "perf_script"];
+const FORMATS: [&str; 11] = [
+    "groups", "lines", "trie", "tree", "pprof", "form", "speedscope", "flamebearer", "perf_script", "jfr", "jfr form",
+];
 const SPIES: [&str; 4] = ["unknown", "pyspy", "rbspy", "dotnetspy"];
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&which, body)) = bytes.split_first() else { return };
     let format = FORMATS[usize::from(which) % FORMATS.len()];
     let spy = SPIES[usize::from(which) / FORMATS.len() % SPIES.len()];
-    let content_type = (format == "form").then_some("multipart/form-data; boundary=b");
+    let content_type = format.ends_with("form").then_some("multipart/form-data; boundary=b");
+    let format = format.trim_end_matches(" form");
     let limits = Limits {
         max_profile_size_bytes: ByteSize::bytes(1 << 16),
         max_profile_stacktrace_samples: 1_000,
