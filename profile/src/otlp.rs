@@ -27,7 +27,7 @@ use std::ops::Range;
 
 pub use error::OtlpError;
 pub use json::{JsonRefused, from_json};
-pub use walk::read;
+pub use walk::{read, read_rewritten};
 pub use write::{encode, partial_success};
 
 /// Attributes of a mapping that name its build, the best first.
@@ -37,15 +37,27 @@ const BUILD_IDS: [&str; 3] = [
     "process.executable.build_id.htlhash",
 ];
 
+/// So many times its own bytes may come of a request: what profiles share is written in each.
+const GROWTH: usize = 64;
+
 /// Bounds on what is read. Each is named in the error that it causes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Bytes of one pprof (`limits.max_profile_size_bytes`).
     pub profile: usize,
-    /// Bytes of all that comes of a request, labels and what was refused included (`limits.ingestion_body_limit`).
+    /// Bytes of all that comes of a request, labels and what was refused included (`limits.ingestion_body_limit`). Of a small
+    /// request it is less.
     pub total: usize,
     /// Profiles in a request, services apart (`distributor.max_profiles_per_request`).
     pub profiles: usize,
+}
+
+impl Bounds {
+    /// Those of a request of so many bytes: what is small does not become large, beside one profile.
+    pub fn of_request(&self, bytes: usize) -> Self {
+        let most = bytes.saturating_mul(GROWTH).saturating_add(self.profile);
+        Bounds { total: self.total.min(most), ..*self }
+    }
 }
 
 /// What came of a request.
@@ -103,10 +115,14 @@ pub struct Oddities {
     pub times_out_of_range: u64,
     /// Attributes of profiles, locations and mappings that are not there.
     pub dangling_attributes: u64,
+    /// Attributes of locations and mappings for which pprof has no place.
+    pub ignored_attributes: u64,
     /// Attributes of resources and scopes without a name, or that are there twice.
     pub unusable_attributes: u64,
     /// Links whose ids have another length than ids have.
     pub malformed_links: u64,
+    /// Samples with what there was at several moments, of which the last counts.
+    pub snapshots: u64,
     /// Profiles whose original bytes were not looked at, since there are samples.
     pub ignored_payloads: u64,
     /// Attributes that their senders left out.
@@ -115,7 +131,7 @@ pub struct Oddities {
 
 impl Oddities {
     /// Each kind by its name.
-    pub fn each(&self) -> [(&'static str, u64); 11] {
+    pub fn each(&self) -> [(&'static str, u64); 13] {
         [
             ("old_layouts", self.old_layouts),
             ("missing_zero_entries", self.missing_zero_entries),
@@ -124,8 +140,10 @@ impl Oddities {
             ("unordered_times", self.unordered_times),
             ("times_out_of_range", self.times_out_of_range),
             ("dangling_attributes", self.dangling_attributes),
+            ("ignored_attributes", self.ignored_attributes),
             ("unusable_attributes", self.unusable_attributes),
             ("malformed_links", self.malformed_links),
+            ("snapshots", self.snapshots),
             ("ignored_payloads", self.ignored_payloads),
             ("dropped_attributes", self.dropped_attributes),
         ]
@@ -141,8 +159,10 @@ impl std::ops::AddAssign for Oddities {
         self.unordered_times += other.unordered_times;
         self.times_out_of_range += other.times_out_of_range;
         self.dangling_attributes += other.dangling_attributes;
+        self.ignored_attributes += other.ignored_attributes;
         self.unusable_attributes += other.unusable_attributes;
         self.malformed_links += other.malformed_links;
+        self.snapshots += other.snapshots;
         self.ignored_payloads += other.ignored_payloads;
         self.dropped_attributes = self.dropped_attributes.saturating_add(other.dropped_attributes);
     }

@@ -23,6 +23,7 @@ pub use inflate::{Inflater, inflate};
 pub use rewrite::{
     number_functions, rename_functions, rename_types, rewrite_strings, sample_types, time_nanos,
 };
+pub(crate) use samples::MOMENTS;
 pub use tally::{Tally, TallyError};
 pub use walk::Walk;
 

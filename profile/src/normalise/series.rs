@@ -96,9 +96,9 @@ pub enum LabelsRefused {
         /// The name.
         name: String,
     },
-    /// Two names that become one.
+    /// Two names that become one, with different values.
     #[error(
-        "labels {one:?} and {other:?} become one, since dots become _ (limits.disable_label_sanitization is false); send one of them"
+        "labels {one:?} and {other:?} differ and become one, since dots become _ (limits.disable_label_sanitization is false); send one of them"
     )]
     SameName {
         /// The first.
@@ -223,7 +223,7 @@ fn set_stored(
     limits: &LabelLimits,
 ) -> Result<(), LabelsRefused> {
     let stored = stored_name(name, limits)?;
-    if labels.get(&stored).is_some() {
+    if labels.get(&stored).is_some_and(|other| other != value) {
         let is_other = |(other, _): &(&str, &str)| stored_name(other, limits).as_ref() == Ok(&stored);
         let one = all.iter().find(is_other).map(|(other, _)| beginning(other)).unwrap_or_default();
         return Err(LabelsRefused::SameName { one, other: beginning(name) });
@@ -412,7 +412,9 @@ mod tests {
         assert_eq!(sent, Labels::new(pairs(&dotted)));
         assert_eq!(labels, "{__name__=\"cpu\", k8s_pod=\"p\", service_name=\"s\"}");
         let (one, other) = ("k8s.pod".to_owned(), "k8s_pod".to_owned());
-        let twice = [("__name__", "cpu"), ("k8s.pod", "p"), ("k8s_pod", "p")];
+        let equal = [("__name__", "cpu"), ("k8s.pod", "p"), ("k8s_pod", "p"), ("service_name", "s")];
+        assert_eq!(stored(&equal).unwrap().1, "{__name__=\"cpu\", k8s_pod=\"p\", service_name=\"s\"}");
+        let twice = [("__name__", "cpu"), ("k8s.pod", "p"), ("k8s_pod", "q")];
         assert_eq!(stored(&twice), Err(LabelsRefused::SameName { one, other }));
         for odd in ["größe", "a b", "1a", "a-b"] {
             let error = stored(&[("__name__", "cpu"), (odd, "x")]).unwrap_err();

@@ -3,7 +3,7 @@
 use crate::pprof::DecodeError;
 
 // What limits are about, for those who count refusals.
-pub(super) const ATTRIBUTES: &str = "attributes of one sample, profile or mapping";
+pub(super) const ATTRIBUTES: &str = "attributes of one sample, profile, location or mapping";
 pub(super) const BYTES: &str = "bytes in a profile";
 pub(super) const ALL_BYTES: &str = "bytes in all profiles of a request, each with its own names";
 pub(super) const PROFILES: &str = "profiles in a request";
@@ -28,10 +28,11 @@ pub enum OtlpError {
         why: &'static str,
     },
     /// No names.
-    #[error(
-        "request has no dictionary; layouts before OTLP 1.8 have none and are not read: update the sender"
-    )]
+    #[error("request has no dictionary, and layouts before OTLP 1.8 are not read: update the sender")]
     NoDictionary,
+    /// Fields that mean something else today.
+    #[error("profile has fields as they were before OTLP 1.8, which are not read: update the sender")]
+    TooOld,
     /// No profiles.
     #[error("request has no resource_profiles")]
     NoResources,
@@ -87,6 +88,12 @@ pub enum OtlpError {
         value: i64,
         /// The period.
         period: i64,
+    },
+    /// Too large a sum.
+    #[error("the values of sample {sample} come to over 63 bits: send them as several samples")]
+    SumOverflow {
+        /// Which sample, from 1.
+        sample: usize,
     },
     /// Nothing says what it is.
     #[error(

@@ -1,5 +1,6 @@
 //! What a profile says of itself beside its samples, and what follows from it.
 
+use super::layout::Layout;
 use super::sample::attributes;
 use super::tables::Tables;
 use super::value::{AnyValue, KeyValue};
@@ -22,6 +23,8 @@ pub(super) struct Head<'a> {
     pub(super) period: i64,
     id: &'a [u8],
     pub(super) attributes: Vec<u64>,
+    /// Comments that are entries of the string table, as 1.8 had them.
+    pub(super) comments: Vec<u64>,
     dropped: u64,
     pub(super) payload_format: &'a [u8],
     pub(super) payload: Option<(usize, usize)>,
@@ -37,13 +40,26 @@ pub(super) struct Counted<'a> {
     pub(super) factor: i64,
     /// A sample may have any number of values, of which the sum counts.
     pub(super) sums: bool,
+    /// Values are what there was at each time, so the last one counts.
+    pub(super) snapshots: bool,
 }
 
 impl<'a> Head<'a> {
     pub(super) fn read(mut profile: Cursor<'a>, tables: &Tables<'a>) -> Result<Self, OtlpError> {
+        let shift = u64::from(has_comments(profile)?);
         let mut head = Head::default();
         while !profile.is_done() {
-            match profile.field("a profile")? {
+            let (field, value) = profile.field("a profile")?;
+            // In 1.8 there were comments in field 7, and what came behind them was one further on.
+            let field = match field {
+                7 if shift == 1 => {
+                    attributes(value, tables, &mut head.comments)?;
+                    continue;
+                }
+                8.. => field - shift,
+                _ => field,
+            };
+            match (field, value) {
                 (1, Value::Bytes(start, end)) => head.sample_type = value_type(tables.cursor(start, end))?,
                 (2, Value::Bytes(..)) => head.has_samples = true,
                 (3, Value::Fixed(start, end)) => head.time = tables.fixed(start, end).unwrap_or_default(),
@@ -78,11 +94,12 @@ impl<'a> Head<'a> {
     }
 
     /// What its samples count, by the rules of existing servers.
-    pub(super) fn counted(&self, tables: &Tables<'a>) -> Result<Counted<'a>, OtlpError> {
+    pub(super) fn counted(&self, layout: Layout, tables: &Tables<'a>) -> Result<Counted<'a>, OtlpError> {
         let text = |index| tables.text(index, "a type of values");
         let kind = (text(self.sample_type.0)?, text(self.sample_type.1)?);
         let period_kind = (text(self.period_type.0)?, text(self.period_type.1)?);
-        let mut counted = Counted { metric: period_kind.0, kind, period_kind, factor: 1, sums: false };
+        let mut counted =
+            Counted { metric: period_kind.0, kind, period_kind, factor: 1, sums: false, snapshots: false };
         if period_kind == (b"cpu", b"nanoseconds") {
             counted.metric = b"process_cpu";
             if kind == (b"samples", b"count") && self.period > 0 {
@@ -94,8 +111,24 @@ impl<'a> Head<'a> {
                 counted.metric = b"off_cpu";
             }
         }
+        // OpenTelemetry for Python looks at the whole heap again and again.
+        counted.snapshots = layout == Layout::Old && period_kind.0 == b"memory.heap";
         if counted.metric.is_empty() { Err(OtlpError::NoMetric) } else { Ok(counted) }
     }
+}
+
+/// Whether a profile is laid out as in 1.8, which had comments. Fields of other kinds than theirs tell layouts apart; those
+/// before 1.8 are refused, since their times and periods would pass for others.
+fn has_comments(mut profile: Cursor<'_>) -> Result<bool, OtlpError> {
+    let mut found = false;
+    while !profile.is_done() {
+        match profile.field("a profile")? {
+            (3 | 6, Value::Bytes(..)) | (5 | 7, Value::Varint(_)) => return Err(OtlpError::TooOld),
+            (8, Value::Bytes(..)) | (9, Value::Varint(_)) | (12, _) => found = true,
+            _ => {}
+        }
+    }
+    Ok(found)
 }
 
 fn value_type(mut cursor: Cursor<'_>) -> Result<(u64, u64), OtlpError> {

@@ -99,9 +99,11 @@ static ANY_VALUE: [Field; 8] = [
 ];
 static ARRAY: [Field; 1] = [Field("values", 1, Kind::Message(&ANY_VALUE), MANY)];
 static KEY_VALUES: [Field; 1] = [Field("values", 1, Kind::Message(&KEY_VALUE), MANY)];
-static PROFILE: [Field; 11] = [
+static PROFILE: [Field; 12] = [
     Field("sampleType", 1, Kind::Message(&VALUE_TYPE), ONE),
     Field("samples", 2, Kind::Message(&SAMPLE), MANY),
+    // As it was called in 1.8, when its fields had the names of today.
+    Field("sample", 2, Kind::Message(&SAMPLE), MANY),
     Field("timeUnixNano", 3, Kind::Fixed, ONE),
     Field("durationNano", 4, Kind::Number, ONE),
     Field("periodType", 5, Kind::Message(&VALUE_TYPE), ONE),
@@ -137,10 +139,11 @@ static MAPPING: [Field; 5] = [
     Field("filenameStrindex", 4, Kind::Number, ONE),
     Field("attributeIndices", 5, Kind::Number, MANY),
 ];
-static LOCATION: [Field; 4] = [
+static LOCATION: [Field; 5] = [
     Field("mappingIndex", 1, Kind::Number, ONE),
     Field("address", 2, Kind::Number, ONE),
     Field("lines", 3, Kind::Message(&LINE), MANY),
+    Field("line", 3, Kind::Message(&LINE), MANY),
     Field("attributeIndices", 4, Kind::Number, MANY),
 ];
 static LINE: [Field; 3] = [
@@ -341,7 +344,11 @@ impl<'de> Visitor<'de> for One<'_> {
         write!(f, "{kind} in {}", self.field.0)
     }
     fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
+        match self.place {
+            Place::Alone | Place::List => Ok(()),
+            // Left out, it would shift those behind it, which others refer to by their places.
+            Place::Listed | Place::Packed => Err(E::invalid_type(serde::de::Unexpected::Unit, &self)),
+        }
     }
     fn visit_bool<E: Error>(self, truth: bool) -> Result<(), E> {
         match self.field.2 {

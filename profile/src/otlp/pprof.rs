@@ -10,6 +10,7 @@ use super::sample::{self, Sample};
 use super::tables::{Table, Tables};
 use super::value::AnyValue;
 use super::{BUILD_IDS, Bounds, Oddities, OtlpError};
+use crate::pprof::MOMENTS;
 use crate::pprof::wire::{Cursor, Value, message, number};
 
 /// Frames of one stack.
@@ -18,8 +19,6 @@ const DEPTH: usize = 100_000;
 const LINES: usize = 10_000;
 /// Entries may be looked at so many times as much as may come of a request.
 const LOOKS: usize = 4;
-/// The field of a sample with the times of what it counts, Unix nanoseconds: an extension of our own.
-const TIMES: u64 = 1000;
 
 /// Writes one pprof after the other.
 pub(super) struct Writer<'t, 'a> {
@@ -95,7 +94,7 @@ impl<'t, 'a> Writer<'t, 'a> {
         }
         scratch.extend_from_slice(self.links.get(sample.link).unwrap_or_default());
         if !sample.times.is_empty() {
-            message(&mut scratch, TIMES, &sample.times);
+            message(&mut scratch, MOMENTS, &sample.times);
         }
         message(&mut self.samples, 2, &scratch);
         self.scratch = scratch;
@@ -138,6 +137,12 @@ impl<'t, 'a> Writer<'t, 'a> {
         Ok(out)
     }
 
+    /// Makes room for so many bytes beside those of profiles.
+    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), OtlpError> {
+        self.spent = self.spent.saturating_add(bytes);
+        self.check()
+    }
+
     /// Forgets what was begun.
     pub(super) fn clear(&mut self) {
         self.spent += self.samples.len() + self.entries.len() + self.strings.len();
@@ -155,8 +160,10 @@ impl<'t, 'a> Writer<'t, 'a> {
         self.check_length(length)?;
         let seen = (self.spent + length).max(self.tables.looked() / LOOKS);
         if seen > self.bounds.total {
-            let way_out = " (limits.ingestion_body_limit): send smaller batches";
-            return Err(OtlpError::OverLimit { what: ALL_BYTES, seen, limit: self.bounds.total, way_out });
+            let (what, limit) = (ALL_BYTES, self.bounds.total);
+            let way_out = " (64 times the request and limits.max_profile_size_bytes, at most limits.ingestion_body_limit): send \
+                           smaller batches";
+            return Err(OtlpError::OverLimit { what, seen, limit, way_out });
         }
         Ok(())
     }
@@ -219,6 +226,7 @@ impl<'t, 'a> Writer<'t, 'a> {
         }
         let id = self.locations.add(index);
         let (mut mapping, mut address, mut lines, mut count) = (0, 0, Vec::new(), 0);
+        let mut attributes = Vec::new();
         while !location.is_done() {
             match location.field("a location")? {
                 (1, Value::Varint(index)) => mapping = index,
@@ -228,8 +236,14 @@ impl<'t, 'a> Writer<'t, 'a> {
                     within("lines of a location", count, LINES)?;
                     self.line(tables.cursor(start, end), &mut lines)?;
                 }
+                (4, value) => sample::attributes(value, tables, &mut attributes)?,
                 _ => {}
             }
+        }
+        // pprof has no place for them.
+        for there in attributes.into_iter().filter_map(|index| tables.has(Table::Attributes, index)) {
+            self.oddities.ignored_attributes += u64::from(there);
+            self.oddities.dangling_attributes += u64::from(!there);
         }
         let mut content = Vec::with_capacity(lines.len() + 32);
         number(&mut content, 1, id);
@@ -339,11 +353,10 @@ impl<'t, 'a> Writer<'t, 'a> {
             let Attribute { pair, .. } = Attribute::read(entry, self.tables)?;
             if let Some(rank) = BUILD_IDS.iter().position(|key| key.as_bytes() == pair.key) {
                 builds[rank] = Some(pair.value.text(self.tables)?);
-            }
-            if let (Some(flag), AnyValue::Truth(true)) =
-                (FLAGS.iter().position(|key| *key == pair.key), pair.value)
-            {
-                number(content, 7 + flag as u64, 1);
+            } else if let Some(flag) = FLAGS.iter().position(|key| *key == pair.key) {
+                number(content, 7 + flag as u64, u64::from(matches!(pair.value, AnyValue::Truth(true))));
+            } else {
+                self.oddities.ignored_attributes += u64::from(!pair.key.is_empty());
             }
         }
         if let Some(build) = builds.into_iter().flatten().find(|build| !build.is_empty()) {

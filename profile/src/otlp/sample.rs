@@ -6,7 +6,7 @@ use super::layout::Layout;
 use super::tables::Tables;
 use crate::pprof::wire::{Cursor, Value};
 
-/// Attributes of one sample, profile or mapping.
+/// Attributes of one sample, profile, location or mapping.
 const MOST_ATTRIBUTES: usize = 1000;
 
 /// A sample. Its memory is used again for the next one.
@@ -16,8 +16,10 @@ pub(super) struct Sample {
     pub(super) attributes: Vec<u64>,
     /// How many values it has.
     pub(super) values: usize,
-    /// What they come to.
-    pub(super) sum: i64,
+    /// What they come to, unless that is over 63 bits.
+    pub(super) sum: Option<i64>,
+    /// The values, as many as there may be times.
+    each: Vec<i64>,
     /// Unix nanoseconds, eight bytes each.
     pub(super) times: Vec<u8>,
     /// The most bytes of times.
@@ -26,7 +28,8 @@ pub(super) struct Sample {
 
 impl Sample {
     pub(super) fn new(most: usize) -> Self {
-        Sample { stack: 0, link: 0, attributes: Vec::new(), values: 0, sum: 0, times: Vec::new(), most }
+        let (attributes, each, times) = (Vec::new(), Vec::new(), Vec::new());
+        Sample { stack: 0, link: 0, attributes, values: 0, sum: Some(0), each, times, most }
     }
 
     pub(super) fn read(
@@ -35,8 +38,9 @@ impl Sample {
         layout: Layout,
         tables: &Tables<'_>,
     ) -> Result<(), OtlpError> {
-        (self.stack, self.link, self.values, self.sum) = (0, 0, 0, 0);
+        (self.stack, self.link, self.values, self.sum) = (0, 0, 0, Some(0));
         self.attributes.clear();
+        self.each.clear();
         self.times.clear();
         while !sample.is_done() {
             let (field, value) = sample.field("a sample")?;
@@ -68,7 +72,10 @@ impl Sample {
 
     fn count(&mut self, value: u64) {
         self.values += 1;
-        self.sum = self.sum.wrapping_add(value as i64);
+        if self.each.len() < self.most / 8 {
+            self.each.push(value as i64);
+        }
+        self.sum = self.sum.and_then(|sum| sum.checked_add(value as i64));
     }
 
     fn at(&mut self, times: &[u8]) -> Result<(), OtlpError> {
@@ -80,6 +87,20 @@ impl Sample {
     /// How many times it has.
     pub(super) fn times(&self) -> usize {
         self.times.len() / 8
+    }
+
+    /// Its times, Unix nanoseconds.
+    pub(super) fn each_time(&self) -> impl Iterator<Item = u64> + '_ {
+        self.times.chunks_exact(8).filter_map(|time| time.first_chunk()).map(|time| u64::from_le_bytes(*time))
+    }
+
+    /// The value of the last moment; nothing unless each value has a moment.
+    pub(super) fn latest(&self) -> Option<i64> {
+        if self.values != self.times() {
+            return None;
+        }
+        let last = self.each_time().zip(&self.each).max_by_key(|(time, _)| *time);
+        last.map(|(_, value)| *value)
     }
 }
 

@@ -75,6 +75,12 @@ impl<'a> Tables<'a> {
         self.looked.get()
     }
 
+    /// Whether there is an entry; nothing where 0 stands for none.
+    pub(super) fn has(&self, table: Table, index: u64) -> Option<bool> {
+        let is_there = index < self.len(table) as u64;
+        (is_there || index != 0).then_some(is_there)
+    }
+
     pub(super) fn len(&self, table: Table) -> usize {
         self.entries[table as usize].len()
     }
@@ -133,7 +139,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Counts tables whose first entry means something: then 0 names it, and nothing names nothing.
-    pub(super) fn check_beginnings(&self, oddities: &mut Oddities) -> Result<(), OtlpError> {
+    pub(super) fn check_beginnings(&self, oddities: &mut Oddities) {
         for table in
             [Table::Mappings, Table::Locations, Table::Functions, Table::Links, Table::Strings, Table::Stacks]
         {
@@ -141,14 +147,14 @@ impl<'a> Tables<'a> {
             let means_nothing = begins.is_some_and(|(start, end)| start == end);
             oddities.missing_zero_entries += u64::from(!means_nothing);
         }
-        // Here senders write the empty value out, so only a name counts.
-        let named = match self.entry(Table::Attributes, 0, "the dictionary")? {
-            Some(mut entry) => {
-                matches!(entry.expect(1, "an attribute")?, Some(key) if !self.text(key, "an attribute")?.is_empty())
+        // Here senders write the empty value out, so only a name counts, and what cannot be read.
+        let is_nameless = self.entries[Table::Attributes as usize].first().is_some_and(|&(start, end)| {
+            match self.cursor(start as usize, end as usize).expect(1, "an attribute") {
+                Ok(Some(key)) => self.text(key, "an attribute").is_ok_and(<[u8]>::is_empty),
+                Ok(None) => true,
+                Err(_) => false,
             }
-            None => true,
-        };
-        oddities.missing_zero_entries += u64::from(named);
-        Ok(())
+        });
+        oddities.missing_zero_entries += u64::from(!is_nameless);
     }
 }

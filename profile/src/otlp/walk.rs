@@ -19,6 +19,7 @@ const EXECUTABLE: &str = "process.executable.name";
 const COMMENT: &[u8] = b"pprof.profile.comment";
 /// Attributes of one resource with its scope and profile. A series may have far fewer labels.
 const ATTRIBUTES_OF_ONE: usize = 200;
+const COMMENTS: &str = "comments of a profile";
 /// So many bytes of the name of a payload's format are told.
 const FORMAT: usize = 32;
 /// A sample that counts something takes at least so many bytes.
@@ -26,6 +27,16 @@ const LEAST_SAMPLE: usize = 4;
 
 /// Makes pprof of all profiles of a request, an uncompressed `ExportProfilesServiceRequest`.
 pub fn read(raw: &[u8], bounds: &Bounds) -> Result<Export, OtlpError> {
+    read_as(None, raw, bounds)
+}
+
+/// The same of what [`from_json`](super::from_json) wrote: there names have told what is what.
+pub fn read_rewritten(raw: &[u8], bounds: &Bounds) -> Result<Export, OtlpError> {
+    read_as(Some(Layout::New), raw, bounds)
+}
+
+fn read_as(known: Option<Layout>, raw: &[u8], bounds: &Bounds) -> Result<Export, OtlpError> {
+    let bounds = &bounds.of_request(raw.len());
     within("bytes in a request", raw.len(), u32::MAX as usize)?;
     let mut tables = Tables::new(raw);
     let mut request = Cursor::new(raw);
@@ -40,12 +51,9 @@ pub fn read(raw: &[u8], bounds: &Bounds) -> Result<Export, OtlpError> {
     if !has_resources {
         return Err(OtlpError::NoResources);
     }
-    if tables.is_empty() {
-        return Err(OtlpError::NoDictionary);
-    }
-    let layout = layout(&tables, Cursor::new(raw), bounds)?;
+    let layout = layout(known, &tables, Cursor::new(raw), bounds)?;
     let mut oddities = Oddities { old_layouts: u64::from(layout == Layout::Old), ..Oddities::default() };
-    tables.check_beginnings(&mut oddities)?;
+    tables.check_beginnings(&mut oddities);
     let services = services(&tables)?;
     let mut writer = Writer::new(&tables, bounds);
     writer.oddities = oddities;
@@ -82,16 +90,25 @@ fn next<'a>(
     Ok(None)
 }
 
-/// The layout of the samples of a request; this is where requests with too many profiles are refused.
-fn layout<'a>(tables: &Tables<'a>, mut request: Cursor<'a>, bounds: &Bounds) -> Result<Layout, OtlpError> {
-    let (mut search, mut found, mut count) = (Search::new(tables), None, 0);
+/// The layout of the samples of a request; this is where requests are refused that have too many profiles, or samples and no
+/// names.
+fn layout<'a>(
+    mut found: Option<Layout>,
+    tables: &Tables<'a>,
+    mut request: Cursor<'a>,
+    bounds: &Bounds,
+) -> Result<Layout, OtlpError> {
+    let (mut search, mut count) = (Search::new(tables), 0);
     while let Some(mut resource) = next(&mut request, 1, "the request", tables)? {
         while let Some(mut scope) = next(&mut resource, 2, "a resource", tables)? {
             while let Some(mut profile) = next(&mut scope, 2, "a scope", tables)? {
                 count += 1;
-                while found.is_none()
+                while (found.is_none() || tables.is_empty())
                     && let Some(sample) = next(&mut profile, 2, "a profile", tables)?
                 {
+                    if tables.is_empty() {
+                        return Err(OtlpError::NoDictionary);
+                    }
                     found = search.sample(sample)?;
                 }
             }
@@ -100,6 +117,9 @@ fn layout<'a>(tables: &Tables<'a>, mut request: Cursor<'a>, bounds: &Bounds) -> 
     if count > bounds.profiles {
         let way_out = " (distributor.max_profiles_per_request): send smaller batches";
         return Err(OtlpError::OverLimit { what: PROFILES, seen: count, limit: bounds.profiles, way_out });
+    }
+    if count == 0 && tables.is_empty() {
+        return Err(OtlpError::NoDictionary);
     }
     Ok(found.unwrap_or_else(|| search.last()))
 }
@@ -128,6 +148,12 @@ fn services<'a>(tables: &Tables<'a>) -> Result<BTreeMap<u64, &'a [u8]>, OtlpErro
 
 /// Labels of a series; the first of a name counts.
 type Labels = Vec<(String, String)>;
+
+/// What labels take in memory.
+fn size<'l>(labels: impl IntoIterator<Item = &'l (String, String)>) -> usize {
+    let of_one = |(name, value): &(String, String)| name.len() + value.len() + size_of::<(String, String)>();
+    labels.into_iter().map(of_one).sum()
+}
 
 /// A sample and whose it is.
 struct Placed {
@@ -173,12 +199,16 @@ impl<'a> Walk<'_, 'a> {
                 None => {
                     let of_resource =
                         labels.get_or_insert_with(|| self.attributes_of(resource, 1, Ok(Labels::new())));
-                    let all = self.attributes_of(scope, 3, of_resource.clone());
+                    let copied = of_resource.as_ref().map_err(OtlpError::clone).and_then(|labels| {
+                        self.writer.spend(size(labels))?;
+                        Ok(labels.clone())
+                    });
+                    let all = self.attributes_of(scope, 3, copied);
                     own.insert(all)
                 }
             };
             let made = match labels {
-                Ok(labels) => self.profile(profile, labels, resource_service(labels)),
+                Ok(labels) => self.profile(profile, labels),
                 Err(error) => Err(error.clone()),
             };
             if made.is_err() {
@@ -208,7 +238,7 @@ impl<'a> Walk<'_, 'a> {
             match of.field("a resource or a scope")? {
                 (found, Value::Bytes(start, end)) if found == field => {
                     let pair = KeyValue::read(self.tables.cursor(start, end), self.tables)?;
-                    self.add_label(&pair, &mut labels)?;
+                    self.add_label(&pair, &[], &mut labels)?;
                 }
                 // How many attributes were left out stands right behind them.
                 (found, Value::Varint(count)) if found == field + 1 => {
@@ -221,10 +251,18 @@ impl<'a> Walk<'_, 'a> {
         Ok(labels)
     }
 
-    fn add_label(&mut self, pair: &KeyValue<'a>, labels: &mut Labels) -> Result<(), OtlpError> {
+    /// Adds a label to those that are `known` and to others.
+    fn add_label(
+        &mut self,
+        pair: &KeyValue<'a>,
+        known: &[(String, String)],
+        labels: &mut Labels,
+    ) -> Result<(), OtlpError> {
         let Some(value) = pair.value.label(self.tables)? else { return Ok(()) };
         value::within(pair.key.len())?;
         value::within(value.len())?;
+        // Few bytes of a request may name a long text, and each resource, scope and profile the same one.
+        self.writer.spend(pair.key.len() + value.len())?;
         let text =
             |text: &[u8], what| String::from_utf8(text.to_vec()).map_err(|_| OtlpError::NotUtf8 { what });
         let (name, value) =
@@ -232,33 +270,30 @@ impl<'a> Walk<'_, 'a> {
         if value.is_empty() {
             return Ok(());
         }
-        if name.is_empty() || labels.iter().any(|(known, _)| *known == name) {
+        if name.is_empty() || known.iter().chain(&*labels).any(|(known, _)| *known == name) {
             self.writer.oddities.unusable_attributes += 1;
             return Ok(());
         }
-        within("attributes of a resource", labels.len() + 1, ATTRIBUTES_OF_ONE)?;
+        within("attributes of a resource", known.len() + labels.len() + 1, ATTRIBUTES_OF_ONE)?;
         labels.push((name, value));
         Ok(())
     }
 
     /// What comes of one profile: one pprof for each service of its samples.
-    fn profile(
-        &mut self,
-        profile: Cursor<'a>,
-        labels: &Labels,
-        service: String,
-    ) -> Result<Vec<Made>, OtlpError> {
+    fn profile(&mut self, profile: Cursor<'a>, labels: &Labels) -> Result<Vec<Made>, OtlpError> {
         // Nobody is asked for more than there is room for.
         self.writer.check()?;
+        let service = service_of(labels);
         let mut head = Head::read(profile, self.tables)?;
+        let (mut own, mut comments) = (Labels::new(), Vec::new());
+        self.attributes(&head, labels, &mut own, &mut comments)?;
+        let labels = [labels, &own];
         if !head.has_samples {
             return self.without_samples(&head, labels, service).map(|made| vec![made]);
         }
         self.writer.oddities.ignored_payloads += u64::from(head.payload.is_some());
-        let counted = head.counted(self.tables)?;
+        let counted = head.counted(self.layout, self.tables)?;
         head.complete(&mut self.writer.oddities);
-        let (mut labels, mut comments) = (labels.clone(), Vec::new());
-        self.attributes(&head, &mut labels, &mut comments)?;
 
         let mut made = Vec::new();
         let mut finish = |walk: &mut Self, service: String| {
@@ -267,7 +302,7 @@ impl<'a> Walk<'_, 'a> {
             let metric = Some(String::from_utf8(counted.metric.to_vec()));
             let metric =
                 metric.transpose().map_err(|_| OtlpError::NotUtf8 { what: "the type of the period" })?;
-            let labels = walk.series(metric, service, &labels)?;
+            let labels = walk.series(metric, service, labels)?;
             made.push(Made {
                 labels,
                 id: head.id(),
@@ -301,7 +336,7 @@ impl<'a> Walk<'_, 'a> {
     fn without_samples(
         &mut self,
         head: &Head<'a>,
-        labels: &Labels,
+        labels: [&Labels; 2],
         service: String,
     ) -> Result<Made, OtlpError> {
         let content = match head.payload {
@@ -316,13 +351,18 @@ impl<'a> Walk<'_, 'a> {
         Ok(Made { labels, id: head.id(), time_nanos: head.time as i64, content })
     }
 
-    /// Attributes of the profile itself: labels, as those of its resource, and comments.
+    /// Attributes of the profile itself: labels beside the `known` ones of its resource, and comments.
     fn attributes(
         &mut self,
         head: &Head<'a>,
+        known: &Labels,
         labels: &mut Labels,
         comments: &mut Vec<Cow<'a, [u8]>>,
     ) -> Result<(), OtlpError> {
+        within(COMMENTS, head.comments.len(), ATTRIBUTES_OF_ONE)?;
+        for &index in &head.comments {
+            comments.push(Cow::Borrowed(self.tables.text(index, "a comment")?));
+        }
         for &index in &head.attributes {
             let Ok(Some(entry)) = self.tables.entry(Table::Attributes, index, "a profile") else {
                 self.writer.oddities.dangling_attributes += 1;
@@ -333,12 +373,12 @@ impl<'a> Walk<'_, 'a> {
                 KeyValue { key: COMMENT, value: AnyValue::List(list) } => {
                     let mut list = list;
                     while let Some(comment) = next(&mut list, 1, "a value", self.tables)? {
-                        within("comments of a profile", comments.len() + 1, ATTRIBUTES_OF_ONE)?;
+                        within(COMMENTS, comments.len() + 1, ATTRIBUTES_OF_ONE)?;
                         comments.push(AnyValue::read(comment, self.tables)?.text(self.tables)?);
                     }
                 }
                 KeyValue { key: COMMENT, value } => comments.push(value.text(self.tables)?),
-                pair => self.add_label(&pair, labels)?,
+                pair => self.add_label(&pair, known, labels)?,
             }
         }
         Ok(())
@@ -349,22 +389,21 @@ impl<'a> Walk<'_, 'a> {
         &mut self,
         metric: Option<String>,
         service: String,
-        labels: &Labels,
+        labels: [&Labels; 2],
     ) -> Result<Labels, OtlpError> {
+        let labels = || labels.into_iter().flatten();
         let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut all: Labels = metric.map(|metric| ("__name__".to_owned(), metric)).into_iter().collect();
         all.extend([own("service_name", &service), own("__otel__", "true"), own("__delta__", "false")]);
         let ours = all.len();
-        if labels.iter().all(|(name, _)| name.as_bytes() != SERVICE) && resource_service(labels) != service {
+        if labels().all(|(name, _)| name.as_bytes() != SERVICE) && service_of(labels()) != service {
             all.push(own("service.name", &service));
         }
-        let others = labels
-            .iter()
-            .filter(|(name, _)| name != "__name__" && all[..ours].iter().all(|(own, _)| own != name));
+        self.writer.spend(size(&all) + size(labels()))?;
+        let others =
+            labels().filter(|(name, _)| name != "__name__" && all[..ours].iter().all(|(own, _)| own != name));
         let others: Vec<_> = others.cloned().collect();
         all.extend(others);
-        self.writer.spent += all.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
-        self.writer.check()?;
         Ok(all)
     }
 
@@ -415,18 +454,26 @@ impl<'a> Walk<'_, 'a> {
         counted: &Counted<'a>,
     ) -> Result<(), OtlpError> {
         self.sample.read(cursor, self.layout, self.tables)?;
-        let value = counts(&self.sample, number, counted)?;
+        let value = counts(&self.sample, number, counted, &mut self.writer.oddities)?;
         times(&self.sample, head, &mut self.writer.oddities);
         self.writer.sample(&self.sample, value, |attribute| self.services.contains_key(&attribute))
     }
 }
 
 /// What a sample counts.
-fn counts(sample: &Sample, number: usize, counted: &Counted<'_>) -> Result<i64, OtlpError> {
+fn counts(
+    sample: &Sample,
+    number: usize,
+    counted: &Counted<'_>,
+    oddities: &mut Oddities,
+) -> Result<i64, OtlpError> {
+    let latest = if counted.snapshots && sample.values > 1 { sample.latest() } else { None };
+    oddities.snapshots += u64::from(latest.is_some());
+    let sum = || latest.or(sample.sum).ok_or(OtlpError::SumOverflow { sample: number });
     let value = match (sample.values, sample.times()) {
         (0, times) if times > 0 => times as i64,
-        (1, _) => sample.sum,
-        (values, times) if values > 0 && (values == times || counted.sums) => sample.sum,
+        (1, _) => sum()?,
+        (values, times) if values > 0 && (values == times || counted.sums) => sum()?,
         (values, times) => return Err(OtlpError::Values { sample: number, values, times }),
     };
     let period = counted.factor;
@@ -437,8 +484,7 @@ fn counts(sample: &Sample, number: usize, counted: &Counted<'_>) -> Result<i64, 
 fn times(sample: &Sample, head: &Head<'_>, oddities: &mut Oddities) {
     let mut before = 0;
     let end = if head.time == 0 { u64::MAX } else { head.time.saturating_add(head.duration) };
-    for time in sample.times.chunks_exact(8).filter_map(|time| time.first_chunk()) {
-        let time = u64::from_le_bytes(*time);
+    for time in sample.each_time() {
         oddities.unordered_times += u64::from(time <= before);
         oddities.times_out_of_range += u64::from(time < head.time || time >= end);
         before = time;
@@ -446,8 +492,11 @@ fn times(sample: &Sample, head: &Head<'_>, oddities: &mut Oddities) {
 }
 
 /// Who was profiled, as far as the resource says it.
-fn resource_service(labels: &Labels) -> String {
-    let of = |name: &str| labels.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+fn service_of<'l>(labels: impl IntoIterator<Item = &'l (String, String)> + Clone) -> String {
+    let of = |name: &str| {
+        let found = labels.clone().into_iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    };
     match (of("service.name"), of(EXECUTABLE)) {
         (Some(service), _) => service.to_owned(),
         (None, Some(executable)) => format!("unknown_service:{executable}"),

@@ -14,7 +14,7 @@ use crate::symbols::{Function, Line, Mapping, NONE};
 
 /// When a sample was taken, Unix nanoseconds, as often as it was: packed numbers of eight bytes. pprof has no field for
 /// that, and other readers pass it over.
-pub(super) const MOMENTS: u64 = 1000;
+pub(crate) const MOMENTS: u64 = 1000;
 
 /// A label set by its id in the dictionary, or a stack by its number in the file.
 #[derive(Clone, Copy, Default)]
