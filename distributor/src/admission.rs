@@ -51,11 +51,18 @@ impl Admission {
         Ok(admitted)
     }
 
-    /// One request is always let in, however large: it is within its tenant's limit.
     fn enter(&self, bytes: u64) -> Result<Admitted, Status> {
+        let mut admitted = Admitted { under_way: Arc::clone(&self.under_way), bytes: 0 };
+        self.widen(&mut admitted, bytes)?;
+        Ok(admitted)
+    }
+
+    /// Takes room for more bytes. One request is always let in, however large: it is within its tenant's limit.
+    pub(crate) fn widen(&self, admitted: &mut Admitted, bytes: u64) -> Result<(), Status> {
         let before = self.under_way.fetch_add(bytes, Ordering::Relaxed);
-        let admitted = Admitted { under_way: Arc::clone(&self.under_way), bytes };
-        if before > 0 && before.saturating_add(bytes) > self.limit {
+        let own = admitted.bytes;
+        admitted.bytes = own.saturating_add(bytes);
+        if before > own && before.saturating_add(bytes) > self.limit {
             let message = format!(
                 "requests under way hold {before} bytes, the limit is {} (distributor.in_flight_bytes); try again",
                 self.limit
@@ -63,7 +70,7 @@ impl Admission {
             let status = Status::new(Code::Exhausted, message).because("too_much_under_way");
             return Err(status.after(self.random.jitter(BUSY)));
         }
-        Ok(admitted)
+        Ok(())
     }
 
     /// Takes tokens. A request over the burst size passes when the bucket is full and leaves a debt.
@@ -129,7 +136,23 @@ mod tests {
         );
         drop(admission.admit(&tenant, 40, &limits).ok().unwrap());
         drop(first);
-        assert!(admission.admit(&tenant, 1000, &limits).is_ok(), "a single request passes");
+        let mut single = admission.admit(&tenant, 1000, &limits).ok().unwrap();
+        assert!(admission.widen(&mut single, 1000).is_ok(), "and so it does with what comes of it");
+        drop(single);
+        assert_eq!(admission.under_way.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_comes_of_a_request_takes_room_too() {
+        let (admission, _) = admission(100);
+        let admit = |bytes| admission.admit(&TenantId::anonymous(), bytes, &Limits::default()).ok().unwrap();
+        let (mut first, mut second) = (admit(10), admit(10));
+        admission.widen(&mut first, 80).unwrap();
+        let refused = admission.widen(&mut second, 1).unwrap_err();
+        assert_eq!((refused.code, refused.retry_after.is_some()), (Code::Exhausted, true));
+        drop(second);
+        assert_eq!(admission.under_way.load(Ordering::Relaxed), 90);
+        drop(first);
         assert_eq!(admission.under_way.load(Ordering::Relaxed), 0);
     }
 

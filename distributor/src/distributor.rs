@@ -15,7 +15,8 @@ use crate::counts::Counts;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How many bytes all requests that are under way may hold together, as sent. Example: `512MiB`.
+    /// How many bytes all requests that are under way may hold together, as sent and in the profiles that come of them.
+    /// Example: `512MiB`.
     pub in_flight_bytes: ByteSize,
     /// The most profiles in one request. Example: `10000`.
     pub max_profiles_per_request: u32,
@@ -167,6 +168,11 @@ impl Distributor {
             return Err(Status::new(Code::TooLarge, message).because("body_size_limit_exceeded"));
         }
         self.admission.admit(tenant, bytes as u64, limits)
+    }
+
+    /// Takes room for what came of a request, until it is stored.
+    pub(crate) fn widen(&self, admitted: &mut Admitted, bytes: usize) -> Result<(), Status> {
+        self.admission.widen(admitted, bytes as u64)
     }
 
     /// As [`Shards::append`], with as many answers as uploads whatever the shards do. What a shard would say of its own of

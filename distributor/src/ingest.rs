@@ -78,8 +78,10 @@ impl Distributor {
         let request = Request::parse(query, content_type, self.deps.clock.wall())
             .map_err(malformed)
             .inspect_err(refused)?;
-        let _admitted = self.admit(tenant, bytes, &limits).map_err(Refused::plain).inspect_err(refused)?;
+        let mut admitted = self.admit(tenant, bytes, &limits).map_err(Refused::plain).inspect_err(refused)?;
         let converted = self.converted(&limits, request, body).await.inspect_err(refused)?;
+        let made = converted.made.iter().flat_map(|made| &made.pprof).flatten().map(Bytes::len).sum();
+        self.widen(&mut admitted, made).map_err(Refused::plain).inspect_err(refused)?;
 
         let (door, made) = (converted.door, &converted.made);
         counted.came(made.len(), bytes);

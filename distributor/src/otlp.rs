@@ -4,11 +4,12 @@
 
 mod payload;
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use athanor_chassis::{Activity, Code, Limits, Status, TenantId};
 use athanor_profile::jfr::Limits as JfrLimits;
-use athanor_profile::normalise::{Series, series};
+use athanor_profile::normalise::{LabelLimits, SERVICE, Series, series};
 use athanor_profile::otlp::{self, Bounds, Content, Export, JsonRefused, Made, Oddities, OtlpError};
 use athanor_profile::upload::Upload;
 use bytes::Bytes;
@@ -58,6 +59,14 @@ struct Ready {
     without_stack: u64,
 }
 
+/// What became of a profile, of which each service is stored or refused by itself.
+#[derive(Clone, Debug, Default)]
+struct Outcome {
+    stored: Vec<Stored>,
+    /// Why some of it is not stored.
+    refused: Option<Status>,
+}
+
 impl Distributor {
     /// Stores every profile of an export that can be stored. Where none is, or one may be stored later, that is an error;
     /// to repeat the whole request is safe.
@@ -68,7 +77,7 @@ impl Distributor {
             counted.came(1, bytes);
             counted.refused(status, 1, bytes);
         };
-        let _admitted = self.admit(tenant, bytes, &limits).inspect_err(refused)?;
+        let mut admitted = self.admit(tenant, bytes, &limits).inspect_err(refused)?;
         let bounds = Bounds {
             profile: limits.max_profile_size_bytes.as_usize(),
             total: limits.ingestion_body_limit.as_usize(),
@@ -81,35 +90,36 @@ impl Distributor {
             .map_err(|error| Status::new(Code::Internal, format!("not converted: {error}")))
             .and_then(std::convert::identity)
             .inspect_err(refused)?;
+        self.widen(&mut admitted, converted.bytes()).inspect_err(refused)?;
 
         let share = bytes / converted.profiles.len().max(1);
         counted.came(converted.profiles.len(), bytes);
         counted.odd(&converted.oddities);
         let outcomes = self.store(tenant, converted.profiles, &limits).await;
-        for outcome in &outcomes {
-            match outcome {
-                Ok(parts) => parts.iter().for_each(|stored| counted.taken(stored)),
-                Err(status) => counted.refused(status, 1, share),
+        for Outcome { stored, refused } in &outcomes {
+            stored.iter().for_each(|stored| counted.taken(stored));
+            if let Some(status) = refused {
+                counted.refused(status, 1, share);
             }
         }
         report(outcomes)
     }
 
-    /// What became of each profile, in their order: a refusal if any of its parts was refused.
+    /// What became of each profile, in their order.
     async fn store(
         &self,
         tenant: &TenantId,
         profiles: Vec<Result<Vec<Ready>, Status>>,
         limits: &Limits,
-    ) -> Vec<Result<Vec<Stored>, Status>> {
+    ) -> Vec<Outcome> {
         let limits = label_limits(limits);
-        let mut outcomes: Vec<Result<Vec<Stored>, Status>> = Vec::with_capacity(profiles.len());
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(profiles.len());
         let (mut uploads, mut places) = (Vec::new(), Vec::new());
         for (place, profile) in profiles.into_iter().enumerate() {
             let named: Result<Vec<_>, Status> = profile.and_then(|parts| {
                 let named = parts.into_iter().map(|part| {
-                    let Series { sent, labels } =
-                        series(part.labels, &limits).map_err(|refused| labels_refused(&refused))?;
+                    let Series { sent, labels } = series(of_one_service(part.labels, &limits), &limits)
+                        .map_err(|refused| labels_refused(&refused))?;
                     let upload = |pprof| Upload {
                         sent,
                         labels,
@@ -122,35 +132,60 @@ impl Distributor {
                 });
                 named.collect()
             });
-            outcomes.push(named.and_then(|parts| {
-                let mut empty = Ok(Vec::new());
-                for (part, without_stack) in parts {
-                    match (part, &mut empty) {
-                        (Ok(Some(upload)), _) => {
-                            uploads.push(upload);
-                            places.push((place, without_stack));
+            let mut outcome = Outcome::default();
+            match named {
+                Ok(parts) => {
+                    for (part, without_stack) in parts {
+                        match part {
+                            Ok(Some(upload)) => {
+                                uploads.push(upload);
+                                places.push((place, without_stack));
+                            }
+                            Ok(None) => outcome.add(Ok(Stored::NOTHING.without(without_stack))),
+                            Err(status) => outcome.add(Err(status)),
                         }
-                        (Ok(None), Ok(empty)) => empty.push(Stored::NOTHING.without(without_stack)),
-                        (Err(status), Ok(_)) => empty = Err(status),
-                        (_, Err(_)) => {}
                     }
                 }
-                empty
-            }));
+                Err(status) => outcome.refused = Some(status),
+            }
+            outcomes.push(outcome);
         }
         let stored = self.append(tenant, uploads).await;
         for ((place, without_stack), stored) in places.into_iter().zip(stored) {
-            let outcome = &mut outcomes[place];
-            match (stored, outcome.as_mut()) {
-                (Ok(stored), Ok(parts)) => parts.push(stored.without(without_stack)),
-                (Err(status), Ok(_)) => *outcome = Err(status),
-                (Err(status), Err(before)) if status.code.retryable() && !before.code.retryable() => {
-                    *outcome = Err(status);
-                }
-                (_, Err(_)) => {}
-            }
+            outcomes[place].add(stored.map(|stored| stored.without(without_stack)));
         }
         outcomes
+    }
+}
+
+/// Where dots become `_`, what the resource calls its service has the name of the service itself: that of a sample counts.
+fn of_one_service(mut labels: Vec<(String, String)>, limits: &LabelLimits) -> Vec<(String, String)> {
+    let service = labels.iter().find(|(name, _)| name == SERVICE).map(|(_, service)| service.clone());
+    if limits.sanitise && service.is_some() {
+        labels.retain(|(name, value)| name != "service.name" || Some(value) == service.as_ref());
+    }
+    labels
+}
+
+impl Converted {
+    /// What it holds until it is stored.
+    fn bytes(&self) -> usize {
+        let of_one = |ready: &Ready| {
+            let labels = ready.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+            labels + ready.pprof.iter().flatten().map(Bytes::len).sum::<usize>()
+        };
+        self.profiles.iter().flatten().flatten().map(of_one).sum()
+    }
+}
+
+impl Outcome {
+    /// Adds what became of one service. A refusal that may pass goes before others.
+    fn add(&mut self, stored: Result<Stored, Status>) {
+        match (stored, &self.refused) {
+            (Ok(stored), _) => self.stored.push(stored),
+            (Err(status), Some(before)) if before.code.retryable() || !status.code.retryable() => {}
+            (Err(status), _) => self.refused = Some(status),
+        }
     }
 }
 
@@ -160,11 +195,16 @@ fn convert(body: Bytes, written: Written, bounds: &Bounds, jfr: &JfrLimits) -> R
         Written::Protobuf => body,
         Written::Json => protobuf(body, bounds)?,
     };
-    let Export { profiles, oddities } = otlp::read(&body, bounds).map_err(|error| match error {
+    let read = match written {
+        Written::Protobuf => otlp::read,
+        Written::Json => otlp::read_rewritten,
+    };
+    let Export { profiles, oddities } = read(&body, bounds).map_err(|error| match error {
         error @ OtlpError::OverLimit { .. } => refused(Code::TooLarge, &error),
         error => refused(Code::Invalid, &error),
     })?;
-    let mut payloads = Payloads::new(&body, bounds, jfr);
+    let bounds = bounds.of_request(body.len());
+    let mut payloads = Payloads::new(&body, &bounds, jfr);
     let profiles = profiles.into_iter().map(|parts| {
         let parts = parts.map_err(|error| refused(Code::Invalid, &error))?;
         let ready: Result<Vec<_>, _> = parts.into_iter().map(|made| ready(made, &mut payloads)).collect();
@@ -203,32 +243,45 @@ fn ready(mut made: Made, payloads: &mut Payloads<'_>) -> Result<Vec<Ready>, Stat
 }
 
 /// One answer for all.
-fn report(outcomes: Vec<Result<Vec<Stored>, Status>>) -> Result<Exported, Status> {
+fn report(outcomes: Vec<Outcome>) -> Result<Exported, Status> {
     let (count, mut exported) = (outcomes.len(), Exported::default());
-    let mut refused: Vec<(usize, Status)> = Vec::new();
-    for (number, outcome) in (1..).zip(outcomes) {
-        match outcome {
-            Ok(parts) => parts.into_iter().for_each(|stored| exported.receipt.count(stored)),
-            Err(status) => refused.push((number, of_content(status))),
-        }
+    let mut refused: Vec<Refusal> = Vec::new();
+    let mut is_stored = false;
+    for (number, Outcome { stored, refused: status }) in (1..).zip(outcomes) {
+        let in_part = !stored.is_empty();
+        is_stored |= in_part;
+        stored.into_iter().for_each(|stored| exported.receipt.count(stored));
+        refused.extend(status.map(|status| Refusal { number, in_part, status: of_content(status) }));
     }
     let severity = |status: &Status| (status.code.retryable(), status.code != Code::Invalid);
-    let Some((_, worst)) = refused.iter().max_by_key(|(_, status)| severity(status)) else {
+    let Some(Refusal { status: worst, .. }) = refused.iter().max_by_key(|refusal| severity(&refusal.status))
+    else {
         return Ok(exported);
     };
-    let message = if count == 1 { worst.message.clone() } else { tell(count, &refused) };
-    if worst.code.retryable() || refused.len() == count {
-        let retry_after = refused.iter().filter_map(|(_, status)| status.retry_after).max();
+    let message = if count == 1 && !is_stored { worst.message.clone() } else { tell(count, &refused) };
+    if worst.code.retryable() || !is_stored {
+        let retry_after = refused.iter().filter_map(|refusal| refusal.status.retry_after).max();
         return Err(Status { retry_after, ..Status::new(worst.code, message) });
     }
     Ok(Exported { rejected: refused.len(), message, ..exported })
 }
 
-fn tell(count: usize, refused: &[(usize, Status)]) -> String {
-    let mut text = format!("{} of {count} profiles are not stored", refused.len());
-    for (number, status) in refused.iter().take(TOLD) {
+/// A profile that is not stored, or not all of it.
+struct Refusal {
+    /// Which one, from 1.
+    number: usize,
+    in_part: bool,
+    status: Status,
+}
+
+fn tell(count: usize, refused: &[Refusal]) -> String {
+    let in_part = refused.iter().filter(|refusal| refusal.in_part).count();
+    let some = if in_part > 0 { Cow::from(format!(", {in_part} of them partly stored")) } else { "".into() };
+    let mut text = format!("{} of {count} profiles are not stored{some}", refused.len());
+    for Refusal { number, in_part, status } in refused.iter().take(TOLD) {
+        let partly = if *in_part { " (partly stored)" } else { "" };
         // Writing to a string cannot fail.
-        let _ = write!(text, "; profile {number}: {}", status.message);
+        let _ = write!(text, "; profile {number}{partly}: {}", status.message);
     }
     if refused.len() > TOLD {
         let _ = write!(text, "; and {} more", refused.len() - TOLD);
@@ -254,104 +307,4 @@ impl Exported {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::distributor::Outcome;
-    use athanor_profile::generate::{Flight, FlightEvent, arbitrary};
-    use athanor_profile::upload::Dropped;
-    use athanor_profile::{ValueType, pprof};
-
-    fn stored() -> Result<Vec<Stored>, Status> {
-        Ok(vec![Stored { outcome: Outcome::New, raw_bytes: 1, samples: 1, dropped: Dropped::default() }])
-    }
-
-    fn bad(why: &str) -> Result<Vec<Stored>, Status> {
-        Err(Status::new(Code::Invalid, why))
-    }
-
-    #[test]
-    fn some_that_are_refused_are_told_beside_those_that_are_stored() {
-        let mut outcomes = vec![stored(), bad("no name"), stored()];
-        let exported = report(outcomes.clone()).unwrap();
-        assert_eq!((exported.receipt.new, exported.rejected), (2, 1));
-        assert_eq!(exported.message, "1 of 3 profiles are not stored; profile 2: no name");
-        assert_eq!(
-            exported.answer(Written::Json),
-            br#"{"partialSuccess":{"errorMessage":"1 of 3 profiles are not stored; profile 2: no name","rejectedProfiles":"1"}}"#
-        );
-        outcomes.extend((0..9).map(|_| bad("no time")));
-        let message = report(outcomes).unwrap().message;
-        assert!(
-            message.starts_with("10 of 12 profiles are not stored; profile 2: no name; profile 4: no time")
-        );
-        assert!(message.ends_with("; and 5 more"), "{message}");
-    }
-
-    #[test]
-    fn all_that_are_refused_are_an_error_and_so_is_one_that_may_be_stored_later() {
-        let refused = report(vec![bad("a"), bad("b")]).unwrap_err();
-        assert_eq!(refused.code, Code::Invalid);
-        assert_eq!(refused.message, "2 of 2 profiles are not stored; profile 1: a; profile 2: b");
-        let busy = Status::new(Code::Unavailable, "busy").after(Duration::from_secs(3));
-        let refused = report(vec![stored(), bad("a"), Err(busy)]).unwrap_err();
-        assert_eq!((refused.code, refused.retry_after), (Code::Unavailable, Some(Duration::from_secs(3))));
-        assert_eq!(report(vec![]), Ok(Exported::default()));
-        assert_eq!(Exported::default().answer(Written::Protobuf), [0u8; 0]);
-        assert_eq!(Exported::default().answer(Written::Json), b"{}");
-    }
-
-    const BOUNDS: Bounds = Bounds { profile: 1 << 20, total: 1 << 20, profiles: 10 };
-
-    fn payload(format: &str, bytes: Vec<u8>) -> Result<Ready, Status> {
-        let content = Content::Payload { format: format.to_owned(), bytes: 0..bytes.len() };
-        let made = Made { labels: Vec::new(), id: None, time_nanos: 7, content };
-        let (body, jfr) = (bytes.into(), JfrLimits::of(1 << 20));
-        ready(made, &mut Payloads::new(&body, &BOUNDS, &jfr)).map(|mut ready| ready.remove(0))
-    }
-
-    #[test]
-    fn a_kind_of_a_recording_is_refused_alone() {
-        let allocated = |weight| FlightEvent {
-            name: "jdk.ObjectAllocationSample",
-            stack: vec![("App".to_owned(), "main".to_owned(), 1)],
-            numbers: vec![("weight", weight)],
-            ..FlightEvent::default()
-        };
-        let running = FlightEvent { name: "jdk.ExecutionSample", ..allocated(0) };
-        let bare = FlightEvent { name: "profiler.LiveObject", stack: Vec::new(), ..allocated(0) };
-        let events = vec![running, allocated(i64::MAX as u64), allocated(1), bare];
-        let bytes = Flight { compressed: true, ticks: 1, events }.chunk();
-        let content = Content::Payload { format: "jfr".to_owned(), bytes: 0..bytes.len() };
-        let made = Made { labels: Vec::new(), id: None, time_nanos: 7, content };
-        let (body, jfr) = (bytes.into(), JfrLimits::of(1 << 20));
-        let parts = ready(made, &mut Payloads::new(&body, &BOUNDS, &jfr)).unwrap();
-        assert!(matches!(&parts[0].pprof, Ok(Some(pprof)) if !pprof.is_empty()));
-        assert_eq!(
-            parts[1].pprof.as_ref().unwrap_err().message,
-            "original_payload: values of profile alloc_sample_objects of the flight recording add up to over 63 bits: \
-             record for a shorter time"
-        );
-        assert_eq!((&parts[2].pprof, parts[2].without_stack), (&Ok(None), 1));
-    }
-
-    #[test]
-    fn a_payload_is_named_by_its_types() {
-        let mut profile = arbitrary(1);
-        let kind = ValueType { kind: "alloc_space".to_owned(), unit: "bytes".to_owned() };
-        profile.header.types.fill(kind);
-        let bytes = pprof::encode(&profile);
-        let ready = payload("pprof", bytes.clone()).unwrap();
-        assert_eq!(ready.labels, [("__name__".to_owned(), "memory".to_owned())]);
-        assert_eq!((ready.pprof, ready.time_nanos), (Ok(Some(Bytes::copy_from_slice(&bytes))), 7));
-        let refused = |format, bytes| payload(format, bytes).err().map(|status| status.to_string()).unwrap();
-        assert_eq!(refused("pprof", vec![]), "original_payload: profile has no sample type");
-        assert!(refused("jfr", vec![1, 2]).starts_with("original_payload: not a flight recording"));
-        assert_eq!(
-            refused("linux_perf", vec![1]),
-            "profile has no samples, and an original_payload of format \"linux_perf\", which is not read here; send pprof, \
-             jfr or samples"
-        );
-    }
-}
+mod tests;

@@ -199,7 +199,9 @@ fn labels_beside_a_recording_are_those_of_its_events() {
     let snapshot = Snapshot::parse(&sent).expect("it is sound");
     let recording = read(&raw, &about, &snapshot, &Limits::default()).expect("it is sound");
     let [made] = &recording.profiles[..] else { panic!("one profile") };
-    let (profile, _) = pprof::decode(&made.pprof, &pprof::Limits::default()).expect("it is sound");
+    let (profile, _) =
+        pprof::decode(made.pprof.as_ref().expect("it is within limits"), &pprof::Limits::default())
+            .expect("it is sound");
     let mut found = BTreeMap::new();
     for (_, set, values) in profile.samples.rows(1) {
         let (dictionary, text) =

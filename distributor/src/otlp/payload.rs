@@ -12,6 +12,10 @@ use crate::ingest::{metric_of, recording_way_out};
 /// How often in a second a recording is taken to look at threads: OTLP does not say it of what has no samples.
 const SAMPLE_RATE: u32 = 100;
 
+/// What to do about payloads that together are too long.
+const TOGETHER: &str = ", which is what others leave of 64 times the request and limits.max_profile_size_bytes, at most \
+                        limits.ingestion_body_limit: send smaller batches";
+
 /// Reads the payloads of one export.
 pub(super) struct Payloads<'b> {
     body: &'b Bytes,
@@ -49,25 +53,29 @@ impl<'b> Payloads<'b> {
     }
 
     fn pprof(&mut self, made: &Made, payload: &Bytes) -> Result<Vec<Ready>, Status> {
-        let limits = PprofLimits { bytes: self.bounds.profile.min(self.left), ..PprofLimits::default() };
-        let refused = |error: DecodeError| refused(&error, error.reason());
-        let raw = self.inflater.inflate(payload, limits.bytes).map_err(refused)?;
-        self.left -= raw.len();
-        let metric = metric_of(&sample_types(raw, &limits).map_err(refused)?);
+        let way_out = " (limits.max_profile_size_bytes): profile for a shorter time";
+        let limits = PprofLimits { bytes: self.bounds.profile, ..PprofLimits::default() };
+        let raw = self.inflated(payload, limits.bytes, way_out)?;
+        let types = sample_types(raw, &limits).map_err(|error| refused(&error, "", error.reason()))?;
+        let metric = metric_of(&types);
         // What is kept of the request is the payload, and not all of it.
         Ok(vec![named(made, &metric, Ok(Some(Bytes::copy_from_slice(payload))))])
     }
 
     fn jfr(&mut self, made: &Made, payload: &Bytes) -> Result<Vec<Ready>, Status> {
-        let most = self.jfr.bytes.min(self.left);
-        let raw = self.inflater.inflate(payload, most).map_err(|error| refused(&error, error.reason()))?;
-        self.left -= raw.len();
-        let of_recording =
-            |error: JfrError| refused(&format_args!("{error}{}", recording_way_out(&error)), error.reason());
+        let jfr = self.jfr;
+        let way_out = " (limits.ingestion_body_limit): record for a shorter time";
+        let raw = self.inflated(payload, jfr.bytes, way_out)?;
+        let of_recording = |error: JfrError| refused(&error, recording_way_out(&error), error.reason());
         let about = About { start: made.time_nanos, duration: 0, sample_rate: SAMPLE_RATE };
         let labels = Snapshot::parse(&[]).map_err(of_recording)?;
-        let Recording { event, profiles, .. } =
-            jfr::read(raw, &about, &labels, self.jfr).map_err(of_recording)?;
+        let Recording { event, profiles, .. } = jfr::read(raw, &about, &labels, jfr).map_err(of_recording)?;
+        let seen: usize = profiles.iter().flat_map(|profile| &profile.pprof).map(Vec::len).sum();
+        let Some(left) = self.left.checked_sub(seen) else {
+            let message = format!("profiles of the recording have {seen} bytes, the limit is {}", self.left);
+            return Err(refused(&message, TOGETHER, "body_size_limit_exceeded"));
+        };
+        self.left = left;
         let profiles = profiles.into_iter().map(|profile| {
             let pprof = profile.pprof.map_err(of_recording);
             let pprof = pprof.map(|pprof| (!pprof.is_empty()).then(|| pprof.into()));
@@ -80,6 +88,25 @@ impl<'b> Payloads<'b> {
         });
         Ok(profiles.collect())
     }
+
+    /// The plain bytes of a payload, at most so many.
+    fn inflated<'p>(
+        &'p mut self,
+        payload: &'p Bytes,
+        most: usize,
+        way_out: &'static str,
+    ) -> Result<&'p [u8], Status> {
+        let (limit, way_out, reason) = match self.left < most {
+            true => (self.left, TOGETHER, "body_size_limit_exceeded"),
+            false => (most, way_out, "profile_size_limit"),
+        };
+        let raw = self.inflater.inflate(payload, limit).map_err(|error| match error {
+            error @ DecodeError::OverLimit { .. } => refused(&error, way_out, reason),
+            error => refused(&error, "", error.reason()),
+        })?;
+        self.left -= raw.len();
+        Ok(raw)
+    }
 }
 
 fn named(made: &Made, metric: &str, pprof: Result<Option<Bytes>, Status>) -> Ready {
@@ -88,6 +115,6 @@ fn named(made: &Made, metric: &str, pprof: Result<Option<Bytes>, Status>) -> Rea
     Ready { labels, id: made.id.clone(), time_nanos: made.time_nanos, pprof, without_stack: 0 }
 }
 
-fn refused(error: &impl std::fmt::Display, reason: &'static str) -> Status {
-    Status::new(Code::Invalid, format!("original_payload: {error}")).because(reason)
+fn refused(error: &impl std::fmt::Display, way_out: &str, reason: &'static str) -> Status {
+    Status::new(Code::Invalid, format!("original_payload: {error}{way_out}")).because(reason)
 }

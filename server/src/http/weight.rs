@@ -48,9 +48,10 @@ impl Admits {
         Self { limit, set_by: "limits.ingestion_body_limit", weigh }
     }
 
-    /// An export of OpenTelemetry, in a body of at most so many bytes: it is read from its bytes, and pprof comes of it.
+    /// An export of OpenTelemetry, in a body of at most so many bytes: it is read from its bytes, and pprof comes of it. A time
+    /// in JSON may be two bytes, and is eight as protobuf.
     pub fn export(limit: ByteSize) -> Self {
-        let weigh = |bytes: &[u8], json| Ok(bytes.len() * if json { 2 } else { 1 });
+        let weigh = |bytes: &[u8], json| Ok(bytes.len() * if json { 4 } else { 1 });
         Self { limit, set_by: "limits.ingestion_body_limit", weigh }
     }
 
@@ -182,6 +183,16 @@ mod tests {
         };
         request.series.capacity() * size_of::<RawProfileSeries>()
             + request.series.iter().map(of_series).sum::<usize>()
+    }
+
+    #[test]
+    fn times_in_json_take_no_more_than_they_weigh() {
+        let times = vec!["0"; 10_000].join(",");
+        let json = format!(
+            r#"{{"resourceProfiles":[{{"scopeProfiles":[{{"profiles":[{{"samples":[{{"timestampsUnixNano":[{times}]}}]}}]}}]}}]}}"#
+        );
+        let written = athanor_profile::otlp::from_json(json.as_bytes(), 1 << 20).unwrap();
+        assert!(written.len() <= Admits::export(ByteSize::mib(1)).weigh(json.as_bytes(), true).unwrap());
     }
 
     #[test]
