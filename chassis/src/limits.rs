@@ -76,6 +76,8 @@ pub struct Limits {
     pub max_query_bytes: Option<ByteSize>,
     /// How many queries each querier answers at once; others wait for their turn. Example: `16`.
     pub max_concurrent_queries: u32,
+    /// How many bytes of debug information are kept of the tenant. 0: any number. Example: `100GiB`.
+    pub max_debuginfo_bytes: ByteSize,
     /// The largest file of debug information. Example: `1GiB`.
     pub debuginfo_upload_max_size: ByteSize,
     /// How long an upload of debug information may take; one that is older may be tried again. Example: `15m`.
@@ -145,6 +147,7 @@ impl Default for Limits {
             max_query_lookback: None,
             max_query_bytes: None,
             max_concurrent_queries: 32,
+            max_debuginfo_bytes: ByteSize::mib(100 << 10),
             debuginfo_upload_max_size: ByteSize::mib(1024),
             debuginfo_upload_max_duration: Duration::from_secs(15 * 60),
             max_concurrent_debuginfo_uploads: 32,

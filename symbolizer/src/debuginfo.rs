@@ -16,12 +16,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Code, Limits, Overrides, Random, Status, Tasks, TenantId};
+use athanor_chassis::{ByteSize, Clock, Code, Limits, Overrides, Random, Status, Tasks, TenantId};
 use athanor_storage::Store;
 use athanor_storage::path::{BuildId, Prefix};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use counts::{Counts, CountsNow};
+use receiving::Bounds;
 pub use receiving::{PART, Receiving};
 use shelf::{Begun, Finished, Note, Place, Sent, Shelf, Uploads};
 use state::{Asked, Now, PENDING, Phase, Reason, Seen};
@@ -143,7 +144,8 @@ impl Debuginfo {
         force: bool,
     ) -> Result<(Reason, Option<u128>), Status> {
         let uploads = self.shelf.uploads(place).await?;
-        let now = self.now(&self.deps.overrides.of(&place.tenant));
+        let limits = self.deps.overrides.of(&place.tenant);
+        let now = self.now(&limits);
         let reason = self.judged(place, &uploads, Asked { hash: &begun.hash, force }, now).await?;
         if !reason.accepts() {
             return Ok((reason, None));
@@ -156,6 +158,7 @@ impl Debuginfo {
             );
             return Err(Status::new(Code::Exhausted, message).because("too_many_uploads"));
         }
+        self.check_room(&place.tenant, begun.size, limits.max_debuginfo_bytes).await?;
         let number = state::number(&seen, now.millis, self.deps.random.id128());
         if !self.shelf.write(&place.note(number, Note::Begun), begun).await? {
             return Err(Status::new(Code::Conflict, "another upload has this number; begin again"));
@@ -165,6 +168,24 @@ impl Debuginfo {
         let stays = stays.map(|upload| upload.number);
         self.tidy(place, uploads, |upload| upload.is_over(now) && Some(upload.number) != stays).await;
         Ok((reason, Some(number)))
+    }
+
+    /// Refuses a file for which its tenant has no room left.
+    async fn check_room(&self, tenant: &TenantId, size: u64, limit: ByteSize) -> Result<(), Status> {
+        if limit.get() == 0 {
+            return Ok(());
+        }
+        let seen = self.shelf.bytes(tenant).await?;
+        // Of a file whose size nobody said, it is known that it is not empty.
+        if seen.saturating_add(size.max(1)) <= limit.get() {
+            return Ok(());
+        }
+        let message = format!(
+            "there is {} of debug information and {size} bytes are to come, the limit is {limit} \
+             (limits.max_debuginfo_bytes): remove some with DeleteDebuginfo, or raise the limit",
+            ByteSize::bytes(seen)
+        );
+        Err(Status::new(Code::Precondition, message).because("debuginfo_full"))
     }
 
     /// Takes the bytes of an upload; of the newest that is under way where no number is given.
@@ -179,7 +200,11 @@ impl Debuginfo {
         };
         let Some(found) = found else { return Err(not_pending(&seen, number)) };
         let turn = self.turn(&place.tenant, limits.max_concurrent_debuginfo_uploads)?;
-        Ok(Receiving::begin(self, place.clone(), found.number, (limits.debuginfo_upload_max_size, turn)))
+        let begun: Option<Begun> = self.shelf.read(&place.note(found.number, Note::Begun)).await?;
+        let size = begun.ok_or_else(removed)?.size;
+        let bounds =
+            Bounds { limit: limits.debuginfo_upload_max_size, announced: (size > 0).then_some(size) };
+        Ok(Receiving::begin(self, place.clone(), found.number, bounds, turn))
     }
 
     fn turn(&self, tenant: &TenantId, most: u32) -> Result<Turn, Status> {
@@ -199,10 +224,12 @@ impl Debuginfo {
     /// Ends an upload whose bytes are there, and says whether they are a file of their kind.
     async fn finish(&self, place: &Place, number: Option<u128>) -> Result<bool, Status> {
         let now = self.now(&self.deps.overrides.of(&place.tenant));
-        let uploads = self.shelf.uploads(place).await?;
+        let mut uploads = self.shelf.uploads(place).await?;
         let seen = uploads.seen();
+        // One that is late may be removed by whoever begins another one.
+        let may_end = |upload: &&Seen| upload.phase >= Phase::Finished || upload.is_pending(now);
         let found = match number {
-            Some(number) => seen.iter().find(|upload| upload.number == number),
+            Some(number) => seen.iter().filter(may_end).find(|upload| upload.number == number),
             None => seen.iter().filter(|upload| upload.is_pending(now)).max_by_key(|upload| upload.number),
         };
         let Some(Seen { number, phase }) = found.copied() else {
@@ -224,13 +251,17 @@ impl Debuginfo {
         let begun: Option<Begun> = self.shelf.read(&place.note(number, Note::Begun)).await?;
         let sent: Option<Sent> = self.shelf.read(&place.note(number, Note::Sent)).await?;
         let (Some(begun), Some(sent)) = (begun, sent) else {
-            return Err(Status::new(Code::NotFound, "the upload was removed meanwhile; begin it again"));
+            return Err(removed());
         };
         let is_valid = sent.is_valid;
         let note = if is_valid { Note::Finished } else { Note::Invalid };
+        let attempt = sent.attempt.clone();
         let finished = Finished { begun, sent, finished_millis: now.millis };
         if self.shelf.write(&place.note(number, note), &finished).await? {
             self.counts.finished(is_valid);
+        }
+        if let Err(error) = self.shelf.keep_only(place, &mut uploads, number, &attempt).await {
+            tracing::warn!(%error, build = place.build.as_str(), "parts of an attempt that was cut off are still there");
         }
         self.tidy(place, uploads, |upload| upload.number < number && upload.is_over(now)).await;
         Ok(is_valid)
@@ -285,6 +316,10 @@ impl Debuginfo {
         tracing::debug!(%below, "debug information was removed");
         Ok(())
     }
+}
+
+fn removed() -> Status {
+    Status::new(Code::NotFound, "the upload was removed meanwhile; begin it again")
 }
 
 /// Why an upload is none that can go on.

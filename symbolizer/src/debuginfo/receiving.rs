@@ -19,11 +19,19 @@ pub struct Receiving {
     kept: Kept,
     waits: BytesMut,
     size: u64,
-    limit: ByteSize,
+    bounds: Bounds,
     digest: Xxh3,
     begins: BytesMut,
     counts: Arc<Counts>,
     _turn: Turn,
+}
+
+/// How many bytes may come.
+pub(super) struct Bounds {
+    /// The most.
+    pub(super) limit: ByteSize,
+    /// How many the client said that there are, if it did.
+    pub(super) announced: Option<u64>,
 }
 
 /// The parts of an attempt, which go with it unless it is done.
@@ -44,7 +52,8 @@ impl Receiving {
         debuginfo: &Debuginfo,
         place: Place,
         number: u128,
-        (limit, turn): (ByteSize, Turn),
+        bounds: Bounds,
+        turn: Turn,
     ) -> Self {
         let kept = Kept {
             shelf: debuginfo.shelf.clone(),
@@ -60,7 +69,7 @@ impl Receiving {
             kept,
             waits: BytesMut::new(),
             size: 0,
-            limit,
+            bounds,
             digest: Xxh3::new(),
             begins: BytesMut::with_capacity(ELF.len()),
             counts: Arc::clone(&debuginfo.counts),
@@ -71,11 +80,11 @@ impl Receiving {
     /// Takes more bytes.
     pub async fn push(&mut self, mut bytes: Bytes) -> Result<(), Status> {
         self.size += bytes.len() as u64;
-        if self.size > self.limit.get() {
+        let limit = self.bounds.limit;
+        if self.size > limit.get() {
             let message = format!(
-                "the file has over {}, which is the limit (limits.debuginfo_upload_max_size): strip what is not needed, or \
-                 raise the limit",
-                self.limit
+                "the file has over {limit}, which is the limit (limits.debuginfo_upload_max_size): strip what is not needed, \
+                 or raise the limit"
             );
             return Err(Status::new(Code::TooLarge, message).because("debuginfo_too_large"));
         }
@@ -90,6 +99,15 @@ impl Receiving {
         }
         self.waits.extend_from_slice(&bytes);
         Ok(())
+    }
+
+    /// Refuses a file of which less or more came than was said.
+    fn check_size(&self) -> Result<(), Status> {
+        let Some(announced) = self.bounds.announced.filter(|announced| *announced != self.size) else {
+            return Ok(());
+        };
+        let message = format!("the file has {} bytes, {announced} were announced: send it again", self.size);
+        Err(Status::new(Code::Invalid, message).because("debuginfo_other_size"))
     }
 
     async fn keep(&mut self) -> Result<(), Status> {
@@ -114,6 +132,7 @@ impl Receiving {
             let message = "the file is empty; send its bytes";
             return Err(Status::new(Code::Invalid, message).because("debuginfo_empty"));
         }
+        self.check_size()?;
         if !self.waits.is_empty() {
             self.keep().await?;
         }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_storage::path::{BuildId, FileName, Key, Prefix};
-use athanor_storage::{Store, StoreError};
+use athanor_storage::{Entry, Store, StoreError};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,8 @@ pub struct Place {
 pub struct Begun {
     /// Of the file, in a form of the client's.
     pub hash: String,
+    /// How many bytes the file has; 0 if it was not said.
+    pub size: u64,
     /// What the binary is called.
     pub name: String,
     /// Its id in Go's form.
@@ -140,6 +142,16 @@ impl Uploads {
     fn add(&mut self, upload: u128, file: FileName) {
         self.0.entry(upload).or_default().push(file);
     }
+
+    /// Takes out the parts of an upload that are of another attempt than this one.
+    fn parts_beside(&mut self, upload: u128, attempt: &str) -> Vec<FileName> {
+        let Some(files) = self.0.get_mut(&upload) else { return Vec::new() };
+        let is_beside = |file: &mut FileName| match file.as_str().split_once('.') {
+            Some((other, _)) => other != attempt,
+            None => false,
+        };
+        files.extract_if(.., is_beside).collect()
+    }
 }
 
 fn phase(files: &[FileName]) -> Phase {
@@ -201,10 +213,30 @@ impl Shelf {
         Ok(places)
     }
 
+    /// How many bytes all that a tenant has here takes.
+    pub async fn bytes(&self, tenant: &TenantId) -> Result<u64, Status> {
+        let mut bytes = 0;
+        self.entries(&Prefix::Debuginfo(tenant.clone()), |entry| {
+            bytes += entry.size;
+            Ok(())
+        })
+        .await?;
+        Ok(bytes)
+    }
+
+    /// Visits the keys below a place; what is not ours is passed over.
     async fn walk(
         &self,
         below: &Prefix,
         mut each: impl FnMut(Key) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        self.entries(below, |entry| Key::parse(&entry.key).map_or(Ok(()), &mut each)).await
+    }
+
+    async fn entries(
+        &self,
+        below: &Prefix,
+        mut each: impl FnMut(Entry) -> Result<(), Status>,
     ) -> Result<(), Status> {
         let mut after: Option<String> = None;
         loop {
@@ -212,8 +244,7 @@ impl Shelf {
                 self.store.list(below, after.as_deref(), PAGE).await.map_err(|error| Status::of(&error))?;
             let is_last = page.len() < PAGE;
             after = page.last().map(|entry| entry.key.clone());
-            // What is not ours is passed over.
-            page.into_iter().filter_map(|entry| Key::parse(&entry.key).ok()).try_for_each(&mut each)?;
+            page.into_iter().try_for_each(&mut each)?;
             if is_last {
                 return Ok(());
             }
@@ -244,6 +275,21 @@ impl Shelf {
     /// Keeps a part.
     pub async fn keep(&self, key: &Key, bytes: Bytes) -> Result<(), Status> {
         self.store.create(key, bytes).await.map_err(|error| Status::of(&error))
+    }
+
+    /// Removes parts of an upload that came with attempts that were cut off, so that only those of this one stay.
+    pub async fn keep_only(
+        &self,
+        place: &Place,
+        uploads: &mut Uploads,
+        upload: u128,
+        attempt: &str,
+    ) -> Result<(), Status> {
+        for file in uploads.parts_beside(upload, attempt) {
+            let key = place.key(upload, file);
+            self.store.delete(&key).await.map_err(|error| Status::of(&error))?;
+        }
+        Ok(())
     }
 
     /// Removes uploads of a place.

@@ -1,5 +1,7 @@
 //! Uploads against a bucket in memory, through the words of both wires.
 
+mod steps;
+
 use athanor_chassis::clock::ManualClock;
 use athanor_chassis::{ByteSize, Timestamp};
 use athanor_proto::debuginfo::v1alpha1 as pyroscope;
@@ -7,7 +9,6 @@ use athanor_proto::parca::debuginfo::v1alpha1 as parca;
 use athanor_proto::parca::debuginfo::v1alpha1::upload_request::Data;
 use athanor_storage::{Config, StoreDeps};
 use bytes::Bytes;
-use proptest::prelude::*;
 
 use super::counts::Refused;
 use super::*;
@@ -29,10 +30,16 @@ fn elf(size: usize, fill: u8) -> Vec<u8> {
 
 impl World {
     fn new() -> Self {
+        Self::with_room(ByteSize::mib(1024))
+    }
+
+    /// One in which a tenant may have so many bytes.
+    fn with_room(max_debuginfo_bytes: ByteSize) -> Self {
         let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
         let config = Config { memory: true, ..Config::default() };
         let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(1) };
         let limits = Limits {
+            max_debuginfo_bytes,
             debuginfo_upload_max_size: ByteSize::mib(20),
             max_concurrent_debuginfo_uploads: 2,
             ..Limits::default()
@@ -63,10 +70,10 @@ impl World {
         self.wanted("", false).await == (reason.accepts(), reason.text().to_owned())
     }
 
-    async fn initiate(&self, hash: &str, force: bool) -> Result<String, Status> {
+    async fn initiate(&self, hash: &str, force: bool, size: usize) -> Result<String, Status> {
         let asked = parca::InitiateUploadRequest {
             build_id: BUILD.to_owned(),
-            size: 5,
+            size: size as i64,
             hash: hash.to_owned(),
             force,
             ..Default::default()
@@ -101,7 +108,7 @@ impl World {
 
     /// All of it, with a forced start.
     async fn whole(&self, bytes: &[u8]) {
-        let id = self.initiate("hash", true).await.unwrap();
+        let id = self.initiate("hash", true, bytes.len()).await.unwrap();
         assert_eq!(self.send(&id, bytes).await.unwrap(), bytes.len() as u64);
         self.finish(&id).await.unwrap();
     }
@@ -144,14 +151,15 @@ fn code<T>(result: Result<T, Status>) -> Result<(), Code> {
 
 #[tokio::test]
 async fn a_file_is_offered_sent_and_kept() {
+    const SIZE: usize = 2 * PART + 12_345;
     let world = World::new();
     assert!(world.is_wanted(Reason::First).await);
-    let id = world.initiate("hash", false).await.unwrap();
+    let id = world.initiate("hash", false, SIZE).await.unwrap();
     assert!(world.is_wanted(Reason::InProgress).await);
-    assert_eq!(code(world.initiate("hash", false).await), Err(Code::Precondition));
+    assert_eq!(code(world.initiate("hash", false, SIZE).await), Err(Code::Precondition));
     assert_eq!(code(world.finish(&id).await), Err(Code::Precondition), "nothing was sent");
     // Parts end within chunks and chunks within parts.
-    let bytes = elf(2 * PART + 12_345, 7);
+    let bytes = elf(SIZE, 7);
     assert_eq!(world.send(&id, &bytes).await.unwrap(), bytes.len() as u64);
     assert!(world.is_wanted(Reason::InProgress).await);
     world.finish(&id).await.unwrap();
@@ -170,8 +178,8 @@ async fn a_forced_upload_takes_the_place_of_the_one_before() {
     let world = World::new();
     world.whole(&elf(10, 1)).await;
     world.hand.advance(MINUTE);
-    assert_eq!(code(world.initiate("hash", false).await), Err(Code::Precondition));
-    let id = world.initiate("hash", true).await.unwrap();
+    assert_eq!(code(world.initiate("hash", false, 20).await), Err(Code::Precondition));
+    let id = world.initiate("hash", true, 20).await.unwrap();
     assert_eq!(world.there().await.unwrap(), elf(10, 1), "it stays until the other one is there");
     world.send(&id, &elf(20, 2)).await.unwrap();
     world.finish(&id).await.unwrap();
@@ -182,14 +190,15 @@ async fn a_forced_upload_takes_the_place_of_the_one_before() {
 #[tokio::test]
 async fn an_upload_that_takes_too_long_may_be_tried_again() {
     let world = World::new();
-    let first = world.initiate("hash", false).await.unwrap();
+    let first = world.initiate("hash", false, 10).await.unwrap();
     world.send(&first, &elf(10, 1)).await.unwrap();
     world.hand.advance(17 * MINUTE);
     assert!(world.is_wanted(Reason::InProgress).await);
     world.hand.advance(MINUTE);
     assert!(world.is_wanted(Reason::Stale).await);
     assert_eq!(code(world.send(&first, &elf(10, 1)).await), Err(Code::Precondition));
-    let second = world.initiate("hash", false).await.unwrap();
+    assert_eq!(code(world.finish(&first).await), Err(Code::Precondition), "another node may be removing it");
+    let second = world.initiate("hash", false, 10).await.unwrap();
     assert_ne!(first, second);
     assert_eq!(world.keys().await.len(), 1, "only the note of the second one");
     world.send(&second, &elf(10, 2)).await.unwrap();
@@ -204,9 +213,9 @@ async fn what_is_no_binary_is_wanted_again_if_it_differs() {
     assert!(world.is_wanted(Reason::Invalid).await);
     assert_eq!(world.wanted("hash", false).await, (false, Reason::Equal.text().to_owned()));
     assert_eq!(world.wanted("other", false).await, (true, Reason::NotEqual.text().to_owned()));
-    let equal = world.initiate("hash", false).await.unwrap_err();
+    let equal = world.initiate("hash", false, 9).await.unwrap_err();
     assert_eq!((equal.code, equal.message.as_str()), (Code::Conflict, Reason::Equal.text()));
-    let id = world.initiate("other", false).await.unwrap();
+    let id = world.initiate("other", false, 9).await.unwrap();
     world.send(&id, &elf(9, 0)).await.unwrap();
     world.finish(&id).await.unwrap();
     assert!(world.is_wanted(Reason::Exists).await);
@@ -216,7 +225,7 @@ async fn what_is_no_binary_is_wanted_again_if_it_differs() {
 #[tokio::test]
 async fn what_does_not_come_whole_is_removed() {
     let world = World::new();
-    let id = world.initiate("hash", false).await.unwrap();
+    let id = world.initiate("hash", false, PART + 1).await.unwrap();
     let large = elf(PART + 1, 1);
     // Its client leaves.
     let mut cut = World::messages(&id, &[&large]);
@@ -243,7 +252,7 @@ async fn what_does_not_come_whole_is_removed() {
 #[tokio::test]
 async fn a_repeat_whose_answer_was_lost_is_the_same_and_another_file_is_not() {
     let world = World::new();
-    let id = world.initiate("hash", false).await.unwrap();
+    let id = world.initiate("hash", false, 1000).await.unwrap();
     let bytes = elf(1000, 1);
     for _twice in 0..2 {
         assert_eq!(world.send(&id, &bytes).await.unwrap(), 1000);
@@ -256,9 +265,59 @@ async fn a_repeat_whose_answer_was_lost_is_the_same_and_another_file_is_not() {
 }
 
 #[tokio::test]
+async fn a_file_of_another_size_than_was_said_is_refused() {
+    let world = World::new();
+    let id = world.initiate("hash", false, 1_000_000).await.unwrap();
+    let refused = world.send(&id, &elf(4, 0)).await.unwrap_err();
+    let said = "the file has 4 bytes, 1000000 were announced: send it again";
+    assert_eq!((refused.code, refused.message.as_str()), (Code::Invalid, said));
+    assert_eq!(code(world.send(&id, &elf(1_000_001, 0)).await), Err(Code::Invalid));
+    assert_eq!(code(world.finish(&id).await), Err(Code::Precondition), "nothing was sent");
+    world.send(&id, &elf(1_000_000, 0)).await.unwrap();
+    world.finish(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_crash_left_of_an_attempt_goes_when_another_one_is_finished() {
+    let world = World::new();
+    let id = world.initiate("hash", false, 9).await.unwrap();
+    let build = BuildId::new(BUILD).unwrap();
+    let place = Place { tenant: world.tenant.clone(), build, kind: state::Kind::Debuginfo };
+    let number = u128::from_str_radix(&id, 16).unwrap();
+    let left = place.part(number, "0123456789abcdef", 0);
+    world.debuginfo.shelf.keep(&left, Bytes::from_static(b"left")).await.unwrap();
+    world.send(&id, &elf(9, 0)).await.unwrap();
+    world.finish(&id).await.unwrap();
+    assert_eq!(world.keys().await.len(), 4, "three notes and a part");
+    assert_eq!(world.there().await.unwrap(), elf(9, 0));
+}
+
+#[tokio::test]
+async fn a_tenant_has_so_much_room() {
+    let mut world = World::with_room(ByteSize::bytes(5000));
+    world.whole(&elf(3000, 1)).await;
+    let refused = world.initiate("hash", true, 3000).await.unwrap_err();
+    assert_eq!(refused.code, Code::Precondition);
+    for said in
+        ["3000 bytes are to come", "the limit is 5000B (limits.max_debuginfo_bytes)", "DeleteDebuginfo"]
+    {
+        assert!(refused.message.contains(said), "{refused}");
+    }
+    world.initiate("hash", true, 100).await.unwrap();
+    let first = std::mem::replace(&mut world.tenant, "b".parse().unwrap());
+    world.whole(&elf(3000, 1)).await;
+    world.tenant = first;
+    let asked = pyroscope::DeleteDebuginfoRequest { gnu_build_id: BUILD.to_owned() };
+    world.debuginfo.delete_debuginfo(&world.tenant, asked).await.unwrap();
+    world.whole(&elf(3000, 1)).await;
+    let world = World::with_room(ByteSize::bytes(0));
+    world.whole(&elf(3000, 1)).await;
+}
+
+#[tokio::test]
 async fn what_is_malformed_is_refused_by_name() {
     let world = World::new();
-    let id = world.initiate("hash", false).await.unwrap();
+    let id = world.initiate("hash", false, 5).await.unwrap();
     let upload = async |messages| {
         let sent = world.debuginfo.upload(&world.tenant, stream::iter(messages)).await;
         sent.map(drop).unwrap_err()
@@ -300,7 +359,7 @@ async fn what_is_malformed_is_refused_by_name() {
 #[tokio::test]
 async fn so_many_send_and_begin_at_once() {
     let world = World::new();
-    let id = world.initiate("hash", false).await.unwrap();
+    let id = world.initiate("hash", false, 9).await.unwrap();
     let mut waiting = Vec::new();
     for _place in 0..2 {
         let silent = stream::iter(World::messages(&id, &[])).chain(stream::pending());
@@ -314,16 +373,16 @@ async fn so_many_send_and_begin_at_once() {
     drop(waiting);
     world.send(&id, &elf(9, 0)).await.unwrap();
     for _pending in 1..PENDING {
-        world.initiate("hash", true).await.unwrap();
+        world.initiate("hash", true, 9).await.unwrap();
     }
-    assert_eq!(code(world.initiate("hash", true).await), Err(Code::Exhausted));
+    assert_eq!(code(world.initiate("hash", true, 9).await), Err(Code::Exhausted));
 }
 
 #[tokio::test]
 async fn a_tenant_sees_nothing_of_another() {
     let mut world = World::new();
     world.whole(&elf(10, 1)).await;
-    let id = world.initiate("hash", true).await.unwrap();
+    let id = world.initiate("hash", true, 10).await.unwrap();
     let first = std::mem::replace(&mut world.tenant, "b".parse().unwrap());
     assert!(world.is_wanted(Reason::First).await);
     assert_eq!(code(world.send(&id, &elf(10, 9)).await), Err(Code::Precondition));
@@ -391,83 +450,4 @@ async fn the_words_of_pyroscope_mean_the_same() {
     let refused = finish().await.unwrap_err();
     assert_eq!((refused.code, refused.reason), (Code::Invalid, Some("no_elf")));
     assert!(should(BUILD).await.unwrap().should_initiate_upload);
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Begin(bool),
-    Send(usize, u8),
-    Cut(usize),
-    Finish(usize),
-    Delete,
-    Wait,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        any::<bool>().prop_map(Step::Begin),
-        (0..4usize, 0..3u8).prop_map(|(which, fill)| Step::Send(which, fill)),
-        (0..4usize).prop_map(Step::Cut),
-        (0..4usize).prop_map(Step::Finish),
-        Just(Step::Delete),
-        Just(Step::Wait),
-    ]
-}
-
-/// Does the steps; what is there must always be the bytes of an upload that was finished.
-async fn played(steps: Vec<Step>) {
-    let world = World::new();
-    let mut ids: Vec<String> = Vec::new();
-    let mut sent: HashMap<String, u8> = HashMap::new();
-    let mut finished: Vec<u8> = Vec::new();
-    let of = |ids: &[String], which: usize| ids.len().checked_sub(1 + which).map(|place| ids[place].clone());
-    for step in steps {
-        world.hand.advance(Duration::from_millis(1));
-        match step {
-            Step::Begin(force) => ids.extend(world.initiate("hash", force).await.ok()),
-            Step::Send(which, fill) => {
-                if let Some(id) = of(&ids, which)
-                    && world.send(&id, &elf(100, fill)).await.is_ok()
-                {
-                    assert_eq!(*sent.entry(id).or_insert(fill), fill, "only the first file counts");
-                }
-            }
-            Step::Cut(which) => {
-                if let Some(id) = of(&ids, which) {
-                    let mut cut = World::messages(&id, &[&elf(PART, 9)]);
-                    cut.push(Err(Status::new(Code::Cancelled, "gone")));
-                    assert!(world.debuginfo.upload(&world.tenant, stream::iter(cut)).await.is_err());
-                    world.settled().await;
-                }
-            }
-            Step::Finish(which) => {
-                if let Some(id) = of(&ids, which)
-                    && world.finish(&id).await.is_ok()
-                {
-                    finished.push(sent[&id]);
-                }
-            }
-            Step::Delete => {
-                let asked = pyroscope::DeleteDebuginfoRequest { gnu_build_id: BUILD.to_owned() };
-                world.debuginfo.delete_debuginfo(&world.tenant, asked).await.unwrap();
-                assert!(world.there().await.is_none());
-                finished.clear();
-            }
-            Step::Wait => world.hand.advance(18 * MINUTE),
-        }
-        match world.there().await {
-            Some(bytes) => assert!(finished.iter().any(|&fill| elf(100, fill) == bytes)),
-            None => assert!(finished.is_empty()),
-        }
-        assert!(world.keys().await.len() <= 4 * PENDING, "what is over goes");
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-    #[test]
-    fn whatever_clients_do_what_is_there_was_finished(steps in prop::collection::vec(step(), 0..40)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(played(steps));
-    }
 }

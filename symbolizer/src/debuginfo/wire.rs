@@ -138,7 +138,7 @@ impl Debuginfo {
             );
             return Err(Status::new(Code::Invalid, message).because("debuginfo_too_large"));
         }
-        let begun = Begun { hash: bounded("hash", hash)?, ..Begun::default() };
+        let begun = Begun { hash: bounded("hash", hash)?, size: size as u64, ..Begun::default() };
         match self.begin(&place, &begun, force).await? {
             (_, Some(number)) => Ok(number),
             (Reason::Equal, None) => Err(Status::new(Code::Conflict, Reason::Equal.text()).because("equal")),
@@ -221,6 +221,7 @@ impl Debuginfo {
             };
             let begun = Begun {
                 hash: String::new(),
+                size: 0,
                 name: bounded("name", file.name)?,
                 go_build_id: bounded("go_build_id", file.go_build_id)?,
                 otel_file_id: bounded("otel_file_id", file.otel_file_id)?,
@@ -300,7 +301,7 @@ impl Debuginfo {
 
 fn object(listed: Listed) -> pyroscope::ObjectMetadata {
     let Listed { place, seen, begun, finished } = listed;
-    let Begun { name, go_build_id, otel_file_id, no_text, hash: _ } = begun;
+    let Begun { name, go_build_id, otel_file_id, no_text, hash: _, size: _ } = begun;
     let no_text = no_text || place.kind == Kind::Debuginfo;
     let of = match no_text {
         true => pyroscope::file_metadata::Type::ExecutableNoText,
