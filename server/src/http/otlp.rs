@@ -40,6 +40,7 @@ pub fn profiles(hall: Arc<Hall>, request: Request<Body>) -> Answering {
         };
         let tenant = match caller::writer(&parts.headers, hall.door.multitenancy) {
             Ok(tenant) => tenant,
+            // Existing servers say this in JSON, whatever was asked in.
             Err(status) => return json_error(&status),
         };
         let answered = async {
