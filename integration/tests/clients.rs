@@ -4,12 +4,15 @@
 //! Where a client's language is not there, or its packages cannot be had, that client is left out.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
-use athanor_chassis::{Limits, Overrides, TenantId};
+use athanor_chassis::{Clock, Limits, Overrides, TenantId};
 use athanor_integration::clients::{copy, run};
+use athanor_integration::server::PATIENCE;
 use athanor_integration::{binary, clients, leave_out};
 use athanor_profile::tree::Tree;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
@@ -17,6 +20,8 @@ use athanor_querier::Reader;
 use athanor_server::{Config, Node, System};
 use tokio::runtime::Runtime;
 
+/// Between two looks at what has come.
+const LOOK: Duration = Duration::from_millis(50);
 const PYTHON: &str = "pyroscope-io==1.4.0";
 const PYTHON_SPANS: &str = "pyroscope-otel==1.1.0";
 const OPEN_TELEMETRY: &str = "opentelemetry-sdk-extension-profiling==0.63b4";
@@ -51,11 +56,15 @@ struct Found<'a> {
 
 impl Found<'_> {
     /// Of all functions, the one that is wanted has most of what functions do themselves, and lies on the heaviest path.
-    fn is_busy_in(&self, wanted: &Wanted<'_>) {
+    fn is_busy_in(&self, wanted: &Wanted<'_>) -> Result<(), String> {
         let tree = self.tree(wanted);
-        let mut own = BTreeMap::<&str, i64>::new();
-        for node in tree.nodes() {
-            *own.entry(tree.name(node)).or_default() += node.own;
+        let (mut own, mut ahead) = (BTreeMap::<&str, i64>::new(), vec![(0, "")]);
+        while let Some((at, caller)) = ahead.pop() {
+            let node = &tree.nodes()[at as usize];
+            // What Go's runtime does, it does for whoever it interrupts.
+            let name = if tree.name(node).starts_with("runtime.") { caller } else { tree.name(node) };
+            *own.entry(name).or_default() += node.own;
+            ahead.extend(tree.children(at).map(|child| (child, name)));
         }
         let leader = own.iter().max_by_key(|(_, own)| **own).map_or("nothing", |(name, _)| *name);
         let mut path = Vec::new();
@@ -65,8 +74,13 @@ impl Found<'_> {
             at = next;
         }
         let (function, asked) = (wanted.function, wanted.selector);
-        assert!(leader.contains(function), "{asked}: {leader} weighs most, not {function}: {own:?}");
-        assert!(path.contains(&leader), "{asked}: {function} is not on the heaviest path, {path:?}");
+        if !leader.contains(function) {
+            return Err(format!("{asked}: {leader} weighs most, not {function}: {own:?}"));
+        }
+        match path.contains(&leader) {
+            true => Ok(()),
+            false => Err(format!("{asked}: {function} is not on the heaviest path, {path:?}")),
+        }
     }
 
     fn tree(&self, wanted: &Wanted<'_>) -> Tree {
@@ -84,12 +98,15 @@ impl Found<'_> {
     }
 }
 
-/// Runs a client against a server of its own, and has a look at what it left there: `run` says what the client wrote.
+/// Runs a client against a server of its own, and looks at what it left there until that is what is wanted: `look` is
+/// told what the client wrote. `client` says what to run.
+///
+/// A client that sends now and then writes `done`, and ends when its input does. Others have sent all when they end.
 fn with_client<T>(
     name: &str,
     prepare: impl FnOnce(&Path) -> Result<T, String>,
-    run: impl FnOnce(&Path, &str) -> Result<String, String>,
-    look: impl FnOnce(&Found<'_>, &str),
+    client: impl FnOnce(&str) -> Vec<String>,
+    look: impl Fn(&Found<'_>, &str) -> Result<(), String>,
 ) {
     let environment = tempfile::tempdir().expect("a folder");
     if let Err(why) = prepare(environment.path()) {
@@ -98,10 +115,42 @@ fn with_client<T>(
     let runtime = Runtime::new().expect("threads");
     let folder = tempfile::tempdir().expect("a folder");
     let node = runtime.block_on(start(folder.path()));
-    let url = format!("http://{}", node.address());
-    let wrote = run(environment.path(), &url).expect("the client runs");
-    look(&Found { node: &node, runtime: &runtime }, wrote.trim());
+    let command = client(&format!("http://{}", node.address()));
+    let complaints = tempfile::tempfile().expect("a file");
+    let mut child = Command::new(&command[0])
+        .args(&command[1..])
+        .current_dir(environment.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(complaints.try_clone().expect("a file"))
+        .spawn()
+        .expect("the client runs");
+    // It is read from until the client ends, which may write more.
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let wrote = lines.by_ref().map(|line| line.expect("UTF-8")).take_while(|line| line != "done");
+    let wrote = wrote.collect::<Vec<_>>().join("\n");
+
+    let found = Found { node: &node, runtime: &runtime };
+    let clock = Clock::system();
+    let until = clock.monotonic() + PATIENCE;
+    let mut looked = look(&found, &wrote);
+    while looked.is_err() && clock.monotonic() < until {
+        std::thread::sleep(LOOK);
+        looked = look(&found, &wrote);
+    }
+    drop(child.stdin.take());
+    drop(lines.last());
+    let ended = child.wait().expect("it ends");
+    let mut said = String::new();
+    (&complaints).rewind().and_then(|()| (&complaints).read_to_string(&mut said)).expect("readable");
+    assert!(ended.success(), "{command:?}: {ended} {said}");
+    assert_eq!(looked, Ok(()), "{said}");
     runtime.block_on(node.stop()).expect("all is kept");
+}
+
+/// The words of a command.
+fn command(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 const CPU: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
@@ -111,9 +160,9 @@ fn python(folder: &Path, packages: &[&str]) -> Result<String, String> {
     run("bin/pip", &[&["install", "--quiet"], packages].concat(), folder)
 }
 
-fn run_python(file: &str) -> impl FnOnce(&Path, &str) -> Result<String, String> {
+fn run_python(file: &str) -> impl FnOnce(&str) -> Vec<String> {
     let program = clients::folder().join("python").join(file);
-    move |folder, url| run("bin/python", &[&program.to_string_lossy(), url], folder)
+    move |url| command(&["bin/python", &program.to_string_lossy(), url])
 }
 
 #[test]
@@ -124,9 +173,9 @@ fn the_sdk_for_python_is_understood() {
         run_python("busy.py"),
         |found, _| {
             let of = |selector| Wanted::of(CPU, selector, "known_busy_function");
-            found.is_busy_in(&of(r#"{service_name="python-busy"}"#));
+            found.is_busy_in(&of(r#"{service_name="python-busy"}"#))?;
             // Tags of a thread.
-            found.is_busy_in(&of(r#"{service_name="python-busy", work="known"}"#));
+            found.is_busy_in(&of(r#"{service_name="python-busy", work="known"}"#))
         },
     );
 }
@@ -140,7 +189,7 @@ fn spans_of_the_sdk_for_python_are_found() {
         |found, span| {
             assert_eq!(span.len(), 16, "{span}");
             let selector = r#"{service_name="python-spans", span_name="known work"}"#;
-            found.is_busy_in(&Wanted { span, ..Wanted::of(CPU, selector, "known_busy_function") });
+            found.is_busy_in(&Wanted { span, ..Wanted::of(CPU, selector, "known_busy_function") })
         },
     );
 }
@@ -150,17 +199,14 @@ fn open_telemetry_is_understood(protocol: &str) {
     with_client(
         &service,
         |folder| python(folder, &[OPEN_TELEMETRY]),
-        |folder, url| {
-            run(
-                "bin/python",
-                &[&clients::folder().join("otel/busy.py").to_string_lossy(), url, protocol],
-                folder,
-            )
+        |url| {
+            let program = clients::folder().join("otel/busy.py");
+            command(&["bin/python", &program.to_string_lossy(), url, protocol])
         },
         |found, _| {
             let selector = format!("{{service_name=\"{service}\"}}");
             let wall = "wall:samples:count:wall:nanoseconds";
-            found.is_busy_in(&Wanted::of(wall, &selector, "known_busy_function"));
+            found.is_busy_in(&Wanted::of(wall, &selector, "known_busy_function"))
         },
     );
 }
@@ -183,15 +229,15 @@ fn the_sdk_for_go_is_understood() {
             copy("go", &["main.go", "go.mod", "go.sum"], folder)?;
             run("go", &["build", "-o", "busy", "."], folder)
         },
-        |folder, url| run("./busy", &[url], folder),
+        |url| command(&["./busy", url]),
         |found, _| {
-            found.is_busy_in(&Wanted::of(CPU, r#"{service_name="go-busy"}"#, "main.knownBusyFunction"));
+            found.is_busy_in(&Wanted::of(CPU, r#"{service_name="go-busy"}"#, "main.knownBusyFunction"))?;
             // What `TagWrapper` says.
             let tagged = r#"{service_name="go-busy", work="known"}"#;
-            found.is_busy_in(&Wanted::of(CPU, tagged, "main.knownBusyFunction"));
+            found.is_busy_in(&Wanted::of(CPU, tagged, "main.knownBusyFunction"))?;
             let allocated = "memory:alloc_space:bytes:space:bytes";
             let all = r#"{service_name="go-busy"}"#;
-            found.is_busy_in(&Wanted::of(allocated, all, "main.knownGreedyFunction"));
+            found.is_busy_in(&Wanted::of(allocated, all, "main.knownGreedyFunction"))
         },
     );
 }
@@ -204,16 +250,16 @@ fn what_the_library_of_go_writes_is_understood() {
             copy("go-plain", &["main.go", "go.mod"], folder)?;
             run("go", &["build", "-o", "busy", "."], folder)
         },
-        |folder, url| run("./busy", &[url], folder),
+        |url| command(&["./busy", url]),
         |found, _| {
             for service in [r#"{service_name="go-pushed"}"#, r#"{service_name="go-ingested"}"#] {
-                found.is_busy_in(&Wanted::of(CPU, service, "main.knownBusyFunction"));
+                found.is_busy_in(&Wanted::of(CPU, service, "main.knownBusyFunction"))?;
                 let held = "memory:inuse_space:bytes:space:bytes";
-                found.is_busy_in(&Wanted::of(held, service, "main.knownGreedyFunction"));
+                found.is_busy_in(&Wanted::of(held, service, "main.knownGreedyFunction"))?;
             }
             // Labels that `pprof.Do` gives are those of series.
             let labelled = r#"{service_name="go-pushed", work="known"}"#;
-            found.is_busy_in(&Wanted::of(CPU, labelled, "main.knownBusyFunction"));
+            found.is_busy_in(&Wanted::of(CPU, labelled, "main.knownBusyFunction"))
         },
     );
 }
@@ -227,13 +273,13 @@ fn the_sdk_for_node_is_understood() {
             copy("node", &["package.json", "busy.mjs"], folder)?;
             run("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder)
         },
-        |folder, url| run("node", &["busy.mjs", url], folder),
+        |url| command(&["node", "busy.mjs", url]),
         |found, _| {
             let of =
                 |selector| Wanted::of("wall:cpu:nanoseconds:wall:nanoseconds", selector, "knownBusyFunction");
-            found.is_busy_in(&of(r#"{service_name="node-busy"}"#));
+            found.is_busy_in(&of(r#"{service_name="node-busy"}"#))?;
             // What `wrapWithLabels` says.
-            found.is_busy_in(&of(r#"{service_name="node-busy", work="known"}"#));
+            found.is_busy_in(&of(r#"{service_name="node-busy", work="known"}"#))
         },
     );
 }
@@ -250,12 +296,12 @@ fn the_sdk_for_rust_is_understood() {
             copy("rust", &["Cargo.toml", "Cargo.lock", "src/main.rs"], folder)?;
             run("cargo", &["build", "--quiet", "--locked", "--target-dir", &target], folder)
         },
-        |folder, url| run(&program, &[url], folder),
+        |url| command(&[&program, url]),
         |found, _| {
             let of = |selector| Wanted::of(CPU, selector, "known_busy_function");
-            found.is_busy_in(&of(r#"{service_name="rust-busy"}"#));
+            found.is_busy_in(&of(r#"{service_name="rust-busy"}"#))?;
             // What `tag_wrapper` says.
-            found.is_busy_in(&of(r#"{service_name="rust-busy", work="known"}"#));
+            found.is_busy_in(&of(r#"{service_name="rust-busy", work="known"}"#))
         },
     );
 }
@@ -265,15 +311,12 @@ fn a_recording_of_the_jdk_is_understood() {
     with_client(
         "java-busy",
         |folder| run("java", &["--version"], folder),
-        |folder, url| {
-            run(
-                "java",
-                &[&clients::folder().join("java/Busy.java").to_string_lossy(), "busy.jfr", url],
-                folder,
-            )
+        |url| {
+            let program = clients::folder().join("java/Busy.java");
+            command(&["java", &program.to_string_lossy(), "busy.jfr", url])
         },
         |found, _| {
-            found.is_busy_in(&Wanted::of(CPU, r#"{service_name="java-busy"}"#, "Busy.knownBusyFunction"));
+            found.is_busy_in(&Wanted::of(CPU, r#"{service_name="java-busy"}"#, "Busy.knownBusyFunction"))
         },
     );
 }
@@ -287,9 +330,10 @@ fn the_agent_for_java_is_understood() {
             run("mvn", &["--quiet", "--batch-mode", "dependency:copy-dependencies"], folder)?;
             run("javac", &["-cp", "lib/agent.jar", "Busy.java"], folder)
         },
-        |folder, url| {
+        |url| {
             let server = format!("-Dpyroscope.server.address={url}");
-            let options = [
+            command(&[
+                "java",
                 "-javaagent:lib/agent.jar",
                 "-Dpyroscope.application.name=java-agent",
                 "-Dpyroscope.format=jfr",
@@ -300,19 +344,18 @@ fn the_agent_for_java_is_understood() {
                 "-classpath",
                 ".:lib/agent.jar",
                 "Busy",
-            ];
-            run("java", &options, folder)
+            ])
         },
         |found, _| {
             let all = r#"{service_name="java-agent"}"#;
-            found.is_busy_in(&Wanted::of(CPU, all, "Busy.knownBusyFunction"));
+            found.is_busy_in(&Wanted::of(CPU, all, "Busy.knownBusyFunction"))?;
             // What `LabelsWrapper` says.
             let labelled = r#"{service_name="java-agent", work="known"}"#;
-            found.is_busy_in(&Wanted::of(CPU, labelled, "Busy.knownBusyFunction"));
+            found.is_busy_in(&Wanted::of(CPU, labelled, "Busy.knownBusyFunction"))?;
             let allocated = "memory:alloc_in_new_tlab_objects:count:space:bytes";
-            found.is_busy_in(&Wanted::of(allocated, all, "Busy.knownGreedyFunction"));
+            found.is_busy_in(&Wanted::of(allocated, all, "Busy.knownGreedyFunction"))?;
             let waited = "mutex:delay:nanoseconds:mutex:count";
-            found.is_busy_in(&Wanted::of(waited, all, "Busy.knownBlockedFunction"));
+            found.is_busy_in(&Wanted::of(waited, all, "Busy.knownBlockedFunction"))
         },
     );
 }

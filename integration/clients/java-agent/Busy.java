@@ -34,6 +34,7 @@ public class Busy {
         Thread other = new Thread(Busy::knownBlockedFunction);
         synchronized (LOCK) {
             other.start();
+            while (other.getState() != Thread.State.BLOCKED) Thread.onSpinWait();
             Thread.sleep(200);
         }
         other.join();
@@ -44,7 +45,8 @@ public class Busy {
         holdLock();
         Pyroscope.LabelsWrapper.run(
                 new LabelsSet("work", "known"), () -> knownBusyFunction(System.nanoTime() + 4_000_000_000L));
-        // The agent sends now and then, and not at its end.
-        Thread.sleep(3_000);
+        // The agent sends now and then, and not at its end: whoever started this says when all has come.
+        System.out.println("done");
+        while (System.in.read() >= 0) {}
     }
 }
