@@ -129,11 +129,35 @@ fn tree() -> Vec<PathBuf> {
     found
 }
 
-/// Lines that are neither empty nor comments, up to the tests at the end.
+/// Lines that are neither empty nor comments, without items that only tests have.
 fn lines_of_code(text: &str) -> usize {
-    let lines = text.lines().map(str::trim);
-    let code = lines.take_while(|line| *line != "#[cfg(test)]");
-    code.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+    let mut lines = text.lines();
+    let mut count = 0;
+    while let Some(line) = lines.next() {
+        let code = line.trim_start();
+        if code == "#[cfg(test)]" {
+            let indent = line.len() - code.len();
+            // As it is formatted, an item ends with the first of its lines that is as far in and closes what it opened.
+            let is_last = |line: &str| {
+                let inner = line.trim_start();
+                line.len() - inner.len() == indent
+                    && !inner.starts_with('#')
+                    && line.ends_with([';', '}', ','])
+            };
+            lines.find(|line| is_last(line));
+        } else if !code.is_empty() && !code.starts_with("//") {
+            count += 1;
+        }
+    }
+    count
+}
+
+#[test]
+fn only_what_tests_have_does_not_count() {
+    let text = "// a\nfn a() {}\n\n#[cfg(test)]\nmod tests;\n\nstruct B {\n    #[cfg(test)]\n    seen: u8,\n    c: u8,\n}\n";
+    assert_eq!(lines_of_code(text), 4);
+    let tests = "\n#[cfg(test)]\n#[expect(x)]\nmod tests {\n    fn a(\n    ) {\n    }\n}\nfn b() {}\n";
+    assert_eq!(lines_of_code(&format!("{text}{tests}")), 5);
 }
 
 #[test]
