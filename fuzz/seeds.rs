@@ -47,39 +47,8 @@ fn main() -> std::io::Result<()> {
         save("pprof", &format!("seed-{seed}"), &encode(&arbitrary(seed)))?;
         save("otlp", &format!("seed-{seed}"), &otlp::encode(&arbitrary(seed), &[("service.name", "shop")]))?;
     }
-    for (number, text) in ["pod=a-1", "a.b-c = x=y", "1a=b", "größe=1", "=", "_=", " x "].iter().enumerate()
-    {
-        save("labels", &format!("seed-{number}"), text.as_bytes())?;
-    }
-    let stacks = ["a;b 1\na;b;c 2\n", "main 9223372036854775807\nmain 1\n", " 3\r\n;; 1\n", "a 1"];
-    for (number, text) in stacks.iter().enumerate() {
-        save("folded", &format!("seed-{number}"), text.as_bytes())?;
-    }
+    texts(&save)?;
     documents(&save)?;
-    let rules = [
-        r#"[{"source_labels":["a","b"],"regex":"(?P<n>x.*);(y)?","target_label":"${n}","replacement":"$2-$1"}]"#,
-        r#"[{"action":"labelmap","regex":"(.)","replacement":"x_$1"},{"action":"labelkeep","regex":"x_.*"}]"#,
-        r#"[{"action":"hashmod","source_labels":["a"],"target_label":"b","modulus":7},{"action":"keep","regex":null}]"#,
-        r#"[{"action":"dropequal","source_labels":["a"],"target_label":"b"},{"action":"Uppercase","target_label":"a"}]"#,
-    ];
-    for (number, text) in rules.iter().enumerate() {
-        save("relabel", &format!("seed-{number}"), format!("{text}\na=x1\nb=y").as_bytes())?;
-    }
-    let selectors =
-        ["{}", r#"{a="b", c!="d"}"#, r#"{a=~"x.*|y", f!~`\d+`,}"#, r#"{"ein name"='\u00e4\x41\n'}"#];
-    for (number, text) in selectors.iter().enumerate() {
-        save("selector", &format!("seed-{number}"), text.as_bytes())?;
-    }
-    let names = [
-        "app.cpu{pod=a-1, region = eu}",
-        "name=app%7Bk%3Dv%7D&from=now-1h&until=now&spyName=rbspy&sampleRate=97",
-        "name=app&from=1800000000&until=1800000010&units=bytes&aggregationType=average&format=pprof",
-        "name=a.cpu%7Bx%3D%C3%BC%2Cy%3D+%7D&from=20260302&until=1772445600000&format=trie",
-        "a{v={x},w=1}",
-    ];
-    for (number, text) in names.iter().enumerate() {
-        save("ingest-name", &format!("seed-{number}"), text.as_bytes())?;
-    }
     let form = "--b\r\nContent-Disposition: form-data; name=\"profile\"\r\n\r\nx\r\n--b--\r\n";
     save("multipart", "seed", form.as_bytes())?;
     for (format, body) in (0u8..).zip(bodies()) {
@@ -118,6 +87,43 @@ fn main() -> std::io::Result<()> {
     }
     calls(&save)?;
     answers(&save)
+}
+
+/// What people write: labels, stacks, rules, selectors, names of applications.
+fn texts(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    for (number, text) in ["pod=a-1", "a.b-c = x=y", "1a=b", "größe=1", "=", "_=", " x "].iter().enumerate()
+    {
+        save("labels", &format!("seed-{number}"), text.as_bytes())?;
+    }
+    let stacks = ["a;b 1\na;b;c 2\n", "main 9223372036854775807\nmain 1\n", " 3\r\n;; 1\n", "a 1"];
+    for (number, text) in stacks.iter().enumerate() {
+        save("folded", &format!("seed-{number}"), text.as_bytes())?;
+    }
+    let rules = [
+        r#"[{"source_labels":["a","b"],"regex":"(?P<n>x.*);(y)?","target_label":"${n}","replacement":"$2-$1"}]"#,
+        r#"[{"action":"labelmap","regex":"(.)","replacement":"x_$1"},{"action":"labelkeep","regex":"x_.*"}]"#,
+        r#"[{"action":"hashmod","source_labels":["a"],"target_label":"b","modulus":7},{"action":"keep","regex":null}]"#,
+        r#"[{"action":"dropequal","source_labels":["a"],"target_label":"b"},{"action":"Uppercase","target_label":"a"}]"#,
+    ];
+    for (number, text) in rules.iter().enumerate() {
+        save("relabel", &format!("seed-{number}"), format!("{text}\na=x1\nb=y").as_bytes())?;
+    }
+    let selectors =
+        ["{}", r#"{a="b", c!="d"}"#, r#"{a=~"x.*|y", f!~`\d+`,}"#, r#"{"ein name"='\u00e4\x41\n'}"#];
+    for (number, text) in selectors.iter().enumerate() {
+        save("selector", &format!("seed-{number}"), text.as_bytes())?;
+    }
+    let names = [
+        "app.cpu{pod=a-1, region = eu}",
+        "name=app%7Bk%3Dv%7D&from=now-1h&until=now&spyName=rbspy&sampleRate=97",
+        "name=app&from=1800000000&until=1800000010&units=bytes&aggregationType=average&format=pprof",
+        "name=a.cpu%7Bx%3D%C3%BC%2Cy%3D+%7D&from=20260302&until=1772445600000&format=trie",
+        "a{v={x},w=1}",
+    ];
+    for (number, text) in names.iter().enumerate() {
+        save("ingest-name", &format!("seed-{number}"), text.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Profiles as other tools write them.

@@ -28,6 +28,7 @@ use athanor_cluster::secret::{SecretError, Secrets};
 use athanor_cluster::talk::{Answering, Hear, Talk};
 use athanor_consensus::replicated::{CallError, Network};
 use athanor_ingester::Ingester;
+use axum::Router;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
@@ -194,21 +195,8 @@ impl Entry {
         let room = Arc::new(Semaphore::new(CONNECTIONS));
         let enough = CancellationToken::new();
         let lasting = Lasting { tasks: tasks.clone(), clock: clock.clone(), enough, room };
-        let stopped = stop.clone();
-        let served = tasks.spawn("listener for other nodes", async move {
-            let Lasting { clock, enough, .. } = &lasting;
-            let losing_patience = async {
-                stopped.cancelled().await;
-                clock.sleep(PATIENCE).await;
-                enough.cancel();
-                std::future::pending().await
-            };
-            tokio::select! {
-                biased;
-                () = listener.serve(routes, &lasting, stopped.clone()) => {}
-                () = losing_patience => {}
-            }
-        })?;
+        let serving = serve(listener, routes, lasting, stop.clone());
+        let served = tasks.spawn("listener for other nodes", serving)?;
         let compute = system.compute.clone();
         let watching = watch(secrets, joining.secret_file, compute, clock.clone(), tasks.token());
         tasks.spawn("secret", watching)?;
@@ -219,6 +207,21 @@ impl Entry {
         tracing::info!(internal = %address, gossip = %gossip.address(), "joining the cluster");
         let company = Company { me, members, clock };
         Ok(Others { company, afar, gossip, talk, groups, address, stop: stop.drop_guard(), served })
+    }
+}
+
+/// Answers other nodes, and those that are under way when it stops for a while longer.
+async fn serve(listener: Listener, routes: Router, lasting: Lasting, stop: CancellationToken) {
+    let losing_patience = async {
+        stop.cancelled().await;
+        lasting.clock.sleep(PATIENCE).await;
+        lasting.enough.cancel();
+        std::future::pending().await
+    };
+    tokio::select! {
+        biased;
+        () = listener.serve(routes, &lasting, stop.clone()) => {}
+        () = losing_patience => {}
     }
 }
 

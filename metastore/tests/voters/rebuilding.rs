@@ -6,7 +6,7 @@ use athanor_block::{FILES, FileMeta, LogRange, META, Meta, Origin, Run, TenantMe
 use athanor_catalog::{BlockEntry, BlockId, Catalog, Command, Described, Listing, Phase, Rows, Settings};
 use athanor_chassis::{Code, Coded, Random, TenantId, Timestamp};
 use athanor_metastore::{
-    RebuildFailed, Rebuilding, Rebuilt, Report, Shelf, begin_again, lying_block, rebuild,
+    Client, RebuildFailed, Rebuilding, Rebuilt, Report, Shelf, begin_again, lying_block, rebuild,
 };
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
@@ -98,6 +98,18 @@ async fn listed(catalog: &dyn Catalog) -> Listing {
     catalog.listing(&TenantId::anonymous(), i64::MIN, i64::MAX).await.unwrap()
 }
 
+async fn open_two_shards(client: &Client) {
+    let settings = Settings { copies: 3, ..Settings::default() };
+    client.change(Command::Configure { expected: Settings::default(), settings }).await.unwrap();
+    let zones = KEEPERS.map(|node| (node, node.to_string())).into();
+    let members = vec![KEEPERS.into(); 2];
+    client.change(Command::OpenSlots { count: 2, members, zones }).await.unwrap();
+    for shard in [1, 2] {
+        let opened = Command::Opened { shard, inherited: athanor_catalog::Inherits::Nothing, fenced: 1 };
+        client.change(opened).await.unwrap();
+    }
+}
+
 #[test]
 fn what_was_registered_is_again_and_nothing_else() {
     simulate(async {
@@ -107,15 +119,7 @@ fn what_was_registered_is_again_and_nothing_else() {
             town.begin(node, 3).await;
         }
         let client = town.client(2);
-        let settings = Settings { copies: 3, ..Settings::default() };
-        client.change(Command::Configure { expected: Settings::default(), settings }).await.unwrap();
-        let zones = KEEPERS.map(|node| (node, node.to_string())).into();
-        let members = vec![KEEPERS.into(); 2];
-        client.change(Command::OpenSlots { count: 2, members, zones }).await.unwrap();
-        for shard in [1, 2] {
-            let opened = Command::Opened { shard, inherited: athanor_catalog::Inherits::Nothing, fenced: 1 };
-            client.change(opened).await.unwrap();
-        }
+        open_two_shards(&client).await;
         let name = || BlockId::new(clock.wall(), &random);
         for (shard, range) in [(1, (0, 10)), (2, (0, 7))] {
             // One that was written before, and then by another leader; only that was registered.

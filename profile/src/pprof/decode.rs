@@ -228,6 +228,25 @@ impl Decoder {
                 self.takes(TEXT, limits)?;
                 self.strings.push((start, end));
             }
+            (1..=6, _) => {
+                return Err(DecodeError::Malformed {
+                    at: cursor.at(),
+                    why: "a table entry that is no message",
+                });
+            }
+            field => return self.head_field(field, cursor, limits),
+        }
+        Ok(())
+    }
+
+    /// Takes a field in that there is once, or a comment.
+    fn head_field(
+        &mut self,
+        field: (u64, Value),
+        cursor: &Cursor<'_>,
+        limits: &Limits,
+    ) -> Result<(), DecodeError> {
+        match field {
             (7, Value::Varint(text)) => self.head.drop_frames = text as i64,
             (8, Value::Varint(text)) => self.head.keep_frames = text as i64,
             (9, Value::Varint(time)) => self.head.time_nanos = time as i64,
@@ -245,7 +264,7 @@ impl Decoder {
             }
             (14, Value::Varint(text)) => self.head.default_type = text as i64,
             (15, Value::Varint(text)) => self.head.doc_url = text as i64,
-            (1..=6 | 11, _) => {
+            (11, _) => {
                 return Err(DecodeError::Malformed {
                     at: cursor.at(),
                     why: "a table entry that is no message",

@@ -168,13 +168,18 @@ fn frames_keep_file_and_line() {
     assert_eq!((file, line.line, line.column), ("a.c", 12, 3));
 }
 
+/// Documents, and what must be said of each.
+fn all_refused<const COUNT: usize>(documents: [(String, &str); COUNT]) {
+    for (document, wanted) in documents {
+        let said = refused(&document);
+        assert!(said.contains(wanted), "{said}\nwanted {wanted}");
+    }
+}
+
 #[test]
 fn errors_say_where_and_what() {
-    let events = |events: &str| evented(&format!(r#""events": [{events}]"#));
-    let open = |frame: u32, at: f64| format!(r#"{{"type": "O", "frame": {frame}, "at": {at}}}"#);
-    let close = |frame: u32, at: f64| open(frame, at).replace('O', "C");
     let deep = |frames: &str| sampled("none", &format!("[{frames}]"), "[1]");
-    for (document, wanted) in [
+    all_refused([
         (document(""), "the document has no profiles"),
         (r#"{"profiles": []}"#.into(), "line 1, column 16: missing field `shared`"),
         (r#"{"shared": {"frames": []}}"#.into(), "line 1, column 26: missing field `profiles`"),
@@ -209,6 +214,19 @@ fn errors_say_where_and_what() {
             sampled("none", "[[0], [0]]", "[9223372036854775807, 1]"),
             "add up to 9223372036854775808 of no unit",
         ),
+        (format!("{} x", document("")), "trailing characters"),
+    ]);
+    let said = parse(b"{\"shared\":\n\"\xff\"}", &Limits::default()).unwrap_err().to_string();
+    assert_eq!(said, "line 2, column 2: not valid UTF-8");
+}
+
+#[test]
+fn errors_of_events_and_over_limits_say_where_and_what() {
+    let events = |events: &str| evented(&format!(r#""events": [{events}]"#));
+    let open = |frame: u32, at: f64| format!(r#"{{"type": "O", "frame": {frame}, "at": {at}}}"#);
+    let close = |frame: u32, at: f64| open(frame, at).replace('O', "C");
+    let deep = sampled("none", "[[0, 0, 0, 0, 0]]", "[1]");
+    all_refused([
         (events(&close(0, 1.5)), "profiles[0].events[0]: it ends frame 0, but none has begun"),
         (
             events(&[open(0, 0.0), open(1, 0.0), close(0, 1.0)].join(",")),
@@ -221,8 +239,7 @@ fn errors_say_where_and_what() {
         (events(&open(3, 0.0)), "profiles[0].events[0]: there is no frame 3"),
         (events(r#"{"type": "X"}"#), "unknown variant `X`, expected `O` or `C`"),
         (events(r#"{"type": "O", "frame": 0}"#), "missing field `at`"),
-        (format!("{} x", document("")), "trailing characters"),
-        (deep("[0, 0, 0, 0, 0]"), "5 frames in a stack, the limit is 4"),
+        (deep, "5 frames in a stack, the limit is 4"),
         (events(&vec![open(0, 0.0); 5].join(",")), "profiles[0]: 5 frames in a stack, the limit is 4"),
         (events(&vec![open(0, 0.0); 6].join(",")), "6 events, the limit is 5"),
         (sampled("none", "[[], [], [], [], [], []]", "[]"), "6 samples, the limit is 5"),
@@ -239,12 +256,7 @@ fn errors_say_where_and_what() {
             ),
             "profiles[0]: 10 frames of all stacks, each written out, the limit is 8",
         ),
-    ] {
-        let said = refused(&document);
-        assert!(said.contains(wanted), "{said}\nwanted {wanted}");
-    }
-    let said = parse(b"{\"shared\":\n\"\xff\"}", &Limits::default()).unwrap_err().to_string();
-    assert_eq!(said, "line 2, column 2: not valid UTF-8");
+    ]);
 }
 
 #[test]

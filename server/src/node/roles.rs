@@ -135,15 +135,7 @@ impl Roles {
             None => readiness.serve(check),
             Some(others) => {
                 others.tell(MemberState::Ready).await;
-                let (readiness, token, clock) = (Arc::clone(&readiness), tasks.token(), clock.clone());
-                let first = async move {
-                    tokio::select! {
-                        biased;
-                        () = token.cancelled() => {}
-                        () = heard(&client, &clock) => readiness.serve(check),
-                    }
-                };
-                tasks.spawn("first word of the catalogue", first)?;
+                serve_when_heard(client, check, &readiness, &tasks, &clock)?;
             }
         }
         Ok(Self {
@@ -260,6 +252,26 @@ impl Roles {
         };
         cut.or_else(|why| self.health.kept(&why))
     }
+}
+
+/// Requests are welcome from when the catalogue has said something.
+fn serve_when_heard(
+    client: Client,
+    check: Check,
+    readiness: &Arc<Readiness>,
+    tasks: &Tasks,
+    clock: &Clock,
+) -> Result<(), StartError> {
+    let (readiness, token, clock) = (Arc::clone(readiness), tasks.token(), clock.clone());
+    let first = async move {
+        tokio::select! {
+            biased;
+            () = token.cancelled() => {}
+            () = heard(&client, &clock) => readiness.serve(check),
+        }
+    };
+    tasks.spawn("first word of the catalogue", first)?;
+    Ok(())
 }
 
 /// Waits until a majority of the catalogue's voters was heard: before, a node can neither place a profile nor say where

@@ -2,7 +2,7 @@
 
 use athanor_chassis::room::RoomStats;
 use athanor_chassis::turns::TurnStats;
-use athanor_querier::QuerierStats;
+use athanor_querier::{AgainStats, QuerierStats};
 
 use super::{Numbers, Page, alone, labels};
 
@@ -42,28 +42,13 @@ impl Numbers {
         );
         gauge("athanor_background_bytes", "Bytes of their answers", background.bytes);
         gauge("athanor_background_limit_bytes", "How many of them are kept", background.limit);
-        page.gauge(
-            "athanor_queries_kept_bytes",
-            "Memory of answers that are kept",
-            alone(again.bytes as f64),
-        );
-        page.gauge("athanor_queries_kept_limit_bytes", "How much they may take", alone(again.limit as f64));
+        again_asked(page, &again);
         let mut counter = |name, help, value: u64| page.counter(name, help, alone(value as f64));
         counter(
             "athanor_queries_crashes_total",
             "Computations for queries that panicked",
             quarantine.crashes,
         );
-        let help =
-            "Requests that were answered as before, since nothing has come that belongs into the answer";
-        counter("athanor_queries_again_total", help, again.hits);
-        let help =
-            "Requests that were answered before, and anew since nobody could say that the answer still holds";
-        counter("athanor_queries_anew_total", help, again.misses);
-        let help = "Requests that were told what an equal one was answered, which was under way";
-        counter("athanor_queries_joined_total", help, again.joined);
-        let help = "Kept answers that were not what had been kept: they were found anew";
-        counter("athanor_queries_damaged_total", help, again.damaged);
         let help = "Questions that were asked again since profiles were found to lie in two places";
         counter("athanor_queries_twice_total", help, twice);
         let unread = [("damaged", left_out.damaged), ("unavailable", left_out.unavailable)];
@@ -91,4 +76,20 @@ impl Numbers {
         let help = "Questions of other nodes that were refused since too many waited";
         page.counter("athanor_gateway_questions_refused_total", help, alone(refused as f64));
     }
+}
+
+/// Answers that are kept for who asks again.
+fn again_asked(page: &mut Page, again: &AgainStats) {
+    page.gauge("athanor_queries_kept_bytes", "Memory of answers that are kept", alone(again.bytes as f64));
+    page.gauge("athanor_queries_kept_limit_bytes", "How much they may take", alone(again.limit as f64));
+    let mut counter = |name, help, value: u64| page.counter(name, help, alone(value as f64));
+    let help = "Requests that were answered as before, since nothing has come that belongs into the answer";
+    counter("athanor_queries_again_total", help, again.hits);
+    let help =
+        "Requests that were answered before, and anew since nobody could say that the answer still holds";
+    counter("athanor_queries_anew_total", help, again.misses);
+    let help = "Requests that were told what an equal one was answered, which was under way";
+    counter("athanor_queries_joined_total", help, again.joined);
+    let help = "Kept answers that were not what had been kept: they were found anew";
+    counter("athanor_queries_damaged_total", help, again.damaged);
 }
