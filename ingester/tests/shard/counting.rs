@@ -83,6 +83,8 @@ fn a_process_that_began_anew_and_has_counted_nothing_yet_is_seen() {
     simulate(async {
         let (mut world, time) = (World::new().await, now());
         world.push_one(&snapshot(time, &[("main;a", 5)])).await;
+        // A head of its own.
+        world.cut().await;
         assert_eq!(world.push_one(&snapshot(time + 1, &[])).await, 2);
         for crash in 1..3 {
             // By what the log says of the batch, then by what it says at a cut.

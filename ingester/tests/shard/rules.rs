@@ -127,3 +127,13 @@ fn a_tenant_has_so_many_series_in_memory_if_it_has_a_limit() {
         assert!(world.push("acme", vec![upload(&profile(now(), &[("main", 1)]))]).await.remove(0).is_ok());
     });
 }
+
+#[test]
+fn of_series_that_rules_make_one_there_is_one() {
+    simulate(async {
+        let rules = json!([{"action": "labeldrop", "regex": "thread"}]);
+        let limits = Limits { max_local_series_per_tenant: Some(2), ..with_rules(&rules) };
+        let world = world(limits).await;
+        assert_eq!(stored(&world, &upload(&threads())).await.new, 6);
+    });
+}

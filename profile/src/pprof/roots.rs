@@ -8,11 +8,13 @@
 //!  whole   main serve a b c … p q
 //!  cut                a b c … p x y z      a … p are SHARED frames: main serve is what is missing
 //! ```
-//! Which stacks have been cut is seen by their frames, of which there are exactly as many as Go keeps. What most others have
-//! above is believed; of equals the shortest. Nothing is put above a stack with whose roots no other goes on.
+//! Which stacks have been cut is seen by their frames, of which there are as many as Go keeps. Of what allocates Go drops the
+//! innermost ones, which are of its runtime, after the cut: so some frames less may be as many. Such a stack is whole if it
+//! begins with a function with which a shorter one does. What most others have above is believed; of equals the shortest.
+//! Nothing is put above a stack with whose roots no other goes on.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::decode::Decoder;
@@ -23,9 +25,11 @@ use crate::hash::{Hash, HashedMap};
 const SHARED: usize = 16;
 /// The deepest stack of a profile in which some were cut has so many locations at least.
 const DEEP: usize = SHARED + 8;
-/// Frames that Go keeps of stacks of time on a processor, and of all others: now, and before Go 1.23.
+/// Frames that Go keeps of stacks of time on a processor, and of all others: now, and before Go 1.23. Of the others it may drop
+/// so many that are of its runtime.
 const ON_CPU: usize = 64;
 const OTHERS: [usize; 2] = [128, 32];
+const OF_RUNTIME: usize = 4;
 /// What is mended may tell the roots of others; so many times.
 const ROUNDS: usize = 8;
 /// The most locations of stacks that are looked at, and the most roots that are weighed against each other. A profile with
@@ -120,21 +124,34 @@ impl Decoder {
         let on_cpu = types
             .filter_map(|(kind, _)| self.text(raw, *kind, "a sample type").ok())
             .any(|kind| kind == "cpu");
-        let is_cut = if on_cpu { deepest == ON_CPU } else { OTHERS.contains(&deepest) };
-        if !is_cut {
-            return Ok(None);
-        }
+        let kept = if on_cpu { (deepest == ON_CPU).then_some((ON_CPU, 0)) } else { others(deepest) };
+        let Some((most, dropped)) = kept else { return Ok(None) };
+        let least = most - dropped;
+        let shorter = frames.iter().zip(&spans).filter(|(frames, _)| **frames < least);
+        let begins: HashSet<Hash> =
+            shorter.filter_map(|(_, span)| self.outermost(*places.get(span.start)?)).collect();
         let group_of = vec![None; spans.len()];
         let (whole, groups, by_run) = (Vec::new(), Vec::new(), HashMap::new());
         let mut paths = Paths { places, spans, whole, group_of, groups, by_run };
         for (at, frames) in frames.into_iter().enumerate() {
-            if frames < deepest {
+            let root = paths.own(at).first().and_then(|&place| self.outermost(place));
+            let is_whole = frames < least || frames < most && root.is_some_and(|root| begins.contains(&root));
+            if is_whole {
                 paths.whole.push(at);
             } else if paths.own(at).len() >= SHARED {
                 self.group(&mut paths, at);
             }
         }
         Ok(Some(paths))
+    }
+
+    /// The function of a location's outermost call.
+    fn outermost(&self, place: u32) -> Option<Hash> {
+        let location = &self.locations[place as usize];
+        let last =
+            (location.first_line + location.line_count).checked_sub(1).filter(|_| location.line_count > 0)?;
+        let function = self.function_ids.place(self.lines[last as usize].function_id)?;
+        Some(self.function_hashes[function])
     }
 
     /// Puts a stack that was cut to those that begin as it does.
@@ -239,6 +256,12 @@ impl Paths {
     }
 }
 
+/// How many frames Go has kept where the deepest stack has so many, and how many of them it may have dropped.
+fn others(deepest: usize) -> Option<(usize, usize)> {
+    let kept = OTHERS.into_iter().find(|most| (most - OF_RUNTIME..=*most).contains(&deepest))?;
+    Some((kept, OF_RUNTIME))
+}
+
 /// The hash of a run with one more frame.
 fn step(hash: u64, frame: Hash) -> u64 {
     hash.wrapping_mul(BASE).wrapping_add(frame as u64)
@@ -307,6 +330,26 @@ mod tests {
             let expected = [(whole[0].join(";"), 1), (whole[1].join(";"), 2), (deep.join(";"), 4)];
             assert_eq!((stacks, mended), (expected.into(), 1), "{kind}");
             assert_eq!(content, read(&sent(kind, &all), false).2, "the content is what was sent");
+        }
+    }
+
+    #[test]
+    fn a_stack_whose_runtime_frames_were_dropped_gets_roots_unless_it_begins_as_others_do() {
+        let whole = [stack(27, "leaf"), stack(16, "other leaf")];
+        for (frames, most) in [(28, 28), (29, 31), (31, 32), (124, 128)] {
+            let deep = stack(frames + 10, "deep");
+            let deepest = stack(most + 10, "deepest");
+            let shallow = stack(frames, "as deep, and not cut");
+            let all = [&whole[0], &whole[1], &shallow, &cut(&deep, frames), &cut(&deepest, most)];
+            let all: Vec<(Vec<String>, i64)> = all.into_iter().map(|stack| (stack.clone(), 1)).collect();
+            let (stacks, mended, _) = read(&sent("alloc_space", &all), true);
+            let expected =
+                [&whole[0], &whole[1], &shallow, &deep, &deepest].map(|stack| (stack.join(";"), 1));
+            assert_eq!((stacks, mended), (expected.into(), 2), "{frames} of {most}");
+        }
+        for (frames, mends) in [(27, 0), (28, 1), (32, 1), (33, 0), (123, 0), (124, 1), (129, 0)] {
+            let all = [(stack(24, "leaf"), 1), (cut(&stack(frames + 5, "deep"), frames), 1)];
+            assert_eq!(read(&sent("alloc_space", &all), true).1, mends, "{frames}");
         }
     }
 
