@@ -25,7 +25,7 @@ use super::world::{Weather, World};
 pub type Breach = String;
 
 /// No answer may take longer.
-const FOREVER: Duration = Duration::from_secs(20 * 60);
+pub const FOREVER: Duration = Duration::from_secs(20 * 60);
 const MINUTE: i64 = 60_000;
 
 /// Everybody who talks to one process.
@@ -162,7 +162,7 @@ impl Clients<'_> {
     }
 
     /// Whether it is right that something failed.
-    fn may_fail(&self, what: &str, status: &Status, stormy: bool) -> Result<(), Breach> {
+    pub fn may_fail(&self, what: &str, status: &Status, stormy: bool) -> Result<(), Breach> {
         if status.code == Code::DataLoss {
             return Err(format!("{what} met a loss of data: {status}"));
         }
@@ -269,7 +269,7 @@ impl Clients<'_> {
     }
 
     /// What an answer says of itself: where nothing was damaged, nothing is missing but what a bucket does not give.
-    fn said(&self, reader: &Reader, stormy: bool) -> Result<Said, Breach> {
+    pub fn said(&self, reader: &Reader, stormy: bool) -> Result<Said, Breach> {
         let Some(words) = reader.missing() else { return Ok(Said { partial: false, twice: false }) };
         if words.contains("damaged: block") {
             return Err(format!("a block is damaged: {words}"));

@@ -21,6 +21,7 @@ use super::chain;
 use super::client::{Breach, Clients, QUESTIONS};
 use super::disk::Platter;
 use super::model::{Asked, KINDS, Model, NEWER, OLDER, SKEW, TENANTS};
+use super::processes::{self, Processes};
 use super::world::{Death, Fate, Story, Weather, World};
 
 /// When the first machine is switched on.
@@ -35,6 +36,8 @@ struct Remains {
     world: World,
     random: Random,
     model: RefCell<Model>,
+    /// Some seeds have processes that count.
+    processes: Option<RefCell<Processes>>,
     log: MemoryDisk,
     state: MemoryDisk,
     objects: Arc<Objects>,
@@ -71,9 +74,13 @@ struct Process<'a> {
 pub fn run(seed: u64, told: Option<File>) -> Result<Story, Breach> {
     let random = Random::seeded(seed);
     let retention = if random.below(3) == 0 { RETENTION } else { Duration::ZERO };
+    // By a chance of their own: others are as they were without them.
+    let counts = seed.is_multiple_of(3) && retention.is_zero();
+    let processes = counts.then(|| RefCell::new(Processes::new(Random::seeded(!seed))));
     let mut remains = Remains {
         world: World::new(random.split(), told),
         model: RefCell::new(Model::new(retention)),
+        processes,
         log: MemoryDisk::new(),
         state: MemoryDisk::new(),
         objects: Arc::default(),
@@ -98,6 +105,8 @@ fn config(random: &Random, retention: Duration) -> Config {
     let mut config = Config { retention, ..Config::default() };
     config.ingester.shards = 1 + random.below(2) as u32;
     config.ingester.recent_ids = [1, 4, 1 << 16][random.below(3) as usize];
+    // Longer than any seed.
+    config.ingester.counters_idle = Duration::from_secs(1 << 20);
     config.ingester.cut.max_age = Duration::from_secs(5 + random.below(60));
     config.log.segment = ByteSize::kib(64 << random.below(2));
     config.log.spares = random.below(2) as u32;
@@ -124,6 +133,7 @@ fn live(remains: &mut Remains, plan: Plan) -> Result<bool, Breach> {
                 Platter::rot(disk, bits, &remains.world, &random);
             }
             remains.model.borrow_mut().damage();
+            remains.processes.iter().for_each(|processes| processes.borrow_mut().damage());
         }
         lived.map(|done| (done, disks, process.clock.monotonic()))
     });
@@ -154,6 +164,7 @@ impl<'a> Process<'a> {
         let calls = random.below([20, 60, 150, 300][random.below(4) as usize]);
         let death = if random.below(3) == 0 { Death::Kill } else { Death::Power };
         let fate = fated.then_some(Fate { calls, disk: random.below(3) > 0, death });
+        remains.processes.iter().for_each(|processes| processes.borrow_mut().begin());
         let world = remains.world.clone();
         world.set_weather(Weather::Fair);
         let boot = world.boot(clock.clone(), fate);
@@ -324,6 +335,15 @@ impl<'a> Process<'a> {
                 }
                 _ => {}
             }
+            if let Some(processes) = &self.remains.processes {
+                // One of several clients is impatient.
+                let patience = Duration::from_millis(random.below(40)).max(Duration::from_millis(1));
+                let patience = if patience < Duration::from_millis(8) { patience } else { FOREVER };
+                under_way.push(Box::pin(processes::send(processes, clients, patience)));
+                if random.below(8) == 0 {
+                    under_way.push(Box::pin(processes::compare(processes, clients)));
+                }
+            }
             while under_way.len() >= width {
                 under_way.next().await.transpose()?;
             }
@@ -355,6 +375,7 @@ impl<'a> Process<'a> {
             return Ok(());
         }
         self.remains.world.count("full disks");
+        self.remains.processes.iter().for_each(|processes| processes.borrow_mut().fill());
         disk.leave(Some(random.below(300 << 10)));
         self.pause(Duration::from_micros(random.below(50_000))).await?;
         disk.leave(None);
@@ -371,6 +392,7 @@ impl<'a> Process<'a> {
     ) -> Result<(), Breach> {
         self.remains.world.tell(format_args!("the {} disk is full for long", disk.name));
         self.remains.world.count("disks full for minutes");
+        self.remains.processes.iter().for_each(|processes| processes.borrow_mut().fill());
         let faults = clients.disk_faults.get();
         disk.leave(Some(0));
         for _ in 0..2 + random.below(6) {
@@ -406,6 +428,11 @@ impl<'a> Process<'a> {
             let request = clients.model.borrow_mut().draw(&clients.random, self.clock.wall());
             clients.push_patiently(request).await?;
         }
+        if let Some(processes) = &self.remains.processes {
+            for _ in 0..6 {
+                processes::send(processes, clients, FOREVER).await?;
+            }
+        }
         self.compare(clients).await?;
         clients.cut(FOREVER).await?;
         self.compare(clients).await?;
@@ -422,6 +449,9 @@ impl<'a> Process<'a> {
                 let (question, asked) = clients.draw();
                 clients.ask(question, Asked { tenant, ..asked }).await?;
             }
+        }
+        if let Some(processes) = &self.remains.processes {
+            processes::compare(processes, clients).await?;
         }
         self.remains.world.count("comparisons of everything");
         Ok(())

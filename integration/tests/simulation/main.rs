@@ -23,6 +23,7 @@ mod entropy;
 mod fleet;
 mod lives;
 mod model;
+mod processes;
 mod world;
 
 use std::any::Any;
@@ -45,7 +46,7 @@ const FOUND: [u64; 1] = [
 ];
 
 /// What must happen in some seed, or the simulation shows nothing.
-const MUST: [&str; 34] = [
+const MUST: [&str; 37] = [
     "acknowledged",
     "answers that lack something",
     "answers that may count twice",
@@ -54,6 +55,7 @@ const MUST: [&str; 34] = [
     "blocks",
     "clients that left",
     "comparisons of everything",
+    "comparisons of processes",
     "cuts",
     "died while starting",
     "disks full for minutes",
@@ -70,6 +72,7 @@ const MUST: [&str; 34] = [
     "power lost in another disk call",
     "power lost in the sync of a commit",
     "power lost in the write of a commit",
+    "processes that began anew",
     "queries",
     "refused",
     "repeats",
@@ -78,6 +81,7 @@ const MUST: [&str; 34] = [
     "rotten logs",
     "rotten snapshots",
     "slow bucket calls",
+    "snapshots",
     "stopped politely",
     "uploads whose answer was lost",
 ];
