@@ -9,7 +9,17 @@ use libfuzzer_sys::fuzz_target;
 
 /// The first byte of the input says which.
 const FORMATS: [&str; 11] = [
-    "groups", "lines", "trie", "tree", "pprof", "form", "speedscope", "flamebearer", "perf_script", "jfr", "jfr form",
+    "groups",
+    "lines",
+    "trie",
+    "tree",
+    "pprof",
+    "form",
+    "speedscope",
+    "flamebearer",
+    "perf_script",
+    "jfr",
+    "jfr form",
 ];
 const SPIES: [&str; 4] = ["unknown", "pyspy", "rbspy", "dotnetspy"];
 
