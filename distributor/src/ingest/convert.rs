@@ -10,8 +10,10 @@ mod tests;
 
 use athanor_chassis::{Code, Limits, Status};
 use athanor_profile::bounds::OverLimit;
+use athanor_profile::flamebearer::FlamebearerError;
 use athanor_profile::format::ReadError;
 use athanor_profile::jfr::{JfrError, Limits as JfrLimits};
+use athanor_profile::perf_script::PerfScriptError;
 use athanor_profile::pprof::{DecodeError, Limits as PprofLimits, TallyError};
 use athanor_profile::speedscope::SpeedscopeError;
 use athanor_profile::trie::{Kind, TrieError};
@@ -116,9 +118,22 @@ impl ConvertError {
         Some(over)
     }
 
+    /// What a document has too much of before it is a profile.
+    fn over_in_document(&self) -> Option<&'static str> {
+        match self {
+            Self::Speedscope(SpeedscopeError::OverLimit { over, .. })
+            | Self::Document(
+                ReadError::PerfScript(PerfScriptError::OverLimit { over, .. })
+                | ReadError::Flamebearer(FlamebearerError::OverLimit(over)),
+            ) => Some(over.what),
+            _ => None,
+        }
+    }
+
     /// In a word, for those who count refusals.
     fn reason(&self) -> &'static str {
         match (self.over(), self) {
+            _ if self.over_in_document().is_some() => "profile_size_limit",
             (Some("bytes"), _) => "profile_size_limit",
             (Some("stacks"), _) => "samples_limit",
             (_, Self::Pprof(error) | Self::JfrBody(error)) => error.reason(),
@@ -154,6 +169,7 @@ fn refused(error: ConvertError) -> Refused {
         (_, Some("stacks")) => " (limits.max_profile_stacktrace_samples): profile for a shorter time",
         _ => "",
     };
+    let way_out = error.over_in_document().map_or(way_out, document::way_out);
     let status = Status::new(Code::Invalid, format!("{error}{way_out}")).because(error.reason());
     match (&error, error.over()) {
         (ConvertError::Pprof(_), _) => Refused::unprocessable(status),

@@ -40,3 +40,17 @@ pub(super) fn document(
     bounds.made(made.len())?;
     pprof::pprof(request, &made, &TypeConfig::default(), bounds)
 }
+
+/// Which setting the bound on a part of a document follows, and what to do about it.
+pub(super) fn way_out(what: &str) -> &'static str {
+    match what {
+        "samples" | "samples of different stacks" => {
+            " (limits.max_profile_stacktrace_samples, or one for eight bytes of the body): profile for a shorter time"
+        }
+        "different frames" => {
+            " (one for 64 bytes of limits.max_profile_size_bytes): profile for a shorter time"
+        }
+        "frames in a stack" | "events" | "types" => ", which no setting changes",
+        _ => " (of limits.max_profile_size_bytes and of the body): profile for a shorter time",
+    }
+}

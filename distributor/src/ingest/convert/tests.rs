@@ -154,6 +154,25 @@ fn documents_of_tools_are_told_by_how_they_begin() {
 }
 
 #[test]
+fn too_much_in_a_document_names_its_setting() {
+    let limits = Limits { max_profile_size_bytes: ByteSize::bytes(1), ..Limits::default() };
+    let mut perf = String::new();
+    for frame in 0..20_000 {
+        perf += &format!("main 12 [000] 1.5: 7 cycles:\n\tab f{frame}+0x1 (/bin/main)\n\n");
+    }
+    let refused = converted("name=app", perf.as_bytes(), &limits).unwrap_err();
+    assert_eq!((refused.http, refused.status.reason), (422, Some("profile_size_limit")));
+    let said = refused.to_string();
+    assert!(
+        said.ends_with(
+            " different frames, the limit is 16384 (one for 64 bytes of limits.max_profile_size_bytes): profile for a \
+             shorter time"
+        ),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_begins_as_another_format_is_not_taken_for_text() {
     for (body, expected) in [
         (&b"FLR\0\0\x02\0\x01"[..], "the body begins as a flight recording does; send format=jfr"),
