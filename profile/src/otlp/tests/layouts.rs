@@ -121,7 +121,7 @@ fn layouts_before_1_8_are_refused() {
 
 #[test]
 fn an_attribute_that_nobody_names_may_be_unreadable() {
-    let first = msg().m(1, resource(&[], &[cpu().m(2, sample(1, 3))])).m(2, msg().b(6, [0xff]));
+    let first = msg().m(1, resource(&[], &[cpu().m(2, sample(1, 3))])).m(2, msg().b(6, [0x08]));
     let export = read(&first.m(2, dictionary()).0, &BOUNDS).unwrap();
     let made = export.profiles[0].as_ref().unwrap();
     assert_eq!(samples_of(&decoded(&made[0])), of(&[("main:10;work:20", 3000)]));
