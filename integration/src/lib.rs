@@ -11,11 +11,13 @@
 //!  wire         each call in each way to write it, what is refused and how, and a canary
 //!  flamegraph   the panel that Grafana shows, in a browser, shows what was answered
 //!  parca        profiles and debug information as agents of Parca send them, by its own client as well
-//!  doors        files of many profilers, through each door that takes them, have the types and sums that they should
+//!  doors        files of many profilers, and exports of OpenTelemetry, through each door that takes them, have the types and
+//!               sums that another reader sees
 //!  counting     profiles of Go that count from the start of a process add up to what each process counted
 //!  clients      SDKs as they are shipped: what they send is taken and found
 //!  oneshot      processes that live for one profile each: memory stays bounded, and all are found
-//!  otlp         exports of OpenTelemetry come to what another reader says, through every door
+//!  otlp         one bad profile of an export does not hurt the others, and ports for exports answer nothing else
+//!  hostile      uploads that are made to hurt are answered in words, in bounded memory
 //!  partial      whoever is asked for what the bucket has lost, or holds damaged, says so, in a header and in the answer
 //!  damage       what damage of the log took is told with every answer
 //!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err
@@ -26,11 +28,12 @@
 //!  dev          the local cluster of a command tells what happens in it, and leaves nobody behind
 //!  chaos        so does a cluster of processes in three zones, whichever are killed or cut off
 //!  rebuild      a catalogue whose voters lost all their disks comes back by command, and sums are what they were
+//!  mutants      bugs that tests must notice can still be planted
 //!  simulation   a node on a made machine, and a cluster of them, from a seed: each answer is that of a naive model
 //! ```
 //!
-//! Some need what a machine may lack: Go, Python, Node, Chromium, recorded data. There a test is left out and says so,
-//! unless `ATHANOR_SKIPS=deny`.
+//! Some need what a machine may lack: Go, Python, Node, Java with Maven, Chromium, recorded data. There a test is left out
+//! and says so; with `ATHANOR_SKIPS=deny` it fails unless `.ci/allowed-skips` lists it.
 
 pub mod bodies;
 pub mod clients;

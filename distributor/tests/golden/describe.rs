@@ -80,7 +80,8 @@ fn form(parts: &[Value], base: i64) -> Vec<u8> {
     bytes
 }
 
-fn gzip(raw: &[u8]) -> Vec<u8> {
+/// The same bytes, compressed.
+pub fn gzip(raw: &[u8]) -> Vec<u8> {
     let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
     let mut out = vec![0; compressor.gzip_compress_bound(raw.len())];
     let length = compressor.gzip_compress(raw, &mut out).expect("fits the bound");

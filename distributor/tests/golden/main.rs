@@ -16,7 +16,7 @@ use athanor_proto::types::v1::LabelPair;
 use recorder::Recorder;
 use serde_json::{Value, json};
 
-/// Formats that are no work of this crate yet.
+/// Cases of exports of OpenTelemetry, which are not sent here: `golden` of the whole server does.
 const OTHER_FORMATS: [&str; 2] = ["otlp", "unknown_service:"];
 
 struct House {

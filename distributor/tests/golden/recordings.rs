@@ -7,6 +7,7 @@ use athanor_distributor::Config;
 use athanor_profile::generate::{FLIGHT_START, Flight, FlightEvent};
 use serde_json::json;
 
+use super::describe::gzip;
 use super::{House, shared};
 
 const FORM: Option<&str> = Some("multipart/form-data; boundary=b");
@@ -20,14 +21,6 @@ fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
     }
     body.extend(b"--b--\r\n");
     body
-}
-
-fn gzip(raw: &[u8]) -> Vec<u8> {
-    let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
-    let mut out = vec![0; compressor.gzip_compress_bound(raw.len())];
-    let length = compressor.gzip_compress(raw, &mut out).expect("there is room");
-    out.truncate(length);
-    out
 }
 
 impl House {

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use athanor_integration::bodies::gzip;
 use serde_json::{Value, json};
 
 use crate::calls::{self, Call};
 use crate::data::{Aviary, TENANT};
-use crate::speech::{Grpc, Reply, WAYS, Way, ask, framed, gunzip, gzip, http_of, of_connect, post, send};
+use crate::speech::{Grpc, Reply, WAYS, Way, ask, framed, gunzip, http_of, of_connect, post, send};
 
 /// Gathers what is wrong, so that one run tells all.
 #[derive(Default)]

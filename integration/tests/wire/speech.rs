@@ -254,16 +254,7 @@ pub fn http_of(code: &str) -> u16 {
     }
 }
 
-/// A text compressed.
-pub fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::fastest());
-    let mut out = vec![0; compressor.gzip_compress_bound(bytes.len())];
-    let length = compressor.gzip_compress(bytes, &mut out).unwrap();
-    out.truncate(length);
-    out
-}
-
-/// And back.
+/// What was compressed.
 pub fn gunzip(bytes: &[u8]) -> Vec<u8> {
     athanor_profile::pprof::inflate(bytes, 1 << 24).unwrap()
 }
