@@ -18,8 +18,15 @@ fn raw(pprof: &Path) -> String {
     String::from_utf8_lossy(&output.expect("go runs").stdout).into_owned()
 }
 
-/// The types and units of a profile, and of each sample its values and the locations of its stack, the leaf first.
-fn samples(text: &str) -> (Vec<String>, Vec<(Vec<i64>, Vec<&str>)>) {
+/// One of a profile.
+struct Sample<'t> {
+    values: Vec<i64>,
+    /// The locations of its stack, the leaf first.
+    path: Vec<&'t str>,
+}
+
+/// The types and units of a profile, and its samples.
+fn samples(text: &str) -> (Vec<String>, Vec<Sample<'_>>) {
     let mut lines = text.lines().skip_while(|line| *line != "Samples:").skip(1);
     let types = lines.next().unwrap_or_else(|| panic!("no types in {text:.300}"));
     let types: Vec<String> =
@@ -30,7 +37,7 @@ fn samples(text: &str) -> (Vec<String>, Vec<(Vec<i64>, Vec<&str>)>) {
         let values: Option<Vec<i64>> = values.split_whitespace().map(|value| value.parse().ok()).collect();
         // Labels of a sample follow it.
         let Some(values) = values.filter(|values| values.len() == types.len()) else { continue };
-        samples.push((values, stack.split_whitespace().collect()));
+        samples.push(Sample { values, path: stack.split_whitespace().collect() });
     }
     (types, samples)
 }
@@ -41,7 +48,7 @@ pub fn sums(pprof: &Path) -> BTreeMap<String, i64> {
     let text = raw(pprof);
     let (types, samples) = samples(&text);
     let mut sums: BTreeMap<String, i64> = types.iter().map(|of| (of.clone(), 0)).collect();
-    for (values, _) in samples {
+    for Sample { values, .. } in samples {
         for (of, value) in types.iter().zip(values) {
             *sums.entry(of.clone()).or_default() += value;
         }
@@ -66,7 +73,7 @@ pub fn stacks(pprof: &[u8]) -> BTreeMap<String, BTreeMap<String, i64>> {
     let (types, samples) = samples(&text);
     let locations = locations(&text);
     let mut stacks: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
-    for (values, path) in samples {
+    for Sample { values, path } in samples {
         let frames = path.iter().flat_map(|location| &locations[location]).rev();
         let stack = frames.copied().collect::<Vec<_>>().join(";");
         for (of, value) in types.iter().zip(values) {
