@@ -9,6 +9,9 @@ use crate::model::{Profile, ValueType};
 use crate::pprof::Limits;
 use crate::tree::{Tree, path};
 
+/// After so many samples it is looked how much memory all of them take.
+const WEIGHED: usize = 1024;
+
 /// Why a text is not folded stacks. Lines and columns count from 1, columns in bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FoldedError {
@@ -84,6 +87,10 @@ pub fn parse(bytes: &[u8], value_type: ValueType, limits: &Limits) -> Result<Pro
         let frames = stack.split(';').filter(|_| !stack.is_empty());
         let stack = profile.dictionary.named_stack(frames);
         profile.samples.push(stack, 0, &[value]);
+        if profile.samples.len() % WEIGHED == 0 {
+            let memory = profile.dictionary.memory() + profile.samples.memory();
+            check(line, "bytes of tables in memory", memory, limits.tables)?;
+        }
     }
     profile.compact();
     Ok(profile)
@@ -126,6 +133,18 @@ mod tests {
         let limits = Limits { depth: 3, bytes: 100, samples: 3, ..Limits::default() };
         let profile = parse(text, ValueType::new("samples", "count"), &limits);
         profile.map(|profile| Tree::of(&profile, 0)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn stacks_take_no_more_memory_than_tables_may() {
+        let text: String = (0..WEIGHED).map(|number| format!("f{number} 1\n")).collect();
+        let read = |tables| {
+            let limits = Limits { tables, ..Limits::default() };
+            parse(text.as_bytes(), ValueType::default(), &limits).map_err(|error| error.to_string())
+        };
+        assert!(read(1 << 20).is_ok());
+        let refused = read(10_000).unwrap_err();
+        assert!(refused.starts_with("line 1024: ") && refused.contains("tables in memory"), "{refused}");
     }
 
     #[test]

@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn limits() -> Limits {
-        Limits { samples: 4, kept_depth: 3, bytes: 100, depth: 5, ..Limits::default() }
+        Limits { samples: 4, kept_depth: 3, bytes: 149, depth: 5, ..Limits::default() }
     }
 
     fn read(bytes: &[u8], kind: Kind) -> Result<String, String> {
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn what_is_no_tree_is_refused() {
         let deep: Vec<(&str, u8, u8)> = vec![("", 0, 1); 9];
-        let long = "x".repeat(99);
+        let long = "x".repeat(127);
         let stacks: Vec<(&str, u8, u8)> = ["a", "b", "c", "d", "e"].map(|name| (name, 1, 0)).into();
         for (bytes, expected) in [
             (vec![], "profile is cut off at byte 0, within the name of a node"),
@@ -255,7 +255,7 @@ mod tests {
                 "node at byte 0: its value is 18446744073709551615, which is over 9223372036854775807",
             ),
             (nodes(&deep), "node at byte 15: profile has 6 nodes within each other, the limit is 5"),
-            (nodes(&[(&long, 1, 0)]), "node at byte 0: profile has 101 bytes, the limit is 100"),
+            (nodes(&[(&long, 1, 0)]), "node at byte 0: profile has 150 bytes, the limit is 149"),
             (
                 [nodes(&[("", 0, 5)]), nodes(&stacks)].concat(),
                 "node at byte 19: profile has 5 stacks, the limit is 4",

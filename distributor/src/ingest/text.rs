@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     fn read(text: &[u8], counted: bool) -> Result<String, String> {
-        let limits = Limits { samples: 3, kept_depth: 4, bytes: 60, ..Limits::default() };
+        let limits = Limits { samples: 3, kept_depth: 4, bytes: 200, ..Limits::default() };
         let tally = parse(text, counted, &limits).map_err(|error| error.to_string())?;
         let header = Header { types: vec![ValueType::new("samples", "count")], ..Header::default() };
         let pprof = tally.write(&header, 1).expect("values are small");
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_is_no_count_or_too_much_is_refused() {
-        let long = format!("{} 1", "x".repeat(60));
+        let long = format!("{} 1", "x".repeat(190));
         for (text, expected) in [
             (&b"a 1\nb x"[..], "line 2: \"x\" after the last space is no count"),
             (b"a ", "line 1: \"\" after the last space is no count"),
@@ -146,7 +146,7 @@ mod tests {
             (b"a 9223372036854775807\nb 1", "line 2: the profile's counts add up to over 63 bits"),
             (b"a\xff 1", "line 1: not valid UTF-8"),
             (b"a 1\nb 1\nc 1\na 1\nd 1", "line 5: profile has 4 stacks, the limit is 3"),
-            (long.as_bytes(), "line 1: profile has 61 bytes, the limit is 60"),
+            (long.as_bytes(), "line 1: profile has 206 bytes, the limit is 200"),
         ] {
             assert_eq!(read(text, true).unwrap_err(), expected);
         }

@@ -4,6 +4,9 @@ use std::io::Read;
 
 use super::DecodeError;
 
+/// The windows of zstd that are always read, and the largest that ever are, as powers of two: the usual levels have less.
+const WINDOW: u32 = 23;
+const MOST_WINDOW: u32 = 27;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const DEFLATE: u8 = 8;
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -115,11 +118,14 @@ impl Inflater {
     }
 
     fn zstd(&mut self, bytes: &[u8], limit: usize) -> Result<&[u8], DecodeError> {
-        let stream = zstd::stream::read::Decoder::with_buffer(bytes)
-            .map_err(|error| damaged("zstd", error.to_string()))?;
+        let damaged = |error: std::io::Error| damaged("zstd", error.to_string());
+        let mut stream = zstd::stream::read::Decoder::with_buffer(bytes).map_err(damaged)?;
+        // What a reader keeps of what came before is no more than all of it may be.
+        let window = limit.checked_ilog2().unwrap_or_default().clamp(WINDOW, MOST_WINDOW);
+        stream.window_log_max(window).map_err(damaged)?;
         self.buffer.clear();
         let read = stream.take(limit as u64 + 1).read_to_end(&mut self.buffer);
-        read.map_err(|error| damaged("zstd", error.to_string()))?;
+        read.map_err(damaged)?;
         if self.buffer.len() > limit {
             return Err(over(self.buffer.len(), limit));
         }

@@ -24,6 +24,11 @@ mod field {
     pub(super) const PERIOD: u64 = 12;
 }
 
+/// The least that a name takes in pprof beside its bytes: a text, a function and a location.
+const NAME: usize = 2 + 6 + 8;
+/// The least that a stack takes beside its frames: a sample with a value.
+const STACK: usize = 6;
+
 /// Stacks and their totals.
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -109,7 +114,7 @@ impl Tally {
     pub fn write(&self, header: &Header, factor: i64) -> Option<Vec<u8>> {
         self.sum.checked_mul(factor)?;
         let names = self.names.len() as u64;
-        let mut out = Vec::with_capacity(self.bytes() + 16 * self.names.len() + 16 * self.totals.len());
+        let mut out = Vec::with_capacity(self.bytes() + 8 * self.names.len() + 8 * self.totals.len());
         let mut texts = vec![""];
         texts.extend(self.names.iter().map(|name| std::str::from_utf8(name).unwrap_or_default()));
         for value_type in &header.types {
@@ -149,9 +154,10 @@ impl Tally {
         Some(out)
     }
 
-    /// About as many as it will be as pprof.
+    /// As many as it will have as pprof, or a few less.
     fn bytes(&self) -> usize {
-        self.names.bytes.len() + self.names.len() + self.stacks.bytes.len()
+        let (names, stacks) = (&self.names, &self.stacks);
+        names.bytes.len() + names.len() * NAME + stacks.bytes.len() + stacks.len() * STACK
     }
 
     fn check_bytes(&self) -> Result<(), OverLimit> {
@@ -255,11 +261,12 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_refused() {
-        let limits = Limits { samples: 2, bytes: 20, kept_depth: 2, ..Limits::default() };
+        let limits = Limits { samples: 2, bytes: 90, kept_depth: 2, ..Limits::default() };
         assert_eq!(tally(&[("a;b;c", 1), ("a;b;d", 2), ("b", 1)], &limits).unwrap().stacks.len(), 2);
+        let long = "x".repeat(75);
         for (stacks, expected) in [
             (&[("a", 1), ("b", 1), ("c", 1)][..], "profile has 3 stacks, the limit is 2"),
-            (&[("twenty bytes of text", 1)], "profile has 21 bytes, the limit is 20"),
+            (&[(&long, 1)], "profile has 91 bytes, the limit is 90"),
             (&[("a", i64::MAX), ("b", 1)], "the profile's counts add up to over 63 bits"),
         ] {
             assert_eq!(tally(stacks, &limits).unwrap_err().to_string(), expected);

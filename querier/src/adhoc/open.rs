@@ -5,6 +5,7 @@ use athanor_profile::format::{Format, KNOWN, ReadError};
 use athanor_profile::pprof::{DecodeError, Limits};
 use athanor_profile::{Profile, ValueType, pprof};
 
+use super::GROWTH;
 use crate::check::invalid;
 
 /// Frames of a stack.
@@ -12,6 +13,8 @@ const DEPTH: usize = 10_000;
 /// Frames of all stacks for each byte, in formats that write what stacks share once: what it takes to tell stacks
 /// apart grows with them.
 const FRAMES: usize = 4;
+/// So many bytes tables may always take.
+const LEAST_TABLES: usize = 1 << 20;
 
 /// The plain bytes of what was uploaded.
 pub(super) fn inflate(bytes: &[u8], limit: ByteSize) -> Result<Vec<u8>, Status> {
@@ -34,7 +37,8 @@ pub(super) fn read(raw: &[u8], limit: ByteSize) -> Result<Profile, Status> {
         return Err(invalid(format!("profile is empty; upload {KNOWN}")));
     }
     let bytes = limit.as_usize();
-    let limits = Limits { bytes, depth: DEPTH, frames: bytes.saturating_mul(FRAMES), ..Limits::default() };
+    let (frames, tables) = (bytes.saturating_mul(FRAMES), raw.len().saturating_mul(GROWTH).max(LEAST_TABLES));
+    let limits = Limits { bytes, depth: DEPTH, frames, tables, ..Limits::default() };
     let read = Format::of(raw).and_then(|format| format.read(raw, &limits));
     let profile = read.map_err(|error| refused(&error, limit))?;
     if profile.samples.values.iter().any(|&value| value < 0) {
