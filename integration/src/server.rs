@@ -3,7 +3,7 @@
 #![expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "what does not work fails the test")]
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,18 +130,33 @@ impl Answer {
 /// One request on a connection of its own.
 #[must_use]
 pub fn send(address: SocketAddr, request: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    try_send(address, request, headers, body).unwrap()
+}
+
+/// As [`send`], for who wants to know what kept it from being answered.
+pub fn try_send(
+    address: SocketAddr,
+    request: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let mut head = format!("{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
     if !body.is_empty() || request.starts_with("POST") {
         head.push_str(&format!("content-length: {}\r\n", body.len()));
     }
     headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
-    stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
-    stream.write_all(body).unwrap();
+    stream.write_all(format!("{head}\r\n").as_bytes())?;
+    // A server that refuses a body may stop reading it, and end the connection once it has said so.
+    let sent = stream.write_all(body);
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    Answer::read(&answer)
+    let read = stream.read_to_end(&mut answer);
+    if answer.is_empty() {
+        sent?;
+        read?;
+    }
+    Ok(Answer::read(&answer))
 }
 
 /// The chunks of a body, put together.

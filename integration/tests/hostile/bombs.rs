@@ -1,57 +1,125 @@
-//! The corpus.
+//! The corpus: what a bomb is, and those that are small and become much.
 
 use libdeflater::{CompressionLvl, Compressor};
 
-/// One upload.
+use crate::exports::export;
+use crate::{BODY, PROFILE};
+
+/// How an upload is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// To the port for clients.
+    Http,
+    /// To the port for exports of OpenTelemetry over HTTP.
+    OtlpHttp,
+    /// To the one for exports over gRPC.
+    Grpc,
+}
+
+/// One upload, and what is to come of it.
 pub struct Bomb {
     pub name: String,
+    pub way: Way,
     pub path: String,
     pub headers: Vec<(&'static str, &'static str)>,
     pub body: Vec<u8>,
+    /// The limit that it meets: memory is bounded by twice of this.
+    pub limit: u64,
+    /// The status of the answer.
+    pub status: u16,
+    /// What the answer says, among other things.
+    pub word: &'static str,
 }
 
-const FORM: &str = "multipart/form-data; boundary=b";
+impl Bomb {
+    /// One that may take what bodies may.
+    pub fn of_body(mut self) -> Self {
+        self.limit = BODY;
+        self
+    }
+
+    /// One whose tables take memory: what is read of a profile may take four times what it may have.
+    pub fn of_tables(mut self) -> Self {
+        self.limit = 2 * PROFILE;
+        self
+    }
+
+    pub fn with(mut self, headers: &[(&'static str, &'static str)]) -> Self {
+        self.headers.extend_from_slice(headers);
+        self
+    }
+}
+
+pub const FORM: &str = "multipart/form-data; boundary=b";
 /// Plain bytes of what is compressed well.
-const LARGE: usize = 300 << 20;
+pub const LARGE: usize = 300 << 20;
 /// Plain bytes of what is sent as it is.
 pub const PLAIN: usize = 15 << 20;
 
 pub fn all() -> impl Iterator<Item = Bomb> {
-    let families: [fn() -> Vec<Bomb>; 7] =
-        [compressed, pprofs, texts, documents, forms, crate::recordings::all, crate::exports::all];
+    let families: [fn() -> Vec<Bomb>; 7] = [
+        compressed,
+        forms,
+        crate::pprofs::all,
+        crate::documents::all,
+        crate::calls::all,
+        crate::exports::all,
+        crate::recordings::all,
+    ];
     families.into_iter().flat_map(|family| family())
 }
 
+/// A request to the port for clients, that meets the limit of a profile.
+pub fn request(name: &str, path: &str, body: Vec<u8>, status: u16, word: &'static str) -> Bomb {
+    let (name, path) = (name.to_owned(), path.to_owned());
+    Bomb { name, way: Way::Http, path, headers: Vec::new(), body, limit: PROFILE, status, word }
+}
+
 /// As a body of `/ingest`.
-pub fn ingest(name: &str, format: &str, body: Vec<u8>) -> Bomb {
+pub fn ingest(name: &str, format: &str, body: Vec<u8>, status: u16, word: &'static str) -> Bomb {
     let path = format!("/ingest?name=hostile.cpu&format={format}");
-    Bomb { name: format!("{format}: {name}"), path, headers: Vec::new(), body }
+    request(&format!("{format}: {name}"), &path, body, status, word)
+}
+
+/// As a form of `/ingest`.
+pub fn form(name: &str, format: &str, parts: &[(&str, &[u8])], status: u16, word: &'static str) -> Bomb {
+    let mut body = Vec::new();
+    for (name, content) in parts {
+        body.extend(format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n").into_bytes());
+        body.extend_from_slice(content);
+        body.extend(b"\r\n");
+    }
+    body.extend(b"--b--\r\n");
+    ingest(&format!("form: {name}"), format, body, status, word).with(&[("content-type", FORM)])
 }
 
 /// As a call of push.v1 with one profile.
-fn push(name: &str, pprof: &[u8]) -> Bomb {
+pub fn push(name: &str, pprof: &[u8], status: u16, word: &'static str) -> Bomb {
     let mut series = Vec::new();
     for (label, value) in [("__name__", "process_cpu"), ("service_name", "hostile")] {
         let pair = [field(1, label.as_bytes()), field(2, value.as_bytes())].concat();
         series.extend(field(1, &pair));
     }
     series.extend(field(2, &field(1, pprof)));
-    let headers = vec![("content-type", "application/proto")];
-    let path = "/push.v1.PusherService/Push".to_owned();
-    Bomb { name: format!("push: {name}"), path, headers, body: field(1, &series) }
+    let path = "/push.v1.PusherService/Push";
+    let bomb = request(&format!("push: {name}"), path, field(1, &series), status, word);
+    bomb.with(&[("content-type", "application/proto")])
+}
+
+/// A number as protobuf has it.
+pub fn number(mut value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+    out
 }
 
 /// A protobuf field of bytes.
-pub fn field(number: u8, content: &[u8]) -> Vec<u8> {
-    let mut out = vec![number << 3 | 2];
-    let mut length = content.len();
-    while length >= 0x80 {
-        out.push(length as u8 | 0x80);
-        length >>= 7;
-    }
-    out.push(length as u8);
-    out.extend_from_slice(content);
-    out
+pub fn field(tag: u8, content: &[u8]) -> Vec<u8> {
+    [&[tag << 3 | 2][..], &number(content.len() as u64), content].concat()
 }
 
 pub fn gzip(plain: &[u8]) -> Vec<u8> {
@@ -62,118 +130,110 @@ pub fn gzip(plain: &[u8]) -> Vec<u8> {
     out
 }
 
+/// A frame of zstd with so many zeros, whose reader is to keep two to the power of `window` bytes at once.
+pub fn zstd(zeros: usize, window: u8) -> Vec<u8> {
+    const BLOCK: usize = 128 << 10;
+    let mut out = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (window - 10) << 3];
+    let blocks = zeros.div_ceil(BLOCK);
+    for block in 1..=blocks {
+        // A byte that comes again and again, and whether it is the last block.
+        let head = u32::try_from(BLOCK << 3 | 1 << 1 | usize::from(block == blocks)).unwrap();
+        out.extend_from_slice(&head.to_le_bytes()[..3]);
+        out.push(0);
+    }
+    out
+}
+
 /// Little that becomes much.
 fn compressed() -> Vec<Bomb> {
     let zeros = gzip(&vec![0; LARGE]);
     let twice = gzip(&zeros);
     let text = gzip(&b"main;run 1\n".repeat(LARGE / 11));
-    let in_a_call = Bomb {
-        name: "push: a body that inflates".into(),
-        path: "/push.v1.PusherService/Push".into(),
-        headers: vec![("content-type", "application/proto"), ("content-encoding", "gzip")],
-        body: zeros.clone(),
-    };
-    let mut bombs =
-        vec![in_a_call, push("a profile that inflates", &zeros), push("twice compressed", &twice)];
-    for format in ["pprof", "jfr", "trie", "tree", "speedscope", "groups", "lines"] {
-        bombs.push(ingest("a body that inflates", format, zeros.clone()));
-    }
-    bombs.push(ingest("text that inflates", "groups", text));
-    bombs
-}
-
-/// Tables of entries that say nothing.
-fn pprofs() -> Vec<Bomb> {
-    let begin =
-        [field(1, &[8, 1, 16, 2]), field(6, b""), field(6, b"cpu"), field(6, b"nanoseconds")].concat();
-    let filled = |entry: &[u8]| [begin.clone(), entry.repeat(PLAIN / entry.len())].concat();
-    let deep = {
-        let sample = [field(1, &vec![1; PLAIN / 2]), field(2, &[1])].concat();
-        [begin.clone(), field(2, &sample)].concat()
-    };
-    let mut bombs = Vec::new();
-    for (name, raw) in [
-        ("empty samples", filled(&[0x12, 0])),
-        ("samples of a value", filled(&[0x12, 2, 0x10, 1])),
-        ("empty mappings", filled(&[0x1a, 0])),
-        ("empty locations", filled(&[0x22, 0])),
-        ("empty functions", filled(&[0x2a, 0])),
-        ("empty texts", filled(&[0x32, 0])),
-        ("types", filled(&[0x0a, 0])),
-        ("comments", filled(&[0x68, 1])),
-        ("a location of many lines", [begin.clone(), field(4, &[0x22, 0].repeat(PLAIN / 2))].concat()),
-        ("a sample of many labels", [begin.clone(), field(2, &[0x1a, 0].repeat(PLAIN / 2))].concat()),
-        ("a stack without end", deep),
-        ("one long text", [begin.clone(), field(6, &vec![b'x'; PLAIN])].concat()),
-        ("more than the limit", filled(&[0x12, 0]).repeat(2)),
+    let call = [("content-type", "application/proto"), ("content-encoding", "gzip")];
+    let path = "/push.v1.PusherService/Push";
+    let mut bombs = vec![
+        request("push: a body that inflates", path, zeros.clone(), 413, "limits.ingestion_body_limit")
+            .with(&call)
+            .of_body(),
+        push("a profile that inflates", &zeros, 400, "limits.max_profile_size_bytes"),
+        push("twice compressed", &twice, 400, "unknown wire type"),
+        push("a profile that inflates by zstd", &zstd(LARGE, 20), 400, "limits.max_profile_size_bytes"),
+        push("a window of zstd", &zstd(LARGE, 24), 400, "limits.max_profile_size_bytes"),
+        push("a window of zstd over the limit", &zstd(LARGE, 25), 400, "too much memory for decoding"),
+        ingest(
+            "a profile that inflates by zstd",
+            "pprof",
+            zstd(LARGE, 20),
+            422,
+            "limits.max_profile_size_bytes",
+        ),
+        ingest("a window of zstd", "pprof", zstd(LARGE, 24), 422, "limits.max_profile_size_bytes"),
+        ingest(
+            "a recording that inflates by zstd",
+            "jfr",
+            zstd(LARGE, 26),
+            422,
+            "limits.ingestion_body_limit",
+        )
+        .of_body(),
+        ingest("text that inflates", "groups", text, 422, "line 1: not valid UTF-8"),
+    ];
+    for (format, word) in [
+        ("pprof", "limits.max_profile_size_bytes"),
+        ("trie", "outermost node ends"),
+        ("tree", "its name is not valid UTF-8"),
+        ("speedscope", "column 2: not valid UTF-8"),
+        ("flamebearer", "column 2: not valid UTF-8"),
+        ("perf_script", "column 2: not valid UTF-8"),
+        ("groups", "line 1: not valid UTF-8"),
+        ("lines", "line 1: not valid UTF-8"),
     ] {
-        bombs.push(push(name, &raw));
-        bombs.push(ingest(name, "pprof", raw));
+        bombs.push(ingest("a body that inflates", format, zeros.clone(), 422, word));
     }
-    bombs
-}
-
-fn texts() -> Vec<Bomb> {
-    let distinct: String = (0..PLAIN / 10).map(|number| format!("f{number};g 1\n")).collect();
-    let mut bombs = Vec::new();
-    for (name, text) in [
-        ("empty frames without end", [vec![b';'; PLAIN], b" 1\n".to_vec()].concat()),
-        ("frames without end", [b"a;".repeat(PLAIN / 2), b" 1\n".to_vec()].concat()),
-        ("different stacks", distinct.into_bytes()),
-        ("lines that say nothing", vec![b'\n'; PLAIN]),
-        ("bytes that are no text", vec![0xff; PLAIN]),
-    ] {
-        bombs.push(ingest(name, "groups", text.clone()));
-        bombs.push(ingest(name, "lines", text));
-    }
-    let labels: String = (0..2000).map(|number| format!("l{number}=v,")).collect();
-    let path = format!("/ingest?name=hostile.cpu%7B{}%7D", labels.replace('=', "%3D"));
-    bombs.push(Bomb { name: "many labels".into(), path, headers: Vec::new(), body: b"a 1\n".to_vec() });
-    bombs
-}
-
-/// JSON, and the trees of old clients.
-fn documents() -> Vec<Bomb> {
-    let nested = b"[".repeat(PLAIN);
-    let fields = [b"{".to_vec(), b"\"a\":[[[[".repeat(PLAIN / 8)].concat();
-    let frames: String = (0..PLAIN / 30).map(|number| format!("{{\"name\":\"f{number}\"}},")).collect();
-    let tables = format!(
-        "{{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"shared\":{{\"frames\":[{frames}\
-         {{\"name\":\"x\"}}]}},\"profiles\":[]}}"
-    );
-    let mut bombs = Vec::new();
-    for format in ["speedscope", "flamebearer"] {
-        bombs.push(ingest("brackets without end", format, nested.clone()));
-        bombs.push(ingest("objects without end", format, fields.clone()));
-        bombs.push(ingest("many frames", format, tables.clone().into_bytes()));
-    }
-    // A node: length of its name, name, own value, count of children.
-    let chain = [1, b'a', 1, 1].repeat(PLAIN / 4);
-    // Each name continues that of its parent, so written out they grow with the square.
-    let long = [&[0x80, 0x08][..], &[b'a'; 1024], &[1, 1]].concat().repeat(PLAIN / 2 / 1028);
-    for format in ["trie", "tree"] {
-        bombs.push(ingest("a chain", format, chain.clone()));
-        bombs.push(ingest("a chain of long names", format, long.clone()));
-        bombs.push(ingest(
-            "children that are not there",
-            format,
-            [[0, 0].as_slice(), &[0xff; 9], &[1]].concat(),
-        ));
-        bombs.push(ingest("a name that is not there", format, [&[0xff; 8][..], &[0x7f]].concat()));
-    }
+    bombs.push(ingest("a body that inflates", "jfr", zeros, 422, "limits.ingestion_body_limit").of_body());
     bombs
 }
 
 fn forms() -> Vec<Bomb> {
     let part = b"--b\r\nContent-Disposition: form-data; name=\"profile\"\r\n\r\n".to_vec();
-    let mut bombs = Vec::new();
-    for (name, body) in [
-        ("parts without end", [part.clone(), b"\r\n".to_vec()].concat().repeat(PLAIN / 60)),
-        ("a part without end", [part.clone(), vec![b'-'; PLAIN]].concat()),
-        ("almost boundaries", [part, b"\r\n--a".repeat(PLAIN / 5)].concat()),
-    ] {
-        let path = "/ingest?name=hostile.cpu".to_owned();
-        bombs.push(Bomb { name: format!("form: {name}"), path, headers: vec![("content-type", FORM)], body });
-    }
-    bombs
+    let raw = |name: &str, body: Vec<u8>, word| {
+        ingest(&format!("form: {name}"), "", body, 422, word).with(&[("content-type", FORM)])
+    };
+    let config: String = (0..PLAIN / 30).map(|number| format!("\"t{number}\":{{\"units\":\"\"}},")).collect();
+    let config = format!("{{{config}\"x\":{{}}}}");
+    let little = &config[..65_000];
+    let of_config = |name, config: &[u8], word| {
+        form(name, "", &[("profile", b""), ("sample_type_config", config)], 422, word)
+    };
+    vec![
+        raw(
+            "parts without end",
+            [part.clone(), b"\r\n".to_vec()].concat().repeat(PLAIN / 60),
+            "over 32 parts",
+        ),
+        raw("a part without end", [part.clone(), vec![b'-'; PLAIN]].concat(), "form is cut off"),
+        raw("almost boundaries", [part, b"\r\n--a".repeat(PLAIN / 5)].concat(), "form is cut off"),
+        of_config("types without end", config.as_bytes(), "the limit is 65536"),
+        of_config("types that are cut off", little.as_bytes(), "EOF while parsing"),
+        of_config("brackets without end", &b"{\"a\":".repeat(13_000), "sample_type_config is not valid"),
+        form(
+            "a profile that inflates",
+            "",
+            &[("profile", &gzip(&vec![0; LARGE]))],
+            422,
+            "limits.max_profile_size_bytes",
+        ),
+    ]
+}
+
+/// Those that take most of what each limit allows, to be sent at once.
+pub fn greedy() -> Vec<Bomb> {
+    let zeros = gzip(&vec![0; BODY as usize - 1024]);
+    let path = "/push.v1.PusherService/Push";
+    let call = [("content-type", "application/proto"), ("content-encoding", "gzip")];
+    let recordings = crate::recordings::greedy();
+    let inflated = request("push: a body of zeros", path, zeros, 400, "").with(&call).of_body();
+    let texts = crate::documents::greedy();
+    let exports = vec![export("a body of zeros", vec![0; BODY as usize - 1024], 400, "")];
+    [recordings, vec![inflated], texts, exports].into_iter().flatten().collect()
 }

@@ -1,6 +1,7 @@
-//! Exports of OpenTelemetry: tables that much refers to, lists without end, and JSON that never closes.
+//! Exports of OpenTelemetry: tables that much refers to, lists without end, JSON that never closes, and profiles as they
+//! were first recorded.
 
-use crate::bombs::{Bomb, PLAIN, field, gzip};
+use crate::bombs::{Bomb, LARGE, PLAIN, Way, field, gzip, number, request, zstd};
 
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
@@ -8,70 +9,58 @@ const JSON: &str = "application/json";
 const LOCATIONS: u8 = 2;
 const STACKS: u8 = 7;
 
-fn number(mut value: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-    out
-}
-
 fn packed(tag: u8, values: impl Iterator<Item = u64>) -> Vec<u8> {
     field(tag, &values.flat_map(number).collect::<Vec<u8>>())
 }
 
-/// A request with one profile of these samples, and more entries of the dictionary.
-fn export(samples: &[u8], more: &[u8]) -> Vec<u8> {
-    let of_type = |kind: u8, unit: u8| [8, kind, 16, unit];
-    let profile = [&field(1, &of_type(1, 2))[..], samples, &field(5, &of_type(3, 4)), &[48, 1]].concat();
-    let named = [&field(1, b"service.name")[..], &field(2, &field(1, b"hostile"))].concat();
-    let resource = field(1, &field(1, &named));
-    let scope = field(2, &field(2, &profile));
+/// Texts, and entries that say nothing, with more behind them.
+fn dictionary(more: &[u8]) -> Vec<u8> {
     let texts = ["", "samples", "count", "cpu", "nanoseconds"].map(|text| field(5, text.as_bytes())).concat();
     let nothing: Vec<u8> = [1, 2, 3, 4, 6, 7].iter().flat_map(|&table| field(table, b"")).collect();
-    let dictionary = field(2, &[&nothing[..], &texts, more].concat());
-    [field(1, &[resource, scope].concat()), dictionary].concat()
+    field(2, &[&nothing[..], &texts, more].concat())
 }
 
-fn sent(name: &str, kind: &'static str, body: Vec<u8>) -> Bomb {
-    let path = "/v1development/profiles".to_owned();
-    let packed = gzip(&body);
-    let headers = vec![("content-type", kind), ("content-encoding", "gzip")];
-    Bomb { name: format!("otlp: {name}"), path, headers, body: packed }
+/// One profile: what it has of samples.
+fn profile(samples: &[u8]) -> Vec<u8> {
+    let of_type = |kind: u8, unit: u8| [8, kind, 16, unit];
+    field(2, &[&field(1, &of_type(1, 2))[..], samples, &field(5, &of_type(3, 4)), &[48, 1]].concat())
+}
+
+/// Name and value of an attribute, as a resource has it.
+fn attribute(name: &str, value: &[u8]) -> Vec<u8> {
+    field(1, &[&field(1, name.as_bytes())[..], &field(2, &field(1, value))].concat())
+}
+
+/// A request of these scopes, a resource with more attributes, and more entries of the dictionary.
+fn resource(attributes: &[u8], scopes: &[u8], more: &[u8]) -> Vec<u8> {
+    let named = [&attribute("service.name", b"hostile")[..], attributes].concat();
+    [field(1, &[&field(1, &named)[..], scopes].concat()), dictionary(more)].concat()
+}
+
+/// A request with one profile of these samples, and more entries of the dictionary.
+fn of_samples(samples: &[u8], more: &[u8]) -> Vec<u8> {
+    resource(b"", &field(2, &profile(samples)), more)
+}
+
+fn sent(name: &str, kind: &'static str, body: &[u8], status: u16, word: &'static str) -> Bomb {
+    let bomb = request(&format!("otlp: {name}"), "/v1development/profiles", gzip(body), status, word);
+    bomb.of_body().with(&[("content-type", kind), ("content-encoding", "gzip")])
+}
+
+/// An export in protobuf.
+pub fn export(name: &str, body: Vec<u8>, status: u16, word: &'static str) -> Bomb {
+    sent(name, PROTOBUF, &body, status, word)
 }
 
 pub fn all() -> Vec<Bomb> {
+    [tables(), lists(), shared(), payloads(), doors()].into_iter().flatten().collect()
+}
+
+/// Entries that say nothing.
+fn tables() -> Vec<Bomb> {
     let sample = field(2, &[8, 1, 34, 1, 1]);
     let many = sample.repeat(PLAIN / 2 / sample.len());
-    let of = |table: u8, entry: &[u8]| {
-        let entry = field(table, entry);
-        entry.repeat(PLAIN / 2 / entry.len())
-    };
-    let deep = field(STACKS, &packed(1, (0..PLAIN as u64 / 2).map(|_| 1)));
-    let location = field(LOCATIONS, &[16, 1]);
-    let indexes =
-        field(2, &[&[8, 0][..], &packed(2, (0..PLAIN as u64 / 2).map(|_| 0)), &[34, 1, 1]].concat());
-    let times = field(2, &[&[8, 0][..], &field(5, &vec![7; PLAIN / 8 * 8])].concat());
-    let values = field(2, &[&[8, 0][..], &field(4, &vec![1; PLAIN])].concat());
-    let mut bombs = vec![
-        sent("a deep stack of many samples", PROTOBUF, export(&many, &[location, deep].concat())),
-        sent("samples of nothing", PROTOBUF, export(&field(2, b"").repeat(PLAIN / 2), b"")),
-        sent("attributes without end", PROTOBUF, export(&indexes, b"")),
-        sent("times without end", PROTOBUF, export(&times, b"")),
-        sent("values without end", PROTOBUF, export(&values, b"")),
-        sent("resources without end", PROTOBUF, field(1, b"").repeat(PLAIN / 2)),
-        sent("profiles without end", PROTOBUF, field(1, &field(2, &field(2, b"").repeat(PLAIN / 2)))),
-        sent("a body that inflates", PROTOBUF, vec![0; 4 * PLAIN]),
-        sent("brackets without end", JSON, b"[".repeat(PLAIN)),
-        sent("objects without end", JSON, b"{\"resourceProfiles\":[".repeat(PLAIN / 21)),
-        sent("texts without end", JSON, {
-            let texts = b"\"\",".repeat(PLAIN / 3);
-            [&b"{\"dictionary\":{\"stringTable\":["[..], &texts, b"\"\"]}}"].concat()
-        }),
-    ];
-    for (name, table) in [
+    let empty = [
         ("mappings", 1),
         ("locations", LOCATIONS),
         ("functions", 3),
@@ -79,8 +68,154 @@ pub fn all() -> Vec<Bomb> {
         ("texts", 5),
         ("attributes", 6),
         ("stacks", STACKS),
-    ] {
-        bombs.push(sent(&format!("empty {name}"), PROTOBUF, export(&many, &of(table, b""))));
-    }
-    bombs
+    ];
+    let of = |(name, table): (&str, u8)| {
+        let entries = [field(STACKS, b""), field(table, b"").repeat(PLAIN / 4)].concat();
+        export(&format!("empty {name}"), of_samples(&many, &entries), 400, "bytes of tables in memory")
+    };
+    empty.map(of).into()
+}
+
+fn lists() -> Vec<Bomb> {
+    let half = PLAIN as u64 / 2;
+    let indexes = field(2, &[&[8, 0][..], &packed(2, (0..half).map(|_| 0)), &[34, 1, 1]].concat());
+    let times = field(2, &[&[8, 0][..], &field(5, &vec![7; PLAIN / 8 * 8])].concat());
+    let values = field(2, &[&[8, 0][..], &field(4, &vec![1; PLAIN])].concat());
+    let texts = b"\"\",".repeat(PLAIN / 3);
+    let texts = [&b"{\"dictionary\":{\"stringTable\":["[..], &texts, b"\"\"]}}"].concat();
+    vec![
+        export(
+            "samples of nothing",
+            of_samples(&field(2, b"").repeat(PLAIN / 2), b""),
+            400,
+            "0 values and 0 timestamps",
+        ),
+        export("attributes without end", of_samples(&indexes, b""), 400, "1001 attributes of one sample"),
+        export("times without end", of_samples(&times, b""), 200, ""),
+        export("values without end", of_samples(&values, b""), 400, "15728640 values"),
+        export("resources without end", [field(1, b"").repeat(PLAIN / 2), dictionary(b"")].concat(), 200, ""),
+        export(
+            "profiles without end",
+            resource(b"", &field(2, &field(2, b"").repeat(PLAIN / 2)), b""),
+            400,
+            "10000",
+        ),
+        export("a body that inflates", vec![0; LARGE], 413, "limits.ingestion_body_limit"),
+        sent("brackets without end", JSON, &b"[".repeat(PLAIN), 400, "invalid type: sequence"),
+        sent(
+            "objects without end",
+            JSON,
+            &b"{\"resourceProfiles\":[".repeat(PLAIN / 21),
+            400,
+            "EOF while parsing a list",
+        ),
+        sent("texts without end", JSON, &texts, 413, "4000001 entries"),
+    ]
+}
+
+/// What is said once and used often.
+fn shared() -> Vec<Bomb> {
+    let sample = field(2, &[8, 1, 34, 1, 1]);
+    let many = sample.repeat(PLAIN / 2 / sample.len());
+    let location = field(LOCATIONS, &[16, 1]);
+    let deep = field(STACKS, &packed(1, (0..PLAIN as u64 / 2).map(|_| 1)));
+    let locations: Vec<u8> =
+        (0..100_000).flat_map(|at| field(LOCATIONS, &[&[16][..], &number(at)].concat())).collect();
+    let stack = field(STACKS, &packed(1, 1..100_001));
+    let scope = field(2, &profile(&sample));
+    let attributes: Vec<u8> =
+        (0..199).flat_map(|at| attribute(&format!("a{at}"), &[b'x'; 64 << 10])).collect();
+    vec![
+        export(
+            "a deep stack of many samples",
+            of_samples(&many, &[location, deep].concat()),
+            400,
+            "100001 frames",
+        ),
+        export(
+            "a deep stack of many profiles",
+            resource(b"", &scope.repeat(64), &[locations, stack].concat()),
+            400,
+            "the limit is 48MiB",
+        ),
+        export(
+            "long attributes of many scopes",
+            resource(&attributes, &scope.repeat(10_000), b""),
+            400,
+            "limits.max_label_names_per_series",
+        ),
+    ]
+}
+
+/// Profiles as they were first recorded.
+fn payloads() -> Vec<Bomb> {
+    let zeros = gzip(&vec![0; LARGE]);
+    let payload = |name: &str, format: &str, payload: &[u8], status, word| {
+        let original = [field(9, format.as_bytes()), field(10, payload)].concat();
+        let name = format!("original payload: {name}");
+        export(&name, resource(b"", &field(2, &profile(&original)), b""), status, word)
+    };
+    let several = {
+        let original = [field(9, b"jfr"), field(10, &gzip(&vec![0; 20 << 20]))].concat();
+        resource(b"", &field(2, &profile(&original)).repeat(20), b"")
+    };
+    vec![
+        payload("pprof that inflates", "pprof", &zeros, 400, "original_payload: profile has 16777217"),
+        payload(
+            "pprof that inflates by zstd",
+            "pprof",
+            &zstd(LARGE, 24),
+            400,
+            "original_payload: profile has 16777217",
+        ),
+        payload("pprof of empty texts", "pprof", &[0x32, 0].repeat(PLAIN / 2), 400, "2097153 strings"),
+        payload("a recording that inflates", "jfr", &zeros, 400, "original_payload: profile has 67108865"),
+        payload("a recording of frames", "jfr", &crate::recordings::frames(), 400, "8388609 frames"),
+        payload("of a kind that nobody knows", &"x".repeat(PLAIN), b"x", 400, "original_payload of format"),
+        export("original payload: several that inflate", several, 400, "20 of 20 profiles are not stored"),
+    ]
+}
+
+/// The ports for exports alone, and the call of gRPC.
+fn doors() -> Vec<Bomb> {
+    const CALL: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+    let framed =
+        |packed: u8, message: &[u8]| [&[packed][..], &(message.len() as u32).to_be_bytes(), message].concat();
+    let call = |name: &str, body: Vec<u8>, status, word| {
+        let bomb = request(&format!("otlp by gRPC: {name}"), CALL, body, status, word).of_body();
+        Bomb {
+            way: Way::Grpc,
+            ..bomb.with(&[("content-type", "application/grpc"), ("grpc-encoding", "gzip")])
+        }
+    };
+    let port = |name: &str, body: &[u8], encoding, status, word| {
+        let bomb =
+            request(&format!("otlp port: {name}"), "/v1development/profiles", body.to_vec(), status, word);
+        let bomb = bomb.of_body().with(&[("content-type", PROTOBUF), ("content-encoding", encoding)]);
+        Bomb { way: Way::OtlpHttp, ..bomb }
+    };
+    let sample = field(2, &[8, 1, 34, 1, 1]);
+    let many = of_samples(&sample.repeat(PLAIN / sample.len()), &field(STACKS, b""));
+    vec![
+        call("a message that inflates", framed(1, &gzip(&vec![0; LARGE])), 8, "limits.ingestion_body_limit"),
+        call(
+            "a message that is not there",
+            vec![0, 0xff, 0xff, 0xff, 0xff],
+            3,
+            "a message says 4294967295 bytes",
+        ),
+        call("empty messages", framed(0, b"").repeat(PLAIN / 5), 3, "15728635 follow"),
+        call("samples without end", framed(0, &many), 3, "bytes of tables in memory"),
+        call(
+            "profiles without end",
+            framed(0, &field(1, &field(2, &field(2, b"").repeat(PLAIN / 2)))),
+            3,
+            "request has no dictionary",
+        ),
+        port("a body that inflates", &gzip(&vec![0; LARGE]), "gzip", 413, "limits.ingestion_body_limit"),
+        port("a body that inflates by zstd", &zstd(LARGE, 20), "zstd", 413, "limits.ingestion_body_limit"),
+        port("a window of zstd", &zstd(LARGE, 26), "zstd", 413, "limits.ingestion_body_limit"),
+        port("a window of zstd without end", &zstd(LARGE, 27), "zstd", 400, "too much memory for decoding"),
+        port("samples without end", &many, "identity", 400, "bytes of tables in memory"),
+    ]
 }

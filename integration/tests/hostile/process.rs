@@ -3,25 +3,48 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use athanor_chassis::Clock;
 use athanor_integration::binary;
-use athanor_integration::server::{PATIENCE, send};
+use athanor_integration::server::{PATIENCE, try_send};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tempfile::TempDir;
+
+use crate::bombs::{Bomb, Way};
+
+/// Settings of the server that bound what hostile requests may take.
+pub struct Limits {
+    /// The largest body.
+    pub body: u64,
+    /// The largest profile.
+    pub profile: u64,
+    /// An answer to a question.
+    pub answer: u64,
+    /// All requests that are under way.
+    pub requests: u64,
+}
 
 /// A process, killed when it is dropped.
 pub struct Served {
     child: Child,
     folder: TempDir,
     address: SocketAddr,
+    /// For exports of OpenTelemetry alone: gRPC and HTTP.
+    otlp: [SocketAddr; 2],
 }
 
 impl Served {
     /// Starts one with these limits.
-    pub fn start(body: u64, profile: u64) -> Self {
+    pub fn start(limits: &Limits) -> Self {
+        let Limits { body, profile, answer, requests } = limits;
+        // An address of this machine that no other test has.
+        let [_, a, b, c] = process::id().to_be_bytes();
+        let otlp = [4317, 4318].map(|port| SocketAddr::from(([127, a + 1, b, c.max(1)], port)));
         let folder = TempDir::new().unwrap();
         let said = folder.path().join("said.log");
         let child = Command::new(binary())
@@ -30,16 +53,25 @@ impl Served {
             .args(["--set", "ingester.shards=1", "--set", "log.reserve=0MiB", "--set", "log.spares=1"])
             .args(["--set", &format!("limits.ingestion_body_limit={body}B")])
             .args(["--set", &format!("limits.max_profile_size_bytes={profile}B")])
+            .args(["--set", &format!("request_bytes={requests}B")])
+            .args(["--set", &format!("querier.answer={answer}B")])
+            .args(["--set", "limits.reject_older_than=0s", "--set", "limits.reject_newer_than=0s"])
+            .args(["--set", &format!("otlp.grpc_listen={}", otlp[0])])
+            .args(["--set", &format!("otlp.http_listen={}", otlp[1])])
             .args(["--set", "limits.max_profile_stacktrace_samples=10000000"])
             .args(["--set", "telemetry.level=warn", "--set", "shutdown_delay=0s"])
             // The tests have variables of their own under the prefix of settings.
             .env_clear()
+            // What was freed goes back to the kernel at once, so that what is measured is what is held.
+            .env("MALLOC_ARENA_MAX", "1")
+            .env("MALLOC_MMAP_THRESHOLD_", "65536")
+            .env("MALLOC_TRIM_THRESHOLD_", "65536")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&said).unwrap())
             .spawn()
             .unwrap();
-        let mut served = Served { child, folder, address: ([127, 0, 0, 1], 0).into() };
+        let mut served = Served { child, folder, address: ([127, 0, 0, 1], 0).into(), otlp };
         served.address = served.found();
         served
     }
@@ -85,10 +117,47 @@ impl Served {
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// Status and body of an answer.
-    pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
-        let answer = send(self.address, &format!("POST {path}"), headers, body);
-        (answer.status, String::from_utf8_lossy(&answer.body).chars().take(300).collect())
+    /// Sends one, and gives the status of the answer and what it says; why there is none, if there is none.
+    pub fn send(&self, bomb: &Bomb) -> Result<(u16, String), String> {
+        let Bomb { way, path, headers, body, .. } = bomb;
+        let address = match way {
+            Way::Grpc => return self.call(path, headers, body),
+            Way::OtlpHttp => self.otlp[1],
+            Way::Http => self.address,
+        };
+        let answer = try_send(address, &format!("POST {path}"), headers, body);
+        let answer = answer.map_err(|error| format!("no answer: {error}"))?;
+        // Calls that have many messages say there what came of them.
+        let said = answer.header("grpc-message");
+        let body = String::from_utf8_lossy(&answer.body);
+        Ok((answer.status, said.chars().chain(body.chars()).take(400).collect()))
+    }
+
+    /// A call of gRPC at the port for exports: its status is that of gRPC.
+    #[expect(clippy::disallowed_methods, reason = "a client as others have it")]
+    fn call(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<(u16, String), String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut request =
+            http::Request::post(format!("http://{}{path}", self.otlp[0])).header("te", "trailers");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(Bytes::copy_from_slice(body))).unwrap();
+        let answered = async {
+            let stream = tokio::net::TcpStream::connect(self.otlp[0]).await.unwrap();
+            let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+            let (mut sender, connection) = handshake.await.unwrap();
+            tokio::spawn(connection);
+            let (head, body) = sender.send_request(request).await.unwrap().into_parts();
+            let trailers = body.collect().await.unwrap().trailers().cloned().unwrap_or_default();
+            let said = |name: &str| {
+                let value = trailers.get(name).or(head.headers.get(name))?;
+                Some(value.to_str().unwrap().to_owned())
+            };
+            (said("grpc-status").unwrap().parse().unwrap(), said("grpc-message").unwrap_or_default())
+        };
+        let answered = runtime.block_on(async { tokio::time::timeout(PATIENCE, answered).await });
+        answered.map_err(|late| format!("no answer: {late}"))
     }
 
     /// It never panicked, and ends in order.

@@ -2,14 +2,17 @@
 
 use athanor_profile::generate::{Flight, FlightEvent};
 
-use crate::bombs::{Bomb, gzip, ingest};
+use crate::bombs::{Bomb, field, form, gzip, ingest, number, zstd};
 
 /// Plain bytes of each, a little below what a body may have.
 const PLAIN: usize = 60 << 20;
 /// Types of the recording that each is made of.
+const TEXT: u8 = 20;
 const STACK: u8 = 22;
 const SYMBOL: u8 = 25;
+const STATE: u8 = 26;
 const SAMPLE: u8 = 100;
+const SETTING: u8 = 101;
 
 /// A number in four bytes.
 fn four(number: usize) -> [u8; 4] {
@@ -25,19 +28,27 @@ fn constants(class: u8, count: usize, entries: &[u8]) -> Vec<u8> {
     event(1, &[&[0, 0, 0, 0, 1, class][..], &four(count), entries].concat())
 }
 
-/// A recording of one sample, with more events after it.
-fn recording(more: &[u8]) -> Vec<u8> {
-    let sample = FlightEvent {
+fn sample() -> FlightEvent {
+    FlightEvent {
         name: "jdk.ExecutionSample",
         stack: vec![("App".into(), "main".into(), 1)],
         numbers: vec![("contextId", 0)],
         ..FlightEvent::default()
-    };
-    let mut raw = Flight { compressed: true, ticks: 1, events: vec![sample] }.chunk();
+    }
+}
+
+/// A recording of these events, with more after them.
+fn of_events(events: Vec<FlightEvent>, more: &[u8]) -> Vec<u8> {
+    let mut raw = Flight { compressed: true, ticks: 1, events }.chunk();
     raw.extend_from_slice(more);
     let size = raw.len() as u64;
     raw[8..16].copy_from_slice(&size.to_be_bytes());
     raw
+}
+
+/// A recording of one sample, with more events after it.
+fn recording(more: &[u8]) -> Vec<u8> {
+    of_events(vec![sample()], more)
 }
 
 /// A stack of frames, and a sample that has it.
@@ -46,25 +57,138 @@ fn stack(count: usize, frames: &[u8]) -> Vec<u8> {
     [constants(STACK, 1, &constant), event(SAMPLE, &[0, 50, 0])].concat()
 }
 
+/// So many entries, and their bytes.
+fn each(bytes: usize, entry: &dyn Fn(usize) -> Vec<u8>) -> (usize, Vec<u8>) {
+    let count = bytes / entry(0).len();
+    (count, (0..count).flat_map(entry).collect())
+}
+
+fn named(name: &str, raw: &[u8], status: u16, word: &'static str) -> Bomb {
+    ingest(name, "jfr", gzip(raw), status, word).of_body()
+}
+
+/// A recording with a stack of many frames, compressed.
+pub fn frames() -> Vec<u8> {
+    let (frames, equal) = each(PLAIN, &|_| vec![1, 1]);
+    gzip(&recording(&stack(frames, &equal)))
+}
+
+/// Those that take most.
+pub fn greedy() -> Vec<Bomb> {
+    let mut greedy = counted();
+    greedy.retain(|bomb| ["jfr: lines without end", "jfr: labels without end"].contains(&&*bomb.name));
+    greedy
+}
+
 pub fn all() -> Vec<Bomb> {
-    let each = |bytes: usize, entry: &dyn Fn(usize) -> Vec<u8>| -> (usize, Vec<u8>) {
-        let count = PLAIN / bytes;
-        (count, (0..count).flat_map(entry).collect())
-    };
-    let (texts, empty) = each(5, &|number| [&four(number)[..], &[1]].concat());
-    let (frames, equal) = each(2, &|_| vec![1, 1]);
-    let (lines, different) = each(5, &|number| [&[1][..], &four(number)].concat());
-    let (_, labelled) = each(11, &|number| event(SAMPLE, &[&[0, 1][..], &four(number)].concat()));
-    let (_, bare) = each(8, &|_| event(SAMPLE, &[0, 77, 0]));
+    [counted(), repeated(), labelled()].into_iter().flatten().collect()
+}
+
+/// Lists of much.
+fn counted() -> Vec<Bomb> {
+    let (texts, empty) = each(PLAIN, &|number| [&four(number)[..], &[1]].concat());
+    let (frames, equal) = each(PLAIN, &|_| vec![1, 1]);
+    let (lines, different) = each(PLAIN, &|number| [&[1][..], &four(number)].concat());
+    let (_, labelled) = each(PLAIN, &|number| event(SAMPLE, &[&[0, 1][..], &four(number)].concat()));
+    let (_, bare) = each(PLAIN, &|_| event(SAMPLE, &[0, 77, 0]));
     let chunks = recording(&[]);
-    let named = |name: &str, raw: &[u8]| ingest(name, "jfr", gzip(raw));
     vec![
-        named("constants without end", &recording(&constants(SYMBOL, texts, &empty))),
-        named("frames without end", &recording(&stack(frames, &equal))),
-        named("lines without end", &recording(&stack(lines, &different))),
-        named("labels without end", &recording(&labelled)),
-        named("samples without a stack", &recording(&bare)),
-        named("chunks without end", &chunks.repeat(PLAIN / chunks.len())),
-        named("a count without end", &recording(&constants(SYMBOL, (1 << 28) - 1, &[]))),
+        named(
+            "constants without end",
+            &recording(&constants(SYMBOL, texts, &empty)),
+            422,
+            "262145 constants",
+        ),
+        named("frames without end", &recording(&stack(frames, &equal)), 422, "8388609 frames"),
+        named("lines without end", &recording(&stack(lines, &different)), 422, "262145 lines of code"),
+        named("labels without end", &recording(&labelled), 422, "limits.max_profile_stacktrace_samples"),
+        named("samples without a stack", &recording(&bare), 200, ""),
+        named("chunks without end", &chunks.repeat(PLAIN / chunks.len()), 200, ""),
+        named("a count without end", &recording(&constants(SYMBOL, (1 << 28) - 1, &[])), 422, "is cut off"),
+    ]
+}
+
+/// What is said once and looked at for each of many events.
+fn repeated() -> Vec<Bomb> {
+    let states = {
+        let sleeping = |id: usize| [&four(id)[..], &[3, 14], b"STATE_SLEEPING"].concat();
+        let entries: Vec<u8> = (0..1_000_000).flat_map(sleeping).collect();
+        let (_, events) =
+            each(PLAIN / 2, &|number| event(SAMPLE, &[&[0, 1, 0][..], &four(number % 1_000_000)].concat()));
+        let sleeper = FlightEvent { state: Some("STATE_SLEEPING"), ..sample() };
+        of_events(vec![sleeper], &[constants(STATE, 1_000_000, &entries), events].concat())
+    };
+    let settings = {
+        let long = [&four(7)[..], &[3], &four(64 << 10), &[b'x'; 64 << 10]].concat();
+        let same = [&[0, 0, 2][..], &four(7), &[2], &four(7)].concat();
+        let (_, events) = each(PLAIN, &|_| event(SETTING, &same));
+        let texts = vec![("name", "event".to_owned()), ("value", "wall".to_owned())];
+        let setting = FlightEvent { name: "jdk.ActiveSetting", texts, ..FlightEvent::default() };
+        of_events(vec![sample(), setting], &[constants(TEXT, 1, &long), events].concat())
+    };
+    vec![
+        named("states that are called alike", &states, 422, "262145 constants"),
+        named("settings with a long name", &settings, 200, ""),
+        named("numbers of many digits", &digits(), 200, ""),
+    ]
+}
+
+/// A recording whose metadata says one long number again and again.
+fn digits() -> Vec<u8> {
+    let text = |text: &[u8]| [&[3][..], &four(text.len()), text].concat();
+    let texts = [&b"root"[..], b"class", b"id", &[b'0'; 64 << 10]].map(text).concat();
+    let (count, attributes) = each(PLAIN, &|_| vec![2, 3]);
+    let class = [&[1][..], &four(count), &attributes, &[0]].concat();
+    let metadata = event(0, &[&[0, 0, 1, 4][..], &texts, &[0, 0, 1], &class].concat());
+    let checkpoint = event(1, &[0, 0, 0, 0, 0]);
+    let mut raw = recording(&[]);
+    raw.truncate(68);
+    let starts = [68, 68 + checkpoint.len() as u64];
+    raw.extend([checkpoint, metadata].concat());
+    let words = [raw.len() as u64, starts[0], starts[1]];
+    for (at, word) in (8..).step_by(8).zip(words) {
+        raw[at..at + 8].copy_from_slice(&word.to_be_bytes());
+    }
+    raw
+}
+
+/// Recordings in a form, beside labels that their events name by numbers.
+fn labelled() -> Vec<Bomb> {
+    let of = |name: &str, labels: &[u8], status, word| {
+        let recording = gzip(&recording(&event(SAMPLE, &[0, 1, 1])));
+        form(name, "jfr", &[("jfr", &recording), ("labels", labels)], status, word).of_body()
+    };
+    let context = |labels: &[u8]| field(1, &[&[8, 1][..], &field(2, labels)].concat());
+    let text = |id: u64, text: &[u8]| field(2, &[&[8][..], &number(id), &field(2, text)].concat());
+    let same = field(1, &[8, 1, 16, 1]).repeat(262_000);
+    let different: Vec<u8> =
+        (0..1_000_000).flat_map(|id| field(1, &[&[8][..], &number(id), &[16, 1]].concat())).collect();
+    let texts: Vec<u8> = (0..1_000_000).flat_map(|id| text(id, b"x")).collect();
+    vec![
+        of(
+            "labels with a long text",
+            &gzip(&[context(&same), text(1, &vec![b'x'; 8 << 20])].concat()),
+            422,
+            "",
+        ),
+        of("labels of a context without end", &gzip(&context(&different)), 422, "limit is 262144"),
+        of("texts without end", &gzip(&texts), 422, "limit is 262144"),
+        of("contexts without end", &gzip(&field(1, b"").repeat(7 << 20)), 200, ""),
+        of(
+            "labels that inflate",
+            &zstd(300 << 20, 24),
+            422,
+            "labels of the flight recording: profile has 16777217 bytes",
+        ),
+        of("labels that are cut off", &context(&same)[..1_000_000], 422, "cut off"),
+        form(
+            "a recording that inflates",
+            "jfr",
+            &[("jfr", &gzip(&vec![0; 300 << 20]))],
+            422,
+            "limits.ingestion_body_limit",
+        )
+        .of_body(),
+        form("no recording", "jfr", &[("labels", &[0; 1 << 20])], 422, "form has no part jfr"),
     ]
 }
