@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use athanor_block::{FILES, FORMAT, FileMeta, Meta, TenantMeta};
-use athanor_chassis::Random;
+use athanor_catalog::{Command, Logged, State, View};
+use athanor_chassis::{Random, Timestamp};
 use athanor_cluster::greeting::{Introductions, Me};
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::generate::{Flight, FlightEvent, arbitrary};
@@ -57,22 +58,7 @@ fn main() -> std::io::Result<()> {
     let lines = "main;run 3\r\nmain;run 4\n;;a b 1\n\nmain 0\nno count\n";
     save("ingest-text", "seed", lines.as_bytes())?;
     save("trie", "seed", TRIE)?;
-    let mut meta = Meta { format: FORMAT, id: "seed".into(), ..Meta::default() };
-    for file in FILES {
-        meta.files.insert(file.into(), FileMeta { bytes: 3, checksums: vec![7], ..FileMeta::default() });
-    }
-    for tenants in 0..3 {
-        let sealed = String::from_utf8_lossy(&meta.encode()).into_owned();
-        let inner = sealed.split_once("\"meta\":").map_or("", |(_, inner)| &inner[..inner.len() - 1]);
-        save("meta", &format!("sealed-{tenants}"), sealed.as_bytes())?;
-        save("meta", &format!("inner-{tenants}"), inner.as_bytes())?;
-        meta.tenants.push(TenantMeta { tenant: format!("t{tenants}"), ..TenantMeta::default() });
-    }
-    for file in 0..=FILES.len() as u8 {
-        for block in 0..4 {
-            save("block", &format!("seed-{file}-{block}"), &[block * 2, file, 40, 0, 1, 9, 1, 255])?;
-        }
-    }
+    blocks(&save)?;
     for number in 0..120 {
         save("log", &format!("seed-{number}"), &log(&Random::seeded(number)))?;
     }
@@ -85,11 +71,12 @@ fn main() -> std::io::Result<()> {
     for (number, message) in raft_messages().iter().enumerate() {
         save("raft-messages", &format!("seed-{number}"), message)?;
     }
+    catalogue(&save)?;
     calls(&save)?;
     answers(&save)
 }
 
-/// What people write: labels, stacks, rules, selectors, names of applications.
+/// Labels, stacks, rules, selectors and names: whatever people write.
 fn texts(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
     for (number, text) in ["pod=a-1", "a.b-c = x=y", "1a=b", "größe=1", "=", "_=", " x "].iter().enumerate()
     {
@@ -124,6 +111,52 @@ fn texts(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::R
         save("ingest-name", &format!("seed-{number}"), text.as_bytes())?;
     }
     Ok(())
+}
+
+/// What blocks say of themselves, and changes to their files.
+fn blocks(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    let mut meta = Meta { format: FORMAT, id: "seed".into(), ..Meta::default() };
+    for file in FILES {
+        meta.files.insert(file.into(), FileMeta { bytes: 3, checksums: vec![7], ..FileMeta::default() });
+    }
+    for tenants in 0..3 {
+        let sealed = String::from_utf8_lossy(&meta.encode()).into_owned();
+        let inner = sealed.split_once("\"meta\":").map_or("", |(_, inner)| &inner[..inner.len() - 1]);
+        save("meta", &format!("sealed-{tenants}"), sealed.as_bytes())?;
+        save("meta", &format!("inner-{tenants}"), inner.as_bytes())?;
+        meta.tenants.push(TenantMeta { tenant: format!("t{tenants}"), ..TenantMeta::default() });
+    }
+    for file in 0..=FILES.len() as u8 {
+        for block in 0..4 {
+            save("block", &format!("seed-{file}-{block}"), &[block * 2, file, 40, 0, 1, 9, 1, 255])?;
+        }
+    }
+    Ok(())
+}
+
+/// Commands, an empty catalogue, and what nodes are told of one.
+fn catalogue(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    let commands = [
+        Command::OpenSlots {
+            count: 3,
+            members: vec![[1].into(), [2].into()],
+            zones: [(1, "a".into())].into(),
+        },
+        Command::OpenShard { slot: 1, members: [1, 2].into() },
+        Command::AddVoter { node: 4, address: "127.0.0.1:9".into() },
+        Command::Forget,
+    ];
+    let at = Timestamp::from_seconds(1_800_000_000);
+    let mut state = State::default();
+    for (number, command) in commands.into_iter().enumerate() {
+        let logged = Logged { at, command: command.clone() }.encode();
+        save("catalogue", &format!("command-{number}"), &[&[0][..], &logged].concat())?;
+        state.apply(at, command);
+        save("catalogue", &format!("state-{number}"), &[&[1][..], &state.encode()].concat())?;
+    }
+    let view = zstd::encode_all(&serde_json::to_vec(&View::default())?[..], 1)?;
+    save("catalogue", "view", &[&[2][..], &view].concat())?;
+    save("catalogue", "zeros", &[&[3][..], &zstd::encode_all(&[0; 4 << 20][..], 1)?].concat())
 }
 
 /// Profiles as other tools write them.
