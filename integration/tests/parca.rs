@@ -283,8 +283,10 @@ fn debug_information_is_offered_sent_and_kept() {
     let (wanted, reason) = agent.wanted("", false);
     assert!(wanted && reason.contains("stale"), "{reason}");
     assert_eq!(agent.upload(&first, &elf(9, 0)).unwrap_err().0, 9);
-    let second = agent.initiate("hash", 5, false).unwrap();
     let bytes = elf((9 << 20) + 77, 3);
+    let second = agent.initiate("hash", bytes.len() as i64, false).unwrap();
+    let (status, said) = agent.upload(&second, &elf(9, 0)).unwrap_err();
+    assert!(status == 3 && said.contains("9437261 were announced"), "{status} {said}");
     assert_eq!(agent.upload(&second, &bytes).unwrap(), bytes.len() as u64);
     agent.finish(&second).unwrap();
     let (names, stored) = kept(&server, "anonymous", "debuginfo");
@@ -292,12 +294,12 @@ fn debug_information_is_offered_sent_and_kept() {
     let (wanted, reason) = agent.wanted("", false);
     assert!(!wanted && reason.contains("already exists"), "{reason}");
     // Forced, with what is no binary: then the same again is refused, and another one is not.
-    let forced = agent.initiate("bad", 5, true).unwrap();
+    let forced = agent.initiate("bad", 9, true).unwrap();
     agent.upload(&forced, b"#!/bin/sh").unwrap();
     agent.finish(&forced).unwrap();
     assert!(!agent.wanted("bad", false).0);
     assert_eq!(agent.initiate("bad", 5, false).unwrap_err().0, 6);
-    let last = agent.initiate("good", 5, false).unwrap();
+    let last = agent.initiate("good", 100, false).unwrap();
     agent.upload(&last, &elf(100, 1)).unwrap();
     agent.finish(&last).unwrap();
     let (names, stored) = kept(&server, "anonymous", "debuginfo");
@@ -316,9 +318,10 @@ fn debug_information_is_offered_sent_and_kept() {
 fn an_upload_that_is_cut_off_leaves_nothing_and_may_be_sent_again() {
     let server = Server::start(|config| config.limits.debuginfo_upload_max_size = ByteSize::mib(12));
     let agent = Uploader { server: &server, tenant: "anonymous" };
-    let id = agent.initiate("hash", 5, false).unwrap();
+    let bytes = elf(9 << 20, 1);
+    let id = agent.initiate("hash", bytes.len() as i64, false).unwrap();
     let gone = || io::Error::from(io::ErrorKind::ConnectionReset);
-    let cut = agent.send(&id, &elf(9 << 20, 1), stream::iter([Err(gone())]));
+    let cut = agent.send(&id, &bytes, stream::iter([Err(gone())]));
     assert!(cut.is_err(), "{cut:?}");
     let within =
         agent.send(&id, &elf(5 << 20, 1), stream::iter([Ok(Frame::data(framed(b"x", false).slice(..3)))]));
@@ -335,7 +338,6 @@ fn an_upload_that_is_cut_off_leaves_nothing_and_may_be_sent_again() {
             tokio::task::yield_now().await;
         }
     });
-    let bytes = elf(9 << 20, 1);
     agent.upload(&id, &bytes).unwrap();
     agent.finish(&id).unwrap();
     assert!(kept(&server, "anonymous", "debuginfo").1 == bytes);
@@ -345,14 +347,14 @@ fn an_upload_that_is_cut_off_leaves_nothing_and_may_be_sent_again() {
 fn tenants_have_debug_information_of_their_own() {
     let server = Server::start(|config| config.multitenancy_enabled = true);
     let [first, second] = ["a", "b"].map(|tenant| Uploader { server: &server, tenant });
-    let id = first.initiate("hash", 5, false).unwrap();
+    let id = first.initiate("hash", 20, false).unwrap();
     assert!(second.wanted("", false).0);
     assert_eq!(second.upload(&id, &elf(9, 9)).unwrap_err().0, 9);
     assert_eq!(second.finish(&id).unwrap_err().0, 5);
     first.upload(&id, &elf(20, 1)).unwrap();
     first.finish(&id).unwrap();
     assert!(second.wanted("", false).0);
-    let own = second.initiate("hash", 5, true).unwrap();
+    let own = second.initiate("hash", 30, true).unwrap();
     second.upload(&own, &elf(30, 2)).unwrap();
     second.finish(&own).unwrap();
     assert_eq!(kept(&server, "a", "debuginfo").1, elf(20, 1));
