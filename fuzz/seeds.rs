@@ -156,7 +156,7 @@ fn catalogue(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::i
     }
     let view = zstd::encode_all(&serde_json::to_vec(&View::default())?[..], 1)?;
     save("catalogue", "view", &[&[2][..], &view].concat())?;
-    save("catalogue", "zeros", &[&[3][..], &zstd::encode_all(&[0; 4 << 20][..], 1)?].concat())
+    save("catalogue", "zeros", &[&[3][..], &zstd::encode_all(&[0u8; 4 << 20][..], 1)?].concat())
 }
 
 /// Profiles as other tools write them.
