@@ -97,7 +97,7 @@ fn lists() -> Vec<Bomb> {
         export(
             "profiles without end",
             resource(b"", &field(2, &field(2, b"").repeat(PLAIN / 2)), b""),
-            400,
+            413,
             "10000",
         ),
         export("a body that inflates", vec![0; LARGE], 413, "limits.ingestion_body_limit"),
