@@ -8,8 +8,10 @@
 //! A graph that was cut has bars named `other`, which become functions of that name. Nothing may be guessed: where
 //! the totals of a graph contradict each other, it is refused.
 
-use serde::Deserialize;
-use serde::de::{Error, MapAccess};
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::bounds::{OverLimit, WrittenOut};
 use crate::flamegraph::TOTAL;
@@ -24,6 +26,8 @@ use crate::symbols::NONE;
 const VERSION: i64 = 1;
 /// Numbers of a bar of one graph.
 const NUMBERS: usize = 4;
+/// Of each name that there may be, so many bars: one takes some ten times its bytes of text until all are read.
+const BARS: usize = 4;
 /// Samples of a nanosecond each, as processor time is given.
 const NANOSECONDS: i64 = 1_000_000_000;
 /// The longest name that is a type's.
@@ -376,6 +380,44 @@ impl<'a> OfBars<'a> {
     }
 }
 
+/// The numbers of each level.
+struct Levels<'a>(&'a Guard<'a>);
+
+impl<'de> DeserializeSeed<'de> for Levels<'_> {
+    type Value = Vec<Vec<i64>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Levels<'_> {
+    type Value = Vec<Vec<i64>>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a list of levels")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let Levels(guard) = self;
+        let (mut levels, mut numbers) = (Vec::new(), 0);
+        loop {
+            let mut level = Vec::new();
+            let take = |number: i64| {
+                level.push(number);
+                numbers += 1;
+                guard.within("bars", numbers / NUMBERS, guard.limits.entries.saturating_mul(BARS))
+            };
+            if list.next_element_seed(Each::new("numbers of bars", take))?.is_none() {
+                return Ok(levels);
+            }
+            // The first is the whole.
+            guard.within("frames in a stack", levels.len(), guard.limits.depth).map_err(A::Error::custom)?;
+            levels.push(level);
+        }
+    }
+}
+
 impl<'de> Fields<'de> for OfBars<'_> {
     type Key = BarsKey;
     type Read = Bars;
@@ -394,18 +436,7 @@ impl<'de> Fields<'de> for OfBars<'_> {
                 map.next_value_seed(Each::new("names", take))?;
                 once(&mut self.names, "names", names)
             }
-            BarsKey::Levels => {
-                let (mut levels, mut bars) = (Vec::new(), 0);
-                let take = |level: Vec<i64>| {
-                    bars += level.len() / NUMBERS;
-                    levels.push(level);
-                    guard.within("bars", bars, limits.samples)?;
-                    // The first is the whole.
-                    guard.within("frames in a stack", levels.len() - 1, limits.depth)
-                };
-                map.next_value_seed(Each::new("levels", take))?;
-                once(&mut self.levels, "levels", levels)
-            }
+            BarsKey::Levels => once(&mut self.levels, "levels", map.next_value_seed(Levels(guard))?),
             BarsKey::NumTicks => once(&mut self.ticks, "numTicks", map.next_value()?),
             BarsKey::Other => pass_over(map),
         }

@@ -210,7 +210,7 @@ impl Made {
 // === impl Bounds ===
 
 /// A named frame of a document has at least so many bytes in a pprof, with all that it names, and takes some hundred in memory.
-const ENTRY: usize = 64;
+const ENTRY: usize = 96;
 /// So few frames there may always be.
 const LEAST_ENTRIES: usize = 16 << 10;
 

@@ -54,8 +54,8 @@ fn printed() -> Vec<Bomb> {
             "different samples",
             "perf_script",
             samples.into_bytes(),
-            400,
-            "limits.max_profile_size_bytes",
+            422,
+            "different frames, the limit is",
         ),
         ingest("events without end", "perf_script", events.into_bytes(), 422, "1001 events"),
     ]
@@ -92,15 +92,15 @@ fn graphs() -> Vec<Bomb> {
     let broken = format!("[0,1,0,0],[{}1]", "1,".repeat(PLAIN / 2));
     vec![
         ingest("levels without end", "flamebearer", graph(two, &deep, 1), 422, "100001 frames"),
-        ingest("bars without end", "flamebearer", graph(two, &bars, wide), 200, ""),
+        ingest("bars without end", "flamebearer", graph(two, &bars, wide), 422, "699049 bars"),
         ingest(
             "names without end",
             "flamebearer",
             graph(&format!("\"total\"{names}"), &different, named),
-            200,
-            "",
+            422,
+            "names, the limit is",
         ),
-        ingest("numbers that are no bars", "flamebearer", graph(two, &broken, 1), 422, "a bar has 4"),
+        ingest("numbers that are no bars", "flamebearer", graph(two, &broken, 1), 422, "699049 bars"),
     ]
 }
 
@@ -134,7 +134,7 @@ fn speedscopes() -> Vec<Bomb> {
     let profiles = vec![sampled("[0]", "1"); PLAIN / 110].join(",");
     let named = |name, body, status, word| ingest(name, "speedscope", body, status, word).of_body();
     vec![
-        named("many frames", document(&format!("{frames}{one}"), &sampled("[0]", "1")), 422, "262145 frames"),
+        named("many frames", document(&format!("{frames}{one}"), &sampled("[0]", "1")), 422, "174763 frames"),
         named("frames that stay open", document(one, &evented(&opened)), 422, "100001 frames"),
         named("a frame deeper each time", document(one, &evented(&nested)), 422, "100001 frames"),
         named("frames that open and close", document(one, &evented(&closed)), 200, ""),

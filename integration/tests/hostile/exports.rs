@@ -140,9 +140,9 @@ fn shared() -> Vec<Bomb> {
         ),
         export(
             "long attributes of many scopes",
-            resource(&attributes, &scope.repeat(10_000), b""),
+            resource(&attributes, &scope.repeat(10_000), &field(STACKS, b"")),
             400,
-            "limits.max_label_names_per_series",
+            "bytes in all profiles of a request",
         ),
     ]
 }
@@ -164,13 +164,19 @@ fn payloads() -> Vec<Bomb> {
         payload(
             "pprof that inflates by zstd",
             "pprof",
-            &zstd(LARGE, 24),
+            &zstd(LARGE, 23),
             400,
             "original_payload: profile has 16777217",
         ),
         payload("pprof of empty texts", "pprof", &[0x32, 0].repeat(PLAIN / 2), 400, "2097153 strings"),
-        payload("a recording that inflates", "jfr", &zeros, 400, "original_payload: profile has 67108865"),
-        payload("a recording of frames", "jfr", &crate::recordings::frames(), 400, "8388609 frames"),
+        payload("a recording that inflates", "jfr", &zeros, 400, "which is what others leave of 64 times"),
+        payload(
+            "a recording of frames",
+            "jfr",
+            &crate::recordings::frames(),
+            400,
+            "which is what others leave of 64 times",
+        ),
         payload("of a kind that nobody knows", &"x".repeat(PLAIN), b"x", 400, "original_payload of format"),
         export("original payload: several that inflate", several, 400, "20 of 20 profiles are not stored"),
     ]
@@ -209,13 +215,13 @@ fn doors() -> Vec<Bomb> {
         call(
             "profiles without end",
             framed(0, &field(1, &field(2, &field(2, b"").repeat(PLAIN / 2)))),
-            3,
-            "request has no dictionary",
+            8,
+            "distributor.max_profiles_per_request",
         ),
         port("a body that inflates", &gzip(&vec![0; LARGE]), "gzip", 413, "limits.ingestion_body_limit"),
         port("a body that inflates by zstd", &zstd(LARGE, 20), "zstd", 413, "limits.ingestion_body_limit"),
-        port("a window of zstd", &zstd(LARGE, 26), "zstd", 413, "limits.ingestion_body_limit"),
-        port("a window of zstd without end", &zstd(LARGE, 27), "zstd", 400, "too much memory for decoding"),
+        port("a window of zstd", &zstd(LARGE, 23), "zstd", 413, "limits.ingestion_body_limit"),
+        port("a window of zstd over the limit", &zstd(LARGE, 24), "zstd", 400, "its window is over 8 MiB"),
         port("samples without end", &many, "identity", 400, "bytes of tables in memory"),
     ]
 }

@@ -78,7 +78,7 @@ fn hostile_uploads_take_bounded_memory_and_end_in_words() {
     serves_on(server);
 }
 
-/// Eight at a time. A request for which there is no room is told so, and to come back.
+/// The greediest at a time. A request for which there is no room is told so, and to come back.
 #[test]
 fn hostile_uploads_at_once_take_no_more_than_requests_may() {
     let server = Served::start(&LIMITS);

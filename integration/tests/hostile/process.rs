@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{self, Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -42,9 +43,11 @@ impl Served {
     /// Starts one with these limits.
     pub fn start(limits: &Limits) -> Self {
         let Limits { body, profile, answer, requests } = limits;
-        // An address of this machine that no other test has.
+        // An address of this machine that no other test has: processes have 22 bits, and this one some servers.
+        static STARTED: AtomicU8 = AtomicU8::new(0);
         let [_, a, b, c] = process::id().to_be_bytes();
-        let otlp = [4317, 4318].map(|port| SocketAddr::from(([127, a + 1, b, c.max(1)], port)));
+        let first = 1 + a + 64 * STARTED.fetch_add(1, Ordering::Relaxed);
+        let otlp = [4317, 4318].map(|port| SocketAddr::from(([127, first, b, c.max(1)], port)));
         let folder = TempDir::new().unwrap();
         let said = folder.path().join("said.log");
         let child = Command::new(binary())

@@ -157,7 +157,7 @@ fn errors_say_where_and_what() {
         (json!({ "flamebearer": { "names": [] } }), "line 1, column 27: missing field `levels`"),
         (json!({ "version": 1 }), "missing field `flamebearer`"),
         (graph(&["a"; 4], json!([])), "4 names, the limit is 3"),
-        (levels(json!([vec![0; 28]])), "7 bars, the limit is 6"),
+        (levels(json!([vec![0; 52]])), "13 bars, the limit is 12"),
         (levels(json!([[], [], [], []])), "3 frames in a stack, the limit is 2"),
         (
             levels(json!([[0, 9, 0, 0], [0, 9, 1, 1], [1, 4, 4, 1, 0, 4, 4, 0]])),

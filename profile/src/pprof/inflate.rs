@@ -4,9 +4,9 @@ use std::io::Read;
 
 use super::DecodeError;
 
-/// The windows of zstd that are always read, and the largest that ever are, as powers of two: the usual levels have less.
+/// The largest window of zstd, as a power of two: what every reader should have, and what HTTP allows. Levels up to 19 need
+/// no more.
 const WINDOW: u32 = 23;
-const MOST_WINDOW: u32 = 27;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const DEFLATE: u8 = 8;
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -118,11 +118,15 @@ impl Inflater {
     }
 
     fn zstd(&mut self, bytes: &[u8], limit: usize) -> Result<&[u8], DecodeError> {
-        let damaged = |error: std::io::Error| damaged("zstd", error.to_string());
+        let damaged = |error: std::io::Error| {
+            let way_out = match error.to_string().contains("too much memory") {
+                true => ": its window is over 8 MiB; compress with a level up to 19, and no longer window",
+                false => "",
+            };
+            damaged("zstd", format!("{error}{way_out}"))
+        };
         let mut stream = zstd::stream::read::Decoder::with_buffer(bytes).map_err(damaged)?;
-        // What a reader keeps of what came before is no more than all of it may be.
-        let window = limit.checked_ilog2().unwrap_or_default().clamp(WINDOW, MOST_WINDOW);
-        stream.window_log_max(window).map_err(damaged)?;
+        stream.window_log_max(WINDOW).map_err(damaged)?;
         self.buffer.clear();
         let read = stream.take(limit as u64 + 1).read_to_end(&mut self.buffer);
         read.map_err(damaged)?;

@@ -48,7 +48,7 @@ pub(super) fn way_out(what: &str) -> &'static str {
             " (limits.max_profile_stacktrace_samples, or one for eight bytes of the body): profile for a shorter time"
         }
         "different frames" => {
-            " (one for 64 bytes of limits.max_profile_size_bytes): profile for a shorter time"
+            " (one for 96 bytes of limits.max_profile_size_bytes): profile for a shorter time"
         }
         "frames in a stack" | "events" | "types" => ", which no setting changes",
         _ => " (of limits.max_profile_size_bytes and of the body): profile for a shorter time",

@@ -16,7 +16,7 @@ use super::{Bounds, ConvertError, Converted, Door, Made, labels, refused};
 /// The most bytes of labels, once inflated. Agents send some kilobytes.
 const LABELS: usize = 16 << 20;
 /// A sample of a recording has about so many bytes in a profile, and takes some hundred in memory while it is counted.
-const SAMPLE: usize = 64;
+const SAMPLE: usize = 96;
 /// Kinds of profiles that have names of their own.
 const KINDS: usize = 9;
 /// What a recording may have. Inflated it may be as long as any request; what is kept beside it is a part of that.
@@ -37,7 +37,7 @@ pub(crate) fn way_out(error: &JfrError) -> &'static str {
             " (limits.max_profile_size_bytes): record for a shorter time"
         }
         JfrError::Profile { .. } => {
-            " (limits.max_profile_stacktrace_samples, and no more than one for 64 bytes of limits.max_profile_size_bytes): record for a shorter time"
+            " (limits.max_profile_stacktrace_samples, and no more than one for 96 bytes of limits.max_profile_size_bytes): record for a shorter time"
         }
         JfrError::OverLimit { what: NAMES, .. } => {
             " (nine times limits.max_profile_size_bytes): record for a shorter time"

@@ -165,7 +165,7 @@ fn too_much_in_a_document_names_its_setting() {
     let said = refused.to_string();
     assert!(
         said.ends_with(
-            " different frames, the limit is 16384 (one for 64 bytes of limits.max_profile_size_bytes): profile for a \
+            " different frames, the limit is 16384 (one for 96 bytes of limits.max_profile_size_bytes): profile for a \
              shorter time"
         ),
         "{said}"
