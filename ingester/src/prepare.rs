@@ -277,8 +277,8 @@ impl Preparing {
         Arc::clone(&self.head)
     }
 
-    /// Makes an entry of the first requests, if there is something to store, and says what becomes of each.
-    fn prepare(&mut self, contents: Vec<Content>) -> Made {
+    /// Begins to count, from what the log says once all that is in flight has reached it.
+    fn begin_counting(&mut self) -> Counting {
         let failures = *lock(&self.begin.failures);
         if failures != self.seen_failures {
             // What was said last did not reach the log.
@@ -287,7 +287,12 @@ impl Preparing {
         }
         self.begin.counters.begin(failures);
         let (counters, window) = (Arc::clone(&self.begin.counters), Arc::clone(&self.begin.window));
-        let mut counting = Counting::new(counters, window, self.begin.clock.monotonic());
+        Counting::new(counters, window, self.begin.clock.monotonic())
+    }
+
+    /// Makes an entry of the first requests, if there is something to store, and says what becomes of each.
+    fn prepare(&mut self, contents: Vec<Content>) -> Made {
+        let mut counting = self.begin_counting();
         let full = self.full();
         let mut batch = Batch::default();
         let mut places: HashMap<TenantId, u32> = HashMap::new();

@@ -80,6 +80,7 @@ fn hostile_uploads_take_bounded_memory_and_end_in_words() {
 
 /// The greediest at a time. A request for which there is no room is told so, and to come back.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "clients of a test that wait for their answers")]
 fn hostile_uploads_at_once_take_no_more_than_requests_may() {
     let server = Served::start(&LIMITS);
     let idle = server.begin_peak();
