@@ -306,6 +306,11 @@ impl TableReader {
         let rows = self.metadata.row_group(group).num_rows();
         usize::try_from(rows).map_err(|_| BlockError::corrupt(self.file, "a negative number of rows"))
     }
+    /// Values of one column of one row group, as the footer says, or none if there is no such group.
+    pub(crate) fn values(&self, group: usize, column: usize) -> u64 {
+        let columns = self.metadata.row_groups().get(group).map(|group| group.columns());
+        columns.and_then(|columns| columns.get(column)).map_or(0, |column| column.num_values().max(0) as u64)
+    }
     /// The bytes of consecutive row groups, and how many they are decompressed.
     pub(crate) fn extent(&self, groups: Run) -> Result<(Range<u64>, u64), BlockError> {
         let (mut all, mut plain) = (0..0, 0u64);

@@ -173,7 +173,7 @@ impl Part<'_> {
     pub fn series(&self) -> Result<Vec<Series>, BlockError> {
         let table = self.block.table(SERIES)?;
         self.ids(SERIES, &table, self.meta.series)?;
-        let mut all = Vec::new();
+        let mut all = Vec::with_capacity(self.meta.series.1 as usize);
         for group in self.groups(SERIES).range() {
             self.go_on()?;
             let tenants = table.column::<ByteArrayType>(group, 1)?;
@@ -205,7 +205,7 @@ impl Part<'_> {
         let all_columns = columns == ProfileColumns::All;
         let table = self.block.table(PROFILES)?;
         self.ids(PROFILES, &table, self.meta.profiles)?;
-        let mut all = Vec::new();
+        let mut all = Vec::with_capacity(self.meta.profiles.1 as usize);
         let mut samples_seen = 0u64;
         for group in self.groups(PROFILES).range() {
             self.go_on()?;

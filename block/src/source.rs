@@ -9,9 +9,11 @@ use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::source::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
 use athanor_profile::tree::{Shape, Tree};
 use athanor_profile::{Request, RequestFilter};
+use parquet::data_type::ByteArray;
 
 use crate::error::BlockError;
 use crate::frames::Frames;
+use crate::meta::SERIES;
 use crate::names::Names;
 use crate::reach::ProfileColumns;
 use crate::read::{Block, Part};
@@ -46,6 +48,18 @@ struct Inner {
 /// need is drawn.
 const MANY: usize = 4;
 
+/// The column of the names of labels.
+const LABELS: usize = 2;
+/// What a label takes: as it is read, its name and its value with their levels, and as it is kept, in a list that has grown,
+/// with what an allocation of a short text takes.
+const LABEL: usize = 2 * (size_of::<ByteArray>() + 2 * size_of::<i16>() + 2 * size_of::<String>() + 32);
+/// What a series takes beside its labels: as it is read, and as it is kept, twice while the list of all is made.
+const SERIES_ROW: usize = 5 * (size_of::<ByteArray>() + 32) + 64 + 2 * size_of::<Series>();
+/// How often a text is there: as it is read, and as it is kept.
+const TEXTS: u64 = 2;
+/// What a row of the roll-up takes as it is read, in lists that have grown.
+const ROLLUP_ROW: usize = 2 * (2 * size_of::<i32>() + size_of::<i64>());
+
 impl PartSource {
     /// The part of a tenant, whose samples are added up on `compute`.
     pub fn new(block: Arc<Block>, tenant: &str, compute: Compute) -> Result<Self, BlockError> {
@@ -73,9 +87,39 @@ impl PartSource {
 
     /// About how much memory the tables that were decoded so far take. Cheap: it may be asked after every question.
     pub fn bytes(&self) -> usize {
-        let Inner { series, profiles, brief, profile_totals, names, frames, shape, .. } = &*self.inner;
-        let tables = series.bytes() + profiles.bytes() + brief.bytes() + profile_totals.bytes();
-        tables + names.bytes() + frames.bytes() + shape.bytes()
+        let Inner { names, frames, shape, .. } = &*self.inner;
+        self.index_bytes() + names.bytes() + frames.bytes() + shape.bytes()
+    }
+
+    /// Of those, series and profiles.
+    pub fn index_bytes(&self) -> usize {
+        let Inner { series, profiles, brief, profile_totals, .. } = &*self.inner;
+        series.bytes() + profiles.bytes() + brief.bytes() + profile_totals.bytes()
+    }
+
+    /// Whether its series were decoded.
+    pub fn has_series(&self) -> bool {
+        self.inner.series.known().is_some()
+    }
+
+    /// What it takes to decode its series, about: the footer of their file must be there.
+    pub fn memory_of_series(&self) -> Result<u64, BlockError> {
+        let part = self.part();
+        let (table, groups) = (part.block.table(SERIES)?, part.groups(SERIES));
+        let (_, plain) = table.extent(groups)?;
+        let labels = groups.range().map(|group| table.values(group, LABELS)).fold(0, u64::saturating_add);
+        let labels = labels.saturating_mul(LABEL as u64);
+        let rows = u64::from(part.meta.series.1) * SERIES_ROW as u64;
+        Ok(plain.saturating_mul(TEXTS).saturating_add(labels).saturating_add(rows))
+    }
+
+    /// What rows of the roll-up take as they are added up, of the profiles at some places. Footers and profiles must be
+    /// there.
+    pub fn memory_of_rollup(&self, picked: &[u32]) -> Result<u64, BlockError> {
+        let whole = self.whole_series(self.brief()?, picked);
+        let jobs = self.part().rollup_rows(|series| whole.get(series as usize) == Some(&Some(true)))?;
+        let rows = jobs.iter().map(|(_, rows)| rows.iter().map(Range::len).sum::<usize>());
+        Ok(rows.max().unwrap_or_default().saturating_mul(ROLLUP_ROW) as u64)
     }
 
     pub(crate) fn part(&self) -> Part<'_> {

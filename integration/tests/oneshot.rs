@@ -56,7 +56,7 @@ fn small(config: &mut Config) {
     config.querier.answers = ByteSize::mib(128);
     config.querier.kept_answers = ByteSize::mib(8);
     config.querier.adhoc_profiles = 0;
-    config.store_gateway.reading = ByteSize::mib(8);
+    config.store_gateway.reading = ByteSize::mib(64);
     config.store_gateway.parts = ByteSize::mib(16);
     config.store_gateway.answers = ByteSize::mib(16);
 }

@@ -40,6 +40,14 @@ pub fn list_memory<T>(list: &Vec<T>) -> usize {
     list.capacity() * size_of::<T>()
 }
 
+/// What an allocation of so many bytes takes: whoever has very many small ones has mostly that.
+pub fn allocated(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { (bytes + ALLOCATION).next_multiple_of(2 * ALLOCATION).max(4 * ALLOCATION) }
+}
+
+/// What an allocator notes beside each allocation.
+const ALLOCATION: usize = size_of::<usize>();
+
 /// What numbers are multiplied with where nobody chose them.
 const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::hash::{self, Hash, HashedMap, list_memory};
+use crate::hash::{self, Hash, HashedMap, allocated, list_memory};
 use crate::symbols::Strings;
 
 /// The labels of a series: sorted by name, each name once. Cheap to clone.
@@ -44,6 +44,14 @@ impl Labels {
     /// Bytes of all names and values.
     pub fn text_bytes(&self) -> usize {
         self.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+    /// What they take in memory, where no clone shares it.
+    pub fn memory(&self) -> usize {
+        let texts = self.0.iter().flat_map(|(name, value)| [name, value]);
+        let texts: usize = texts.map(|text| allocated(text.capacity())).sum();
+        let list = allocated(list_memory(&self.0));
+        // Two counters of clones, and the list itself.
+        allocated(2 * size_of::<usize>() + size_of_val(&*self.0)) + list + texts
     }
     /// How many labels.
     pub fn len(&self) -> usize {
@@ -191,5 +199,23 @@ impl LabelSets {
     /// Never true: the empty set is always there.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_all_that_was_allocated() {
+        let labels = Labels::new((0..5).map(|n| (format!("name{n}"), "x".repeat(40 * n))));
+        // One is empty: it is dropped.
+        assert_eq!(labels.len(), 4);
+        let list = labels.0.capacity() * size_of::<(String, String)>();
+        let texts: usize = labels.0.iter().map(|(name, value)| name.capacity() + value.capacity()).sum();
+        let counted = size_of_val(&*labels.0) + 2 * size_of::<usize>() + list + texts;
+        // The list, what holds it, and eight texts; no allocation is less than four words, nor has more than that beside it.
+        let (most, seen) = (counted + 10 * 4 * size_of::<usize>(), labels.memory());
+        assert!(counted < seen && seen <= most, "{counted} {seen} {most}");
     }
 }

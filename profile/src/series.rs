@@ -1,6 +1,6 @@
 //! Series and profiles, as whatever stores them knows them.
 
-use crate::hash::Hash;
+use crate::hash::{Hash, allocated};
 use crate::labels::Labels;
 use crate::model::ValueType;
 use crate::profile_type::ProfileType;
@@ -39,12 +39,11 @@ impl Series {
             period: self.period_type.clone(),
         }
     }
-    /// About how many bytes it takes.
+    /// What it takes in memory, where no clone shares its labels.
     pub fn memory(&self) -> usize {
-        let text = |of: &ValueType| of.kind.len() + of.unit.len();
-        let texts = self.service.len() + text(&self.value_type) + text(&self.period_type);
-        let labels = self.labels.text_bytes() + self.labels.len() * 2 * size_of::<String>();
-        size_of::<Series>() + texts + labels
+        let text = |of: &ValueType| allocated(of.kind.capacity()) + allocated(of.unit.capacity());
+        let texts = allocated(self.service.capacity()) + text(&self.value_type) + text(&self.period_type);
+        size_of::<Series>() + texts + self.labels.memory()
     }
     /// The service, empty if no label names it.
     pub fn service(&self) -> &str {

@@ -108,11 +108,11 @@ pub(crate) fn heat(
     bounds: &Bounds,
     source: &dyn Source,
 ) -> Result<HeatSeries, AskError> {
-    let mut series = HeatSeries::new();
+    let (mut series, mut all_labels) = (HeatSeries::new(), picked.labels());
     let mut put = |place: u32, span: u64, value: i64, trace: u128| {
         let row = &picked.profiles[place as usize];
-        let Some(labels) = &picked.labels[row.series as usize] else { return };
         let Some(column) = heat.steps.place(row.time) else { return };
+        let labels = all_labels.of(row.series);
         let group = group(labels, &heat.group_by);
         let labels = heat.exemplars.then(|| labels.clone());
         let key = SpotKey { column, profile: profile_of(row.id), span };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use athanor_profile::hash::Hash;
+use athanor_profile::hash::{Hash, list_memory};
 use athanor_profile::identity::profile_of;
 use athanor_profile::series::{METRIC_NAME, SERVICE_NAME};
 use athanor_profile::tree::Tree;
@@ -39,8 +39,6 @@ pub fn series_labels(series: &Series) -> Labels {
 pub struct Picked {
     series: Arc<[Series]>,
     pub(crate) profiles: Arc<[ProfileRow]>,
-    /// Full labels of the series that are meant.
-    pub(crate) labels: Vec<Option<Labels>>,
     /// Places of profiles, ascending.
     pub(crate) places: Vec<u32>,
 }
@@ -55,22 +53,24 @@ impl Picked {
     fn with(ask: &Ask, needs: Needs, source: &dyn Source) -> Result<Picked, AskError> {
         let (selection, series) = (&ask.selection, source.series()?);
         let profiles = if needs.profiles { source.profiles()? } else { source.brief_profiles()? };
-        let labels: Vec<Option<Labels>> = series
+        // Full labels are made when they are used: all of them would take more than the series themselves.
+        let all = selection.selector.matchers().is_empty();
+        let matches = |one: &Series| all || selection.selector.matches(&series_labels(one));
+        let meant: Vec<bool> = series
             .iter()
             .map(|one| {
                 let wanted = &selection.profile_type;
                 let of_type = wanted.as_ref().is_none_or(|wanted| one.profile_type() == *wanted);
-                of_type.then(|| series_labels(one)).filter(|labels| selection.selector.matches(labels))
+                of_type && matches(one)
             })
             .collect();
         if profiles.iter().any(|profile| profile.series as usize >= series.len()) {
             return Err(AskError::Damaged("a profile is of a series that is not there"));
         }
-        let is_meant =
-            |profile: &ProfileRow| labels[profile.series as usize].is_some() && selection.picks(profile);
+        let is_meant = |profile: &ProfileRow| meant[profile.series as usize] && selection.picks(profile);
         let numbered = (0..).zip(profiles.iter());
         let places = numbered.filter(|(_, profile)| is_meant(profile)).map(|(place, _)| place).collect();
-        Ok(Picked { series, profiles, labels, places })
+        Ok(Picked { series, profiles, places })
     }
 
     /// Their places, ascending.
@@ -82,12 +82,49 @@ impl Picked {
         self.places.iter().map(|&place| &self.profiles[place as usize])
     }
 
-    /// The series that have a profile among those meant, and their labels.
-    pub(crate) fn seen(&self) -> impl Iterator<Item = (&Series, &Labels)> {
+    /// Full labels of their series, for one profile after the other.
+    pub(crate) fn labels(&self) -> FullLabels<'_> {
+        FullLabels { series: &self.series, known: HashMap::new() }
+    }
+
+    /// What they take in memory, and what it takes to go through them, about; series and profiles left out.
+    pub fn memory(&self) -> usize {
+        let labels: usize = self.series.iter().take(KNOWN).map(|series| FULL * series.memory()).sum();
+        let places = list_memory(&self.places) + self.places.len() * SUM;
+        labels + places + self.series.len() * OF_SERIES
+    }
+
+    /// The series that have a profile among those meant.
+    pub(crate) fn seen(&self) -> impl Iterator<Item = &Series> {
         let mut seen = vec![false; self.series.len()];
         self.rows().for_each(|row| seen[row.series as usize] = true);
-        let all = self.series.iter().zip(&self.labels).zip(seen);
-        all.filter_map(|((series, labels), seen)| labels.as_ref().filter(|_| seen).map(|of| (series, of)))
+        self.series.iter().zip(seen).filter_map(|(series, seen)| seen.then_some(series))
+    }
+}
+
+/// Full labels of series, of which so many at most are known at once: profiles mostly lie by their series, and otherwise
+/// there are few series.
+pub(crate) struct FullLabels<'p> {
+    series: &'p [Series],
+    known: HashMap<u32, Labels>,
+}
+
+/// Series whose full labels are known at once.
+const KNOWN: usize = 1024;
+/// How much more a series takes with its full labels than by itself.
+const FULL: usize = 2;
+/// What the sum of a profile takes, and its place once more, by groups.
+const SUM: usize = 40;
+/// What is noted of each series: whether it is meant, seen, and all there, and how many of its profiles are.
+const OF_SERIES: usize = 16;
+
+impl FullLabels<'_> {
+    /// Those of a series, by its place.
+    pub(crate) fn of(&mut self, series: u32) -> &Labels {
+        if self.known.len() >= KNOWN && !self.known.contains_key(&series) {
+            self.known.clear();
+        }
+        self.known.entry(series).or_insert_with(|| series_labels(&self.series[series as usize]))
     }
 }
 
@@ -103,12 +140,10 @@ pub fn run_picked(ask: &Ask, source: &dyn Source, picked: &Picked) -> Result<Par
         return Ok(Partial::none(&ask.what));
     }
     let answer = match &ask.what {
-        What::ProfileTypes => {
-            Partial::ProfileTypes(picked.seen().map(|(series, _)| series.profile_type()).collect())
-        }
+        What::ProfileTypes => Partial::ProfileTypes(picked.seen().map(Series::profile_type).collect()),
         What::LabelNames => {
             let mut names = BTreeSet::new();
-            for (_, labels) in picked.seen() {
+            for labels in picked.seen().map(series_labels) {
                 for (name, _) in labels.iter().filter(|(name, _)| !name.is_empty()) {
                     if !names.contains(name) {
                         names.insert(name.to_owned());
@@ -119,8 +154,7 @@ pub fn run_picked(ask: &Ask, source: &dyn Source, picked: &Picked) -> Result<Par
         }
         What::LabelValues(asked) => Partial::Values(values(picked, asked)),
         What::Series(names) => {
-            let all = picked.seen();
-            Partial::Series(all.map(|(_, labels)| only(labels, names)).collect())
+            Partial::Series(picked.seen().map(|series| only(&series_labels(series), names)).collect())
         }
         What::Tree(stacks) => Partial::Tree(tree(picked, &ask.selection, stacks, source)?),
         What::Profile(stacks, pgo) => {
@@ -208,8 +242,9 @@ fn values(picked: &Picked, asked: &Values) -> LabelCounts {
     let mut of_series = vec![0u64; picked.series.len()];
     picked.rows().for_each(|row| of_series[row.series as usize] += 1);
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for (labels, count) in picked.labels.iter().zip(of_series).filter(|(_, count)| *count > 0) {
-        let value = labels.as_ref().and_then(|labels| labels.get(&asked.name));
+    for (series, count) in picked.series.iter().zip(of_series).filter(|(_, count)| *count > 0) {
+        let labels = series_labels(series);
+        let value = labels.get(&asked.name);
         let Some(value) = value.filter(|value| value.starts_with(&asked.prefix)) else { continue };
         match counts.get_mut(value) {
             Some(sum) => *sum += count,
@@ -348,16 +383,16 @@ fn points(
 ) -> Result<PointSeries, AskError> {
     let sums = sums(picked, selection, &points.stacks, source)?;
     let is_part = !points.stacks.is_empty() || selection.requests.is_some();
-    let mut series = PointSeries::new();
+    let (mut series, mut all_labels) = (PointSeries::new(), picked.labels());
     for &place in &picked.places {
         let row = &picked.profiles[place as usize];
         let Some(point) = points.steps.place(row.time) else { continue };
-        let Some(labels) = &picked.labels[row.series as usize] else { continue };
         let sum = sums.get(&place).copied().unwrap_or_default();
         // Where nothing counts there is no point; but a mean is one of all profiles.
         if sum == 0 && is_part && !points.mean {
             continue;
         }
+        let labels = all_labels.of(row.series);
         let cell = series.entry(group(labels, &points.group_by)).or_default().entry(point).or_default();
         cell.sum = cell.sum.wrapping_add(sum);
         if points.mean {
@@ -370,4 +405,33 @@ fn points(
         }
     }
     Ok(series)
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_profile::source::MemorySource;
+    use athanor_profile::{Profile, ValueType};
+
+    use super::*;
+
+    #[test]
+    fn full_labels_are_those_of_the_series_and_few_are_known_at_once() {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+        let mut source = MemorySource::default();
+        let count = KNOWN as u32 + 10;
+        for number in 0..count {
+            let pod = [("pod".to_owned(), number.to_string())];
+            source.add(&Labels::new(pod), &profile, u128::from(number));
+        }
+        let picked = Picked::of(&Ask::default(), &source).unwrap();
+        let mut labels = picked.labels();
+        for series in (0..count).chain((0..count).rev()) {
+            let expected = series_labels(&picked.series[series as usize]);
+            assert_eq!(labels.of(series), &expected);
+            assert!(labels.known.len() <= KNOWN);
+        }
+        let known: usize = labels.known.values().map(Labels::memory).sum();
+        assert!(picked.memory() >= known, "{} {known}", picked.memory());
+    }
 }

@@ -8,7 +8,7 @@ use athanor_profile::source::Extent;
 
 use crate::ask::{AskError, Selection};
 use crate::partial::NODE;
-use crate::run::Picked;
+use crate::run::{Picked, series_labels};
 
 /// What a merge of the profiles that are meant would read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub(crate) fn sizes(picked: &Picked, selection: &Selection, source: &dyn Source)
     let samples = meant.map(|row| u64::from(row.samples)).sum();
     let size = Size {
         sources: 1,
-        series: picked.seen().map(|(_, labels)| labels.hash()).collect(),
+        series: picked.seen().map(|series| series_labels(series).hash()).collect(),
         profiles: picked.places.len() as u64,
         samples,
         index_bytes: index,

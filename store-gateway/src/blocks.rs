@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use athanor_block::{
-    Block, BlockError, Extents, FILES, FUNCTIONS, LOCATIONS, MAPPINGS, PAGE, PROFILES, PartSource,
-    ProfileColumns, ROLLUP, Rows, SAMPLES, SERIES, STACKS, TenantMeta,
+    Block, BlockError, Extents, FUNCTIONS, LOCATIONS, MAPPINGS, PROFILES, PartSource, ProfileColumns, ROLLUP,
+    Rows, SAMPLES, SERIES, STACKS, TenantMeta,
 };
 use athanor_catalog::BlockId;
 use athanor_chassis::{Activity, Code, Compute, Disk, Status, TenantId};
@@ -22,17 +22,8 @@ use crate::origin::Origin;
 use crate::parts::Parts;
 use crate::shelf::{Shelf, ShelfKey};
 
-/// How much longer texts are thought to be decompressed before it is known: mostly they are less.
-const TEXT_RATIO: u64 = 6;
-/// What texts take in memory for each byte: as they are read, and as they are kept.
-const TEXT_MEMORY: u64 = 2;
-/// What footers take in memory for each byte, once they are decoded.
-const FOOTER_MEMORY: u64 = 2;
-/// What entries of tables take as they are kept.
-const PROFILE: u64 = 80;
-const NODE: u64 = 56;
-const LOCATION: u64 = 96;
-const FUNCTION: u64 = 128;
+mod memory;
+
 /// A footer is read in so many steps at most: its length, itself, what it points to; and so is a table.
 const TRIES: usize = 8;
 
@@ -170,17 +161,27 @@ impl Blocks {
         done.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
     }
 
-    /// More room, if there is some at once.
-    fn more_room(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
-        let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-        Arc::clone(&self.room).try_acquire_many_owned(kibibytes).ok()
+    /// What takes more than all the room has it alone.
+    fn kibibytes(&self, bytes: u64) -> u32 {
+        u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.kibibytes)
     }
 
-    /// What takes more than all the room has it alone.
     async fn room(&self, bytes: u64) -> OwnedSemaphorePermit {
-        let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.kibibytes);
-        let room = Arc::clone(&self.room).acquire_many_owned(kibibytes);
+        let room = Arc::clone(&self.room).acquire_many_owned(self.kibibytes(bytes));
         room.await.expect("the semaphore is never closed")
+    }
+
+    /// Gives back what of a room is not wanted, or adds to it; false if there is not so much more at once.
+    fn fit(&self, room: &mut OwnedSemaphorePermit, bytes: u64) -> bool {
+        let (held, wanted) = (room.num_permits(), self.kibibytes(bytes));
+        match wanted.checked_sub(held as u32) {
+            None => drop(room.split(held - wanted as usize)),
+            Some(more) => match Arc::clone(&self.room).try_acquire_many_owned(more) {
+                Ok(more) => room.merge(more),
+                Err(_) => return false,
+            },
+        }
+        true
     }
 }
 
@@ -300,8 +301,8 @@ impl Wanted {
     }
 
     /// What else is needed of the profiles that are meant, and the memory of all of it.
-    async fn plan(&self, part: &Part) -> Result<(Extents, u64, Picked), Status> {
-        let (ask, width) = (Arc::clone(&self.ask), self.blocks.compute.width());
+    async fn plan(&self, part: &Part, width: usize) -> Result<(Extents, u64, Picked), Status> {
+        let ask = Arc::clone(&self.ask);
         let plan = move |part: &Part| {
             let needs = ask.needs();
             let picked = Picked::of(&ask, &part.source).map_err(|error| match error {
@@ -318,7 +319,7 @@ impl Wanted {
                 }
             }
             let names = needs.names && !picked.places().is_empty();
-            let bytes = memory(part, &extents, names, width)?;
+            let bytes = memory::of_reading(part, (&extents, names), &picked, width)?;
             Ok((extents, bytes, picked))
         };
         self.attempt(part, plan).await
@@ -352,61 +353,26 @@ impl Wanted {
         }
     }
 
-    /// The room that it takes, of which so much at least is asked for.
+    /// The room that it takes, of which so much at least is asked for. Whoever waits for more room must hold nothing, or all
+    /// might wait.
     async fn fetch(&self, part: &Part, claim: u64) -> Result<Room, Status> {
-        let all = u64::from(self.blocks.kibibytes) * 1024;
+        let Blocks { compute, .. } = &*self.blocks;
         let meta = part.meta().map_err(|error| Status::of(&error))?;
-        let bytes = index_memory(part, &meta).max(claim);
-        let mut room = self.blocks.room(bytes).await;
+        let guess = memory::guess_of_index(part, &meta).max(claim);
+        let mut room = self.blocks.room(guess).await;
         self.fetch_index(part).await?;
-        let (extents, wanted, picked) = self.plan(part).await?;
-        if wanted <= bytes || bytes >= all {
-            drop(room.split((bytes.min(all).saturating_sub(wanted) / 1024) as usize));
-        } else {
-            match self.blocks.more_room(wanted - bytes) {
-                Some(more) => room.merge(more),
-                // Whoever waits for more room must hold nothing, or all might wait.
-                None => return Ok(Room::Wants(wanted)),
-            }
+        // Footers are there: they say how much there is to decode.
+        let index = memory::of_index(part, &meta).map_err(|error| Status::of(&error))?;
+        if index > guess && !self.blocks.fit(&mut room, index) {
+            return Ok(Room::Wants(index));
+        }
+        let (extents, wanted, picked) = self.plan(part, compute.width()).await?;
+        if !self.blocks.fit(&mut room, wanted) {
+            return Ok(Room::Wants(wanted));
         }
         part.folder.fetch(&self.origin(), &extents).await?;
         Ok(Room::Held(room, picked))
     }
-}
-
-/// What footers, series and profiles of a part take at most, about: before they are read.
-fn index_memory(part: &Part, meta: &TenantMeta) -> u64 {
-    let all = part.block.meta();
-    let bytes_of = |file: &str| all.file(file).map_or(0, |file| file.bytes);
-    let series: u64 = all.tenants.iter().map(|of| u64::from(of.series.1)).sum();
-    let series = bytes_of(SERIES).saturating_mul(meta.series.1.into()) / series.max(1);
-    let footers = FILES.iter().map(|file| bytes_of(file).min(PAGE as u64)).sum::<u64>();
-    let texts = series.saturating_mul(1 + TEXT_RATIO * TEXT_MEMORY);
-    footers.saturating_mul(1 + FOOTER_MEMORY).saturating_add(texts) + u64::from(meta.profiles.1) * PROFILE
-}
-
-/// What a part takes once some more of it is fetched, and it is read.
-fn memory(
-    part: &Part,
-    extents: &[(&'static str, Range<u64>)],
-    names: bool,
-    width: usize,
-) -> Result<u64, BlockError> {
-    let missing = part.folder.missing(extents).iter().map(|(_, range)| range.end - range.start).sum::<u64>();
-    let mut bytes = (part.folder.bytes() + part.block.footer_bytes()) as u64 + missing;
-    let texts: &[&'static str] = if names { &[SERIES, FUNCTIONS, MAPPINGS] } else { &[SERIES] };
-    for file in texts {
-        let (_, plain) = part.block.extent(part.tenant.as_str(), file)?;
-        bytes = bytes.saturating_add(plain.saturating_mul(TEXT_MEMORY));
-    }
-    let TenantMeta { profiles, nodes, stacks, locations, functions, .. } = part.meta()?;
-    let of = |count: u32, each: u64| u64::from(count) * each;
-    let mut tables = of(profiles.1, PROFILE);
-    if names {
-        tables += of(nodes.1, NODE) + of(locations.1, LOCATION) + of(functions.1, FUNCTION);
-    }
-    // Each thread adds up for itself.
-    Ok(bytes.saturating_add(tables + of(stacks, 8 * (width as u64 + 1))))
 }
 
 impl Drop for Reading {

@@ -15,22 +15,18 @@ pub(super) fn trees(
     asked: &Trees,
     source: &dyn Source,
 ) -> Result<BTreeMap<Labels, Tree>, AskError> {
-    let of_series: Vec<Option<Labels>> = picked
-        .labels
-        .iter()
-        .map(|labels| labels.as_ref().map(|labels| group(labels, &asked.group_by)))
-        .collect();
-    let mut places: BTreeMap<&Labels, Vec<u32>> = BTreeMap::new();
+    let mut all_labels = picked.labels();
+    let mut places: BTreeMap<Labels, Vec<u32>> = BTreeMap::new();
     for &place in &picked.places {
-        if let Some(group) = &of_series[picked.profiles[place as usize].series as usize] {
-            places.entry(group).or_default().push(place);
-        }
+        let labels = all_labels.of(picked.profiles[place as usize].series);
+        places.entry(group(labels, &asked.group_by)).or_default().push(place);
     }
+    drop(all_labels);
     let passing = passing(source, &frames_of(&asked.stacks))?;
     let mut trees = BTreeMap::new();
     for (group, places) in places {
         let tree = tree_of(&places, selection, (&asked.stacks, passing.as_deref()), source)?;
-        trees.insert(group.clone(), tree);
+        trees.insert(group, tree);
     }
     Ok(trees)
 }

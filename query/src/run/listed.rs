@@ -2,7 +2,7 @@
 
 use athanor_profile::{ProfileRow, Source};
 
-use super::{Picked, sums};
+use super::{FullLabels, Picked, sums};
 use crate::ask::{AskError, Selection};
 use crate::profiles::{ListedProfile, ProfileList, ProfileOrder, Profiles};
 
@@ -13,7 +13,7 @@ pub(super) fn profiles(
     asked: &Profiles,
     source: &dyn Source,
 ) -> Result<ProfileList, AskError> {
-    let mut list = ProfileList::none(asked);
+    let (mut list, mut labels) = (ProfileList::none(asked), picked.labels());
     // What a profile weighs says whether it counts, or where it stands; else only of those that are shown.
     let is_part = !asked.stacks.is_empty() || selection.requests.is_some();
     let weighs_all = is_part || asked.order == ProfileOrder::Heaviest;
@@ -24,7 +24,7 @@ pub(super) fn profiles(
         let is_meant = |(_, total): &(u32, i64)| *total != 0 || !is_part;
         for (place, total) in weighed.filter(is_meant) {
             list.count(picked.profiles[place as usize].period);
-            list.offer(row(picked, place, total));
+            list.offer(row((picked, &mut labels), place, total));
         }
         list.settle();
         return Ok(list);
@@ -33,15 +33,15 @@ pub(super) fn profiles(
     let newest = newest(picked, list.keep());
     let sums = sums(&newest, selection, &asked.stacks, source)?;
     for &place in &newest.places {
-        list.offer(row(picked, place, sums.get(&place).copied().unwrap_or_default()));
+        list.offer(row((picked, &mut labels), place, sums.get(&place).copied().unwrap_or_default()));
     }
     list.settle();
     Ok(list)
 }
 
-fn row(picked: &Picked, place: u32, total: i64) -> ListedProfile {
+fn row((picked, labels): (&Picked, &mut FullLabels<'_>), place: u32, total: i64) -> ListedProfile {
     let ProfileRow { series, time, id, duration, period, .. } = picked.profiles[place as usize];
-    let labels = picked.labels[series as usize].clone().unwrap_or_default();
+    let labels = labels.of(series).clone();
     ListedProfile { labels, time, duration, period, total, id }
 }
 
@@ -57,5 +57,5 @@ fn newest(picked: &Picked, keep: usize) -> Picked {
             picked.places.iter().copied().filter(|place| time(place) >= oldest).collect()
         }
     };
-    Picked { series: picked.series.clone(), profiles: picked.profiles.clone(), labels: Vec::new(), places }
+    Picked { series: picked.series.clone(), profiles: picked.profiles.clone(), places }
 }
