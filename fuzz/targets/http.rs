@@ -4,10 +4,7 @@
 //! The input: four bytes of choices, a line with a header's value, and the body.
 #![no_main]
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::LazyLock;
-use std::task::{Context, Poll, Waker};
 
 use athanor_chassis::{ByteSize, Clock, Code, Compute, Status, Timestamp};
 use athanor_proto::push::v1::PushRequest;
@@ -21,25 +18,14 @@ use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The part of the server that this is about; all of it would be slow to build with a fuzzer's instruments.
-#[path = "../../server/src/http"]
-#[allow(dead_code, unused_imports, missing_docs)]
-mod http {
-    pub mod body;
-    pub mod caller;
-    pub mod door;
-    pub mod encoding;
-    pub mod json;
-    pub mod partial;
-    pub mod recorded;
-    pub mod unary;
-    pub mod weight;
-
-    pub use door::Door;
-}
+#[path = "../http.rs"]
+mod http;
+#[path = "../now.rs"]
+mod now;
 
 use http::weight::Admits;
 use http::{Door, caller, unary};
+use now::now;
 
 const TYPES: [&str; 12] = [
     "application/proto",
@@ -75,16 +61,6 @@ static DOORS: LazyLock<[Door; 3]> = LazyLock::new(|| {
     // The last one reads what the first two wrote.
     [door(false, 8), door(true, 8), door(false, 256)]
 });
-
-/// Runs what waits for nobody.
-fn now<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return output;
-        }
-    }
-}
 
 /// An answer, taken apart.
 struct Answer {

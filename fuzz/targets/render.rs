@@ -2,52 +2,21 @@
 //! for. Names and values that are written as a query string are read as what they were.
 #![no_main]
 
-use std::future::Future;
-use std::pin::pin;
-use std::sync::{Arc, LazyLock};
-use std::task::{Context, Poll, Waker};
+use std::sync::LazyLock;
 
-use async_trait::async_trait;
-use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_querier::{
-    Config, Deps, Doubts, Plan, Querier, Reader, Rendered, Sources, Times, parse_parameters,
-};
-use athanor_query::Ask;
+use athanor_chassis::{Code, Status, TenantId};
+use athanor_querier::{Config, Querier, Reader, Rendered, parse_parameters};
 use libfuzzer_sys::fuzz_target;
 
-/// Nothing was ever stored: what is looked at is the asking.
-struct Nothing;
+#[path = "../now.rs"]
+mod now;
+#[path = "../querier.rs"]
+mod querier;
 
-#[async_trait]
-impl Sources for Nothing {
-    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
-        Ok(Plan::default())
-    }
+use now::now;
+use querier::querier;
 
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        Ok(Times::default())
-    }
-}
-
-static QUERIER: LazyLock<Querier> = LazyLock::new(|| {
-    let deps = Deps {
-        sources: Arc::new(Nothing),
-        overrides: Overrides::new(Limits::default()),
-        clock: Clock::manual(Timestamp::from_seconds(1_800_000_000)).0,
-        compute: Compute::inline(),
-    };
-    Querier::new(Config::default(), deps)
-});
-
-/// Runs what waits for nobody.
-fn now<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return output;
-        }
-    }
-}
+static QUERIER: LazyLock<Querier> = LazyLock::new(|| querier(Config::default()));
 
 fn check(answer: Result<Rendered, Status>) {
     match answer {

@@ -5,9 +5,6 @@
 #![no_main]
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 
 use athanor_chassis::{ByteSize, Code};
 use athanor_proto::parca::debuginfo::v1alpha1::UploadRequest;
@@ -18,38 +15,17 @@ use futures::StreamExt;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 
-/// The part of the server that this is about; all of it would be slow to build with a fuzzer's instruments.
-#[path = "../../server/src/http"]
-#[allow(dead_code, unused_imports, missing_docs)]
-mod http {
-    pub mod body;
-    pub mod caller;
-    pub mod door;
-    pub mod encoding;
-    pub mod json;
-    pub mod partial;
-    pub mod recorded;
-    pub mod unary;
-    pub mod weight;
-
-    pub use door::Door;
-}
+#[path = "../http.rs"]
+mod http;
+#[path = "../now.rs"]
+mod now;
 
 use http::encoding::Encoding;
+use now::now;
 
 const TYPES: [&str; 4] =
     ["application/grpc", "application/grpc+json", "application/grpc-web", "application/grpc-web+json"];
 const LIMIT: ByteSize = ByteSize::kib(4);
-
-/// Runs what waits for nobody.
-fn now<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return output;
-        }
-    }
-}
 
 /// The messages of a body in pieces of one size, and what ended it.
 fn read(choices: u8, body: &[u8], size: usize) -> (Vec<UploadRequest>, Option<Code>) {
