@@ -1,30 +1,30 @@
 //! Writes the inputs that fuzzing starts from: `seeds FOLDER` makes a folder for each target.
 
 use std::path::Path;
-use std::time::Duration;
 
 use athanor_block::{FILES, FORMAT, FileMeta, Meta, TenantMeta};
-use athanor_catalog::{Command, Logged, State, View};
-use athanor_chassis::{Random, Timestamp};
-use athanor_cluster::greeting::{Introductions, Me};
+use athanor_chassis::Random;
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::generate::{Flight, FlightEvent, arbitrary};
 use athanor_profile::pprof::encode;
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Labels, Source, otlp, speedscope};
-use athanor_proto::athanor::internal::v1::frame::Of;
-use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, Hello, More};
 use athanor_proto::parca::debuginfo::v1alpha1::upload_request::Data;
 use athanor_proto::parca::debuginfo::v1alpha1::{UploadInfo, UploadRequest};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
+use athanor_proto::settings::v1::{
+    StacktraceFilter, StacktraceFilterFunctionName, UpsertRecordingRuleRequest,
+};
 use athanor_proto::types::v1::LabelPair;
 use athanor_query::{Ask, Heat, Points, Profiles, StackFilter, Steps, Trees, Values, What, answer};
-use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use serde_json::json;
+
+#[path = "seeds/nodes.rs"]
+mod nodes;
 
 // The crates below are built to report to a fuzzer, and a fuzzer wants a target; this program runs neither.
 fuzz_target!(|_bytes: &[u8]| {});
@@ -65,13 +65,10 @@ fn main() -> std::io::Result<()> {
     for (number, query) in RENDER.iter().enumerate() {
         save("render", &format!("seed-{number}"), query.as_bytes())?;
     }
-    for (number, stream) in frames().iter().enumerate() {
-        save("internal-frames", &format!("seed-{number}"), stream)?;
-    }
-    for (number, message) in raft_messages().iter().enumerate() {
-        save("raft-messages", &format!("seed-{number}"), message)?;
-    }
-    catalogue(&save)?;
+    nodes::seeds(&save)?;
+    payloads(&save)?;
+    uploads(&save)?;
+    rules(&save)?;
     calls(&save)?;
     answers(&save)
 }
@@ -134,29 +131,52 @@ fn blocks(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::
     Ok(())
 }
 
-/// Commands, an empty catalogue, and what nodes are told of one.
-fn catalogue(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
-    let commands = [
-        Command::OpenSlots {
-            count: 3,
-            members: vec![[1].into(), [2].into()],
-            zones: [(1, "a".into())].into(),
-        },
-        Command::OpenShard { slot: 1, members: [1, 2].into() },
-        Command::AddVoter { node: 4, address: "127.0.0.1:9".into() },
-        Command::Forget,
-    ];
-    let at = Timestamp::from_seconds(1_800_000_000);
-    let mut state = State::default();
-    for (number, command) in commands.into_iter().enumerate() {
-        let logged = Logged { at, command: command.clone() }.encode();
-        save("catalogue", &format!("command-{number}"), &[&[0][..], &logged].concat())?;
-        state.apply(at, command);
-        save("catalogue", &format!("state-{number}"), &[&[1][..], &state.encode()].concat())?;
+/// What profiles were first recorded as, each in its format, once and several times.
+fn payloads(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    let [.., flight, _] = bodies();
+    for (kind, payload) in [(0, encode(&arbitrary(1))), (1, flight), (2, b"other".to_vec())] {
+        for first in [kind, kind + 9] {
+            save("payload", &format!("seed-{first}"), &[&[first][..], &payload].concat())?;
+            let packed = zstd::encode_all(&payload[..], 1)?;
+            save("payload", &format!("packed-{first}"), &[&[first][..], &packed].concat())?;
+        }
     }
-    let view = zstd::encode_all(&serde_json::to_vec(&View::default())?[..], 1)?;
-    save("catalogue", "view", &[&[2][..], &view].concat())?;
-    save("catalogue", "zeros", &[&[3][..], &zstd::encode_all(&[0u8; 4 << 20][..], 1)?].concat())
+    save("payload", "zeros", &[&[0][..], &zstd::encode_all(&[0u8; 1 << 20][..], 1)?].concat())
+}
+
+/// What people upload to look at it, in each format.
+fn uploads(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    for (number, body) in (0u8..).zip(bodies()) {
+        save("adhoc", &format!("seed-{number}"), &[&[number][..], &body].concat())?;
+    }
+    save("adhoc", "packed", &[&[0][..], &zstd::encode_all(&encode(&arbitrary(2))[..], 1)?].concat())
+}
+
+/// Rules for metrics: asked for in protobuf and in JSON, and as they are kept.
+fn rules(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    let of_everything = UpsertRecordingRuleRequest {
+        metric_name: "profiles_recorded_x".into(),
+        matchers: vec![r#"{__profile_type__="a:b:c:d:e", x=~"y.*"}"#.into(), r#"{service_name!="a"}"#.into()],
+        group_by: vec!["pod".into()],
+        external_labels: vec![LabelPair { name: "team".into(), value: "b".into() }],
+        ..UpsertRecordingRuleRequest::default()
+    };
+    let function = StacktraceFilterFunctionName { function_name: "main".into(), metric_type: 0 };
+    let of_function = UpsertRecordingRuleRequest {
+        id: "a-b_1".into(),
+        generation: 3,
+        stacktrace_filter: Some(StacktraceFilter { function_name: Some(function) }),
+        ..of_everything.clone()
+    };
+    for (number, rule) in [of_everything, of_function].iter().enumerate() {
+        save("rules", &format!("proto-{number}"), &[&[0][..], &rule.encode_to_vec()].concat())?;
+        save("rules", &format!("json-{number}"), &[&[1][..], &serde_json::to_vec(rule)?].concat())?;
+    }
+    let kept = json!({
+        "metric_name": "profiles_recorded_x", "profile_type": "a:b:c:d:e", "matchers": ["{}"], "group_by": ["pod"],
+        "external_labels": [["team", "b"]], "generation": i64::MAX, "function": "main",
+    });
+    save("rules", "kept", &[&[2][..], kept.to_string().as_bytes()].concat())
 }
 
 /// Profiles as other tools write them.
@@ -227,70 +247,6 @@ const PRINTED: [&str; 4] = [
     "main 12 cpu-clock:\n\tab f\n\tac g (inlined)\n  main.c:12\n\n",
     "a 1 1.5: sched:sched_switch: prev=a\na 1 [000] 0.0: PERF_RECORD_EXIT(1:1)\na 1 1.6: 3 page-faults:\n",
 ];
-
-/// What members say to each other, and keep of themselves, each behind the byte that says which of it.
-fn raft_messages() -> Vec<Vec<u8>> {
-    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-    let bytes = |bytes: &[u8]| [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat();
-    let id = |term: u64, index: u64| [&[1][..], &words(&[term, index])].concat();
-    let vote = [&words(&[4])[..], &[1], &words(&[2]), &[1]].concat();
-    // Two configurations and learners.
-    let members =
-        [&[2 | 0x80, 2][..], &words(&[1, 2]), &[3], &words(&[1, 2, 3]), &[1], &words(&[4])].concat();
-    let entry = |index: u64, payload: &[u8]| [&words(&[3, index])[..], &bytes(payload)].concat();
-    let payload = |kind: u8, rest: &[u8]| [&b"\xa7athraft"[..], &[kind], rest].concat();
-    let entries =
-        [entry(9, b""), entry(10, b"x"), entry(11, &payload(1, b"")), entry(12, &payload(2, &members))];
-    let append = [&[1][..], &vote, &id(3, 8), &id(2, 7), &4u32.to_le_bytes(), &entries.concat()].concat();
-    let meta = [&id(3, 8)[..], &id(1, 0), &members, &bytes(b"a-1")].concat();
-    let snapshot = [&[3][..], &vote, &meta, &words(&[9, 3]), &bytes(b"part")].concat();
-    let file = [&[6][..], &bytes(b"ids-1-7"), &words(&[9, 5, 77]), &bytes(b"rest")].concat();
-    let asks = [
-        append,
-        [&[2][..], &vote, &id(3, 8)].concat(),
-        snapshot,
-        vec![4],
-        [&[5][..], &words(&[3, 8])].concat(),
-        file,
-    ];
-    let replies = [
-        vec![1],
-        [&[2][..], &id(1, 2)].concat(),
-        [&[4][..], &vote].concat(),
-        [&[5][..], &vote, &[1], &id(1, 2)].concat(),
-        [&[8][..], &bytes(b"no")].concat(),
-        [&[9][..], &words(&[7])].concat(),
-    ];
-    let state = [&[1][..], &vote, &id(2, 3), &[2], &words(&[1, 2])].concat();
-    let of = |kind: u8| move |message: Vec<u8>| [&[kind][..], &message].concat();
-    let all = asks.into_iter().map(of(0)).chain(replies.into_iter().map(of(1)));
-    all.chain([of(2)(state), of(3)(meta)]).collect()
-}
-
-/// Streams of nodes: a hello, then small and long messages of one direction.
-fn frames() -> Vec<Vec<u8>> {
-    let caller = Introductions::new(Me { cluster: 7, node: 2, boot: 3 }).caller(1, Duration::from_secs(1));
-    let hello = Frame { of: Some(Of::Hello(Hello { caller: Some(caller) })) };
-    let data = |size: usize| Bytes::from(vec![5; size]);
-    let frame = |of| Frame { of: Some(of) };
-    let more = |left, answer| frame(Of::More(More { id: 1, data: data(left), answer }));
-    let call = |id, left| frame(Of::Call(Call { id, group: 9, data: data(20), left }));
-    let answer = |id, left, failure| frame(Of::Answer(Answer { id, data: data(20), left, failure }));
-    let failure =
-        Failure { code: "not_leader".to_owned(), message: "ask 3".to_owned(), ..Failure::default() };
-    let streams = [
-        vec![hello.clone()],
-        vec![call(1, 0), call(2, 0)],
-        vec![call(1, 50), call(2, 0), more(30, false), more(20, false), call(3, 0)],
-        vec![answer(1, 50, None), answer(2, 0, Some(failure)), more(50, true)],
-        vec![hello.clone(), hello],
-    ];
-    let written = |frame: &Frame| {
-        let bytes = frame.encode_to_vec();
-        [&(bytes.len() as u16).to_le_bytes()[..], &bytes].concat()
-    };
-    streams.iter().map(|stream| stream.iter().flat_map(written).collect()).collect()
-}
 
 /// Questions of each kind, and what one profile answers them.
 fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {

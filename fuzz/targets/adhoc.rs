@@ -1,0 +1,101 @@
+//! Any bytes as a profile that somebody uploads to look at it: refused with a reason, or kept, shown, and shown again beside
+//! itself, by each of its types. The first byte says how many nodes are asked for.
+#![no_main]
+
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use athanor_chassis::{ByteSize, Code, Random, Status, TenantId};
+use athanor_proto::adhocprofiles::v1::{
+    AdHocProfilesDiffRequest, AdHocProfilesGetRequest, AdHocProfilesUploadRequest,
+};
+use athanor_querier::{AdHoc, Config, Reader, Shelf, Upload};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../now.rs"]
+mod now;
+#[path = "../querier.rs"]
+mod querier;
+
+use now::now;
+use querier::querier;
+
+const NODES: [Option<i64>; 6] = [None, Some(1), Some(2), Some(16), Some(0), Some(-1)];
+/// Types of a profile that are looked at.
+const TYPES: usize = 4;
+
+/// Where one is kept, the last.
+#[derive(Default)]
+struct Last(Mutex<Option<(Upload, Bytes)>>);
+
+impl Last {
+    fn lock(&self) -> MutexGuard<'_, Option<(Upload, Bytes)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Shelf for Last {
+    async fn keep(&self, _: &TenantId, upload: &Upload, bytes: Bytes) -> Result<(), Status> {
+        *self.lock() = Some((upload.clone(), bytes));
+        Ok(())
+    }
+
+    async fn list(&self, _: &TenantId, from: u128, _: usize) -> Result<Vec<Upload>, Status> {
+        let last = self.lock().as_ref().map(|(upload, _)| upload.clone());
+        Ok(last.filter(|upload| upload.number >= from).into_iter().collect())
+    }
+
+    async fn read(&self, _: &TenantId, _: &Upload) -> Result<Option<Bytes>, Status> {
+        Ok(self.lock().as_ref().map(|(_, bytes)| bytes.clone()))
+    }
+
+    async fn remove(&self, _: &TenantId, _: &Upload) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+static PLACE: LazyLock<AdHoc> = LazyLock::new(|| {
+    let config = Config { adhoc_profile: ByteSize::kib(256), ..Config::default() };
+    querier(config).ad_hoc(Arc::<Last>::default(), &Random::seeded(1))
+});
+
+/// A graph, as JSON.
+fn sound(json: &str) {
+    let graph: serde_json::Value = serde_json::from_str(json).expect("JSON");
+    assert!(graph["flamebearer"]["names"].is_array(), "{graph}");
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&first, profile)) = bytes.split_first() else { return };
+    let max_nodes = NODES[usize::from(first) % NODES.len()];
+    let reader = || Reader::of(TenantId::anonymous());
+    let profile = BASE64_STANDARD.encode(profile);
+    let upload = AdHocProfilesUploadRequest { name: "seed".to_owned(), profile, max_nodes };
+    let kept = match now(PLACE.upload(&reader(), upload)) {
+        Ok(kept) => kept,
+        Err(status) => {
+            let refused = matches!(status.code, Code::Invalid | Code::TooLarge | Code::Exhausted);
+            assert!(refused && !status.message.is_empty(), "{status:?}");
+            return;
+        }
+    };
+    sound(&kept.flamebearer_profile);
+    assert!(kept.profile_types.contains(&kept.profile_type));
+    for (number, name) in kept.profile_types.iter().take(TYPES).enumerate() {
+        let (id, profile_type) = (kept.id.clone(), Some(name.clone()));
+        let get = AdHocProfilesGetRequest { id, profile_type: profile_type.clone(), max_nodes };
+        let again = now(PLACE.get_upload(&reader(), get)).expect("it was shown");
+        sound(&again.flamebearer_profile);
+        // Of types of one name and unit the first is meant.
+        if *name == kept.profile_type && !kept.profile_types[..number].contains(name) {
+            assert_eq!(again.profile_types, kept.profile_types);
+        }
+        let (left_id, right_id) = (kept.id.clone(), kept.id.clone());
+        let both = AdHocProfilesDiffRequest { left_id, right_id, profile_type, max_nodes };
+        sound(&now(PLACE.diff_uploads(&reader(), both)).expect("both were shown").flamebearer_profile);
+    }
+});
