@@ -132,7 +132,9 @@ impl Run {
         let begin = pages.checked_mul(PAGE as u64);
         let fits = rest.zip(begin).is_some_and(|(rest, begin)| begin.checked_add(rest) == Some(tail_at));
         let full = pages == records.div_ceil(RECORDS as u64);
-        let sound = (magic, number, word(7)) == (MAGIC, name.number, name.sum) && fits && full;
+        // The smallest filter has a word, too.
+        let filtered = filter > 0;
+        let sound = (magic, number, word(7)) == (MAGIC, name.number, name.sum) && fits && full && filtered;
         let Some((rest, begin)) = rest.zip(begin).filter(|_| sound) else { return Err(damaged()) };
         let index = bytes(disk, &file, begin, rest)?;
         if sum(&index, &tail) != name.sum {

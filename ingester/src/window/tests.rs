@@ -303,3 +303,17 @@ fn damage_of_a_file_is_counted_and_hurts_only_what_it_held() {
     lock(&window).restore(1, true, Times::WithFloor, &mut Unpacker::new(&bytes)).unwrap();
     assert_eq!(unknown(), (1000, 1));
 }
+
+/// Its sums may be sound and it may come from another member: whoever asks it must not fail over it.
+#[test]
+fn a_file_without_a_filter_is_damaged() {
+    let words = [u64::from_le_bytes(*b"athids\x01\n"), 7, 0, 0, 0, 0, 0];
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let sum = hash::tagged(hash::bytes(&[]) as u64, &bytes) as u64;
+    bytes.extend(sum.to_le_bytes());
+    let disk = MemoryDisk::new();
+    disk.write("ids", &bytes).unwrap();
+    let opened = Run::open(&disk, "ids".to_owned(), Name { number: 7, sum });
+    let found = opened.map(|run| run.find(&disk, id(1)));
+    assert!(matches!(found, Err(run::RunError::Damaged { .. })), "{found:?}");
+}
