@@ -272,7 +272,7 @@ mod tests {
         let mut bytes = [&[60u8][..], "x".repeat(60).as_bytes(), &[0, 200, 1]].concat();
         (0..200).for_each(|_| bytes.extend(node(b"", 1, 0)));
         let refused = read(&bytes, Kind::Trie).unwrap_err();
-        assert!(refused.contains("bytes, the limit is 100"), "{refused}");
+        assert!(refused.contains("bytes, the limit is 149"), "{refused}");
     }
 
     proptest! {
