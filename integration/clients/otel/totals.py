@@ -31,7 +31,7 @@ for profile in profiles:
         values = [value for packed in every(sample, 2 if old else 4) for value in numbers(packed)]
         times = [time for packed in every(sample, 5) for time in struct.unpack(f"<{len(packed) // 8}Q", packed)]
         # OpenTelemetry for Python looks at the whole heap again and again: what it held last counts.
-        if old and period[0] == "memory.heap" and len(values) == len(times) > 1:
+        if period[0] == "memory.heap" and len(values) == len(times) > 1:
             values = [max(zip(times, range(len(values)), values))[2]]
         totals[name] = totals.get(name, 0) + (sum(values) if values else len(times)) * factor
 print(json.dumps({name: str(total) for name, total in totals.items()}))

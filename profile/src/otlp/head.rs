@@ -1,6 +1,5 @@
 //! What a profile says of itself beside its samples, and what follows from it.
 
-use super::layout::Layout;
 use super::sample::attributes;
 use super::tables::Tables;
 use super::value::{AnyValue, KeyValue};
@@ -94,7 +93,7 @@ impl<'a> Head<'a> {
     }
 
     /// What its samples count, by the rules of existing servers.
-    pub(super) fn counted(&self, layout: Layout, tables: &Tables<'a>) -> Result<Counted<'a>, OtlpError> {
+    pub(super) fn counted(&self, tables: &Tables<'a>) -> Result<Counted<'a>, OtlpError> {
         let text = |index| tables.text(index, "a type of values");
         let kind = (text(self.sample_type.0)?, text(self.sample_type.1)?);
         let period_kind = (text(self.period_type.0)?, text(self.period_type.1)?);
@@ -112,7 +111,7 @@ impl<'a> Head<'a> {
             }
         }
         // OpenTelemetry for Python looks at the whole heap again and again.
-        counted.snapshots = layout == Layout::Old && period_kind.0 == b"memory.heap";
+        counted.snapshots = period_kind.0 == b"memory.heap";
         if counted.metric.is_empty() { Err(OtlpError::NoMetric) } else { Ok(counted) }
     }
 }

@@ -292,7 +292,7 @@ impl<'a> Walk<'_, 'a> {
             return self.without_samples(&head, labels, service).map(|made| vec![made]);
         }
         self.writer.oddities.ignored_payloads += u64::from(head.payload.is_some());
-        let counted = head.counted(self.layout, self.tables)?;
+        let counted = head.counted(self.tables)?;
         head.complete(&mut self.writer.oddities);
 
         let mut made = Vec::new();
