@@ -164,9 +164,12 @@ impl Debuginfo {
             return Err(Status::new(Code::Conflict, "another upload has this number; begin again"));
         }
         self.counts.begun();
-        let stays = state::current(&seen, now).filter(|upload| upload.phase >= Phase::Finished);
-        let stays = stays.map(|upload| upload.number);
-        self.tidy(place, uploads, |upload| upload.is_over(now) && Some(upload.number) != stays).await;
+        // What is there stays until a later one has ended, whatever else is under way.
+        let ended =
+            seen.iter().filter(|upload| upload.phase == Phase::Finished).map(|upload| upload.number).max();
+        let stays = [ended, state::current(&seen, now).map(|upload| upload.number)];
+        self.tidy(place, uploads, |upload| upload.is_over(now) && !stays.contains(&Some(upload.number)))
+            .await;
         Ok((reason, Some(number)))
     }
 

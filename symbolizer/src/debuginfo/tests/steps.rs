@@ -74,6 +74,12 @@ async fn played(steps: Vec<Step>) {
     }
 }
 
+#[tokio::test]
+async fn what_is_finished_stays_while_others_are_under_way() {
+    let forced = Step::Begin(true);
+    played(vec![Step::Begin(false), forced.clone(), Step::Send(1, 0), Step::Finish(1), forced]).await;
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
