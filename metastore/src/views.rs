@@ -48,6 +48,11 @@ impl Views {
         self.shared.known.view()
     }
 
+    /// Takes what a voter on this node knows, before it is told.
+    pub fn see(&self, view: Arc<View>) {
+        self.shared.known.see(view);
+    }
+
     /// Waits until something else is known than this gave last. There may be no end to that.
     pub async fn changed(&mut self) -> Arc<View> {
         let seen = self.seen;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, View, Wound};
+use athanor_catalog::{Catalog, Wound};
 use athanor_chassis::{Clock, Overrides, Tasks};
 use athanor_cluster::greeting::Me;
 use athanor_cluster::members::RoleName;
@@ -47,8 +47,6 @@ use crate::ways::{Afar, Ways};
 
 /// After so long shards that did not open are tried again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// A catalogue on this node that has told nothing for so long will not.
-const SEEN: Duration = Duration::from_secs(30);
 
 /// What other nodes may call when it has begun.
 #[derive(Clone, Default)]
@@ -207,7 +205,7 @@ impl Site<'_> {
     /// Opens the shards of this node, now and whenever it gets others.
     pub async fn ingester(
         &self,
-        ground: Option<&Ground>,
+        (ground, voter): (Option<&Ground>, Option<&Voter>),
         catalog: &Arc<dyn Catalog>,
         views: &Views,
         offered: &Offered,
@@ -239,8 +237,10 @@ impl Site<'_> {
             alone: self.others.is_none(),
         };
         let ingester = Arc::new(Ingester::open(&self.config.ingester, deps).await?);
-        if self.others.is_none() {
-            self.see_all_slots(&ingester, views).await?;
+        if let (None, Some(voter)) = (self.others, voter) {
+            // E4: while a damaged catalogue learns of slots again, one after the other, views have a first table without
+            // those that are left. What it places is looked for elsewhere later, so that its repeat would count again.
+            views.see(voter.metastore.view());
         }
         kinship.begin(&ingester);
         if let Some(others) = self.others {
@@ -253,19 +253,6 @@ impl Site<'_> {
             self.tasks.spawn("shards follow the catalogue", following)?;
         }
         Ok(Some(ingester))
-    }
-
-    /// Waits for a view with all slots of this node.
-    ///
-    /// E4: while a damaged catalogue learns of them again, one after the other, views have a first table without those
-    /// that are left. What such a table places is looked for elsewhere later, so that its repeat would count again.
-    async fn see_all_slots(&self, ingester: &Ingester, views: &Views) -> Result<(), StartError> {
-        let slots = ingester.slots();
-        let has_all =
-            |view: &View| slots.iter().all(|slot| view.shards.iter().any(|shard| shard.slot == *slot));
-        let mut views = views.clone();
-        let seen = self.system.clock.within(SEEN, views.until(has_all)).await;
-        seen.map(|_| ()).map_err(|_| StartError::Slots { slots, waited: SEEN })
     }
 
     /// How shards are reached, here and elsewhere.

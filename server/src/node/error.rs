@@ -1,7 +1,5 @@
 //! Why a node does not start.
 
-use std::time::Duration;
-
 use athanor_chassis::compute::ComputeError;
 use athanor_chassis::tasks::SpawnError;
 use athanor_chassis::{Code, Coded};
@@ -31,10 +29,6 @@ pub enum StartError {
     Catalogue(#[from] replicated::OpenError),
     #[error(transparent)]
     Ingester(#[from] athanor_ingester::OpenError),
-    #[error(
-        "the catalogue did not tell of slots {slots:?} in {waited:?}; see what it logged before, and start again"
-    )]
-    Slots { slots: Vec<u32>, waited: Duration },
     #[error("the catalogue is not rebuilt: {0}")]
     Rebuild(athanor_chassis::Status),
     #[error("{0}")]
@@ -61,7 +55,6 @@ impl Coded for StartError {
             Self::Log(error) => error.code(),
             Self::Catalogue(error) => error.code(),
             Self::Ingester(error) => error.code(),
-            Self::Slots { .. } => Code::Unavailable,
             Self::Rebuild(status) | Self::Token(status) => status.code,
             Self::Founding(error) => error.code(),
             Self::Listener(error) => error.code(),

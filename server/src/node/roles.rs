@@ -106,7 +106,7 @@ impl Roles {
         let voter = site.voter(ground.as_ref()).await?;
         let (client, views) = site.catalogue(voter.as_ref(), &offered)?;
         let catalog: Arc<dyn Catalog> = Arc::new(client.clone());
-        let ingester = site.ingester(ground.as_ref(), &catalog, &views, &offered).await?;
+        let ingester = site.ingester((ground.as_ref(), voter.as_ref()), &catalog, &views, &offered).await?;
         let reaching = site.reaching(ingester.as_ref());
         let distributor = site.distributor(&views, &reaching, &offered);
         let gateway = site.gateway(&reaching, &offered)?;
