@@ -160,7 +160,7 @@ mod tests {
         for before in [guess, decoding] {
             assert!(decoded < before && before < 4 * decoded, "{decoded} {before}");
         }
-        let places = picked.places().len() * size_of::<u32>();
+        let places = size_of_val(picked.places());
         assert!(decoded + places as u64 + part.folder.bytes() as u64 <= reading, "{decoded} {reading}");
         assert!(reading < 4 * decoded, "{decoded} {reading}");
         assert!(guess_of_index(&part, &meta) >= decoded, "what is there counts as what it is");
