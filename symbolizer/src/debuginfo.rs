@@ -167,7 +167,8 @@ impl Debuginfo {
         // What is there stays until a later one has ended, whatever else is under way.
         let ended =
             seen.iter().filter(|upload| upload.phase == Phase::Finished).map(|upload| upload.number).max();
-        let stays = [ended, state::current(&seen, now).map(|upload| upload.number)];
+        let current = state::current(&seen, now).filter(|upload| upload.phase >= Phase::Finished);
+        let stays = [ended, current.map(|upload| upload.number)];
         self.tidy(place, uploads, |upload| upload.is_over(now) && !stays.contains(&Some(upload.number)))
             .await;
         Ok((reason, Some(number)))
