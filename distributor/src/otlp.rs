@@ -116,27 +116,12 @@ impl Distributor {
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(profiles.len());
         let (mut uploads, mut places) = (Vec::new(), Vec::new());
         for (place, profile) in profiles.into_iter().enumerate() {
-            let named: Result<Vec<_>, Status> = profile.and_then(|parts| {
-                let named = parts.into_iter().map(|part| {
-                    let Series { sent, labels } = series(of_one_service(part.labels, &limits), &limits)
-                        .map_err(|refused| labels_refused(&refused))?;
-                    let upload = |pprof| Upload {
-                        sent,
-                        labels,
-                        client_id: part.id,
-                        time_nanos: part.time_nanos,
-                        pprof,
-                        ..Upload::default()
-                    };
-                    Ok((part.pprof.map(|pprof| pprof.map(upload)), part.without_stack))
-                });
-                named.collect()
-            });
             let mut outcome = Outcome::default();
-            match named {
+            match profile {
                 Ok(parts) => {
-                    for (part, without_stack) in parts {
-                        match part {
+                    for part in parts {
+                        let without_stack = part.without_stack;
+                        match part.upload(&limits) {
                             Ok(Some(upload)) => {
                                 uploads.push(upload);
                                 places.push((place, without_stack));
@@ -146,7 +131,7 @@ impl Distributor {
                         }
                     }
                 }
-                Err(status) => outcome.refused = Some(status),
+                Err(status) => outcome.add(Err(status)),
             }
             outcomes.push(outcome);
         }
@@ -165,6 +150,17 @@ fn of_one_service(mut labels: Vec<(String, String)>, limits: &LabelLimits) -> Ve
         labels.retain(|(name, value)| name != "service.name" || Some(value) == service.as_ref());
     }
     labels
+}
+
+impl Ready {
+    /// What is to be stored; nothing if there is nothing in it.
+    fn upload(self, limits: &LabelLimits) -> Result<Option<Upload>, Status> {
+        let Series { sent, labels } = series(of_one_service(self.labels, limits), limits)
+            .map_err(|refused| labels_refused(&refused))?;
+        let (client_id, time_nanos) = (self.id, self.time_nanos);
+        let upload = |pprof| Upload { sent, labels, client_id, time_nanos, pprof, ..Upload::default() };
+        Ok(self.pprof?.map(upload))
+    }
 }
 
 impl Converted {

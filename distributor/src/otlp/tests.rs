@@ -258,6 +258,10 @@ async fn services_of_a_profile_are_stored_or_refused_by_themselves() {
     let exported = house.export(request(1, &["bad", "good"], "main")).await.unwrap();
     assert_eq!((exported.receipt.new, exported.rejected), (2, 1));
     assert!(exported.message.contains("partly stored"), "{}", exported.message);
+    let long = "x".repeat(3000);
+    let exported = house.export(request(1, &[&long], "main")).await.unwrap();
+    assert_eq!((exported.receipt.new, exported.rejected), (1, 1));
+    assert!(exported.message.contains("limits.max_label_value_length"), "{}", exported.message);
 }
 
 #[tokio::test]
