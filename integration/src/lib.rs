@@ -40,6 +40,7 @@ pub mod clients;
 pub mod cluster;
 pub mod compactor;
 pub mod grpc;
+pub mod process;
 pub mod readers;
 pub mod server;
 

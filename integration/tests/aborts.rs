@@ -2,46 +2,34 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use athanor_chassis::Clock;
 use athanor_integration::binary;
+use athanor_integration::process::{NO_VARIABLES, Process};
 use athanor_integration::server::{Answer, send};
 use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 
-/// A process, killed when it is dropped.
+/// A server that is ready.
 struct Server {
-    child: Child,
+    process: Process,
     address: SocketAddr,
 }
 
 impl Server {
     fn start(data: &Path, life: usize) -> Self {
+        let settings = ["ingester.shards=1", "log.reserve=0MiB", "shutdown_delay=0s"].map(str::to_owned);
         let said = data.with_file_name(format!("life-{life}.log"));
-        let child = Command::new(binary())
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
-            .arg(data)
-            .args(["--set", "ingester.shards=1", "--set", "log.reserve=0MiB", "--set", "shutdown_delay=0s"])
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&said).unwrap())
-            .spawn()
-            .unwrap();
-        let address = until("it serves", || {
-            let said = fs::read_to_string(&said).unwrap();
-            let told = said.lines().find_map(|line| line.strip_prefix("athanor serves at http://"));
-            told.filter(|_| said.ends_with('\n')).map(|address| address.parse().unwrap())
-        });
-        let server = Self { child, address };
+        let mut process = Process::start(data, said, &settings, NO_VARIABLES);
+        let server = Self { address: process.address(), process };
         until("it is ready", || (server.get("/ready").status == 200).then_some(()));
         server
     }
@@ -55,21 +43,6 @@ impl Server {
         let page = self.get("/metrics");
         let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
         page.text().lines().find_map(of).unwrap_or_else(|| panic!("no {name}"))
-    }
-
-    /// Its process ends as one does that has found itself broken.
-    fn abort(mut self) {
-        let sent = Command::new("kill").args(["-ABRT", &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-        assert!(!self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -135,7 +108,7 @@ fn a_query_that_aborts_the_process_twice_is_refused_until_it_is_lifted() {
     let killer = "{service_name=~\"shop.*\"}";
     let asked = [begin(&server, killer), begin(&server, "{}")];
     until("both are under way", || (under_way(&data) == 2).then_some(()));
-    server.abort();
+    server.process.abort();
     asked.into_iter().for_each(|asked| asked.join().unwrap());
 
     let server = Server::start(&data, 1);
@@ -145,7 +118,7 @@ fn a_query_that_aborts_the_process_twice_is_refused_until_it_is_lifted() {
     // The other one waits, and is not to blame.
     let second = begin(&server, "{}");
     assert_eq!(ask(server.address, "GetProfileStats", "{}").status, 200, "others are answered");
-    server.abort();
+    server.process.abort();
     [first, second].into_iter().for_each(|asked| asked.join().unwrap());
 
     let server = Server::start(&data, 2);

@@ -11,18 +11,17 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Random};
-use athanor_integration::binary;
+use athanor_integration::process::{NO_VARIABLES, Process};
 use serde_json::{Value, json};
 
 const KILLS: usize = 60;
@@ -36,74 +35,20 @@ const COMPARE_EVERY: usize = 6;
 const SAMPLE: i64 = 10_000_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A process, killed when it is dropped.
-struct Server {
-    child: Child,
-    said: PathBuf,
-}
-
-impl Server {
-    fn start(folder: &Path, life: usize) -> Self {
-        let said = folder.join(format!("life-{life}.log"));
-        let child = Command::new(binary())
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
-            .arg(folder.join("data"))
-            .args(["--set", "ingester.cut.max_age=100ms", "--set", "ingester.shards=2"])
-            .args(["--set", "log.segment=1MiB", "--set", "log.reserve=0MiB", "--set", "log.spares=1"])
-            .args(["--set", "multitenancy_enabled=true", "--set", "telemetry.level=warn"])
-            .args(["--set", "shutdown_delay=0s"])
-            // The tests have variables of their own under the prefix of settings.
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&said).unwrap())
-            .spawn()
-            .unwrap();
-        Self { child, said }
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(&self.said).unwrap()
-    }
-
-    /// Where it serves, as soon as it says so.
-    fn address(&mut self, clock: &Clock) -> String {
-        let begun = clock.monotonic();
-        loop {
-            let said = self.log();
-            let told = said.lines().find_map(|line| line.strip_prefix("athanor serves at http://"));
-            if let Some(address) = told.filter(|_| said.ends_with('\n')) {
-                return address.to_owned();
-            }
-            if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("the server ended by itself, {status}:\n{}", self.log());
-            }
-            assert!(clock.monotonic() - begun < PATIENCE, "the server does not start:\n{}", self.log());
-            thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    /// SIGKILL.
-    fn kill(mut self) {
-        assert!(self.child.try_wait().unwrap().is_none(), "the server ended by itself:\n{}", self.log());
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// SIGTERM.
-    fn stop(mut self) {
-        let asked = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        assert!(asked.success());
-        assert!(self.child.wait().unwrap().success(), "{}", self.log());
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A server of one life.
+fn start(folder: &Path, life: usize) -> Process {
+    let settings = [
+        "ingester.cut.max_age=100ms",
+        "ingester.shards=2",
+        "log.segment=1MiB",
+        "log.reserve=0MiB",
+        "log.spares=1",
+        "multitenancy_enabled=true",
+        "telemetry.level=warn",
+        "shutdown_delay=0s",
+    ];
+    let said = folder.join(format!("life-{life}.log"));
+    Process::start(&folder.join("data"), said, &settings.map(str::to_owned), NO_VARIABLES)
 }
 
 /// Sends one request on a connection of its own; gives status and body.
@@ -352,8 +297,8 @@ impl Trial {
 
     /// One life under load; ends by SIGKILL.
     #[expect(clippy::disallowed_methods, reason = "a test whose clients wait for a server")]
-    fn live(&self, mut server: Server, random: &Random, span: Duration) {
-        let address = server.address(&self.clock);
+    fn live(&self, mut server: Process, random: &Random, span: Duration) {
+        let address = server.address().to_string();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             for _ in 0..CLIENTS {
@@ -395,7 +340,7 @@ fn what_is_acknowledged_is_counted_once_however_often_the_server_is_killed() {
     };
     let mut early = 0;
     for life in 1..=KILLS {
-        let mut server = Server::start(folder.path(), life);
+        let mut server = start(folder.path(), life);
         if random.below(6) == 0 {
             // Killed while it starts.
             early += 1;
@@ -404,15 +349,15 @@ fn what_is_acknowledged_is_counted_once_however_often_the_server_is_killed() {
             continue;
         }
         if life % COMPARE_EVERY == 0 {
-            trial.compare(&server.address(&trial.clock));
+            trial.compare(&server.address().to_string());
         }
         trial.live(server, &random, Duration::from_millis(100 + random.below(300)));
     }
-    let mut server = Server::start(folder.path(), KILLS + 1);
-    trial.compare(&server.address(&trial.clock));
+    let mut server = start(folder.path(), KILLS + 1);
+    trial.compare(&server.address().to_string());
     server.stop();
-    let mut server = Server::start(folder.path(), KILLS + 2);
-    trial.compare(&server.address(&trial.clock));
+    let mut server = start(folder.path(), KILLS + 2);
+    trial.compare(&server.address().to_string());
     let blocks = blocks(&folder.path().join("data/bucket"));
     let ledger = trial.ledger.lock().unwrap();
     println!(

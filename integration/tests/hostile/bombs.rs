@@ -1,6 +1,6 @@
 //! The corpus: what a bomb is, and those that are small and become much.
 
-use libdeflater::{CompressionLvl, Compressor};
+use athanor_integration::bodies::{self, FORM, field, gzip};
 
 use crate::exports::export;
 use crate::{BODY, PROFILE};
@@ -50,7 +50,6 @@ impl Bomb {
     }
 }
 
-pub const FORM: &str = "multipart/form-data; boundary=b";
 /// Plain bytes of what is compressed well.
 pub const LARGE: usize = 300 << 20;
 /// Plain bytes of what is sent as it is.
@@ -83,13 +82,7 @@ pub fn ingest(name: &str, format: &str, body: Vec<u8>, status: u16, word: &'stat
 
 /// As a form of `/ingest`.
 pub fn form(name: &str, format: &str, parts: &[(&str, &[u8])], status: u16, word: &'static str) -> Bomb {
-    let mut body = Vec::new();
-    for (name, content) in parts {
-        body.extend(format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n").into_bytes());
-        body.extend_from_slice(content);
-        body.extend(b"\r\n");
-    }
-    body.extend(b"--b--\r\n");
+    let body = bodies::form(parts);
     ingest(&format!("form: {name}"), format, body, status, word).with(&[("content-type", FORM)])
 }
 
@@ -114,19 +107,6 @@ pub fn number(mut value: u64) -> Vec<u8> {
         value >>= 7;
     }
     out.push(value as u8);
-    out
-}
-
-/// A protobuf field of bytes.
-pub fn field(tag: u8, content: &[u8]) -> Vec<u8> {
-    [&[tag << 3 | 2][..], &number(content.len() as u64), content].concat()
-}
-
-pub fn gzip(plain: &[u8]) -> Vec<u8> {
-    let mut compressor = Compressor::new(CompressionLvl::new(6).unwrap());
-    let mut out = vec![0; compressor.gzip_compress_bound(plain.len())];
-    let length = compressor.gzip_compress(plain, &mut out).unwrap();
-    out.truncate(length);
     out
 }
 

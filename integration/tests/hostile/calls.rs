@@ -3,8 +3,10 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use athanor_integration::bodies::{field, gzip};
+
 use crate::ANSWER;
-use crate::bombs::{Bomb, LARGE, PLAIN, field, gzip, request, zstd};
+use crate::bombs::{Bomb, LARGE, PLAIN, request, zstd};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PROTO: (&str, &str) = ("content-type", "application/proto");

@@ -1,7 +1,9 @@
 //! Exports of OpenTelemetry: tables that much refers to, lists without end, JSON that never closes, and profiles as they
 //! were first recorded.
 
-use crate::bombs::{Bomb, LARGE, PLAIN, Way, field, gzip, number, request, zstd};
+use athanor_integration::bodies::{field, gzip};
+
+use crate::bombs::{Bomb, LARGE, PLAIN, Way, number, request, zstd};
 
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";

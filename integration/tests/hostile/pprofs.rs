@@ -1,6 +1,8 @@
 //! Tables of pprof with entries that say nothing.
 
-use crate::bombs::{Bomb, PLAIN, field, ingest, push};
+use athanor_integration::bodies::field;
+
+use crate::bombs::{Bomb, PLAIN, ingest, push};
 
 pub fn all() -> Vec<Bomb> {
     let begin =

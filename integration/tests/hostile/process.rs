@@ -1,15 +1,11 @@
 //! A server as a process, so that its memory is its own.
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{self, Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::thread;
-use std::time::Duration;
 
-use athanor_chassis::Clock;
-use athanor_integration::binary;
+use athanor_integration::process::Process;
 use athanor_integration::server::{PATIENCE, try_send};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -30,10 +26,10 @@ pub struct Limits {
     pub requests: u64,
 }
 
-/// A process, killed when it is dropped.
+/// A process with its folder.
 pub struct Served {
-    child: Child,
-    folder: TempDir,
+    process: Process,
+    _folder: TempDir,
     address: SocketAddr,
     /// For exports of OpenTelemetry alone: gRPC and HTTP.
     otlp: [SocketAddr; 2],
@@ -45,62 +41,39 @@ impl Served {
         let Limits { body, profile, answer, requests } = limits;
         // An address of this machine that no other test has: processes have 22 bits, and this one some servers.
         static STARTED: AtomicU8 = AtomicU8::new(0);
-        let [_, a, b, c] = process::id().to_be_bytes();
+        let [_, a, b, c] = std::process::id().to_be_bytes();
         let first = 1 + a + 64 * STARTED.fetch_add(1, Ordering::Relaxed);
         let otlp = [4317, 4318].map(|port| SocketAddr::from(([127, first, b, c.max(1)], port)));
         let folder = TempDir::new().unwrap();
-        let said = folder.path().join("said.log");
-        let child = Command::new(binary())
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
-            .arg(folder.path().join("data"))
-            .args(["--set", "ingester.shards=1", "--set", "log.reserve=0MiB", "--set", "log.spares=1"])
-            .args(["--set", &format!("limits.ingestion_body_limit={body}B")])
-            .args(["--set", &format!("limits.max_profile_size_bytes={profile}B")])
-            .args(["--set", &format!("request_bytes={requests}B")])
-            .args(["--set", &format!("querier.answer={answer}B")])
-            .args(["--set", "limits.reject_older_than=0s", "--set", "limits.reject_newer_than=0s"])
-            .args(["--set", &format!("otlp.grpc_listen={}", otlp[0])])
-            .args(["--set", &format!("otlp.http_listen={}", otlp[1])])
-            .args(["--set", "limits.max_profile_stacktrace_samples=10000000"])
-            .args(["--set", "telemetry.level=warn", "--set", "shutdown_delay=0s"])
-            // The tests have variables of their own under the prefix of settings.
-            .env_clear()
-            // What was freed goes back to the kernel at once, so that what is measured is what is held.
-            .env("MALLOC_ARENA_MAX", "1")
-            .env("MALLOC_MMAP_THRESHOLD_", "65536")
-            .env("MALLOC_TRIM_THRESHOLD_", "65536")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&said).unwrap())
-            .spawn()
-            .unwrap();
-        let mut served = Served { child, folder, address: ([127, 0, 0, 1], 0).into(), otlp };
-        served.address = served.found();
-        served
-    }
-
-    /// Where it serves, as soon as it says so.
-    fn found(&mut self) -> SocketAddr {
-        let clock = Clock::system();
-        let begun = clock.monotonic();
-        loop {
-            let said = self.said();
-            let told = said.lines().find_map(|line| line.strip_prefix("athanor serves at http://"));
-            if let Some(address) = told.filter(|_| said.ends_with('\n')) {
-                return address.parse().unwrap();
-            }
-            assert!(self.child.try_wait().unwrap().is_none(), "the server ended by itself:\n{said}");
-            assert!(clock.monotonic() - begun < PATIENCE, "the server does not start:\n{said}");
-            thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    fn said(&self) -> String {
-        fs::read_to_string(self.folder.path().join("said.log")).unwrap()
+        let settings = [
+            "ingester.shards=1".to_owned(),
+            "log.reserve=0MiB".to_owned(),
+            "log.spares=1".to_owned(),
+            format!("limits.ingestion_body_limit={body}B"),
+            format!("limits.max_profile_size_bytes={profile}B"),
+            format!("request_bytes={requests}B"),
+            format!("querier.answer={answer}B"),
+            "limits.reject_older_than=0s".to_owned(),
+            "limits.reject_newer_than=0s".to_owned(),
+            "limits.max_profile_stacktrace_samples=10000000".to_owned(),
+            format!("otlp.grpc_listen={}", otlp[0]),
+            format!("otlp.http_listen={}", otlp[1]),
+            "telemetry.level=warn".to_owned(),
+            "shutdown_delay=0s".to_owned(),
+        ];
+        // What was freed goes back to the kernel at once, so that what is measured is what is held.
+        let variables = [
+            ("MALLOC_ARENA_MAX", "1"),
+            ("MALLOC_MMAP_THRESHOLD_", "65536"),
+            ("MALLOC_TRIM_THRESHOLD_", "65536"),
+        ];
+        let (data, said) = (folder.path().join("data"), folder.path().join("said.log"));
+        let mut process = Process::start(&data, said, &settings, variables);
+        Served { address: process.address(), process, _folder: folder, otlp }
     }
 
     fn proc(&self, file: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/{file}", self.child.id()))
+        PathBuf::from(format!("/proc/{}/{file}", self.process.id()))
     }
 
     /// Begins the peak anew, and gives the memory that is held now.
@@ -164,18 +137,8 @@ impl Served {
     }
 
     /// It never panicked, and ends in order.
-    pub fn end(mut self) {
-        let asked = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        assert!(asked.success());
-        assert!(self.child.wait().unwrap().success(), "{}", self.said());
-        assert!(!self.said().contains("panicked"), "{}", self.said());
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // Where it has ended already there is nothing to kill.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub fn end(self) {
+        assert!(!self.process.said().contains("panicked"), "{}", self.process.said());
+        self.process.stop();
     }
 }

@@ -2,7 +2,9 @@
 
 use athanor_profile::generate::{Flight, FlightEvent};
 
-use crate::bombs::{Bomb, field, form, gzip, ingest, number, zstd};
+use athanor_integration::bodies::{field, gzip};
+
+use crate::bombs::{Bomb, form, ingest, number, zstd};
 
 /// Plain bytes of each, a little below what a body may have.
 const PLAIN: usize = 60 << 20;
