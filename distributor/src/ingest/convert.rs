@@ -133,6 +133,7 @@ impl ConvertError {
     /// In a word, for those who count refusals.
     fn reason(&self) -> &'static str {
         match (self.over(), self) {
+            _ if self.over_in_document().is_some_and(|what| what.starts_with("samples")) => "samples_limit",
             _ if self.over_in_document().is_some() => "profile_size_limit",
             (Some("bytes"), _) => "profile_size_limit",
             (Some("stacks"), _) => "samples_limit",
