@@ -11,7 +11,8 @@ use athanor_profile::{Labels, Source};
 
 use crate::ask::{AskError, Bounds, Heat, Selection};
 use crate::partial::{NODE, labels_bytes};
-use crate::run::{Picked, group, sums};
+use crate::run::groups::{Groups, of_group};
+use crate::run::{Picked, sums};
 use crate::stacks::StackFilter;
 
 /// Values by the values of the labels asked for.
@@ -108,27 +109,27 @@ pub(crate) fn heat(
     bounds: &Bounds,
     source: &dyn Source,
 ) -> Result<HeatSeries, AskError> {
-    let (mut series, mut all_labels) = (HeatSeries::new(), picked.labels());
+    let (mut groups, mut gathered) = (Groups::new(picked, &heat.group_by), Vec::new());
+    let mut labels = picked.labels();
     let mut put = |place: u32, span: u64, value: i64, trace: u128| {
         let row = &picked.profiles[place as usize];
         let Some(column) = heat.steps.place(row.time) else { return };
-        let labels = all_labels.of(row.series);
-        let group = group(labels, &heat.group_by);
-        let labels = heat.exemplars.then(|| labels.clone());
+        let labels = heat.exemplars.then(|| labels.of(row.series).clone());
         let key = SpotKey { column, profile: profile_of(row.id), span };
-        add(series.entry(group).or_default(), key, Spot { value, time: row.time, trace, labels });
+        let of_group = of_group(&mut gathered, groups.of(row.series));
+        add(of_group, key, Spot { value, time: row.time, trace, labels });
     };
     if heat.spans {
         for ((place, span), (value, trace)) in of_spans(picked, selection, bounds, source)? {
             put(place, span, value, trace);
         }
-        return Ok(series);
+        return Ok(groups.named(gathered));
     }
     let sums = sums(picked, selection, &StackFilter::default(), source)?;
     for &place in picked.places.iter().filter(|&&place| picked.profiles[place as usize].samples > 0) {
         put(place, 0, sums.get(&place).copied().unwrap_or_default(), 0);
     }
-    Ok(series)
+    Ok(groups.named(gathered))
 }
 
 /// By profile and span: the sum of its rows, and its trace.

@@ -9,14 +9,15 @@ use athanor_profile::series::{METRIC_NAME, SERVICE_NAME};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Labels, ProfileRow, Series, Source, SourceError};
 
+use self::groups::{Groups, of_group};
 use crate::ask::{Ask, AskError, Needs, Points, Selection, Values, What};
 use crate::doubles::Place;
 use crate::heat::heat;
-use crate::partial::{Exemplar, LabelCounts, Merged, Partial, PointSeries};
+use crate::partial::{Cell, Exemplar, LabelCounts, Merged, Partial, PointSeries};
 use crate::size::sizes;
 use crate::stacks::{GoPgo, StackFilter};
 
-mod groups;
+pub(crate) mod groups;
 mod listed;
 
 /// The labels by which a series is selected and shown: its own and those that say what it measures.
@@ -383,7 +384,8 @@ fn points(
 ) -> Result<PointSeries, AskError> {
     let sums = sums(picked, selection, &points.stacks, source)?;
     let is_part = !points.stacks.is_empty() || selection.requests.is_some();
-    let (mut series, mut all_labels) = (PointSeries::new(), picked.labels());
+    let (mut groups, mut gathered) = (Groups::new(picked, &points.group_by), Vec::new());
+    let mut labels = picked.labels();
     for &place in &picked.places {
         let row = &picked.profiles[place as usize];
         let Some(point) = points.steps.place(row.time) else { continue };
@@ -392,19 +394,20 @@ fn points(
         if sum == 0 && is_part && !points.mean {
             continue;
         }
-        let labels = all_labels.of(row.series);
-        let cell = series.entry(group(labels, &points.group_by)).or_default().entry(point).or_default();
+        let cells: &mut BTreeMap<u64, Cell> = of_group(&mut gathered, groups.of(row.series));
+        let cell = cells.entry(point).or_default();
         cell.sum = cell.sum.wrapping_add(sum);
         if points.mean {
             cell.profiles.insert(profile_of(row.id));
         }
         let is_exemplar = points.exemplars && sum != 0;
         if is_exemplar && cell.exemplar.as_ref().is_none_or(|known| known.value <= sum) {
-            let exemplar = Exemplar { value: sum, time: row.time, id: row.id, labels: labels.clone() };
+            let labels = labels.of(row.series).clone();
+            let exemplar = Exemplar { value: sum, time: row.time, id: row.id, labels };
             cell.exemplar = cell.exemplar.take().max(Some(exemplar));
         }
     }
-    Ok(series)
+    Ok(groups.named(gathered))
 }
 
 #[cfg(test)]
