@@ -9,7 +9,7 @@ use crate::model::{Profile, ValueType};
 use crate::pprof::Limits;
 use crate::tree::{Tree, path};
 
-/// After so many samples it is looked how much memory all of them take.
+/// After so many frames it is looked how much memory all stacks take.
 const WEIGHED: usize = 1024;
 
 /// Why a text is not folded stacks. Lines and columns count from 1, columns in bytes.
@@ -66,6 +66,11 @@ pub fn parse(bytes: &[u8], value_type: ValueType, limits: &Limits) -> Result<Pro
     check(1, "bytes", bytes.len(), limits.bytes)?;
     let mut profile = Profile::default();
     profile.header.types = vec![value_type];
+    let (mut unweighed, mut last) = (0, 1);
+    let weigh = |line, profile: &Profile| {
+        let memory = profile.dictionary.memory() + profile.samples.memory();
+        check(line, "bytes of tables in memory", memory, limits.tables)
+    };
     for (line, content) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
         let content = std::str::from_utf8(content)
             .map_err(|error| FoldedError::NotUtf8 { line, column: error.valid_up_to() + 1 })?;
@@ -82,16 +87,19 @@ pub fn parse(bytes: &[u8], value_type: ValueType, limits: &Limits) -> Result<Pro
         }
         let bad = || FoldedError::BadCount { line, column, count: count.into() };
         let value: i64 = count.parse().map_err(|_| bad())?;
-        check(line, "frames", stack.bytes().filter(|&byte| byte == b';').count() + 1, limits.depth)?;
+        let depth = stack.bytes().filter(|&byte| byte == b';').count() + 1;
+        check(line, "frames", depth, limits.depth)?;
         check(line, "samples", profile.samples.len() + 1, limits.samples)?;
         let frames = stack.split(';').filter(|_| !stack.is_empty());
         let stack = profile.dictionary.named_stack(frames);
         profile.samples.push(stack, 0, &[value]);
-        if profile.samples.len() % WEIGHED == 0 {
-            let memory = profile.dictionary.memory() + profile.samples.memory();
-            check(line, "bytes of tables in memory", memory, limits.tables)?;
+        (unweighed, last) = (unweighed + depth, line);
+        if unweighed >= WEIGHED {
+            weigh(line, &profile)?;
+            unweighed = 0;
         }
     }
+    weigh(last, &profile)?;
     profile.compact();
     Ok(profile)
 }
@@ -145,6 +153,13 @@ mod tests {
         assert!(read(1 << 20).is_ok());
         let refused = read(10_000).unwrap_err();
         assert!(refused.starts_with("line 1024: ") && refused.contains("tables in memory"), "{refused}");
+        // Few lines of many frames, and what comes after they were looked at last.
+        let deep = format!("{} 1\n", vec!["a"; 2 * WEIGHED].join(";"));
+        for (text, line) in [(deep.repeat(2), "line 1: "), ("a;b 1".to_owned(), "line 1: ")] {
+            let limits = Limits { tables: 100, ..Limits::default() };
+            let refused = parse(text.as_bytes(), ValueType::default(), &limits).unwrap_err().to_string();
+            assert!(refused.starts_with(line) && refused.contains("tables in memory"), "{refused}");
+        }
     }
 
     #[test]

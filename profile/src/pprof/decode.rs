@@ -228,7 +228,10 @@ impl Decoder {
                 self.takes(TEXT, limits)?;
                 self.strings.push((start, end));
             }
-            (1..=6, _) => {
+            (11, Value::Bytes(start, end)) => {
+                self.head.period_type = Some(value_type(cursor.range(start, end))?);
+            }
+            (1..=6 | 11, _) => {
                 return Err(DecodeError::Malformed {
                     at: cursor.at(),
                     why: "a table entry that is no message",
@@ -251,9 +254,6 @@ impl Decoder {
             (8, Value::Varint(text)) => self.head.keep_frames = text as i64,
             (9, Value::Varint(time)) => self.head.time_nanos = time as i64,
             (10, Value::Varint(duration)) => self.head.duration_nanos = duration as i64,
-            (11, Value::Bytes(start, end)) => {
-                self.head.period_type = Some(value_type(cursor.range(start, end))?);
-            }
             (12, Value::Varint(period)) => self.head.period = period as i64,
             (13, Value::Varint(comment)) => self.head.comment(comment, limits)?,
             (13, Value::Bytes(start, end)) => {
@@ -264,12 +264,6 @@ impl Decoder {
             }
             (14, Value::Varint(text)) => self.head.default_type = text as i64,
             (15, Value::Varint(text)) => self.head.doc_url = text as i64,
-            (11, _) => {
-                return Err(DecodeError::Malformed {
-                    at: cursor.at(),
-                    why: "a table entry that is no message",
-                });
-            }
             (7..=15, _) => {
                 return Err(DecodeError::Malformed {
                     at: cursor.at(),
