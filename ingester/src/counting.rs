@@ -106,6 +106,11 @@ impl Counting {
         }
         let (known, memory) =
             before.as_ref().map_or((0, 0), |before| (before.counted.len(), before.memory()));
+        // A process that has counted nothing yet is remembered only where the one before had: what comes next of it is not to
+        // be subtracted from that.
+        if rows.is_empty() && known == 0 && (before.is_none() || candidate.anew) {
+            return Said::Nothing;
+        }
         let step = match before {
             Some(before) if !candidate.anew => {
                 for same in rows.chunk_by_mut(|a, b| a.key() == b.key()) {
@@ -123,10 +128,7 @@ impl Counting {
                 Step::Begins
             }
         };
-        // What comes next of a process that began anew is not subtracted from what the one before had counted, though this
-        // profile of it is empty.
-        let forgets = step == Step::Begins && known > 0;
-        if rows.is_empty() && !forgets {
+        if rows.is_empty() && step == Step::Adds {
             return Said::Nothing;
         }
         let count = Count { index: 0, time: candidate.time, counted };
@@ -158,7 +160,9 @@ impl Counting {
             self.open += upload.len();
             self.next.extend(upload);
             self.tally += tally;
-            *self.grows.entry(self.tenant.clone()).or_default() += grows;
+            if grows > 0 {
+                *self.grows.entry(self.tenant.clone()).or_default() += grows;
+            }
         }
     }
 

@@ -317,8 +317,8 @@ fn check_series(
     let known = rows.series_count();
     // Rules may make one of several, and types may be equal.
     let filled = kept.iter().filter(|(place, ..)| !splits[*place].rows.is_empty());
-    let distinct: HashSet<&Series> = filled.map(|(_, _, series)| series).collect();
-    let new = distinct.into_iter().filter(|series| !rows.knows(series)).count();
+    let new = filled.map(|(_, _, series)| series).filter(|series| !rows.knows(series));
+    let new = new.collect::<HashSet<&Series>>().len();
     if new == 0 || known + new <= limit as usize {
         return Ok(());
     }
