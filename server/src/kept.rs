@@ -177,8 +177,17 @@ fn upload(upload: wire::Upload) -> Result<Upload, Status> {
 fn told(stored: Result<Stored, Status>) -> wire::UploadResult {
     match stored {
         Ok(Stored { new, repeats, dropped, raw_bytes, samples }) => {
-            let Dropped { samples: dangling, negative, lines, mappings, deep, long, by_rules, ids, .. } =
-                dropped;
+            let Dropped {
+                samples: dangling,
+                negative,
+                lines,
+                mappings,
+                deep,
+                long,
+                by_rules,
+                ids,
+                without_stack: _,
+            } = dropped;
             let dropped =
                 wire::Dropped { samples: dangling, negative, lines, mappings, deep, long, by_rules, ids };
             wire::UploadResult {
