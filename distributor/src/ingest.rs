@@ -51,7 +51,7 @@ pub fn profiles(
     limits: &Limits,
 ) -> Result<Vec<Bytes>, Refused> {
     let request = Request::parse(query, content_type, Timestamp::EPOCH).map_err(malformed)?;
-    let converted = convert(&request, body, &Bounds::of(limits))?;
+    let converted = convert(&request, body.clone(), &Bounds::of(limits))?;
     Ok(converted.made.into_iter().filter_map(|made| made.pprof.ok().flatten()).collect())
 }
 
@@ -112,7 +112,7 @@ impl Distributor {
     async fn converted(&self, limits: &Limits, request: Request, body: Bytes) -> Result<Converted, Refused> {
         let bounds = Bounds::of(limits);
         let converted =
-            self.deps.compute.run_as(Activity::Body, move || convert(&request, &body, &bounds)).await;
+            self.deps.compute.run_as(Activity::Body, move || convert(&request, body, &bounds)).await;
         converted
             .map_err(|error| Refused::plain(Status::new(Code::Internal, format!("not converted: {error}"))))?
     }

@@ -23,7 +23,17 @@ pub fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
 /// The same bytes, compressed.
 #[must_use]
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::fastest());
+    gzip_at(libdeflater::CompressionLvl::default(), bytes)
+}
+
+/// The same bytes as gzip has them if it is told not to compress.
+#[must_use]
+pub fn stored(bytes: &[u8]) -> Vec<u8> {
+    gzip_at(libdeflater::CompressionLvl::fastest(), bytes)
+}
+
+fn gzip_at(level: libdeflater::CompressionLvl, bytes: &[u8]) -> Vec<u8> {
+    let mut compressor = libdeflater::Compressor::new(level);
     let mut out = vec![0; compressor.gzip_compress_bound(bytes.len())];
     let length = compressor.gzip_compress(bytes, &mut out).expect("there is room");
     out.truncate(length);

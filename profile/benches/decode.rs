@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use athanor_profile::Dictionary;
 use athanor_profile::generate::Reference;
-use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits};
+use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits, gzip};
 use criterion::{Criterion, Throughput, criterion_group};
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
@@ -23,14 +23,6 @@ struct Set {
     name: &'static str,
     files: Vec<Vec<u8>>,
     raw_bytes: u64,
-}
-
-fn gzip(raw: &[u8]) -> Vec<u8> {
-    let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
-    let mut out = vec![0; compressor.gzip_compress_bound(raw.len())];
-    let length = compressor.gzip_compress(raw, &mut out).unwrap();
-    out.truncate(length);
-    out
 }
 
 impl Set {

@@ -6,6 +6,7 @@
 //! new one has its names copied.
 
 mod decode;
+mod deflate;
 mod encode;
 mod entries;
 mod ids;
@@ -18,8 +19,9 @@ mod walk;
 pub(crate) mod wire;
 
 pub use decode::{Decoded, Decoder, Dropped};
+pub use deflate::{gzip, gzip_fast};
 pub use encode::encode;
-pub use inflate::{Inflater, inflate};
+pub use inflate::{Inflater, inflate, plain};
 pub use rewrite::{
     number_functions, rename_functions, rename_types, rewrite_strings, sample_types, time_nanos,
 };

@@ -23,7 +23,6 @@ use reqwest::redirect::Policy;
 use reqwest::{Response, StatusCode, Url};
 
 use crate::args::Remote;
-use crate::convert;
 use crate::output::harmless;
 
 /// Most bytes of an answer, before and after decompression.
@@ -272,7 +271,7 @@ impl Failed {
 
 /// A message as it is sent in bulk.
 pub fn gzipped(message: &impl Message) -> Bytes {
-    convert::gzip_fast(&message.encode_to_vec()).into()
+    pprof::gzip_fast(&message.encode_to_vec()).into()
 }
 
 /// The address without the name and password that may stand in it.

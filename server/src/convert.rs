@@ -5,7 +5,6 @@ use std::path::Path;
 use athanor_chassis::Status;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, dot, folded, pprof, prune, speedscope, svg};
-use libdeflater::{CompressionLvl, Compressor};
 
 use crate::args::{self, Format};
 use crate::output::Output;
@@ -100,29 +99,11 @@ fn picture(profile: Profile, value: usize, shape: Shape<'_>) -> Result<Vec<u8>, 
 /// The whole profile in a format that holds it, or one type of it in any other.
 pub fn encode(profile: Profile, value: usize, format: Format, title: String) -> Vec<u8> {
     match format {
-        Format::Pprof => gzip(&pprof::encode(&profile)),
+        Format::Pprof => pprof::gzip(&pprof::encode(&profile)),
         Format::Speedscope => speedscope::write(&profile, &title).into_bytes(),
         Format::Folded | Format::Svg | Format::Dot => {
             let shape = Shape { format, max_nodes: None, focus: None };
             picture(profile, value, shape).expect("only a focus can fail, and there is none")
         }
     }
-}
-
-/// Compresses, without a time or a name: equal input gives equal bytes.
-pub fn gzip(bytes: &[u8]) -> Vec<u8> {
-    gzip_at(CompressionLvl::default(), bytes)
-}
-
-/// As [`gzip`], for what is not kept: faster and larger.
-pub fn gzip_fast(bytes: &[u8]) -> Vec<u8> {
-    gzip_at(CompressionLvl::fastest(), bytes)
-}
-
-fn gzip_at(level: CompressionLvl, bytes: &[u8]) -> Vec<u8> {
-    let mut compressor = Compressor::new(level);
-    let mut out = vec![0; compressor.gzip_compress_bound(bytes.len())];
-    let length = compressor.gzip_compress(bytes, &mut out).expect("the bound is large enough");
-    out.truncate(length);
-    out
 }

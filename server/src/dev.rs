@@ -12,9 +12,9 @@ use athanor_profile::pprof;
 use serde_json::{Value, json};
 
 use crate::args::{Dev, DevCommand};
-use crate::convert::gzip;
 use crate::output::Output;
 use crate::{example, failure, input, load, progress, serve};
+use athanor_profile::pprof::gzip;
 
 /// The file that lists a set's profiles and their labels.
 pub const SET: &str = "set.json";

@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn the_shipped_example_is_what_is_generated() {
         let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/checkout.pb.gz");
-        let bytes = crate::convert::gzip(&athanor_profile::pprof::encode(&checkout()));
+        let bytes = athanor_profile::pprof::gzip(&athanor_profile::pprof::encode(&checkout()));
         let same = std::fs::read(shipped).unwrap() == bytes;
         assert!(same, "run: athanor dev example --out examples/checkout.pb.gz");
         assert!(checkout().samples.len() >= 150);

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Code, Random, Status, Timestamp};
 use athanor_profile::generate::Reference;
+use athanor_profile::pprof;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectMergeStacktracesResponse};
 use athanor_proto::types::v1::LabelPair;
@@ -25,7 +26,7 @@ use serde_json::{Value, json};
 use crate::args::Load;
 use crate::client::{self, Client};
 use crate::output::Output;
-use crate::{convert, failure, input, progress};
+use crate::{failure, input, progress};
 
 const PUSH: &str = "push.v1.PusherService/Push";
 const MERGE: &str = "querier.v1.QuerierService/SelectMergeStacktraces";
@@ -98,7 +99,7 @@ fn prepare(args: &Load, now: Timestamp) -> Result<Work, Status> {
             .iter()
             .chain(own)
             .map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() });
-        let sample = RawSample { raw_profile: convert::gzip(&raw).into(), ..RawSample::default() };
+        let sample = RawSample { raw_profile: pprof::gzip(&raw).into(), ..RawSample::default() };
         let series = RawProfileSeries {
             labels: labels.collect(),
             samples: vec![sample],

@@ -60,12 +60,7 @@ fn encode(report: &::pprof::Report, time_nanos: i64, seconds: u64) -> Vec<u8> {
         let count = count as i64;
         profile.samples.push(stack, 0, &[count, count * period]);
     }
-    let raw = pprof::encode(&profile);
-    let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
-    let mut out = vec![0; compressor.gzip_compress_bound(raw.len())];
-    let length = compressor.gzip_compress(&raw, &mut out).expect("the bound is large enough");
-    out.truncate(length);
-    out
+    pprof::gzip(&pprof::encode(&profile))
 }
 
 fn line(profile: &mut Profile, symbol: &::pprof::Symbol) -> Line {

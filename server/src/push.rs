@@ -34,7 +34,7 @@ use crate::args::Push;
 use crate::client::{self, Client};
 use crate::input::Content;
 use crate::output::Output;
-use crate::{convert, failure, input, progress};
+use crate::{failure, input, progress};
 
 const METHOD: &str = "push.v1.PusherService/Push";
 /// Most profiles in a request.
@@ -168,7 +168,7 @@ fn prepare(
     let kinds: Vec<&str> = header.types.iter().map(|value| value.kind.as_str()).collect();
     labels.insert("__name__".to_owned(), metric.unwrap_or_else(|| metric_of(&kinds)));
     let labels = labels.into_iter().map(|(name, value)| LabelPair { name, value }).collect();
-    let raw_profile = Bytes::from(if is_ready { bytes } else { convert::gzip(&raw) });
+    let raw_profile = Bytes::from(if is_ready { bytes } else { pprof::gzip(&raw) });
     let bytes = raw_profile.len();
     let samples = vec![RawSample { raw_profile, id }];
     let series = RawProfileSeries { labels, samples, ..RawProfileSeries::default() };

@@ -17,7 +17,7 @@ use athanor_block::{
 };
 use athanor_chassis::compute::Compute;
 use athanor_profile::generate::Reference;
-use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits};
+use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits, gzip};
 use athanor_profile::source::MemorySource;
 use athanor_profile::{Dictionary, Source};
 
@@ -40,14 +40,6 @@ fn best_by(clock: impl Fn() -> Duration, times: usize, mut run: impl FnMut()) ->
 fn best(times: usize, run: impl FnMut()) -> Duration {
     let start = Instant::now();
     best_by(|| start.elapsed(), times, run)
-}
-
-fn gzipped(raw: &[u8]) -> Vec<u8> {
-    let mut gzip = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
-    let mut out = vec![0; gzip.gzip_compress_bound(raw.len())];
-    let length = gzip.gzip_compress(raw, &mut out).unwrap();
-    out.truncate(length);
-    out
 }
 
 fn mega(bytes: u64, time: Duration) -> f64 {
@@ -77,7 +69,7 @@ fn build(set: &Reference, range: std::ops::Range<usize>, measured: bool) -> Buil
         (Decoder::default(), Dictionary::default(), Decoded::default());
     for number in range {
         let raw = set.pprof(number);
-        let bytes = if measured { gzipped(&raw) } else { raw };
+        let bytes = if measured { gzip(&raw) } else { raw };
         if measured {
             let start = cpu();
             let raw = inflater.inflate(&bytes, usize::MAX).unwrap();

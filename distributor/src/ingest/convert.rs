@@ -146,7 +146,8 @@ impl ConvertError {
 }
 
 /// Turns a body into pprof.
-pub(crate) fn convert(request: &Request, body: &Bytes, bounds: &Bounds) -> Result<Converted, Refused> {
+pub(crate) fn convert(request: &Request, sent: Bytes, bounds: &Bounds) -> Result<Converted, Refused> {
+    let body = &sent;
     let converted = match &request.format {
         Format::Groups => document::told(request, body, bounds),
         Format::Lines => named::text(request, body, false, bounds),
@@ -154,7 +155,7 @@ pub(crate) fn convert(request: &Request, body: &Bytes, bounds: &Bounds) -> Resul
         Format::Trie(Kind::Trie) if body.is_empty() => named::text(request, body, true, bounds),
         Format::Trie(kind) => named::trie(request, body, *kind, bounds),
         Format::Pprof => pprof::pprof(request, body, &TypeConfig::default(), bounds),
-        Format::Jfr(content_type) => jfr::jfr(request, content_type.as_deref(), body, bounds),
+        Format::Jfr(content_type) => jfr::jfr(request, content_type.as_deref(), sent, bounds),
         Format::Form(content_type) => pprof::form(request, content_type, body, bounds),
         Format::Speedscope => speedscope::speedscope(request, body, bounds),
         Format::Flamebearer => document::document(request, body, document::Format::Flamebearer, bounds),

@@ -63,13 +63,17 @@ impl<'b> Payloads<'b> {
     }
 
     fn jfr(&mut self, made: &Made, payload: &Bytes) -> Result<Vec<Ready>, Status> {
-        let jfr = self.jfr;
+        let (jfr, left) = (self.jfr, self.left);
         let way_out = " (limits.ingestion_body_limit): record for a shorter time";
         let raw = self.inflated(payload, jfr.bytes, way_out)?;
+        // The request is held beside it, so what is read from it must fit into what it leaves.
+        let kept = JfrLimits::of(left - raw.len());
+        let within = JfrLimits { constants: kept.constants, frames: kept.frames, ..*jfr };
         let of_recording = |error: JfrError| refused(&error, recording_way_out(&error), error.reason());
         let about = About { start: made.time_nanos, duration: 0, sample_rate: SAMPLE_RATE };
         let labels = Snapshot::parse(&[]).map_err(of_recording)?;
-        let Recording { event, profiles, .. } = jfr::read(raw, &about, &labels, jfr).map_err(of_recording)?;
+        let Recording { event, profiles, .. } =
+            jfr::read(raw, &about, &labels, &within).map_err(of_recording)?;
         let seen: usize = profiles.iter().flat_map(|profile| &profile.pprof).map(Vec::len).sum();
         let Some(left) = self.left.checked_sub(seen) else {
             let message = format!("profiles of the recording have {seen} bytes, the limit is {}", self.left);

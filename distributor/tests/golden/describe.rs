@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use athanor_profile::pprof::gzip;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::types::v1::LabelPair;
 use serde_json::{Map, Value, json};
@@ -78,15 +79,6 @@ fn form(parts: &[Value], base: i64) -> Vec<u8> {
     }
     bytes.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
     bytes
-}
-
-/// The same bytes, compressed.
-pub fn gzip(raw: &[u8]) -> Vec<u8> {
-    let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
-    let mut out = vec![0; compressor.gzip_compress_bound(raw.len())];
-    let length = compressor.gzip_compress(raw, &mut out).expect("fits the bound");
-    out.truncate(length);
-    out
 }
 
 /// A request of push.v1; labels are a map, or a list of pairs where order or doubles matter.

@@ -7,8 +7,8 @@ use athanor_distributor::Config;
 use athanor_profile::generate::{FLIGHT_START, Flight, FlightEvent};
 use serde_json::json;
 
-use super::describe::gzip;
 use super::{House, shared};
+use athanor_profile::pprof::gzip;
 
 const FORM: Option<&str> = Some("multipart/form-data; boundary=b");
 

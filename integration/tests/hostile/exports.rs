@@ -1,9 +1,10 @@
 //! Exports of OpenTelemetry: tables that much refers to, lists without end, JSON that never closes, and profiles as they
 //! were first recorded.
 
-use athanor_integration::bodies::{field, gzip};
+use athanor_integration::bodies::{field, gzip, stored};
 
 use crate::bombs::{Bomb, LARGE, PLAIN, Way, number, request, zstd};
+use crate::recordings;
 
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
@@ -175,9 +176,16 @@ fn payloads() -> Vec<Bomb> {
         payload(
             "a recording of frames",
             "jfr",
-            &crate::recordings::frames(),
+            &gzip(&recordings::frames(recordings::PLAIN)),
             400,
             "which is what others leave of 64 times",
+        ),
+        payload(
+            "a stored recording",
+            "jfr",
+            &stored(&recordings::frames(recordings::PLAIN / 2)),
+            400,
+            "frames",
         ),
         payload("of a kind that nobody knows", &"x".repeat(PLAIN), b"x", 400, "original_payload of format"),
         export("original payload: several that inflate", several, 400, "20 of 20 profiles are not stored"),

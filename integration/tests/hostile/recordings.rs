@@ -2,12 +2,12 @@
 
 use athanor_profile::generate::{Flight, FlightEvent};
 
-use athanor_integration::bodies::{field, gzip};
+use athanor_integration::bodies::{field, gzip, stored};
 
 use crate::bombs::{Bomb, form, ingest, number, zstd};
 
 /// Plain bytes of each, a little below what a body may have.
-const PLAIN: usize = 60 << 20;
+pub const PLAIN: usize = 60 << 20;
 /// Types of the recording that each is made of.
 const TEXT: u8 = 20;
 const STACK: u8 = 22;
@@ -69,10 +69,10 @@ fn named(name: &str, raw: &[u8], status: u16, word: &'static str) -> Bomb {
     ingest(name, "jfr", gzip(raw), status, word).of_body()
 }
 
-/// A recording with a stack of many frames, compressed.
-pub fn frames() -> Vec<u8> {
-    let (frames, equal) = each(PLAIN, &|_| vec![1, 1]);
-    gzip(&recording(&stack(frames, &equal)))
+/// A recording with a stack of many frames, which has so many bytes.
+pub fn frames(bytes: usize) -> Vec<u8> {
+    let (frames, equal) = each(bytes, &|_| vec![1, 1]);
+    recording(&stack(frames, &equal))
 }
 
 /// Those that take most.
@@ -89,7 +89,6 @@ pub fn all() -> Vec<Bomb> {
 /// Lists of much.
 fn counted() -> Vec<Bomb> {
     let (texts, empty) = each(PLAIN, &|number| [&four(number)[..], &[1]].concat());
-    let (frames, equal) = each(PLAIN, &|_| vec![1, 1]);
     let (lines, different) = each(PLAIN, &|number| [&[1][..], &four(number)].concat());
     let (_, labelled) = each(PLAIN, &|number| event(SAMPLE, &[&[0, 1][..], &four(number)].concat()));
     let (_, bare) = each(PLAIN, &|_| event(SAMPLE, &[0, 77, 0]));
@@ -101,7 +100,9 @@ fn counted() -> Vec<Bomb> {
             422,
             "262145 constants",
         ),
-        named("frames without end", &recording(&stack(frames, &equal)), 422, "8388609 frames"),
+        named("frames without end", &frames(PLAIN), 422, "8388609 frames"),
+        ingest("plain frames without end", "jfr", frames(PLAIN), 422, "8388609 frames").of_body(),
+        ingest("stored frames without end", "jfr", stored(&frames(PLAIN)), 422, "8388609 frames").of_body(),
         named("lines without end", &recording(&stack(lines, &different)), 422, "262145 lines of code"),
         named("labels without end", &recording(&labelled), 400, "limits.max_profile_stacktrace_samples"),
         named("samples without a stack", &recording(&bare), 200, ""),

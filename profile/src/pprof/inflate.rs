@@ -2,6 +2,8 @@
 
 use std::io::Read;
 
+use bytes::Bytes;
+
 use super::DecodeError;
 
 /// The largest window of zstd, as a power of two: what every reader should have, and what HTTP allows. Levels up to 19 need
@@ -28,6 +30,14 @@ pub fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
         return Ok(inflater.buffer);
     }
     Ok(inflater.inflate(bytes, limit)?.to_vec())
+}
+
+/// As [`inflate`], without a copy of what is plain. What was compressed is let go of.
+pub fn plain(bytes: Bytes, limit: usize) -> Result<Bytes, DecodeError> {
+    if is_compressed(&bytes) {
+        return inflate(&bytes, limit).map(Bytes::from);
+    }
+    if bytes.len() > limit { Err(over(bytes.len(), limit)) } else { Ok(bytes) }
 }
 
 pub(super) fn is_compressed(bytes: &[u8]) -> bool {

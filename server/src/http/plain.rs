@@ -53,13 +53,14 @@ pub fn ingest(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             let held = read.inspect_err(|status| counts.request_refused(&tenant, status))?;
             Ok::<_, Status>((tenant, held, distributor))
         };
-        let (tenant, held, distributor) = match received.await {
+        let (tenant, mut held, distributor) = match received.await {
             Ok(received) => received,
             Err(status) => return unread(&status),
         };
+        let body = std::mem::take(&mut held.bytes);
         let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let query = parts.uri.query().unwrap_or_default();
-        match distributor.ingest(&tenant, query, content_type, held.bytes.clone()).await {
+        match distributor.ingest(&tenant, query, content_type, body).await {
             Ok(_) => Response::new(Body::empty()),
             Err(refused) => json_error_with(&refused.status, refused.code, refused.http),
         }

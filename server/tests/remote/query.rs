@@ -3,11 +3,10 @@
 use std::fs;
 use std::net::TcpListener;
 
-use athanor_profile::pprof;
+use athanor_profile::pprof::{self, gzip};
 use athanor_proto::google::v1::Profile;
 use athanor_proto::querier::v1::*;
 use athanor_proto::types::v1::*;
-use libdeflater::{CompressionLvl, Compressor};
 use serde_json::Value;
 
 use crate::fake::{Answer, Seen, Server};
@@ -19,14 +18,6 @@ const OTHERS: [&str; 2] =
 
 fn pair(name: &str, value: &str) -> LabelPair {
     LabelPair { name: name.into(), value: value.into() }
-}
-
-fn gzipped(bytes: &[u8]) -> Vec<u8> {
-    let mut compressor = Compressor::new(CompressionLvl::default());
-    let mut out = vec![0; compressor.gzip_compress_bound(bytes.len())];
-    let length = compressor.gzip_compress(bytes, &mut out).unwrap();
-    out.truncate(length);
-    out
 }
 
 fn answer(request: &Seen, _: usize) -> Answer {
@@ -61,7 +52,7 @@ fn merged(request: &SelectMergeProfileRequest) -> Answer {
     }
     let weight = if request.label_selector.contains("new") { 3_000_000_000 } else { 1_000_000_000 };
     let bytes = encoded(&[("main;work", weight), ("main;rest", 500_000_000)]);
-    Answer(200, vec![("content-type", "application/proto".into())], gzipped(&bytes))
+    Answer(200, vec![("content-type", "application/proto".into())], gzip(&bytes))
         .with("content-encoding", "gzip")
 }
 

@@ -6,7 +6,7 @@ use athanor_profile::jfr::{
     self, About, CONSTANTS, FRAMES, JfrError, LINES, Limits as JfrLimits, Made as Profile, NAMES, READ_BYTES,
     Snapshot,
 };
-use athanor_profile::pprof::{DecodeError, Inflater, inflate};
+use athanor_profile::pprof::{DecodeError, inflate, plain};
 use bytes::Bytes;
 
 use super::super::form::Form;
@@ -63,13 +63,13 @@ pub(super) fn is_limit_of_profiles(error: &JfrError) -> bool {
 pub(super) fn jfr(
     request: &Request,
     content_type: Option<&str>,
-    body: &Bytes,
+    body: Bytes,
     bounds: &Bounds,
 ) -> Result<Converted, ConvertError> {
-    let form = content_type.map(|content_type| Form::parse(content_type, body)).transpose()?;
+    let form = content_type.map(|content_type| Form::parse(content_type, &body)).transpose()?;
     let sent = match &form {
         None => body,
-        Some(form) => form.get("jfr").ok_or(ConvertError::NoRecording)?,
+        Some(form) => form.get("jfr").ok_or(ConvertError::NoRecording)?.clone(),
     };
     let (door, time_nanos) = (Door::Pprof, request.from);
     if sent.is_empty() {
@@ -84,14 +84,14 @@ pub(super) fn jfr(
             }
             error => ConvertError::JfrLabels(error),
         })?;
-    let mut inflater = Inflater::default();
-    let raw = inflater.inflate(sent, bounds.jfr.bytes).map_err(|error| match error {
+    drop(form);
+    let raw = plain(sent, bounds.jfr.bytes).map_err(|error| match error {
         DecodeError::OverLimit { what, seen, limit } => JfrError::OverLimit { what, seen, limit }.into(),
         error => ConvertError::JfrBody(error),
     })?;
     let Request { from: start, duration, sample_rate, .. } = *request;
     let about = About { start, duration, sample_rate };
-    let recording = jfr::read(raw, &about, &Snapshot::parse(&names)?, &bounds.jfr)?;
+    let recording = jfr::read(&raw, &about, &Snapshot::parse(&names)?, &bounds.jfr)?;
     let made = recording.profiles.into_iter().map(|Profile { kind, pprof, without_stack }| {
         let mut labels = labels(request, kind.metric, &request.name.app, true);
         if !recording.event.is_empty() && !request.name.labels.contains_key("jfr_event") {

@@ -12,7 +12,7 @@ use super::*;
 
 fn converted(query: &str, body: &[u8], limits: &Limits) -> Result<Vec<Made>, Refused> {
     let request = Request::parse(query, None, Timestamp::EPOCH).unwrap();
-    convert(&request, &Bytes::copy_from_slice(body), &Bounds::of(limits)).map(|converted| converted.made)
+    convert(&request, Bytes::copy_from_slice(body), &Bounds::of(limits)).map(|converted| converted.made)
 }
 
 fn read(made: &Made) -> Profile {

@@ -117,6 +117,7 @@ impl Incoming {
 mod tests {
     use std::convert::Infallible;
 
+    use athanor_profile::pprof::gzip;
     use athanor_proto::parca::debuginfo::v1alpha1::UploadInfo;
     use axum::http::HeaderValue;
     use axum::http::header::CONTENT_TYPE;
@@ -145,14 +146,6 @@ mod tests {
 
     fn written(flag: u8, bytes: &[u8]) -> Vec<u8> {
         framed(flag, bytes, BytesMut::new()).to_vec()
-    }
-
-    fn gzip(bytes: &[u8]) -> Vec<u8> {
-        let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
-        let mut out = vec![0; compressor.gzip_compress_bound(bytes.len())];
-        let length = compressor.gzip_compress(bytes, &mut out).unwrap();
-        out.truncate(length);
-        out
     }
 
     #[tokio::test]
