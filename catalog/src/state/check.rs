@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::tables::tables_of;
 use super::{
-    Inherits, MAX_COPIES, MAX_SERVICES, MAX_SHARDS, MAX_VOTERS, Phase, ShardEntry, ShardId, State, shard_id,
+    Inherits, MAX_COPIES, MAX_SERVICES, MAX_SHARDS, MAX_VOTERS, Phase, ShardEntry, ShardId, State,
+    slot_and_epoch,
 };
 use crate::block::{BlockEntry, Rows};
 
@@ -26,7 +27,7 @@ impl State {
 
     fn check_shard(&self, shard: &ShardEntry) -> Result<(), String> {
         let ShardEntry { id, slot, epoch, watermark, members, phase, .. } = shard;
-        if *id != shard_id(*slot, *epoch) {
+        if slot_and_epoch(*id) != Some((*slot, *epoch)) {
             return Err(format!("shard {id} is not the number of slot {slot} and epoch {epoch}"));
         }
         if members.len() > usize::from(MAX_COPIES) {

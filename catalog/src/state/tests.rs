@@ -123,6 +123,16 @@ fn a_slot_has_one_open_shard() {
 }
 
 #[test]
+fn a_shard_of_no_slot_or_epoch_contradicts_itself() {
+    for (slot, epoch) in [(0, 0), (0, 2), (u32::MAX, 1), (1 << 16, 1), (0, u32::MAX)] {
+        let mut state = opened();
+        let shard = state.shards.get_mut(&1).unwrap();
+        (shard.slot, shard.epoch) = (slot, epoch);
+        assert!(state.check().is_err(), "{slot} {epoch}");
+    }
+}
+
+#[test]
 fn slots_are_opened_together_and_once() {
     let mut state = State::default();
     let open = |state: &mut State, count: u32| {
