@@ -19,6 +19,14 @@ impl Labels {
         }
         labels
     }
+    /// Whether they are known elsewhere, too.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+    /// Whether both are one in memory.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
     /// The value of a name.
     pub fn get(&self, name: &str) -> Option<&str> {
         let at = self.0.binary_search_by(|pair| pair.0.as_str().cmp(name)).ok()?;

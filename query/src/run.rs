@@ -85,12 +85,17 @@ impl Picked {
 
     /// Full labels of their series, for one profile after the other.
     pub(crate) fn labels(&self) -> FullLabels<'_> {
-        FullLabels { series: &self.series, known: HashMap::new() }
+        FullLabels { series: &self.series, known: HashMap::new(), most: KNOWN }
     }
 
     /// What they take in memory, and what it takes to go through them, about; series and profiles left out.
     pub fn memory(&self) -> usize {
-        let labels: usize = self.series.iter().take(KNOWN).map(|series| FULL * series.memory()).sum();
+        let (mut labels, mut largest) = (0, 0);
+        for series in self.series.iter() {
+            labels += series.memory();
+            largest = largest.max(series.memory());
+        }
+        let labels = FULL * labels.min(KNOWN * largest);
         let places = list_memory(&self.places) + self.places.len() * SUM;
         labels + places + self.series.len() * OF_SERIES
     }
@@ -103,11 +108,13 @@ impl Picked {
     }
 }
 
-/// Full labels of series, of which so many at most are known at once: profiles mostly lie by their series, and otherwise
-/// there are few series.
+/// Full labels of series, of which so many at most are known at once beside those that an answer has: profiles mostly lie by
+/// their series, and otherwise there are few series.
 pub(crate) struct FullLabels<'p> {
     series: &'p [Series],
     known: HashMap<u32, Labels>,
+    /// So many are known before those are let go of that nobody has.
+    most: usize,
 }
 
 /// Series whose full labels are known at once.
@@ -122,8 +129,10 @@ const OF_SERIES: usize = 16;
 impl FullLabels<'_> {
     /// Those of a series, by its place.
     pub(crate) fn of(&mut self, series: u32) -> &Labels {
-        if self.known.len() >= KNOWN && !self.known.contains_key(&series) {
-            self.known.clear();
+        if self.known.len() >= self.most && !self.known.contains_key(&series) {
+            // Made once more, those that an answer has would be there twice.
+            self.known.retain(|_, labels| labels.is_shared());
+            self.most = self.known.len() + KNOWN;
         }
         self.known.entry(series).or_insert_with(|| series_labels(&self.series[series as usize]))
     }
@@ -434,6 +443,14 @@ mod tests {
             assert_eq!(labels.of(series), &expected);
             assert!(labels.known.len() <= KNOWN);
         }
+        let held: Vec<Labels> = (0..count).map(|series| labels.of(series).clone()).collect();
+        for series in (0..count).rev() {
+            assert!(labels.of(series).is_same(&held[series as usize]), "{series}");
+        }
+        drop(held);
+        let mut labels = picked.labels();
+        (0..count).for_each(|series| drop(labels.of(series).clone()));
+        assert!(labels.known.len() <= KNOWN);
         let known: usize = labels.known.values().map(Labels::memory).sum();
         assert!(picked.memory() >= known, "{} {known}", picked.memory());
     }
