@@ -67,6 +67,29 @@ struct Listed {
     finished: Option<(Sent, i64)>,
 }
 
+/// What all debug information of a tenant takes, and may take; 0 is as much as there is.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    seen: u64,
+    limit: ByteSize,
+}
+
+impl Room {
+    /// Refuses a file for which there is no room left.
+    pub(crate) fn check(self, size: u64) -> Result<(), Status> {
+        let Room { seen, limit } = self;
+        if limit.get() == 0 || seen.saturating_add(size) <= limit.get() {
+            return Ok(());
+        }
+        let message = format!(
+            "there is {} of debug information and a file of {size} bytes or more is to come, the limit is {limit} \
+             (limits.max_debuginfo_bytes): remove some with DeleteDebuginfo, or raise the limit",
+            ByteSize::bytes(seen)
+        );
+        Err(Status::new(Code::Exhausted, message).because("debuginfo_full"))
+    }
+}
+
 /// The room of one that sends, until it is dropped.
 struct Turn {
     tenant: TenantId,
@@ -158,7 +181,8 @@ impl Debuginfo {
             );
             return Err(Status::new(Code::Exhausted, message).because("too_many_uploads"));
         }
-        self.check_room(&place.tenant, begun.size, limits.max_debuginfo_bytes).await?;
+        // Of a file whose size nobody said, it is known that it is not empty.
+        self.room(&place.tenant, limits.max_debuginfo_bytes).await?.check(begun.size.max(1))?;
         let number = state::number(&seen, now.millis, self.deps.random.id128());
         if !self.shelf.write(&place.note(number, Note::Begun), begun).await? {
             return Err(Status::new(Code::Conflict, "another upload has this number; begin again"));
@@ -174,22 +198,10 @@ impl Debuginfo {
         Ok((reason, Some(number)))
     }
 
-    /// Refuses a file for which its tenant has no room left.
-    async fn check_room(&self, tenant: &TenantId, size: u64, limit: ByteSize) -> Result<(), Status> {
-        if limit.get() == 0 {
-            return Ok(());
-        }
-        let seen = self.shelf.bytes(tenant).await?;
-        // Of a file whose size nobody said, it is known that it is not empty.
-        if seen.saturating_add(size.max(1)) <= limit.get() {
-            return Ok(());
-        }
-        let message = format!(
-            "there is {} of debug information and {size} bytes are to come, the limit is {limit} \
-             (limits.max_debuginfo_bytes): remove some with DeleteDebuginfo, or raise the limit",
-            ByteSize::bytes(seen)
-        );
-        Err(Status::new(Code::Precondition, message).because("debuginfo_full"))
+    /// What a tenant has room for.
+    async fn room(&self, tenant: &TenantId, limit: ByteSize) -> Result<Room, Status> {
+        let seen = if limit.get() == 0 { 0 } else { self.shelf.bytes(tenant).await? };
+        Ok(Room { seen, limit })
     }
 
     /// Takes the bytes of an upload; of the newest that is under way where no number is given.
@@ -206,8 +218,11 @@ impl Debuginfo {
         let turn = self.turn(&place.tenant, limits.max_concurrent_debuginfo_uploads)?;
         let begun: Option<Begun> = self.shelf.read(&place.note(found.number, Note::Begun)).await?;
         let size = begun.ok_or_else(removed)?.size;
-        let bounds =
-            Bounds { limit: limits.debuginfo_upload_max_size, announced: (size > 0).then_some(size) };
+        // Many may have begun while there was room for each.
+        let room = self.room(&place.tenant, limits.max_debuginfo_bytes).await?;
+        room.check(size.max(1))?;
+        let announced = (size > 0).then_some(size);
+        let bounds = Bounds { limit: limits.debuginfo_upload_max_size, announced, room };
         Ok(Receiving::begin(self, place.clone(), found.number, bounds, turn))
     }
 

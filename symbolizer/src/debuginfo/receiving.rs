@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::shelf::{Note, Place, Sent, Shelf};
-use super::{Counts, Debuginfo, Turn};
+use super::{Counts, Debuginfo, Room, Turn};
 use std::sync::Arc;
 
 /// The size of a part: what an upload holds in memory, beside the piece that came last.
@@ -32,6 +32,8 @@ pub(super) struct Bounds {
     pub(super) limit: ByteSize,
     /// How many the client said that there are, if it did.
     pub(super) announced: Option<u64>,
+    /// What there was room for when it began to come.
+    pub(super) room: Room,
 }
 
 /// The parts of an attempt, which go with it unless it is done.
@@ -88,6 +90,7 @@ impl Receiving {
             );
             return Err(Status::new(Code::TooLarge, message).because("debuginfo_too_large"));
         }
+        self.bounds.room.check(self.size)?;
         self.digest.update(&bytes);
         let wanting = (ELF.len() - self.begins.len()).min(bytes.len());
         self.begins.extend_from_slice(&bytes[..wanting]);

@@ -297,10 +297,12 @@ async fn a_tenant_has_so_much_room() {
     let mut world = World::with_room(ByteSize::bytes(5000));
     world.whole(&elf(3000, 1)).await;
     let refused = world.initiate("hash", true, 3000).await.unwrap_err();
-    assert_eq!(refused.code, Code::Precondition);
-    for said in
-        ["3000 bytes are to come", "the limit is 5000B (limits.max_debuginfo_bytes)", "DeleteDebuginfo"]
-    {
+    assert_eq!(refused.code, Code::Exhausted);
+    for said in [
+        "a file of 3000 bytes or more is to come",
+        "the limit is 5000B (limits.max_debuginfo_bytes)",
+        "DeleteDebuginfo",
+    ] {
         assert!(refused.message.contains(said), "{refused}");
     }
     world.initiate("hash", true, 100).await.unwrap();
@@ -312,6 +314,26 @@ async fn a_tenant_has_so_much_room() {
     world.whole(&elf(3000, 1)).await;
     let world = World::with_room(ByteSize::bytes(0));
     world.whole(&elf(3000, 1)).await;
+}
+
+#[tokio::test]
+async fn uploads_that_began_while_there_was_room_are_held_to_it_when_they_come() {
+    let world = World::with_room(ByteSize::bytes(5000));
+    let first = world.initiate("hash", true, 3000).await.unwrap();
+    let second = world.initiate("hash", true, 3000).await.unwrap();
+    world.send(&first, &elf(3000, 1)).await.unwrap();
+    assert_eq!(code(world.send(&second, &elf(3000, 2)).await), Err(Code::Exhausted));
+    world.finish(&first).await.unwrap();
+    assert_eq!(world.there().await.unwrap(), elf(3000, 1));
+    // Clients that say no size.
+    let file = pyroscope::FileMetadata { gnu_build_id: "ABCD".into(), r#type: 1, ..Default::default() };
+    let asked = pyroscope::ShouldInitiateUploadRequest { file: Some(file) };
+    assert!(
+        world.debuginfo.should_initiate_upload(&world.tenant, asked).await.unwrap().should_initiate_upload
+    );
+    let sent = stream::iter([Ok(Bytes::from(elf(3000, 3)))]);
+    let refused = world.debuginfo.upload_file(&world.tenant, "ABCD", sent).await;
+    assert_eq!(code(refused), Err(Code::Exhausted));
 }
 
 #[tokio::test]
