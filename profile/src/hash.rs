@@ -32,6 +32,9 @@ pub fn list(hashes: &[Hash]) -> Hash {
 /// A map whose keys are already hashes, or numbers that were given here: hashing them again would be waste.
 pub type HashedMap<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<Spread>>;
 
+/// A set of such.
+pub type HashedSet<K> = hashbrown::HashSet<K, BuildHasherDefault<Spread>>;
+
 /// A map whose keys are numbers that a client chose. Its hash is drawn, so that nobody can choose keys that meet.
 pub type SeededMap<K, V> = hashbrown::HashMap<K, V, Seed>;
 
@@ -58,12 +61,9 @@ pub struct Spread {
     factor: u64,
 }
 
-/// Where the hash of one map begins, and what it multiplies with.
+/// Where the hashes of one map begin, and what they multiply with.
 #[derive(Clone, Copy)]
-pub struct Seed {
-    state: u64,
-    factor: u64,
-}
+pub struct Seed(Spread);
 
 impl Default for Spread {
     fn default() -> Self {
@@ -75,7 +75,7 @@ impl Default for Seed {
     fn default() -> Self {
         let random = RandomState::new();
         // An even factor would lose bits.
-        Seed { state: random.hash_one(0u8), factor: random.hash_one(1u8) | 1 }
+        Seed(Spread { state: random.hash_one(0u8), factor: random.hash_one(1u8) | 1 })
     }
 }
 
@@ -83,7 +83,7 @@ impl BuildHasher for Seed {
     type Hasher = Spread;
 
     fn build_hasher(&self) -> Spread {
-        Spread { state: self.state, factor: self.factor }
+        self.0
     }
 }
 

@@ -63,6 +63,28 @@ pub struct Limits {
     pub drop_dangling: bool,
 }
 
+/// How often a profile's bytes its tables may take in memory. Real ones take up to four times their bytes; entries that say
+/// nothing would take forty.
+const TABLES: usize = 4;
+/// Entries of real tables have at least so many bytes, with all that they name; and so few there may always be.
+const ENTRY: usize = 8;
+const LEAST_ENTRIES: usize = 16 << 10;
+/// So much tables may always take.
+const LEAST_TABLES: usize = 1 << 20;
+
+impl Limits {
+    /// For profiles of at most so many bytes: their tables may be as those of real ones are.
+    pub fn of(bytes: usize) -> Self {
+        let (entries, tables) = (bytes / ENTRY, bytes.saturating_mul(TABLES));
+        Limits {
+            bytes,
+            entries: entries.max(LEAST_ENTRIES),
+            tables: tables.max(LEAST_TABLES),
+            ..Limits::default()
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Limits {
@@ -88,7 +110,7 @@ pub const MOMENT_BYTES: &str = "bytes of moments, times its sample types";
 
 /// Refuses what is over a limit.
 #[inline(always)]
-fn within(what: &'static str, seen: usize, limit: usize) -> Result<(), DecodeError> {
+pub(crate) fn within(what: &'static str, seen: usize, limit: usize) -> Result<(), DecodeError> {
     if seen > limit { Err(DecodeError::OverLimit { what, seen, limit }) } else { Ok(()) }
 }
 

@@ -5,8 +5,8 @@
 use super::JfrError;
 use super::input::LONGEST;
 use crate::hash::SeededMap;
-use crate::pprof::DecodeError;
 use crate::pprof::wire::{Cursor, Value};
+use crate::pprof::{DecodeError, within};
 
 /// The most entries of all maps.
 const ENTRIES: usize = 1 << 18;
@@ -117,8 +117,4 @@ fn entry(mut cursor: Cursor<'_>) -> Result<(u64, Value), DecodeError> {
         }
     }
     Ok((key, content))
-}
-
-fn within(what: &'static str, seen: usize, limit: usize) -> Result<(), DecodeError> {
-    if seen > limit { Err(DecodeError::OverLimit { what, seen, limit }) } else { Ok(()) }
 }

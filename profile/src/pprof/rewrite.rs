@@ -114,9 +114,6 @@ pub fn rewrite_strings(
 
 /// What may be looked at is so many times what a profile may have: its texts, as often as usual ones are in it.
 const LOOKS: usize = 16;
-/// Entries of real tables have at least so many bytes, with all that they name; and so few there may always be.
-const ENTRY: usize = 8;
-const LEAST_ENTRIES: usize = 16 << 10;
 
 /// The string table, by index.
 struct Strings<'a> {
@@ -128,7 +125,7 @@ struct Strings<'a> {
 impl<'a> Strings<'a> {
     fn read(raw: &'a [u8], limits: &Limits) -> Result<Self, DecodeError> {
         let mut strings = Vec::new();
-        let most = limits.entries.min((limits.bytes / ENTRY).max(LEAST_ENTRIES));
+        let most = limits.entries.min(Limits::of(limits.bytes).entries);
         fields(raw, |field, content| {
             if field == STRINGS {
                 within("strings", strings.len() + 1, most)?;
