@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use athanor_chassis::{ByteSize, Code, Status, TenantId};
-use athanor_profile::hash::{Hash, HashedMap};
+use athanor_profile::hash::{Hash, HashedMap, HashedSet};
 use athanor_profile::packed::{PackedError, Unpacker, put, put_signed};
 
 use crate::counted::{Counted, Step, key};
@@ -138,6 +138,8 @@ struct Flight {
     token: u64,
     /// Records that count and are not known to be applied.
     open: usize,
+    /// The ids of these records.
+    ids: HashedSet<Hash>,
     next: HashedMap<Hash, Arc<Count>>,
     /// What is not in what is kept yet.
     grows: Growth,
@@ -148,8 +150,8 @@ struct Flight {
 pub struct Launch {
     /// Its token.
     pub token: u64,
-    /// How many of its records count.
-    pub open: usize,
+    /// The ids of its records that count.
+    pub ids: HashedSet<Hash>,
     /// What series will have counted after it.
     pub next: HashedMap<Hash, Arc<Count>>,
     /// By how much they grow.
@@ -210,7 +212,8 @@ impl Count {
     /// After what came later.
     fn after(&self, later: &Self) -> Self {
         let counted = self.counted.plus(&later.counted);
-        Self { index: self.index.max(later.index), time: self.time.max(later.time), counted }
+        // A time from a clock that was far ahead ends with the first profile that comes after it.
+        Self { index: self.index.max(later.index), time: later.time, counted }
     }
 }
 
@@ -253,6 +256,11 @@ impl Counters {
         in_flight.or_else(|| state.kept.get(series)).map(Arc::clone)
     }
 
+    /// Whether a record that counts is in flight.
+    pub fn is_in_flight(&self, id: Hash) -> bool {
+        self.state().flights.iter().any(|flight| flight.ids.contains(&id))
+    }
+
     /// Whether there is room for what a tenant's series take more, all that is in flight and what a batch has grown already
     /// counted in. What is idle goes for it.
     pub fn admit(
@@ -274,11 +282,11 @@ impl Counters {
 
     /// A batch that was prepared is on its way.
     pub(crate) fn launch(&self, launch: Launch) {
-        let Launch { token, open, next, grows, tally } = launch;
+        let Launch { token, ids, next, grows, tally } = launch;
         let mut state = self.state();
         state.tally += tally;
-        if open > 0 {
-            state.flights.push_back(Flight { token, open, next, grows });
+        if !ids.is_empty() {
+            state.flights.push_back(Flight { token, open: ids.len(), ids, next, grows });
         }
     }
 
@@ -544,7 +552,13 @@ mod tests {
         let count = find(&counters, 1).unwrap();
         let next = [(1, Arc::clone(&count))].into_iter().collect();
         let grows = Growth::from([(one.clone(), 3000)]);
-        counters.launch(Launch { token: 5, open: 1, next, grows, tally: Tally::default() });
+        counters.launch(Launch {
+            token: 5,
+            ids: [9].into_iter().collect(),
+            next,
+            grows,
+            tally: Tally::default(),
+        });
         let admit = |more| {
             let none = Growth::default();
             counters.admit((&one, more), &none, Duration::ZERO, HOUR * 2).is_ok()
@@ -563,7 +577,7 @@ mod tests {
         let flight = |token| {
             let next = [(1, Arc::new(change(1, Step::Begins, 0, 2).count))].into_iter().collect();
             let (grows, tally) = (Growth::default(), Tally::default());
-            counters.launch(Launch { token, open: 1, next, grows, tally });
+            counters.launch(Launch { token, ids: [9].into_iter().collect(), next, grows, tally });
         };
         flight(5);
         counters.apply(5, vec![change(1, Step::Begins, 3, 2)], Duration::ZERO);

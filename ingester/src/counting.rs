@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Status, TenantId};
 use athanor_profile::Dictionary;
-use athanor_profile::hash::{Hash, HashedMap};
+use athanor_profile::hash::{Hash, HashedMap, HashedSet};
 
 use crate::counted::{Counted, Step, key};
 use crate::counters::{Count, Counters, Growth, Launch, Tally};
@@ -13,21 +13,28 @@ use crate::machine::lock;
 use crate::rows::{Sent, kept, normalise};
 use crate::window::Window;
 
+/// So far a clock may be ahead, in nanoseconds: further than where profiles are refused that are newer than now.
+const AHEAD: i64 = 15 * 60 * 1_000_000_000;
+
 /// One batch.
 pub struct Counting {
     counters: Arc<Counters>,
     window: Arc<Mutex<Window>>,
     /// By the node's monotonic clock.
     now: Duration,
-    /// What will be counted after the uploads that are in the batch, how many of their records count, and what more they take.
+    /// What will be counted after the uploads that are in the batch, which of their records count, and what more they take.
     next: HashedMap<Hash, Arc<Count>>,
-    open: usize,
+    ids: HashedSet<Hash>,
     grows: Growth,
     tally: Tally,
     /// Whether some answer holds only if all that is in flight is stored.
     leans: bool,
+    /// The version of the table by which those were placed that count: they are stored together, or none of them.
+    routed: Option<u64>,
     /// The same of the upload that is looked at.
     tenant: TenantId,
+    upload_routed: u64,
+    upload_ids: Vec<Hash>,
     upload: Vec<(Hash, Arc<Count>)>,
     upload_grows: usize,
     of_upload: Tally,
@@ -39,8 +46,19 @@ pub struct Candidate {
     /// What its series counts under.
     pub counter: Hash,
     pub time: i64,
+    /// When it came.
+    pub received: i64,
     /// Its upload is of another process than the one before.
     pub anew: bool,
+}
+
+impl Candidate {
+    /// Whether what it says was said by a later one. A clock that was far ahead of the moment when this one comes said
+    /// nothing of what is later.
+    fn is_late(&self, before: &Count) -> bool {
+        let latest = self.received.saturating_add(AHEAD);
+        before.time >= self.time && !(before.time > latest && self.time <= latest)
+    }
 }
 
 /// What becomes of a record.
@@ -62,41 +80,61 @@ impl Counting {
             window,
             now,
             next: HashedMap::default(),
-            open: 0,
+            ids: HashedSet::default(),
             grows: Growth::default(),
             tally: Tally::default(),
             leans: false,
+            routed: None,
             tenant: TenantId::anonymous(),
+            upload_routed: 0,
+            upload_ids: Vec::new(),
             upload: Vec::new(),
             upload_grows: 0,
             of_upload: Tally::default(),
         }
     }
 
-    /// The next uploads are a tenant's.
-    pub fn of(&mut self, tenant: &TenantId) {
-        self.tenant = tenant.clone();
+    /// The next uploads are a tenant's, placed by this version of the table.
+    pub fn of(&mut self, tenant: &TenantId, routed: u64) {
+        (self.tenant, self.upload_routed) = (tenant.clone(), routed);
     }
 
-    /// Whether a series counts less at a time than it did before.
-    pub fn fell(&self, counter: Hash, time: i64, rows: &[Sent], dictionary: &Dictionary) -> bool {
-        let before = self.find(counter);
+    /// Whether uploads that were placed by this version of the table may be in the batch. Where one is stale and is not
+    /// stored, none that was subtracted from it may be.
+    pub fn takes(&self, routed: u64) -> bool {
+        self.routed.is_none_or(|known| known == routed)
+    }
+
+    /// Whether a series counts less than it did before.
+    pub fn fell(&self, candidate: &Candidate, rows: &[Sent], dictionary: &Dictionary) -> bool {
+        if self.is_on_its_way(candidate.id) || lock(&self.window).knows(candidate.id) {
+            return false;
+        }
+        let before = self.find(candidate.counter);
         before.is_some_and(|before| {
-            before.time < time && !before.counted.may_become(&counted(rows, dictionary))
+            !candidate.is_late(&before) && !before.counted.may_become(&counted(rows, dictionary))
         })
+    }
+
+    fn is_on_its_way(&self, id: Hash) -> bool {
+        self.ids.contains(&id) || self.counters.is_in_flight(id)
     }
 
     /// Leaves of a record's rows what they add; none of a repeat, whose rows are not looked at again: what it says was counted
     /// when it came first.
     pub fn subtract(&mut self, candidate: &Candidate, rows: &mut Vec<Sent>, dictionary: &Dictionary) -> Said {
-        if lock(&self.window).knows(candidate.id) {
+        self.routed.get_or_insert(self.upload_routed);
+        // First this, since what has arrived is known before it is no more on its way.
+        let is_on_its_way = self.is_on_its_way(candidate.id);
+        self.leans |= is_on_its_way;
+        if is_on_its_way || lock(&self.window).knows(candidate.id) {
             rows.clear();
             return Said::Again;
         }
         let before = self.find(candidate.counter);
         self.leans |= before.is_some();
         let counted = counted(rows, dictionary);
-        if let Some(before) = before.as_ref().filter(|before| before.time >= candidate.time) {
+        if let Some(before) = before.as_ref().filter(|before| candidate.is_late(before)) {
             // A later profile of its process has said all that it says. Of a process before that one nothing is kept.
             let is_earlier = counted.may_become(&before.counted);
             self.of_upload.late += u64::from(is_earlier);
@@ -134,6 +172,7 @@ impl Counting {
         let count = Count { index: 0, time: candidate.time, counted };
         self.upload_grows += count.memory().saturating_sub(memory);
         self.upload.push((candidate.counter, Arc::new(count)));
+        self.upload_ids.push(candidate.id);
         Said::New(step)
     }
 
@@ -155,9 +194,9 @@ impl Counting {
     /// The upload that was looked at is in the batch, or it is not.
     pub fn decide(&mut self, is_in: bool) {
         let (upload, tally) = (std::mem::take(&mut self.upload), std::mem::take(&mut self.of_upload));
-        let grows = std::mem::take(&mut self.upload_grows);
+        let (grows, ids) = (std::mem::take(&mut self.upload_grows), std::mem::take(&mut self.upload_ids));
         if is_in {
-            self.open += upload.len();
+            self.ids.extend(ids);
             self.next.extend(upload);
             self.tally += tally;
             if grows > 0 {
@@ -173,8 +212,8 @@ impl Counting {
 
     /// The batch is on its way.
     pub fn launch(self, token: u64) {
-        let Self { counters, next, open, grows, tally, .. } = self;
-        counters.launch(Launch { token, open, next, grows, tally });
+        let Self { counters, next, ids, grows, tally, .. } = self;
+        counters.launch(Launch { token, ids, next, grows, tally });
     }
 }
 

@@ -14,7 +14,7 @@ use athanor_profile::normalise::{counts_since_start, taken_at};
 use athanor_profile::pprof::{self, Decoded, MOMENT_BYTES, Walk};
 use athanor_profile::series::Series;
 use athanor_profile::upload::{Dropped, Upload};
-use athanor_profile::{Labels, ValueType};
+use athanor_profile::{Dictionary, Labels, ValueType};
 
 use crate::counted::Step;
 use crate::counting::{Candidate, Counting, Said};
@@ -27,14 +27,6 @@ use crate::split::{Split, split};
 
 /// The most bytes of labels and types that the series of one upload have: a text may be in each of them.
 const MOST_TEXT: usize = 4 << 20;
-/// How often the largest profile's bytes its tables may take in memory. Real ones take up to four times their bytes;
-/// entries that say nothing would take forty.
-const TABLES: usize = 4;
-/// Entries of real tables have at least so many bytes, with all that they name; and so few there may always be.
-const ENTRY: usize = 8;
-const LEAST_ENTRIES: usize = 16 << 10;
-/// So much tables may take however small the largest profile is.
-const LEAST_TABLES: usize = 1 << 20;
 
 /// The label that names a measurement.
 const METRIC: &str = "__name__";
@@ -45,6 +37,8 @@ pub struct Intake {
     walk: Walk,
     upload: Upload,
     time: i64,
+    /// When it came.
+    received: i64,
     identity: Hash,
     /// Which of the equal uploads of its request it is (E2).
     number: u64,
@@ -95,8 +89,9 @@ impl Intake {
         let drawn = self.upload.drawn.to_le_bytes();
         let client_id = self.upload.client_id.as_deref().filter(|id| !is_nil(id));
         let sent = taken_at(header.time_nanos, self.upload.time_nanos);
-        let received = self.upload.received_nanos;
-        self.time = [sent, received].into_iter().find(|time| *time != 0).unwrap_or(now.nanos());
+        let received = Some(self.upload.received_nanos).filter(|time| *time != 0);
+        self.received = received.unwrap_or(now.nanos());
+        self.time = if sent == 0 { self.received } else { sent };
         check_time(self.time, now, limits)?;
         self.identity = Identity {
             tenant: tenant.as_str(),
@@ -157,9 +152,11 @@ impl Intake {
         let kept = self.keep(&splits, rules)?;
         check_series(&splits, &kept, rows, &rules.limits)?;
         self.walk.look_up(&mut rows.dictionary).map_err(|error| refused(&error))?;
-        let records = self.records(rows, &splits, kept, batch, counting);
+        let records = self.records(&rows.dictionary, &splits, kept, batch, counting);
         counting.admit()?;
-        Ok((records, self.taken))
+        // What is refused leaves no series behind.
+        let with_series = |(series, record)| Record { series: rows.series_id(series), ..record };
+        Ok((records.into_iter().map(with_series).collect(), self.taken))
     }
 
     /// Lets go of the upload, so that only memory for the next one is held; of that, too, if it is more than `most`.
@@ -198,28 +195,25 @@ impl Intake {
         Ok(kept)
     }
 
+    /// Records, and the series that each is of.
     fn records(
         &mut self,
-        rows: &mut Rows,
+        dictionary: &Dictionary,
         splits: &[Split],
         kept: Vec<(usize, usize, Series)>,
         batch: &mut Batch,
         counting: &mut Counting,
-    ) -> Vec<Record> {
-        let n = self.number;
+    ) -> Vec<(Series, Record)> {
         let mut records = Vec::new();
         let of_type = equals(&self.walk.decoded().header.types);
-        let anew = self.anew(rows, splits, &kept, counting);
+        let anew = self.anew(dictionary, splits, &kept, counting);
         for (place, value, series) in kept {
             let split = &splits[place];
             self.gather(split, value);
             let header = &self.walk.decoded().header;
-            let (nth, equal) = of_type[value];
-            let id = record_id(self.identity, &header.types[value], &split.promoted, n * equal + nth);
-            let counter = record_id(self.source, &header.types[value], &split.promoted, nth);
+            let candidate = self.candidate(split, value, of_type[value], anew);
             let said = if self.counting[value] {
-                let candidate = Candidate { id, counter, time: self.time, anew };
-                counting.subtract(&candidate, &mut self.rows, &rows.dictionary)
+                counting.subtract(&candidate, &mut self.rows, dictionary)
             } else if self.rows.is_empty() {
                 Said::Nothing
             } else {
@@ -233,17 +227,18 @@ impl Intake {
             };
             let (start, moments) = (batch.rows.len(), &self.walk.decoded().samples.moments);
             let samples = rows::pack(&mut self.rows, moments, &mut batch.rows);
-            records.push(Record {
-                id,
-                series: rows.series_id(series),
+            let record = Record {
+                id: candidate.id,
+                series: 0,
                 time: self.time,
                 duration: header.duration_nanos,
                 period: header.period,
                 samples,
                 step,
-                counter,
+                counter: candidate.counter,
                 rows: start..batch.rows.len(),
-            });
+            };
+            records.push((series, record));
         }
         records
     }
@@ -252,7 +247,7 @@ impl Intake {
     /// under one set of labels, tells of all.
     fn anew(
         &mut self,
-        rows: &Rows,
+        dictionary: &Dictionary,
         splits: &[Split],
         kept: &[(usize, usize, Series)],
         counting: &Counting,
@@ -263,10 +258,21 @@ impl Intake {
                 return false;
             }
             self.gather(&splits[place], value);
-            let of = &self.walk.decoded().header.types[value];
-            let counter = record_id(self.source, of, &splits[place].promoted, of_type[value].0);
-            counting.fell(counter, self.time, &self.rows, &rows.dictionary)
+            let candidate = self.candidate(&splits[place], value, of_type[value], false);
+            counting.fell(&candidate, &self.rows, dictionary)
         })
+    }
+
+    /// What the record of a split and one of its values is known by. `nth` of so many equal types.
+    fn candidate(&self, split: &Split, value: usize, (nth, equal): (u64, u64), anew: bool) -> Candidate {
+        let of = &self.walk.decoded().header.types[value];
+        Candidate {
+            id: record_id(self.identity, of, &split.promoted, self.number * equal + nth),
+            counter: record_id(self.source, of, &split.promoted, nth),
+            time: self.time,
+            received: self.received,
+            anew,
+        }
     }
 
     /// Takes one value of a split's rows.
@@ -335,15 +341,12 @@ fn is_nil(id: &str) -> bool {
 
 fn bounds(limits: &Limits) -> pprof::Limits {
     pprof::Limits {
-        bytes: limits.max_profile_size_bytes.as_usize(),
         samples: limits.max_profile_stacktrace_samples as usize,
         labels: limits.max_profile_stacktrace_sample_labels as usize,
         kept_depth: limits.max_profile_stacktrace_depth as usize,
         kept_text: limits.max_profile_symbol_value_length as usize,
         drop_dangling: true,
-        entries: (limits.max_profile_size_bytes.as_usize() / ENTRY).max(LEAST_ENTRIES),
-        tables: limits.max_profile_size_bytes.as_usize().saturating_mul(TABLES).max(LEAST_TABLES),
-        ..pprof::Limits::default()
+        ..pprof::Limits::of(limits.max_profile_size_bytes.as_usize())
     }
 }
 

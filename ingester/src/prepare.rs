@@ -303,9 +303,10 @@ impl Preparing {
         // Rows and names take less than profiles do, mostly much less: so half of an entry leaves room for one more piece,
         // and what is large goes alone.
         let entry = self.begin.entry;
-        while let Some(content) =
-            left.next_if(|next| placings.is_empty() || said <= entry / 2 && said + next.raw_bytes <= entry)
-        {
+        while let Some(content) = left.next_if(|next| {
+            placings.is_empty()
+                || said <= entry / 2 && said + next.raw_bytes <= entry && counting.takes(next.routed)
+        }) {
             let Content { tenant, routed, limits, uploads, raw_bytes: _, room: _room } = content;
             batch.window = batch.window.max(remembered(&limits));
             let place = *places.entry(tenant.clone()).or_insert_with(|| {
@@ -313,7 +314,7 @@ impl Preparing {
                 batch.tenants.len() as u32 - 1
             });
             let rules = self.rules.of(&limits);
-            counting.of(&tenant);
+            counting.of(&tenant, routed);
             let rows = self.head.rows(&tenant);
             let mut rows = write(&rows);
             let before = (rows.memory(), rows.unsaid_bytes(), batch.rows.len());
@@ -444,6 +445,7 @@ fn remembered(limits: &Limits) -> u64 {
 mod tests {
     use athanor_chassis::Timestamp;
     use athanor_chassis::disk::MemoryDisk;
+    use athanor_profile::normalise::DELTA;
     use athanor_profile::pprof::encode;
     use athanor_profile::upload::Upload;
     use athanor_profile::{Labels, Profile, ValueType};
@@ -453,6 +455,15 @@ mod tests {
     use crate::window::Shelf;
 
     fn request(name: &str, value: i64) -> (Request, oneshot::Receiver<Answered>) {
+        labelled(name, value, "false")
+    }
+
+    /// Of a process that counts since it began.
+    fn counting(value: i64) -> (Request, oneshot::Receiver<Answered>) {
+        labelled("main", value, "cpu")
+    }
+
+    fn labelled(name: &str, value: i64, delta: &str) -> (Request, oneshot::Receiver<Answered>) {
         let mut profile = Profile::default();
         profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
         let stack = profile.dictionary.named_stack([name].into_iter());
@@ -460,7 +471,9 @@ mod tests {
         let (tenant, limits) = (TenantId::anonymous(), Arc::new(Limits::default()));
         let labels = Labels::new([("service_name".to_owned(), "shop".to_owned())]);
         let pprof = encode(&profile).into();
-        let upload = Upload { sent: labels.clone(), labels, drawn: 7, pprof, ..Upload::default() };
+        let mut sent = labels.clone();
+        sent.set(DELTA, delta);
+        let upload = Upload { sent, labels, drawn: 7, pprof, ..Upload::default() };
         let mut intake = Intake::default();
         intake.read(&tenant, upload, &limits, Timestamp::from_seconds(1_700_000_000)).unwrap();
         let (answer, answered) = oneshot::channel();
@@ -519,6 +532,23 @@ mod tests {
             left = made.left;
         }
         assert_eq!(sizes, [2, 2]);
+    }
+
+    /// One that is stale would leave others behind that were subtracted from it.
+    #[test]
+    fn what_counts_goes_with_what_was_placed_by_the_same_table() {
+        let mut state = begin(Clock::manual(Timestamp::EPOCH).0, 1 << 20).preparing();
+        let of = |name: &str, routed| Content { routed, ..request(name, 1).0.content };
+        let counts = |routed| Content { routed, ..counting(1).0.content };
+        let contents = vec![of("a", 1), of("b", 2), counts(2), of("c", 2), counts(2), counts(1), of("d", 1)];
+        let mut left = contents;
+        let mut sizes = Vec::new();
+        while !left.is_empty() {
+            let made = state.prepare(left);
+            sizes.push(made.placings.len());
+            left = made.left;
+        }
+        assert_eq!(sizes, [5, 2]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Code, Disk};
+use athanor_chassis::{ByteSize, Clock, Code, Disk, Limits};
 use athanor_ingester::Tally;
 use athanor_profile::upload::Upload;
 use futures::future::{join, join_all};
@@ -150,7 +150,8 @@ fn who_sends_the_same_for_long_is_not_forgotten() {
 #[test]
 fn who_counts_beyond_the_bound_is_refused_and_others_go_on() {
     simulate(async {
-        let mut world = World::new().await;
+        let limits = Limits { max_local_series_per_tenant: Some(60), ..Limits::default() };
+        let mut world = World::with(limits, Clock::system()).await;
         world.remains.counters = ByteSize::bytes(4000);
         let (world, time) = (world.crash(1).await, now());
         let of = |place: i64, name: &str, value| {
@@ -175,6 +176,11 @@ fn who_counts_beyond_the_bound_is_refused_and_others_go_on() {
         assert_eq!(world.push_one(&of(200, "0", 5)).await, 3, "who is known goes on");
         assert_eq!(objects(&world).await.1, value + 2);
         assert_eq!(tally(&world).forgotten, 0);
+        assert_eq!(
+            world.push_one(&upload(&profile(time, &[("main", 1)]))).await,
+            1,
+            "who was refused has no series"
+        );
         let other = world.push("other", vec![of(0, "0", 3)]).await.remove(0);
         assert_eq!(other.unwrap().new, 3, "others have their share");
     });
@@ -210,6 +216,51 @@ fn profiles_on_their_way_are_subtracted_from_each_other() {
         let pushes = (5..40).flat_map(|value| [of(value), of(value)]);
         join_all(pushes.map(|upload| world.push("acme", vec![upload]))).await;
         assert_eq!(objects(&world).await.1, 39);
+    });
+}
+
+/// Where a profile says no time, what the client calls it tells that it came before, whenever it comes.
+#[test]
+fn a_repeat_that_meets_what_it_repeats_on_the_way_counts_nothing() {
+    simulate(async {
+        let (world, time) = (World::new().await, now());
+        // However far the first ones have come.
+        for turns in 0..30 {
+            let push = |at: i64, id: &str, value: i64| {
+                let mut upload = snapshot(0, &[("main;a", value)]);
+                upload.sent.set("pod", &turns.to_string());
+                let client_id = Some(format!("{id}-{turns}"));
+                world.push("acme", vec![Upload { client_id, received_nanos: time + at, ..upload }])
+            };
+            let others = async {
+                for _ in 0..turns {
+                    tokio::task::yield_now().await;
+                }
+                join_all([push(3, "one", 5), push(4, "three", 12)]).await
+            };
+            let (first, others) = join(join_all([push(1, "one", 5), push(2, "two", 9)]), others).await;
+            first.iter().chain(&others).for_each(|answers| assert!(answers[0].is_ok(), "{answers:?}"));
+        }
+        assert_eq!((objects(&world).await.1, tally(&world).restarts), (30 * 12, 0));
+    });
+}
+
+#[test]
+fn a_clock_that_was_far_ahead_silences_nobody() {
+    simulate(async {
+        let limits = Limits { reject_newer_than: Duration::ZERO, ..Limits::default() };
+        let (world, time) = (World::with(limits, Clock::system()).await, now());
+        let year = 365 * 86_400 * 1_000_000_000;
+        let of = |at: i64, value: i64| Upload {
+            received_nanos: time + at % year,
+            ..snapshot(time + at, &[("main;a", value)])
+        };
+        for (at, value) in [(0, 4), (year, 5), (1, 7), (2, 9), (year + 3, 10), (4, 2), (5, 3), (4, 1)] {
+            world.push_one(&of(at, value)).await;
+        }
+        let at = [(time, 4), (time + year, 1), (time + 1, 2), (time + 2, 2), (time + year + 3, 1)];
+        let restarted = [(time + 4, 2), (time + 5, 1)];
+        assert_eq!(objects(&world).await, (at.into_iter().chain(restarted).collect(), 13));
     });
 }
 
