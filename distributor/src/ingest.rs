@@ -80,8 +80,9 @@ impl Distributor {
             .inspect_err(refused)?;
         let mut admitted = self.admit(tenant, bytes, &limits).map_err(Refused::plain).inspect_err(refused)?;
         let converted = self.converted(&limits, request, body).await.inspect_err(refused)?;
-        let made = converted.made.iter().flat_map(|made| &made.pprof).flatten().map(Bytes::len).sum();
-        self.widen(&mut admitted, made).map_err(Refused::plain).inspect_err(refused)?;
+        // The body itself is let go of where it is not what is stored.
+        let made: usize = converted.made.iter().map(Made::bytes).sum();
+        self.widen(&mut admitted, made.saturating_sub(bytes)).map_err(Refused::plain).inspect_err(refused)?;
 
         let (door, made) = (converted.door, &converted.made);
         counted.came(made.len(), bytes);

@@ -26,14 +26,18 @@ pub(crate) enum NoRows {
     Overflow(usize),
 }
 
-/// Rows in the order of their stacks. Equal rows are added up, those of nothing but zeros left out. There may be as
-/// many values as bytes were read: a type that few rows have costs something in all of them.
+/// So many bytes of values there may always be.
+const LEAST: usize = 1 << 20;
+
+/// Rows in the order of their stacks. Equal rows are added up, those of nothing but zeros left out. A type that few rows have
+/// costs something in all of them: so there may be as many bytes of values as were read, or as many values as cells.
 pub(crate) fn rows(mut cells: Vec<Cell>, types: usize, limits: &Limits) -> Result<Samples, NoRows> {
     cells.retain(|cell| cell.value != 0);
     cells.sort_unstable_by_key(|cell| (cell.stack, cell.labels));
     let of_rows = || cells.chunk_by(|a, b| (a.stack, a.labels) == (b.stack, b.labels));
     let values = of_rows().count().saturating_mul(types);
-    within("values, samples times types", values, limits.bytes).map_err(NoRows::Over)?;
+    let most = (limits.bytes.max(LEAST) / size_of::<i64>()).max(cells.len());
+    within("values, samples times types", values, most).map_err(NoRows::Over)?;
     let mut samples = Samples::default();
     let mut row = vec![0i64; types];
     for of_row in of_rows() {
@@ -75,13 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_values_than_bytes() {
-        let cells: Vec<Cell> = (0..4).map(|stack| cell(stack, 0, 0, 1)).collect();
+    fn there_are_no_more_bytes_of_values_than_were_read() {
+        let cells: Vec<Cell> = (0..LEAST as u32 / 8).map(|stack| cell(stack, 0, 0, 1)).collect();
         let limits = |bytes| Limits { bytes, ..Limits::default() };
-        assert!(rows(cells.clone(), 3, &limits(12)).is_ok());
+        assert!(rows(cells.clone(), 1, &limits(0)).is_ok());
+        assert!(rows(cells.clone(), 3, &limits(3 * LEAST)).is_ok());
         let what = "values, samples times types";
-        let over = NoRows::Over(OverLimit { what, seen: 12, limit: 11 });
-        assert_eq!(rows(cells, 3, &limits(11)).unwrap_err(), over);
+        let over = NoRows::Over(OverLimit { what, seen: 3 * LEAST / 8, limit: 3 * LEAST / 8 - 1 });
+        assert_eq!(rows(cells, 3, &limits(3 * LEAST - 1)).unwrap_err(), over);
     }
 
     #[test]

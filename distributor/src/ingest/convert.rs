@@ -60,6 +60,11 @@ pub(crate) struct Made {
     pub(crate) without_stack: u64,
 }
 
+/// What labels take until they are stored.
+fn labels_bytes(labels: &[(String, String)]) -> usize {
+    labels.iter().map(|label| label.0.len() + label.1.len() + size_of_val(label)).sum()
+}
+
 /// Limits that converting must keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
@@ -207,12 +212,20 @@ impl Made {
     fn only(labels: Vec<(String, String)>, pprof: Option<Bytes>) -> Self {
         Made { name: String::new(), labels, pprof: Ok(pprof), without_stack: 0 }
     }
+
+    /// What it takes until it is stored.
+    pub(crate) fn bytes(&self) -> usize {
+        let pprof = self.pprof.as_ref().ok().and_then(Option::as_ref);
+        labels_bytes(&self.labels) + pprof.map_or(0, Bytes::len)
+    }
 }
 
 // === impl Bounds ===
 
 /// A named frame of a document has at least so many bytes in a pprof, with all that it names, and takes some hundred in memory.
 const ENTRY: usize = 96;
+/// What waits until all of a document is read may take as much memory as the document, and always as much as so many profiles.
+const FEW: usize = 4;
 /// So few frames there may always be.
 const LEAST_ENTRIES: usize = 16 << 10;
 
@@ -239,6 +252,7 @@ impl Bounds {
             samples: samples.max(waiting),
             frames: most.max(waiting),
             entries: (most / ENTRY).max(LEAST_ENTRIES),
+            tables: bytes.max(most.saturating_mul(FEW)),
             ..PprofLimits::default()
         }
     }

@@ -12,6 +12,9 @@ use crate::ingest::{metric_of, recording_way_out};
 /// How often in a second a recording is taken to look at threads: OTLP does not say it of what has no samples.
 const SAMPLE_RATE: u32 = 100;
 
+/// The label that says which event a recording is of, as its sender has it.
+const JFR_EVENT: &str = "jfr_event";
+
 /// What to do about payloads that together are too long.
 const TOGETHER: &str = ", which is what others leave of 64 times the request and limits.max_profile_size_bytes, at most \
                         limits.ingestion_body_limit: send smaller batches";
@@ -85,8 +88,8 @@ impl<'b> Payloads<'b> {
             let pprof = pprof.map(|pprof| (!pprof.is_empty()).then(|| pprof.into()));
             let mut ready = named(made, profile.kind.metric, pprof);
             ready.without_stack = profile.without_stack;
-            if !event.is_empty() {
-                ready.labels.push(("jfr_event".to_owned(), event.clone()));
+            if !event.is_empty() && !ready.labels.iter().any(|(name, _)| name == JFR_EVENT) {
+                ready.labels.push((JFR_EVENT.to_owned(), event.clone()));
             }
             ready
         });

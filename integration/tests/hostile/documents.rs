@@ -1,5 +1,6 @@
 //! Text, JSON, and the trees of old clients.
 
+use crate::BODY;
 use crate::bombs::{Bomb, PLAIN, ingest, request};
 
 pub fn all() -> Vec<Bomb> {
@@ -43,6 +44,12 @@ fn printed() -> Vec<Bomb> {
         .map(|number| format!("m 1 1.5: 1 cycles:\n\t{number:x} f{number:x} (x)\n\n"))
         .collect();
     let deep = [b"m 1 1.5: 1 cycles:\n".to_vec(), b"\ta f (x)\n".repeat(PLAIN / 9), b"\n".to_vec()].concat();
+    // Each row has a value for each event, and most are 0.
+    let rare: String = (0..PLAIN / 48)
+        .map(|number| {
+            format!("m 1 1.5: 1 e{}:\n\ta g{}\n\tb f{}\n\n", number % 1000, number / 400, number % 400)
+        })
+        .collect();
     let events: String = (0..PLAIN / 24).map(|number| format!("m 1 1.5: 1 e{number}:\n\ta f\n\n")).collect();
     vec![
         ingest("a first line without end", "perf_script", b"a ".repeat(PLAIN / 2), 422, "begins no sample"),
@@ -57,6 +64,7 @@ fn printed() -> Vec<Bomb> {
             422,
             "different frames, the limit is",
         ),
+        ingest("rare events", "perf_script", rare.into_bytes(), 422, "values, samples times types"),
         ingest("events without end", "perf_script", events.into_bytes(), 422, "1001 events"),
     ]
 }
@@ -132,6 +140,14 @@ fn speedscopes() -> Vec<Bomb> {
     let weights = vec!["1"; PLAIN / 6].join(",");
     let deep = format!("[{}]", vec!["0"; PLAIN / 2].join(","));
     let profiles = vec![sampled("[0]", "1"); PLAIN / 110].join(",");
+    let weighed = {
+        let weights = vec!["1"; BODY as usize / 20].join(",");
+        vec![sampled("[0]", &weights); 9].join(",")
+    };
+    let differing: Vec<String> =
+        (0..10_000).map(|number| sampled("[0]", "1").replace("\"p\"", &format!("\"p{number}\""))).collect();
+    let long: String = (0..40).map(|number| format!("l{number}%3D{},", "v".repeat(1000))).collect();
+    let labelled = format!("/ingest?format=speedscope&name=hostile.cpu%7B{long}%7D");
     let named = |name, body, status, word| ingest(name, "speedscope", body, status, word).of_body();
     vec![
         named("many frames", document(&format!("{frames}{one}"), &sampled("[0]", "1")), 422, "174763 frames"),
@@ -147,6 +163,14 @@ fn speedscopes() -> Vec<Bomb> {
         ),
         named("a sample without end", document(one, &sampled(&deep, "1")), 422, "100001 frames"),
         named("profiles without end", document(one, &profiles), 200, ""),
+        named("weights of several profiles", document(one, &weighed), 422, "bytes of samples in memory"),
+        request(
+            "speedscope: profiles with long labels",
+            &labelled,
+            document(one, &differing.join(",")),
+            400,
+            "limits.max_label_names_per_series",
+        ),
     ]
 }
 

@@ -11,6 +11,7 @@ pub const PLAIN: usize = 60 << 20;
 /// Types of the recording that each is made of.
 const TEXT: u8 = 20;
 const STACK: u8 = 22;
+const FRAME: u8 = 23;
 const SYMBOL: u8 = 25;
 const STATE: u8 = 26;
 const SAMPLE: u8 = 100;
@@ -130,10 +131,26 @@ fn repeated() -> Vec<Bomb> {
         of_events(vec![sample(), setting], &[constants(TEXT, 1, &long), events].concat())
     };
     vec![
+        named("frames that are called stacks", &called_stacks(), 200, ""),
         named("states that are called alike", &states, 422, "262145 constants"),
         named("settings with a long name", &settings, 200, ""),
         named("numbers of many digits", &digits(), 200, ""),
     ]
+}
+
+/// A recording of frames whose type is called as that of stacks is: read as such, each would have all that is behind it.
+fn called_stacks() -> Vec<u8> {
+    const COUNT: usize = 100_000;
+    // Its method is a stack's flag, and its line the number of frames.
+    let frame = |id: usize| [&four(id)[..], &[77], &four(1 << 20)].concat();
+    let frames: Vec<u8> = (0..COUNT).flat_map(frame).collect();
+    let behind = event(99, &[0; 4 << 20]);
+    let samples = (0..COUNT).flat_map(|id| event(SAMPLE, &[&[0][..], &four(id), &[0]].concat()));
+    let mut raw = recording(&[constants(FRAME, COUNT, &frames), samples.collect(), behind].concat());
+    let name = b"jdk.types.StackFrame";
+    let at = raw.windows(name.len()).position(|window| window == name).unwrap();
+    raw[at..at + name.len()].copy_from_slice(b"jdk.types.StackTrace");
+    raw
 }
 
 /// A recording whose metadata says one long number again and again.

@@ -104,7 +104,10 @@ impl<'a, 'b> PoolReader<'a, 'b> {
         if !self.plans.contains_key(&class) {
             let plan = self.types.class(class).and_then(|described| {
                 let plan = Plan::of(self.types, described, &[])?;
-                Some((Pool::of(self.types.name(described)), plan))
+                // Of several types of one name the first is it, wherever constants are read.
+                let named = |pool: &Pool| self.types.named(pool.type_name());
+                let is_first = |pool: &Pool| named(pool).is_some_and(|first| std::ptr::eq(first, described));
+                Some((Pool::of(self.types.name(described)).filter(is_first), plan))
             });
             let (pool, plan) = plan.ok_or(JfrError::UnknownType { at, class })?;
             self.fields += plan.fields;

@@ -284,7 +284,7 @@ impl<'a> Walk<'_, 'a> {
         // Nobody is asked for more than there is room for.
         self.writer.check()?;
         let service = service_of(labels);
-        let mut head = Head::read(profile, self.tables)?;
+        let mut head = Head::read(profile, self.layout, self.tables)?;
         let (mut own, mut comments) = (Labels::new(), Vec::new());
         self.attributes(&head, labels, &mut own, &mut comments)?;
         let labels = [labels, &own];

@@ -126,7 +126,12 @@ pub(super) fn read(
     dictionary: &mut Dictionary,
 ) -> Result<Document, JsonError> {
     let guard = Guard::new(limits);
-    let pass = Pass { guard: &guard, dictionary: RefCell::new(dictionary), samples: Cell::new(0) };
+    let pass = Pass {
+        guard: &guard,
+        dictionary: RefCell::new(dictionary),
+        samples: Cell::new(0),
+        waiting: Cell::new(0),
+    };
     let whole = Whole { pass: &pass, frames: None, profiles: None, document: Document::default() };
     json::read(bytes, &guard, Object(whole))
 }
@@ -137,12 +142,20 @@ struct Pass<'a> {
     dictionary: RefCell<&'a mut Dictionary>,
     /// Samples and events so far, of all profiles.
     samples: Cell<usize>,
+    /// Bytes of memory that they and their weights take, which wait until all is read.
+    waiting: Cell<usize>,
 }
 
 impl Pass<'_> {
-    fn count_sample(&self, what: &'static str) -> Result<(), OverLimit> {
+    fn count_sample(&self, what: &'static str, bytes: usize) -> Result<(), OverLimit> {
         self.samples.set(self.samples.get() + 1);
-        self.guard.within(what, self.samples.get(), self.guard.limits.samples)
+        self.guard.within(what, self.samples.get(), self.guard.limits.samples)?;
+        self.weigh(bytes)
+    }
+
+    fn weigh(&self, bytes: usize) -> Result<(), OverLimit> {
+        self.waiting.set(self.waiting.get() + bytes);
+        self.guard.within("bytes of samples in memory", self.waiting.get(), self.guard.limits.tables)
     }
 
     /// Takes a frame of the shared list in.
@@ -324,10 +337,9 @@ impl<'de> Fields<'de> for Profile<'_> {
             ProfileKey::Samples => once(&mut draft.stacks, "samples", map.next_value_seed(StacksOf(pass))?),
             ProfileKey::Weights => {
                 let mut weights = Vec::new();
-                let most = pass.guard.limits.samples;
                 let take = |weight: Decimal| {
                     weights.push(weight);
-                    pass.guard.within("weights", weights.len(), most)
+                    pass.weigh(size_of::<Decimal>())
                 };
                 map.next_value_seed(Each::new("weights", take))?;
                 once(&mut draft.weights, "weights", weights)
@@ -336,7 +348,7 @@ impl<'de> Fields<'de> for Profile<'_> {
                 let mut events = Vec::new();
                 let take = |event: Event| {
                     events.push(event);
-                    pass.count_sample("events")
+                    pass.count_sample("events", size_of::<Event>())
                 };
                 map.next_value_seed(Each::new("events", take))?;
                 once(&mut draft.events, "events", events)
@@ -380,7 +392,7 @@ impl<'de> Visitor<'de> for StacksOf<'_> {
             if list.next_element_seed(Each::new("numbers of frames", take))?.is_none() {
                 return Ok(WrittenStacks { frames, depths });
             }
-            pass.count_sample("samples").map_err(A::Error::custom)?;
+            pass.count_sample("samples", size_of::<u32>() * (1 + depth)).map_err(A::Error::custom)?;
             depths.push(depth as u32);
         }
     }

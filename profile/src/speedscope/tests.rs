@@ -39,8 +39,16 @@ fn stacks(profile: &Profile, column: usize) -> Vec<String> {
 }
 
 fn refused(document: &str) -> String {
-    let limits =
-        Limits { depth: 4, samples: 5, entries: 4, frames: 8, bytes: 2_000, types: 2, ..Limits::default() };
+    let limits = Limits {
+        depth: 4,
+        samples: 5,
+        entries: 4,
+        frames: 8,
+        tables: 600,
+        bytes: 2_000,
+        types: 2,
+        ..Limits::default()
+    };
     parse(document.as_bytes(), &limits).unwrap_err().to_string()
 }
 
@@ -243,7 +251,11 @@ fn errors_of_events_and_over_limits_say_where_and_what() {
         (events(&vec![open(0, 0.0); 5].join(",")), "profiles[0]: 5 frames in a stack, the limit is 4"),
         (events(&vec![open(0, 0.0); 6].join(",")), "6 events, the limit is 5"),
         (sampled("none", "[[], [], [], [], [], []]", "[]"), "6 samples, the limit is 5"),
-        (sampled("none", "[]", "[1, 1, 1, 1, 1, 1]"), "6 weights, the limit is 5"),
+        (sampled("none", "[]", "[1, 1, 1, 1, 1, 1]"), "profiles[0]: 0 samples and 6 weights"),
+        (
+            document(&[r#"{"weights": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]}"#; 4].join(",")),
+            "608 bytes of samples in memory, the limit is 600",
+        ),
         (document(&["{}"; 5].join(",")), "5 profiles, the limit is 4"),
         (
             r#"{"shared": {"frames": [{"name":""},{"name":""},{"name":""},{"name":""},{"name":""}]}}"#.into(),
@@ -276,14 +288,14 @@ fn what_nests_deeply_is_no_matter() {
     }
 }
 
-/// Values that few rows have cost something in all rows: there are no more of them than bytes.
+/// Values that few rows have cost something in all rows: they take no more bytes than were read.
 #[test]
 fn many_types_of_few_rows_are_bounded() {
     let profile = |name: u32, frame: u32| {
         format!(r#"{{"type":"sampled","name":"{name}","unit":"none","samples":[[{frame}]],"weights":[1]}}"#)
     };
-    let profiles: Vec<String> = (0..300).map(|at| profile(at, at)).collect();
-    let frames: Vec<String> = (0..300).map(|at| format!(r#"{{"name":"{at}"}}"#)).collect();
+    let profiles: Vec<String> = (0..400).map(|at| profile(at, at)).collect();
+    let frames: Vec<String> = (0..400).map(|at| format!(r#"{{"name":"{at}"}}"#)).collect();
     let (profiles, frames) = (profiles.join(","), frames.join(","));
     let document =
         format!(r#"{{"exporter":"athanor","profiles":[{profiles}],"shared":{{"frames":[{frames}]}}}}"#);
@@ -291,9 +303,9 @@ fn many_types_of_few_rows_are_bounded() {
         parse(document.as_bytes(), &Limits { bytes, ..Limits::default() })
             .map(|profile| types(&profile).len())
     };
-    assert_eq!(of(300 * 300), Ok(300));
-    let refused = of(300 * 300 - 1).unwrap_err().to_string();
-    assert_eq!(refused, "profiles[300]: 90000 values, samples times types, the limit is 89999");
+    assert_eq!(of(8 * 400 * 400), Ok(400));
+    let refused = of(8 * 400 * 400 - 1).unwrap_err().to_string();
+    assert_eq!(refused, "profiles[400]: 160000 values, samples times types, the limit is 159999");
 }
 
 #[test]

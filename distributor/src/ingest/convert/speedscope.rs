@@ -11,7 +11,10 @@ use bytes::Bytes;
 
 use super::super::request::Request;
 use super::named::{counted, suffix};
-use super::{Bounds, ConvertError, Converted, Door, Made, labels, refused};
+use super::{Bounds, ConvertError, Converted, Door, Made, labels, labels_bytes, refused};
+
+/// Names and values of a series.
+type Labels = Vec<(String, String)>;
 
 /// The label that has the name of a profile.
 const PROFILE_NAME: &str = "profile_name";
@@ -31,16 +34,24 @@ pub(super) fn speedscope(request: &Request, body: &[u8], bounds: &Bounds) -> Res
             None => request.name.app.clone(),
         };
         let metric = suffix(&app)?;
+        let of_series = || {
+            let mut labels = labels(request, metric.metric, metric.app, true);
+            labels.retain(|(label, _)| label != PROFILE_NAME);
+            labels.push((PROFILE_NAME.to_owned(), name.clone()));
+            labels
+        };
         let pprof = samples.map_err(ConvertError::from).and_then(|samples| {
             let (header, factor) = measured(request, &metric, unit);
             let overflow = ConvertError::Overflow(request.sample_rate);
             encoder.encode(scaled(samples, factor).ok_or(overflow)?, header)
         });
-        let mut labels = labels(request, metric.metric, metric.app, true);
-        labels.retain(|(label, _)| label != PROFILE_NAME);
-        labels.push((PROFILE_NAME.to_owned(), name.clone()));
-        let name = name.chars().take(SHOWN).collect();
-        made.push(Made { name, labels, pprof: pprof.map_err(refused), without_stack: 0 });
+        // What is refused has no series.
+        let stored = pprof.and_then(|pprof| Ok((encoder.labels(of_series)?, pprof))).map_err(refused);
+        let (labels, pprof) = match stored {
+            Ok((labels, pprof)) => (labels, Ok(pprof)),
+            Err(refused) => (Vec::new(), Err(refused)),
+        };
+        made.push(Made { name: name.chars().take(SHOWN).collect(), labels, pprof, without_stack: 0 });
     }
     if made.is_empty() {
         made.push(Made::only(labels(request, "process_cpu", &request.name.app, true), None));
@@ -62,7 +73,7 @@ struct Encoder<'a> {
     bounds: &'a Bounds,
     /// Bytes of the document.
     sent: usize,
-    /// Bytes of all that was written.
+    /// Bytes of all that was written, labels among them: each profile has those of the request.
     bytes: usize,
 }
 
@@ -70,6 +81,15 @@ impl Encoder<'_> {
     /// Each names its frames anew, so that all of them may be far more than was sent.
     fn bounded(&self) -> Result<(), ConvertError> {
         self.bounds.made(self.bytes.saturating_sub(self.sent))
+    }
+
+    /// The labels of a profile, if there is room for them.
+    fn labels(&mut self, labels: impl FnOnce() -> Labels) -> Result<Labels, ConvertError> {
+        self.bounded()?;
+        let labels = labels();
+        self.bytes += labels_bytes(&labels);
+        self.bounded()?;
+        Ok(labels)
     }
 
     /// One profile; nothing if there is nothing in it. After the first that is too much no other is written.

@@ -100,6 +100,17 @@ fn a_profile_as_in_1_8_is_read_as_such() {
 }
 
 #[test]
+fn a_field_that_nobody_knows_yet_is_passed_over() {
+    let of_now = cpu().m(2, sample(1, 3)).b(7, [7; 16]).n(8, 2).p(11, &[1]);
+    for later in [of_now.clone(), of_now.clone().n(12, 5), of_now.clone().b(12, "x"), of_now.b(13, "x")] {
+        let bytes = request(std::slice::from_ref(&later));
+        let made = read_one(&bytes).unwrap().remove(0);
+        assert_eq!((made.id.as_deref(), label(&made, "thread.name")), (Some(&*"07".repeat(16)), Some("t1")));
+        assert!(decoded(&made).header.comments.is_empty());
+    }
+}
+
+#[test]
 fn layouts_before_1_8_are_refused() {
     let with = |profile: Msg| read_one(&request(&[profile]));
     let sample = || msg().n(1, 0).n(2, 2).p(3, &[7]);
