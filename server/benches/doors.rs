@@ -1,8 +1,8 @@
-//! How much folded text a server takes to its synced log, by the processor time of its whole process, beside a floor:
-//! finding the lines and hashing the bytes, once.
+//! How much text, recordings and exports a server takes to its synced log, by the processor time of its whole process,
+//! beside a floor: hashing the bytes once, and finding the lines of text.
 //!
-//! `cargo bench -p athanor-server --bench folded`. One client sends a body at a time by `POST /ingest` and waits for the
-//! acknowledgement, which comes when the log is synced. All bodies have the same stacks, with other counts.
+//! `cargo bench -p athanor-server --bench doors`. One client sends a body at a time and waits for the acknowledgement, which
+//! comes when the log is synced; each body is new to the server. Real recordings are used where they lie beside the project.
 
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a bench measures time")]
 
@@ -16,15 +16,118 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use athanor_chassis::Random;
+use athanor_profile::ValueType;
+use athanor_profile::generate::Reference;
+use athanor_profile::otlp::encode;
+use athanor_profile::pprof::{Limits, decode, inflate};
 
 const BODIES: u64 = 30;
+const EXPORTS: usize = 240;
+/// Bytes of a recording: what is sent has its chunks again and again.
+const RECORDING: usize = 20 << 20;
 const STACKS: usize = 16_000;
 const FUNCTIONS: u64 = 4_000;
 /// In a second, as Linux counts for programs, whatever its own clock does.
 const TICKS: f64 = 100.0;
 
+/// What comes through one door.
+struct Door {
+    name: String,
+    content_type: &'static str,
+    bodies: Vec<Vec<u8>>,
+    /// The path and query of a body, which begins then.
+    path: fn(u64) -> String,
+    floor: fn(&[u8]),
+}
+
+impl Door {
+    fn folded() -> Self {
+        let floor = |body: &[u8]| {
+            black_box((memchr::memchr_iter(b'\n', body).count(), xxhash_rust::xxh3::xxh3_64(body)));
+        };
+        let path = |from| format!("/ingest?name=bench&from={from}&until={}", from + 10);
+        let bodies = (0..=BODIES).map(|number| text(number).into_bytes()).collect();
+        Self { name: "folded".to_owned(), content_type: "text/plain", bodies, path, floor }
+    }
+
+    fn recordings() -> Vec<Self> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/jfr");
+        let entries = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+        let path = |from| format!("/ingest?name=bench&format=jfr&from={from}&until={}", from + 10);
+        let mut doors = Vec::new();
+        for file in entries {
+            let raw = inflate(&fs::read(&file).unwrap(), 1 << 30).unwrap();
+            if raw.starts_with(b"FLR\0") {
+                let name = format!("JFR: {}", file.file_name().unwrap().to_string_lossy());
+                let body = raw.repeat((RECORDING / raw.len()).max(1));
+                let bodies = vec![body; BODIES as usize + 1];
+                doors.push(Self {
+                    name,
+                    content_type: "application/octet-stream",
+                    bodies,
+                    path,
+                    floor: hash,
+                });
+            }
+        }
+        doors
+    }
+
+    /// The reference profiles, each as one export.
+    fn exports() -> Self {
+        let request = |raw: Vec<u8>| {
+            let mut profile = decode(&raw, &Limits::default()).unwrap().0;
+            let period = ValueType { kind: "cpu".into(), unit: "count".into() };
+            profile.header.period_type.get_or_insert(period);
+            encode(&profile, &[("service.name", "shop")])
+        };
+        Self {
+            name: "OTLP: R".to_owned(),
+            content_type: "application/x-protobuf",
+            bodies: Reference::new(Reference::SEED).profiles(EXPORTS).map(request).collect(),
+            path: |_| "/v1development/profiles".to_owned(),
+            floor: hash,
+        }
+    }
+
+    fn measure(&self) {
+        let (first, bodies) = self.bodies.split_first().unwrap();
+        let megabytes = bodies.iter().map(Vec::len).sum::<usize>() as f64 / 1e6;
+        let begun = Instant::now();
+        bodies.iter().for_each(|body| (self.floor)(body));
+        let floor = megabytes / begun.elapsed().as_secs_f64();
+
+        let mut server = Server::start();
+        let address = server.address();
+        let mut connection = BufReader::new(TcpStream::connect(address).unwrap());
+        let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() - 600;
+        let path = |number| {
+            format!("POST {} HTTP/1.1\r\ncontent-type: {}", (self.path)(start + number), self.content_type)
+        };
+        // Names and threads are there before it counts.
+        send(&mut connection, &path(0), first);
+        let (spent, begun) = (server.spent(), Instant::now());
+        for (number, body) in (1..).zip(bodies) {
+            send(&mut connection, &path(number), body);
+        }
+        let (wall, spent) = (begun.elapsed().as_secs_f64(), server.spent() - spent);
+        println!(
+            "| {}, {} bodies, {megabytes:.0} MB | {floor:.0} | {:.0} | {:.2} % | {:.0} |",
+            self.name,
+            bodies.len(),
+            megabytes / spent,
+            100.0 * megabytes / spent / floor,
+            megabytes / wall
+        );
+    }
+}
+
+fn hash(body: &[u8]) {
+    black_box(xxhash_rust::xxh3::xxh3_64(body));
+}
+
 /// Each stack once, of 12 to 31 frames.
-fn body(number: u64) -> String {
+fn text(number: u64) -> String {
     let random = Random::seeded(1);
     let mut text = String::new();
     for stack in 0..STACKS as u64 {
@@ -53,7 +156,8 @@ impl Server {
     fn start() -> Self {
         let folder = tempfile::TempDir::new().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_athanor"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--set", "telemetry.level=warn", "--data"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--set", "telemetry.level=warn"])
+            .args(["--set", "limits.reject_older_than=0s", "--data"])
             .arg(folder.path().join("data"))
             .env_clear()
             .stdin(Stdio::null())
@@ -93,16 +197,10 @@ impl Drop for Server {
 }
 
 /// Sends a body and waits until it is acknowledged.
-fn send(connection: &mut BufReader<TcpStream>, number: u64, body: &str) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let from = now - 600 + number;
-    let head = format!(
-        "POST /ingest?name=bench&from={from}&until={} HTTP/1.1\r\nhost: bench\r\ncontent-length: {}\r\n\r\n",
-        from + 10,
-        body.len()
-    );
+fn send(connection: &mut BufReader<TcpStream>, head: &str, body: &[u8]) {
+    let head = format!("{head}\r\nhost: bench\r\ncontent-length: {}\r\n\r\n", body.len());
     connection.get_mut().write_all(head.as_bytes()).unwrap();
-    connection.get_mut().write_all(body.as_bytes()).unwrap();
+    connection.get_mut().write_all(body).unwrap();
     let (mut line, mut length, mut status) = (String::new(), 0, String::new());
     loop {
         line.clear();
@@ -122,34 +220,10 @@ fn send(connection: &mut BufReader<TcpStream>, number: u64, body: &str) {
 }
 
 fn main() {
-    let bodies: Vec<String> = (0..BODIES).map(body).collect();
-    let megabytes = bodies.iter().map(String::len).sum::<usize>() as f64 / 1e6;
-    let begun = Instant::now();
-    for body in &bodies {
-        black_box((
-            memchr::memchr_iter(b'\n', body.as_bytes()).count(),
-            xxhash_rust::xxh3::xxh3_64(body.as_bytes()),
-        ));
-    }
-    let floor = megabytes / begun.elapsed().as_secs_f64();
-
-    let mut server = Server::start();
-    let address = server.address();
-    let mut connection = BufReader::new(TcpStream::connect(address).unwrap());
-    // Names and threads are there before it counts.
-    send(&mut connection, BODIES, &body(BODIES));
-    let (spent, begun) = (server.spent(), Instant::now());
-    for (number, body) in bodies.iter().enumerate() {
-        send(&mut connection, number as u64, body);
-    }
-    let (wall, spent) = (begun.elapsed().as_secs_f64(), server.spent() - spent);
     println!(
-        "| bytes | floor | to the synced log, MB/s a core | of the floor | MB/s by the clock |\n|---|---:|---:|---:|---:|"
+        "| what | floor | to the synced log, MB/s a core | of the floor | MB/s by the clock |\n|---|---:|---:|---:|---:|"
     );
-    println!(
-        "| {BODIES} bodies, {megabytes:.0} MB | {floor:.0} | {:.0} | {:.1} % | {:.0} |",
-        megabytes / spent,
-        100.0 * megabytes / spent / floor,
-        megabytes / wall
-    );
+    Door::folded().measure();
+    Door::recordings().iter().for_each(Door::measure);
+    Door::exports().measure();
 }
