@@ -11,7 +11,7 @@ use super::tables::{Table, Tables};
 use super::value::AnyValue;
 use super::{BUILD_IDS, Bounds, Oddities, OtlpError};
 use crate::pprof::MOMENTS;
-use crate::pprof::wire::{Cursor, Value, message, number};
+use crate::pprof::wire::{Cursor, Value, element, message, number};
 
 /// Frames of one stack.
 const DEPTH: usize = 100_000;
@@ -82,7 +82,7 @@ impl<'t, 'a> Writer<'t, 'a> {
             self.stack(sample.stack)?;
         }
         scratch.extend_from_slice(self.stacks.get(sample.stack).unwrap_or_default());
-        number(&mut scratch, 2, value as u64);
+        element(&mut scratch, 2, value as u64);
         for &attribute in sample.attributes.iter().filter(|&&attribute| !skipped(attribute)) {
             if self.labels.get(attribute).is_none() {
                 self.label(attribute)?;

@@ -155,9 +155,14 @@ pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
 /// A number field; 0 is the default and is not written.
 pub(crate) fn number(out: &mut Vec<u8>, field: u64, value: u64) {
     if value != 0 {
-        varint(out, field << 3);
-        varint(out, value);
+        element(out, field, value);
     }
+}
+
+/// One of a list of numbers, whatever it is.
+pub(crate) fn element(out: &mut Vec<u8>, field: u64, value: u64) {
+    varint(out, field << 3);
+    varint(out, value);
 }
 
 /// A field of bytes, a text or a message.

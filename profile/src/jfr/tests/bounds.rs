@@ -107,6 +107,23 @@ fn settings_are_read_no_more_often_than_a_recording_has_bytes() {
     assert_eq!(read(&raw(b"other", 5)), Ok(0));
 }
 
+/// Else what is a few bytes as the one may be as much as there is behind it as the other.
+#[test]
+fn constants_of_a_second_type_of_a_name_are_none_of_the_first() {
+    const FRAME: u8 = 23;
+    const SAMPLE: u8 = 100;
+    // As a stack the first one would have a frame, which would be the second one.
+    let frames = [1, 0, 0, 0, 0, 1, FRAME, 2, 60, 1, 1, 1, 5, 5].to_vec();
+    let sample = [SAMPLE, 0, 60, 1].to_vec();
+    let mut raw = with_events(chunk(vec![running(&[])]), &[frames, sample]);
+    let name = b"jdk.types.StackFrame";
+    let at = raw.windows(name.len()).position(|window| window == name).unwrap();
+    raw[at..at + name.len()].copy_from_slice(b"jdk.types.StackTrace");
+    let recording = read_plain(&raw);
+    let cpu = &recording.profiles[0];
+    assert_eq!((decoded(cpu).total(0), cpu.without_stack), (10_000_000, 1));
+}
+
 #[test]
 fn labels_have_bounds_that_are_named() {
     let long = |number: u8, content: &[u8]| {

@@ -62,6 +62,24 @@ fn values_are_one_or_one_for_each_time_and_only_what_is_off_the_processor_is_sum
     );
 }
 
+/// pprof has a value of each sample, where protobuf would leave out what is 0.
+#[test]
+fn samples_of_nothing_hurt_no_other() {
+    let off = msg().m(1, value_type("off_cpu", "nanoseconds"));
+    let nothing = [
+        cpu().m(2, sample(2, 0)),
+        cpu().m(2, msg().n(1, 2).p(4, &[0, 0]).times(5, &[5001, 5002])),
+        off.m(2, msg().n(1, 2).p(4, &[3000, -3000i64 as u64])),
+    ];
+    for profile in nothing {
+        let profile = profile.m(2, sample(1, 3));
+        let made = read_one(&request(&[profile])).unwrap();
+        let samples = samples_of(&decoded(&made[0]));
+        assert!(samples["main:10;work:20"] > 0, "{samples:?}");
+        assert_eq!(samples.get("main:10").copied().unwrap_or_default(), 0);
+    }
+}
+
 #[test]
 fn of_what_a_heap_held_again_and_again_the_last_counts() {
     let dictionary = dictionary().b(5, "memory.heap").b(5, "memory.heap.bytes").b(5, "bytes");
