@@ -182,7 +182,7 @@ impl Debuginfo {
             return Err(Status::new(Code::Exhausted, message).because("too_many_uploads"));
         }
         // Of a file whose size nobody said, it is known that it is not empty.
-        self.room(&place.tenant, limits.max_debuginfo_bytes).await?.check(begun.size.max(1))?;
+        self.room(&place.tenant, None, limits.max_debuginfo_bytes).await?.check(begun.size.max(1))?;
         let number = state::number(&seen, now.millis, self.deps.random.id128());
         if !self.shelf.write(&place.note(number, Note::Begun), begun).await? {
             return Err(Status::new(Code::Conflict, "another upload has this number; begin again"));
@@ -198,9 +198,14 @@ impl Debuginfo {
         Ok((reason, Some(number)))
     }
 
-    /// What a tenant has room for.
-    async fn room(&self, tenant: &TenantId, limit: ByteSize) -> Result<Room, Status> {
-        let seen = if limit.get() == 0 { 0 } else { self.shelf.bytes(tenant).await? };
+    /// What a tenant has room for, beside an upload.
+    async fn room(
+        &self,
+        tenant: &TenantId,
+        beside: Option<(&Place, u128)>,
+        limit: ByteSize,
+    ) -> Result<Room, Status> {
+        let seen = if limit.get() == 0 { 0 } else { self.shelf.bytes(tenant, beside).await? };
         Ok(Room { seen, limit })
     }
 
@@ -218,8 +223,9 @@ impl Debuginfo {
         let turn = self.turn(&place.tenant, limits.max_concurrent_debuginfo_uploads)?;
         let begun: Option<Begun> = self.shelf.read(&place.note(found.number, Note::Begun)).await?;
         let size = begun.ok_or_else(removed)?.size;
-        // Many may have begun while there was room for each.
-        let room = self.room(&place.tenant, limits.max_debuginfo_bytes).await?;
+        // Many may have begun while there was room for each. What is here of this one was sent before.
+        let beside = Some((place, found.number));
+        let room = self.room(&place.tenant, beside, limits.max_debuginfo_bytes).await?;
         room.check(size.max(1))?;
         let announced = (size > 0).then_some(size);
         let bounds = Bounds { limit: limits.debuginfo_upload_max_size, announced, room };

@@ -113,6 +113,12 @@ impl Place {
         Key::Debuginfo { tenant, build, kind: self.kind.name(), upload, file }
     }
 
+    /// Whether an object is of this upload.
+    fn has(&self, number: u128, key: &str) -> bool {
+        let Ok(Key::Debuginfo { build, kind, upload, .. }) = Key::parse(key) else { return false };
+        upload == number && build == self.build && kind == self.kind.name()
+    }
+
     /// The key of a note.
     pub fn note(&self, upload: u128, note: Note) -> Key {
         let name = match note {
@@ -213,11 +219,12 @@ impl Shelf {
         Ok(places)
     }
 
-    /// How many bytes all that a tenant has here takes.
-    pub async fn bytes(&self, tenant: &TenantId) -> Result<u64, Status> {
+    /// How many bytes all that a tenant has here takes, but for one upload.
+    pub async fn bytes(&self, tenant: &TenantId, beside: Option<(&Place, u128)>) -> Result<u64, Status> {
         let mut bytes = 0;
         self.entries(&Prefix::Debuginfo(tenant.clone()), |entry| {
-            bytes += entry.size;
+            let is_it = beside.is_some_and(|(place, number)| place.has(number, &entry.key));
+            bytes += if is_it { 0 } else { entry.size };
             Ok(())
         })
         .await?;

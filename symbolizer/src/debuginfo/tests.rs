@@ -322,6 +322,7 @@ async fn uploads_that_began_while_there_was_room_are_held_to_it_when_they_come()
     let first = world.initiate("hash", true, 3000).await.unwrap();
     let second = world.initiate("hash", true, 3000).await.unwrap();
     world.send(&first, &elf(3000, 1)).await.unwrap();
+    world.send(&first, &elf(3000, 1)).await.expect("whose answer was lost sends again");
     assert_eq!(code(world.send(&second, &elf(3000, 2)).await), Err(Code::Exhausted));
     world.finish(&first).await.unwrap();
     assert_eq!(world.there().await.unwrap(), elf(3000, 1));
