@@ -27,7 +27,7 @@ pub(crate) enum NoRows {
 }
 
 /// So many bytes of values there may always be.
-const LEAST: usize = 1 << 20;
+const LEAST: usize = 8 << 20;
 
 /// Rows in the order of their stacks. Equal rows are added up, those of nothing but zeros left out. A type that few rows have
 /// costs something in all of them: so there may be as many bytes of values as were read, or as many values as cells.

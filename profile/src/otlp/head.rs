@@ -1,6 +1,5 @@
 //! What a profile says of itself beside its samples, and what follows from it.
 
-use super::layout::Layout;
 use super::sample::attributes;
 use super::tables::Tables;
 use super::value::{AnyValue, KeyValue};
@@ -47,10 +46,10 @@ pub(super) struct Counted<'a> {
 impl<'a> Head<'a> {
     pub(super) fn read(
         mut profile: Cursor<'a>,
-        layout: Layout,
+        is_new: bool,
         tables: &Tables<'a>,
     ) -> Result<Self, OtlpError> {
-        let shift = u64::from(has_comments(profile, layout)?);
+        let shift = u64::from(has_comments(profile)? && !is_new);
         let mut head = Head::default();
         while !profile.is_done() {
             let (field, value) = profile.field("a profile")?;
@@ -121,20 +120,19 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Whether a profile is laid out as in 1.8, which had comments. Fields of other kinds than theirs tell layouts apart, and its
-/// samples: they had the old layout, so that one of the new layout may have fields that nobody knows yet. Those before 1.8
-/// are refused, since their times and periods would pass for others.
-fn has_comments(mut profile: Cursor<'_>, layout: Layout) -> Result<bool, OtlpError> {
-    let (mut found, mut has_samples) = (false, false);
+/// Whether a profile is laid out as in 1.8, which had comments, unless its samples are of the new layout: then it has fields
+/// that nobody knows yet. Fields of other kinds than theirs tell layouts apart; those before 1.8 are refused, since their
+/// times and periods would pass for others.
+fn has_comments(mut profile: Cursor<'_>) -> Result<bool, OtlpError> {
+    let mut found = false;
     while !profile.is_done() {
         match profile.field("a profile")? {
             (3 | 6, Value::Bytes(..)) | (5 | 7, Value::Varint(_)) => return Err(OtlpError::TooOld),
             (8, Value::Bytes(..)) | (9, Value::Varint(_)) | (12, _) => found = true,
-            (2, _) => has_samples = true,
             _ => {}
         }
     }
-    Ok(found && (layout == Layout::Old || !has_samples))
+    Ok(found)
 }
 
 fn value_type(mut cursor: Cursor<'_>) -> Result<(u64, u64), OtlpError> {

@@ -51,7 +51,7 @@ fn read_as(known: Option<Layout>, raw: &[u8], bounds: &Bounds) -> Result<Export,
     if !has_resources {
         return Err(OtlpError::NoResources);
     }
-    let layout = layout(known, &tables, Cursor::new(raw), bounds)?;
+    let (layout, is_told) = layout(known, &tables, Cursor::new(raw), bounds)?;
     let mut oddities = Oddities { old_layouts: u64::from(layout == Layout::Old), ..Oddities::default() };
     tables.check_beginnings(&mut oddities);
     let services = services(&tables)?;
@@ -61,6 +61,7 @@ fn read_as(known: Option<Layout>, raw: &[u8], bounds: &Bounds) -> Result<Export,
         tables: &tables,
         bounds,
         layout,
+        is_new: is_told && layout == Layout::New,
         services,
         writer,
         sample: Sample::new(bounds.profile),
@@ -90,14 +91,14 @@ fn next<'a>(
     Ok(None)
 }
 
-/// The layout of the samples of a request; this is where requests are refused that have too many profiles, or samples and no
+/// The layout of the samples of a request, and whether one of them tells it; this is where requests are refused that have too many profiles, or samples and no
 /// names.
 fn layout<'a>(
     mut found: Option<Layout>,
     tables: &Tables<'a>,
     mut request: Cursor<'a>,
     bounds: &Bounds,
-) -> Result<Layout, OtlpError> {
+) -> Result<(Layout, bool), OtlpError> {
     let (mut search, mut count) = (Search::new(tables), 0);
     while let Some(mut resource) = next(&mut request, 1, "the request", tables)? {
         while let Some(mut scope) = next(&mut resource, 2, "a resource", tables)? {
@@ -121,7 +122,7 @@ fn layout<'a>(
     if count == 0 && tables.is_empty() {
         return Err(OtlpError::NoDictionary);
     }
-    Ok(found.unwrap_or_else(|| search.last()))
+    Ok((found.unwrap_or_else(|| search.last()), found.is_some()))
 }
 
 /// Which attributes name the service of a sample: by a text.
@@ -169,6 +170,8 @@ struct Walk<'t, 'a> {
     tables: &'t Tables<'a>,
     bounds: &'t Bounds,
     layout: Layout,
+    /// Some sample is of the new layout.
+    is_new: bool,
     /// Names of services, by the attributes that say them.
     services: BTreeMap<u64, &'a [u8]>,
     writer: Writer<'t, 'a>,
@@ -284,7 +287,7 @@ impl<'a> Walk<'_, 'a> {
         // Nobody is asked for more than there is room for.
         self.writer.check()?;
         let service = service_of(labels);
-        let mut head = Head::read(profile, self.layout, self.tables)?;
+        let mut head = Head::read(profile, self.is_new, self.tables)?;
         let (mut own, mut comments) = (Labels::new(), Vec::new());
         self.attributes(&head, labels, &mut own, &mut comments)?;
         let labels = [labels, &own];

@@ -9,6 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use crate::bounds::OverLimit;
 use crate::decimal::Decimal;
+use crate::hash::{self, Hash, HashedMap};
 use crate::json::{self, Each, Fields, Guard, JsonError, Object, once, pass_over, remark};
 use crate::model::Dictionary;
 use crate::pprof::Limits;
@@ -68,11 +69,14 @@ pub enum Unit {
     Bytes,
 }
 
-/// Stacks of numbers of frames, root first, one behind the other.
+/// Stacks of numbers of frames, root first. Most samples have one that came before.
 #[derive(Default)]
 pub(super) struct WrittenStacks {
+    /// Those of all different stacks, one behind the other, and where each of these ends.
     frames: Vec<u32>,
-    depths: Vec<u32>,
+    ends: Vec<usize>,
+    /// Which stack each sample has.
+    samples: Vec<u32>,
 }
 
 /// A frame begins or ends.
@@ -104,20 +108,21 @@ struct Frame<'a> {
 }
 
 impl WrittenStacks {
-    /// The stacks, root first.
+    /// The stack of each sample, root first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u32]> {
-        let mut rest = &self.frames[..];
-        self.depths.iter().map(move |&depth| {
-            let (stack, after) = rest.split_at(depth as usize);
-            rest = after;
-            stack
+        self.samples.iter().map(|&stack| {
+            let before = (stack as usize).checked_sub(1).map_or(0, |before| self.ends[before]);
+            &self.frames[before..self.ends[stack as usize]]
         })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.depths.len()
+        self.samples.len()
     }
 }
+
+/// What a stack takes beside its frames while others are looked for that are equal.
+const DIFFERENT: usize = 48;
 
 /// Reads a document.
 pub(super) fn read(
@@ -381,19 +386,28 @@ impl<'de> Visitor<'de> for StacksOf<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<WrittenStacks, A::Error> {
         let StacksOf(pass) = self;
-        let WrittenStacks { mut frames, mut depths } = WrittenStacks::default();
+        let (mut stacks, mut known) = (WrittenStacks::default(), HashedMap::<Hash, u32>::default());
         loop {
-            let mut depth = 0;
+            let start = stacks.frames.len();
             let take = |frame: u32| {
-                frames.push(frame);
-                depth += 1;
+                stacks.frames.push(frame);
+                let depth = stacks.frames.len() - start;
                 pass.guard.within("frames in a stack", depth, pass.guard.limits.depth)
             };
             if list.next_element_seed(Each::new("numbers of frames", take))?.is_none() {
-                return Ok(WrittenStacks { frames, depths });
+                return Ok(stacks);
             }
-            pass.count_sample("samples", size_of::<u32>() * (1 + depth)).map_err(A::Error::custom)?;
-            depths.push(depth as u32);
+            pass.count_sample("samples", size_of::<u32>()).map_err(A::Error::custom)?;
+            let stack = &stacks.frames[start..];
+            let fresh = stacks.ends.len() as u32;
+            let number = *known.entry(hash::bytes(bytemuck::cast_slice(stack))).or_insert(fresh);
+            if number == fresh {
+                pass.weigh(DIFFERENT + size_of_val(stack)).map_err(A::Error::custom)?;
+                stacks.ends.push(stacks.frames.len());
+            } else {
+                stacks.frames.truncate(start);
+            }
+            stacks.samples.push(number);
         }
     }
 }

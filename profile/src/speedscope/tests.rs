@@ -294,8 +294,8 @@ fn many_types_of_few_rows_are_bounded() {
     let profile = |name: u32, frame: u32| {
         format!(r#"{{"type":"sampled","name":"{name}","unit":"none","samples":[[{frame}]],"weights":[1]}}"#)
     };
-    let profiles: Vec<String> = (0..400).map(|at| profile(at, at)).collect();
-    let frames: Vec<String> = (0..400).map(|at| format!(r#"{{"name":"{at}"}}"#)).collect();
+    let profiles: Vec<String> = (0..1200).map(|at| profile(at % 1000, at)).collect();
+    let frames: Vec<String> = (0..1200).map(|at| format!(r#"{{"name":"{at}"}}"#)).collect();
     let (profiles, frames) = (profiles.join(","), frames.join(","));
     let document =
         format!(r#"{{"exporter":"athanor","profiles":[{profiles}],"shared":{{"frames":[{frames}]}}}}"#);
@@ -303,9 +303,9 @@ fn many_types_of_few_rows_are_bounded() {
         parse(document.as_bytes(), &Limits { bytes, ..Limits::default() })
             .map(|profile| types(&profile).len())
     };
-    assert_eq!(of(8 * 400 * 400), Ok(400));
-    let refused = of(8 * 400 * 400 - 1).unwrap_err().to_string();
-    assert_eq!(refused, "profiles[400]: 160000 values, samples times types, the limit is 159999");
+    assert_eq!(of(8 * 1200 * 1000), Ok(1000));
+    let refused = of(8 * 1200 * 1000 - 1).unwrap_err().to_string();
+    assert_eq!(refused, "profiles[1200]: 1200000 values, samples times types, the limit is 1199999");
 }
 
 #[test]

@@ -111,6 +111,13 @@ fn a_field_that_nobody_knows_yet_is_passed_over() {
 }
 
 #[test]
+fn samples_that_tell_no_layout_may_be_of_1_8() {
+    let of_1_8 = cpu().m(2, msg().n(1, 1).times(5, &[5001])).b(8, [7; 16]).p(12, &[1]);
+    let made = read_one(&request(&[of_1_8])).unwrap().remove(0);
+    assert_eq!((made.id.as_deref(), label(&made, "thread.name")), (Some(&*"07".repeat(16)), Some("t1")));
+}
+
+#[test]
 fn layouts_before_1_8_are_refused() {
     let with = |profile: Msg| read_one(&request(&[profile]));
     let sample = || msg().n(1, 0).n(2, 2).p(3, &[7]);
