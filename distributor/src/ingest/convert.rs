@@ -26,6 +26,9 @@ use super::request::{Format, Request};
 use super::text::TextRefused;
 pub(crate) use jfr::{bounds as recording_bounds, way_out as recording_way_out};
 
+/// Labels of all profiles of one body may always take so many bytes.
+const LABELS: usize = 16 << 20;
+const BYTES_OF_LABELS: &str = "bytes of labels";
 const SECOND: i64 = 1_000_000_000;
 /// Bytes of a document for each value that waits until all of it is read.
 const WAITING: usize = 8;
@@ -140,7 +143,7 @@ impl ConvertError {
         match (self.over(), self) {
             _ if self.over_in_document().is_some_and(|what| what.starts_with("samples")) => "samples_limit",
             _ if self.over_in_document().is_some() => "profile_size_limit",
-            (Some("bytes"), _) => "profile_size_limit",
+            (Some("bytes" | BYTES_OF_LABELS), _) => "profile_size_limit",
             (Some("stacks"), _) => "samples_limit",
             (_, Self::Pprof(error) | Self::JfrBody(error)) => error.reason(),
             (_, Self::Jfr(error)) => error.reason(),
@@ -173,6 +176,9 @@ fn refused(error: ConvertError) -> Refused {
     let way_out = match (&error, error.over()) {
         (ConvertError::Jfr(error), _) => jfr::way_out(error),
         (_, Some("bytes")) => " (limits.max_profile_size_bytes): profile for a shorter time",
+        (_, Some(BYTES_OF_LABELS)) => {
+            " (or limits.max_profile_size_bytes, where that is more): send fewer profiles at once, or shorter labels"
+        }
         (_, Some("stacks")) => " (limits.max_profile_stacktrace_samples): profile for a shorter time",
         _ => "",
     };
@@ -182,7 +188,9 @@ fn refused(error: ConvertError) -> Refused {
         (ConvertError::Pprof(_), _) => Refused::unprocessable(status),
         (ConvertError::Jfr(error), _) if jfr::is_limit_of_profiles(error) => Refused::plain(status),
         // What is no pprof becomes a profile before its limits hold, so they are those of a push.
-        (ConvertError::UnknownSuffix(_), _) | (_, Some("bytes" | "stacks")) => Refused::plain(status),
+        (ConvertError::UnknownSuffix(_), _) | (_, Some("bytes" | BYTES_OF_LABELS | "stacks")) => {
+            Refused::plain(status)
+        }
         _ => Refused::unprocessable(status),
     }
 }
@@ -261,6 +269,13 @@ impl Bounds {
     fn made(&self, bytes: usize) -> Result<(), ConvertError> {
         let limit = self.profile.bytes;
         let over = OverLimit { what: "bytes", seen: bytes, limit };
+        if bytes > limit { Err(ConvertError::Made(over)) } else { Ok(()) }
+    }
+
+    /// Refuses what comes with more labels than may be.
+    fn labels(&self, bytes: usize) -> Result<(), ConvertError> {
+        let limit = self.profile.bytes.max(LABELS);
+        let over = OverLimit { what: BYTES_OF_LABELS, seen: bytes, limit };
         if bytes > limit { Err(ConvertError::Made(over)) } else { Ok(()) }
     }
 }

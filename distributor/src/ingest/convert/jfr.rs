@@ -69,7 +69,10 @@ pub(super) fn jfr(
     let form = content_type.map(|content_type| Form::parse(content_type, &body)).transpose()?;
     let sent = match &form {
         None => body,
-        Some(form) => form.get("jfr").ok_or(ConvertError::NoRecording)?.clone(),
+        Some(form) => {
+            drop(body);
+            form.get("jfr").ok_or(ConvertError::NoRecording)?.clone()
+        }
     };
     let (door, time_nanos) = (Door::Pprof, request.from);
     if sent.is_empty() {

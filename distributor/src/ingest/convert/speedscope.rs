@@ -26,7 +26,7 @@ pub(super) fn speedscope(request: &Request, body: &[u8], bounds: &Bounds) -> Res
     let Parts { dictionary, parts } = parts(body, &bounds.document(body.len()))?;
     let several = parts.len() > 1;
     let profile = Profile { dictionary, ..Profile::default() };
-    let mut encoder = Encoder { profile, bounds, sent: body.len(), bytes: 0 };
+    let mut encoder = Encoder { profile, bounds, sent: body.len(), bytes: 0, labels: 0 };
     let mut made = Vec::with_capacity(parts.len());
     for Part { name, unit, samples } in parts {
         let app = match end(unit).filter(|_| several) {
@@ -73,8 +73,10 @@ struct Encoder<'a> {
     bounds: &'a Bounds,
     /// Bytes of the document.
     sent: usize,
-    /// Bytes of all that was written, labels among them: each profile has those of the request.
+    /// Bytes of all that was written.
     bytes: usize,
+    /// Bytes of all labels: each profile has those of the request.
+    labels: usize,
 }
 
 impl Encoder<'_> {
@@ -85,10 +87,10 @@ impl Encoder<'_> {
 
     /// The labels of a profile, if there is room for them.
     fn labels(&mut self, labels: impl FnOnce() -> Labels) -> Result<Labels, ConvertError> {
-        self.bounded()?;
+        self.bounds.labels(self.labels)?;
         let labels = labels();
-        self.bytes += labels_bytes(&labels);
-        self.bounded()?;
+        self.labels += labels_bytes(&labels);
+        self.bounds.labels(self.labels)?;
         Ok(labels)
     }
 

@@ -58,6 +58,44 @@ fn speedscope_of(profiles: &[(&str, &str)]) -> Vec<u8> {
     .into_bytes()
 }
 
+/// As samplers write them that look at all threads a hundred times a second: much of little that differs.
+#[test]
+fn a_long_document_of_equal_samples_takes_no_more_than_it_is_long() {
+    let frames: Vec<String> = (0..10).map(|frame| format!(r#"{{"name":"f{frame}"}}"#)).collect();
+    let samples: Vec<String> = (0..20_000)
+        .map(|sample| format!("[{}]", ["0,1,2,3,4,5,6,7,8,9", "0,1,2,3,4,9,8,7,6,5"][sample % 2]))
+        .collect();
+    let document = format!(
+        r#"{{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{{"frames":[{}]}},"profiles":[{{"type":"sampled","name":"p","unit":"seconds","startValue":0,"endValue":1,"samples":[{}],"weights":[{}]}}]}}"#,
+        frames.join(","),
+        samples.join(","),
+        ["0.01"; 20_000].join(",")
+    );
+    let of = |kib| Limits {
+        max_profile_size_bytes: ByteSize::kib(kib),
+        max_profile_stacktrace_samples: 20_000,
+        ..Limits::default()
+    };
+    let made = converted("name=app&format=speedscope", document.as_bytes(), &of(16)).unwrap();
+    assert_eq!(read(&made[0]).total(0), 200_000_000_000);
+}
+
+#[test]
+fn labels_of_all_profiles_of_a_document_are_bounded() {
+    let profiles: Vec<(String, &str)> = (0..600).map(|number| (number.to_string(), "none")).collect();
+    let profiles: Vec<(&str, &str)> = profiles.iter().map(|(name, unit)| (&**name, *unit)).collect();
+    let query = format!("format=speedscope&name=app%7Ba%3D{}%7D", "v".repeat(40_000));
+    let made = converted(&query, &speedscope_of(&profiles), &Limits::default()).unwrap();
+    let refused: Vec<&Refused> = made.iter().filter_map(|made| made.pprof.as_ref().err()).collect();
+    assert_eq!(made.len(), 600);
+    assert!((180..190).contains(&refused.len()), "{}", refused.len());
+    let said = refused[0].status.message.as_str();
+    assert!(
+        said.contains("bytes of labels, the limit is 16777216 (or limits.max_profile_size_bytes"),
+        "{said}"
+    );
+}
+
 #[test]
 fn one_profile_of_speedscope_is_what_the_name_says_in_its_own_unit() {
     for (name, unit, expected) in [
