@@ -22,7 +22,7 @@ use athanor_profile::otlp::encode;
 use athanor_profile::pprof::{Limits, decode, inflate};
 
 const BODIES: u64 = 30;
-const EXPORTS: usize = 240;
+const EXPORTS: usize = 720;
 /// Bytes of a recording: what is sent has its chunks again and again.
 const RECORDING: usize = 20 << 20;
 const STACKS: usize = 16_000;
