@@ -451,6 +451,7 @@ mod tests {
     use athanor_profile::{Labels, Profile, ValueType};
 
     use super::*;
+    use crate::counted::Step as Does;
     use crate::counters::Bounds;
     use crate::window::Shelf;
 
@@ -475,7 +476,9 @@ mod tests {
         sent.set(DELTA, delta);
         let upload = Upload { sent, labels, drawn: 7, pprof, ..Upload::default() };
         let mut intake = Intake::default();
-        intake.read(&tenant, upload, &limits, Timestamp::from_seconds(1_700_000_000)).unwrap();
+        // What is more came later.
+        let now = Timestamp::from_seconds(1_700_000_000 + value);
+        intake.read(&tenant, upload, &limits, now).unwrap();
         let (answer, answered) = oneshot::channel();
         let content =
             Content { tenant, routed: 1, limits, raw_bytes: 0, uploads: vec![Ok(intake)], room: None };
@@ -549,6 +552,20 @@ mod tests {
             left = made.left;
         }
         assert_eq!(sizes, [5, 2]);
+    }
+
+    #[test]
+    fn what_counts_is_subtracted_from_what_is_in_flight_and_repeats_of_that_are_known() {
+        let mut state = begin(Clock::manual(Timestamp::EPOCH).0, 1 << 20).preparing();
+        let mut steps = |value| {
+            let made = state.prepare(vec![counting(value).0.content]);
+            let batch = made.entry.unwrap().unwrap().batch;
+            let records = batch.uploads.iter().flat_map(|upload| &upload.records);
+            (records.map(|record| (record.step, record.samples)).collect::<Vec<_>>(), made.leans)
+        };
+        assert_eq!(steps(5), (vec![(Does::Begins, 1)], false));
+        assert_eq!(steps(9), (vec![(Does::Adds, 1)], true));
+        assert_eq!(steps(5), (vec![(Does::Nothing, 0)], true));
     }
 
     #[test]

@@ -157,6 +157,7 @@ fn who_counts_beyond_the_bound_is_refused_and_others_go_on() {
         let of = |place: i64, name: &str, value| {
             let mut upload = snapshot(time + place, &[("main;a", value)]);
             upload.sent.set("pod", name);
+            upload.labels.set("pod", name);
             upload
         };
         let mut value = 0;
