@@ -88,6 +88,24 @@ fn a_kind_of_a_recording_is_refused_alone() {
 }
 
 #[test]
+fn what_a_sender_says_of_the_event_of_a_recording_is_said_once() {
+    let texts = vec![("name", "event".to_owned()), ("value", "wall".to_owned())];
+    let setting = FlightEvent { name: "jdk.ActiveSetting", texts, ..FlightEvent::default() };
+    let stack = vec![("App".to_owned(), "main".to_owned(), 1)];
+    let running = FlightEvent { name: "jdk.ExecutionSample", stack, ..FlightEvent::default() };
+    let bytes = Flight { compressed: true, ticks: 1, events: vec![setting, running] }.chunk();
+    for (sent, expected) in [(None, "wall"), (Some("own"), "own")] {
+        let content = Content::Payload { format: "jfr".to_owned(), bytes: 0..bytes.len() };
+        let labels = sent.map(|sent| ("jfr_event".to_owned(), sent.to_owned())).into_iter().collect();
+        let made = Made { labels, id: None, time_nanos: 7, content };
+        let (body, jfr) = (bytes.clone().into(), JfrLimits::of(1 << 20));
+        let parts = ready(made, &mut Payloads::new(&body, &BOUNDS, &jfr)).unwrap();
+        let events = parts[0].labels.iter().filter(|(name, _)| name == "jfr_event");
+        assert_eq!(events.map(|(_, value)| value.as_str()).collect::<Vec<_>>(), [expected]);
+    }
+}
+
+#[test]
 fn a_payload_is_named_by_its_types() {
     let mut profile = arbitrary(1);
     let kind = ValueType { kind: "alloc_space".to_owned(), unit: "bytes".to_owned() };
