@@ -64,7 +64,7 @@ fn hostile_uploads_take_bounded_memory_and_end_in_words() {
     let idle = server.begin_peak();
     let mut all = Vec::new();
     for bomb in bombs::all() {
-        let before = server.begin_peak();
+        let before = server.settle(idle + HELD);
         let answered = server.send(&bomb);
         let grown = server.peak().saturating_sub(before);
         let held = before.saturating_sub(idle);

@@ -4,7 +4,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::Duration;
 
+use athanor_chassis::Clock;
 use athanor_integration::process::Process;
 use athanor_integration::server::{PATIENCE, try_send};
 use bytes::Bytes;
@@ -58,6 +61,8 @@ impl Served {
             "limits.max_profile_stacktrace_samples=10000000".to_owned(),
             format!("otlp.grpc_listen={}", otlp[0]),
             format!("otlp.http_listen={}", otlp[1]),
+            // What a cut takes is no upload's, and one may come at the peak of any.
+            "ingester.cut.max_age=1h".to_owned(),
             "telemetry.level=warn".to_owned(),
             "shutdown_delay=0s".to_owned(),
         ];
@@ -80,6 +85,20 @@ impl Served {
     pub fn begin_peak(&self) -> u64 {
         fs::write(self.proc("clear_refs"), "5").unwrap();
         self.of_status("VmRSS:")
+    }
+
+    /// As [`Self::begin_peak`], once no more than `most` is held: what was read for an answer is let go of after it is out,
+    /// which takes a while where others compute. After all patience what is held then.
+    pub fn settle(&self, most: u64) -> u64 {
+        let clock = Clock::system();
+        let begun = clock.monotonic();
+        loop {
+            let held = self.begin_peak();
+            if held <= most || clock.monotonic() - begun > PATIENCE {
+                return held;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// The most memory that was held since.
