@@ -80,6 +80,29 @@ impl<'a> Input<'a> {
         }
     }
 
+    /// Goes past `count` times `each` numbers, which take `bytes` each time where numbers are not compressed. Of eight bytes at
+    /// once those are counted that end a number, which have no highest bit.
+    pub(super) fn skip_numbers(&mut self, count: usize, each: usize, bytes: usize) -> Result<(), JfrError> {
+        if !self.compressed {
+            return self.skip(count * bytes);
+        }
+        let mut left = count * each;
+        while left > 0 {
+            let eight = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk);
+            let ends = eight.map_or(0, |&eight| !u64::from_le_bytes(eight) & 0x8080_8080_8080_8080);
+            let ended = ends.count_ones() as usize;
+            // A longer one, the last ones, or too few bytes.
+            if ended == 0 || ended > left {
+                self.long()?;
+                left -= 1;
+            } else {
+                self.at += 8 - ends.leading_zeros() as usize / 8;
+                left -= ended;
+            }
+        }
+        Ok(())
+    }
+
     /// Seven bits in each byte, lowest first, but for the ninth, which has eight.
     fn long_number(&mut self, width: u8) -> Result<u64, JfrError> {
         if !self.compressed {
@@ -187,6 +210,33 @@ mod tests {
         }
         let mut input = Input::new(&[0, 0, 1, 2, 0x80, 0, 0, 0, 0, 0, 0, 1], false);
         assert_eq!((input.int(), input.long()), (Ok(0x102), Ok(1 << 63 | 1)));
+    }
+
+    #[test]
+    fn numbers_are_skipped_as_they_are_read() {
+        let long = [&[0xff; 8][..], &[0x80]].concat();
+        let numbers =
+            [&[0x05][..], &[0x80, 0x01], &long, &[0x80; 9], &[0xff, 0xff, 0x7f], &[0x00], &[0x81; 9]];
+        for first in 0..numbers.len() {
+            let numbers: Vec<&[u8]> = numbers.iter().cycle().skip(first).take(40).copied().collect();
+            let bytes = numbers.concat();
+            for count in 0..=20 {
+                let end = numbers[..2 * count].concat().len();
+                let mut input = Input::new(&bytes, true);
+                assert_eq!(
+                    (input.skip_numbers(count, 2, 0), input.place()),
+                    (Ok(()), end),
+                    "{count} from {first}"
+                );
+                for cut in end.saturating_sub(10)..end {
+                    let mut input = Input::new(&bytes[..cut], true);
+                    assert_eq!(input.skip_numbers(count, 2, 0), Err(JfrError::Truncated { at: cut }));
+                }
+            }
+        }
+        let mut input = Input::new(&[0xff; 24], false);
+        assert_eq!((input.skip_numbers(3, 2, 6), input.place()), (Ok(()), 18));
+        assert_eq!(input.skip_numbers(2, 2, 6), Err(JfrError::Truncated { at: 24 }));
     }
 
     #[test]

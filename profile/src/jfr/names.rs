@@ -48,7 +48,7 @@ pub(super) fn lasting(name: &str) -> Cow<'_, str> {
         let class = hidden(name).or_else(|| lambda(name)).or_else(|| accessor(name));
         return class.map_or(Cow::Borrowed(name), |class| Cow::Owned(format!("{class}_")));
     }
-    if name.contains(".so") {
+    if name.ends_with(".so") || name.ends_with(" (deleted)") {
         let rule = LIBRARIES.iter().find(|(pattern, _)| pattern.is_match(name));
         return Cow::Borrowed(rule.map_or(name, |(_, lasting)| lasting));
     }
@@ -57,18 +57,16 @@ pub(super) fn lasting(name: &str) -> Cow<'_, str> {
 
 /// Hidden classes have an address after their name, those of lambdas also a number before it.
 fn hidden(name: &str) -> Option<&str> {
-    let (class, address) = name.rsplit_once("0x")?;
+    let class = name.trim_end_matches(|character: char| character.is_ascii_hexdigit()).strip_suffix("0x")?;
     let class = class.strip_suffix(['/', '.', '+'])?;
-    let is_address = address.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (is_address && !class.is_empty()).then(|| lambda(class).unwrap_or(class))
+    (!class.is_empty()).then(|| lambda(class).unwrap_or(class))
 }
 
 /// Lambdas of older machines have a number, and another one.
 fn lambda(name: &str) -> Option<&str> {
-    let end = name.rfind(LAMBDA)? + LAMBDA.len();
-    let numbers = &name[end..];
-    let is_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'$' | b'/' | b'.');
-    numbers.bytes().all(is_number).then(|| &name[..end])
+    let is_number = |character: char| character.is_ascii_digit() || matches!(character, '$' | '/' | '.');
+    let class = name.trim_end_matches(is_number);
+    class.ends_with(LAMBDA).then_some(class)
 }
 
 fn accessor(name: &str) -> Option<&str> {

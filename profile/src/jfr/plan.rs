@@ -40,7 +40,12 @@ enum Step {
         slot: u8,
     },
     /// Values of a type, after their number.
-    Many(Plan),
+    Many(Box<Plan>),
+    /// Such that are `each` so many numbers and nothing else, as frames are, of which most recordings consist.
+    ManyNumbers {
+        each: usize,
+        bytes: usize,
+    },
 }
 
 impl Plan {
@@ -70,6 +75,19 @@ impl Plan {
         Some(plan)
     }
 
+    /// Passes many of its values.
+    fn many(self) -> Step {
+        let width = |step: &Step| match step {
+            Step::Number { width, .. } => Some(usize::from(*width)),
+            _ => None,
+        };
+        let each = self.steps.len();
+        match self.steps.iter().map(width).sum() {
+            Some(bytes) => Step::ManyNumbers { each, bytes },
+            None => Step::Many(Box::new(self)),
+        }
+    }
+
     /// Goes through one value.
     #[inline]
     pub(super) fn run(&self, input: &mut Input<'_>, slots: &mut Slots) -> Result<(), JfrError> {
@@ -82,6 +100,10 @@ impl Plan {
                     input.skip_text()?;
                 }
                 Step::Many(plan) => plan.run_many(input)?,
+                Step::ManyNumbers { each, bytes } => {
+                    let count = input.int()?;
+                    input.skip_numbers(count, *each, *bytes)?;
+                }
             }
         }
         Ok(())
@@ -134,7 +156,7 @@ impl Maker<'_, '_> {
             self.value(&mut one, field.class, slot, depth + 1)?;
         }
         if field.array {
-            plan.steps.push(Step::Many(one));
+            plan.steps.push(one.many());
         } else {
             plan.steps.append(&mut one.steps);
         }

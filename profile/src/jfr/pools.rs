@@ -87,10 +87,11 @@ impl<'a, 'b> PoolReader<'a, 'b> {
             let count = input.int()?;
             let limit = self.limit;
             let (pool, plan) = self.plan(at, class)?;
+            let mut passed = [0; SLOTS];
             for _ in 0..count {
                 let id = input.long()?;
                 let place = input.place() as u32;
-                plan.run(input, &mut [0; SLOTS])?;
+                plan.run(input, &mut passed)?;
                 let Some(pool) = pool else { continue };
                 pools.count += 1;
                 within(CONSTANTS, pools.count, limit)?;

@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         self.times.duration = self.times.duration.saturating_add(chunk.duration.max(0));
         let mut lookup = Lookup {
             plans: plans(&chunk.types),
-            stacks: StackReader::new(&chunk.types),
+            stacks: StackReader::new(&chunk.types, &mut self.stacks),
             sleeping: sleeping(chunk)?,
         };
         let mut events = chunk.events();

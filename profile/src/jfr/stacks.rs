@@ -27,6 +27,9 @@ pub(super) struct Stacks {
     /// Where the frames of each stack begin and end.
     ranges: Vec<(u32, u32)>,
     ids: HashedMap<Hash, u32>,
+    recent: Recent,
+    /// Where names of functions are put together.
+    name: String,
     /// Bytes of texts that were read, those that were known already counted again.
     read: usize,
 }
@@ -71,6 +74,50 @@ impl Stacks {
     }
 }
 
+/// Frames that were found last, each in a place of its own that others may take: most come again and again, and need no map.
+#[derive(Default)]
+struct Recent {
+    frames: Vec<Found>,
+    /// Chunks so far: each numbers its methods anew.
+    chunk: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Found {
+    method: u64,
+    line: u32,
+    /// 0 for none.
+    chunk: u32,
+    location: u32,
+}
+
+/// The most of them, as a power of two.
+const RECENT: u32 = 12;
+
+impl Recent {
+    fn begin_chunk(&mut self) {
+        self.frames.resize(1 << RECENT, Found::default());
+        self.chunk += 1;
+    }
+
+    #[inline(always)]
+    fn place(method: u64, line: u32) -> usize {
+        let mixed = (method << 16 ^ u64::from(line)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed >> (u64::BITS - RECENT)) as usize
+    }
+
+    #[inline(always)]
+    fn location(&self, method: u64, line: u32) -> Option<u32> {
+        let found = self.frames[Self::place(method, line)];
+        let is_it = found.chunk == self.chunk && found.method == method && found.line == line;
+        is_it.then_some(found.location)
+    }
+
+    fn put(&mut self, method: u64, line: u32, location: u32) {
+        self.frames[Self::place(method, line)] = Found { method, line, chunk: self.chunk, location };
+    }
+}
+
 /// How constants of a chunk are gone through that stacks are made of.
 struct Plans {
     /// What lies before the frames of a stack, and a frame.
@@ -106,7 +153,8 @@ pub(super) struct StackReader {
 }
 
 impl StackReader {
-    pub(super) fn new(types: &Types<'_>) -> Self {
+    pub(super) fn new(types: &Types<'_>, all: &mut Stacks) -> Self {
+        all.recent.begin_chunk();
         StackReader { plans: Plans::of(types), known: SeededMap::default(), functions: SeededMap::default() }
     }
 
@@ -138,26 +186,24 @@ impl StackReader {
         let mut input = chunk.input.at(place);
         plans.before_frames.run(&mut input, &mut [0; SLOTS])?;
         let start = all.frames.len();
+        let mut slots = [0; SLOTS];
         for _ in 0..input.int()? {
-            let mut slots = [0; SLOTS];
             let at = input.place();
             plans.frame.run(&mut input, &mut slots)?;
             if input.place() == at {
                 return Err(JfrError::Malformed { at, why: "frames of a stack that have no fields" });
             }
-            let function = match self.functions.get(&slots[1]) {
-                Some(&known) => known,
+            let (method, line) = (slots[1], (slots[LINE] as i32).max(0) as u32);
+            let location = match all.recent.location(method, line) {
+                Some(location) => location,
                 None => {
-                    // What the chunk does not say is not remembered: of that there is no end.
-                    let Some(place) = chunk.pools.place(Pool::Method, slots[1]) else { continue };
-                    let function = function(plans, chunk, place, all, limits)?;
-                    self.functions.insert(slots[1], function);
-                    function
+                    let functions = &mut self.functions;
+                    let Some(location) = frame(plans, functions, chunk, (method, line), all, limits)? else {
+                        continue;
+                    };
+                    location
                 }
             };
-            let Some(function) = function else { continue };
-            let line = (slots[LINE] as i32).max(0) as u32;
-            let location = all.location(function, line, limits)?;
             all.frames.push(location);
             within(FRAMES, all.frames.len(), limits.frames)?;
         }
@@ -165,6 +211,31 @@ impl StackReader {
         self.known.insert(id, stack);
         Ok(stack)
     }
+}
+
+/// The location of a frame that did not come lately; none if the chunk does not say what its function is called.
+fn frame(
+    plans: &Plans,
+    functions: &mut SeededMap<u64, Option<u32>>,
+    chunk: &Chunk<'_>,
+    (method, line): (u64, u32),
+    all: &mut Stacks,
+    limits: &Limits,
+) -> Result<Option<u32>, JfrError> {
+    let function = match functions.get(&method) {
+        Some(&known) => known,
+        None => {
+            // What the chunk does not say is not remembered: of that there is no end.
+            let Some(place) = chunk.pools.place(Pool::Method, method) else { return Ok(None) };
+            let function = function(plans, chunk, place, all, limits)?;
+            functions.insert(method, function);
+            function
+        }
+    };
+    let Some(function) = function else { return Ok(None) };
+    let location = all.location(function, line, limits)?;
+    all.recent.put(method, line, location);
+    Ok(Some(location))
 }
 
 /// The function of the method that lies at a place; none if the chunk does not say what it is called.
@@ -186,7 +257,9 @@ fn function(
     let dot = if class.is_empty() || name.is_empty() { "" } else { "." };
     let seen = all.functions.bytes() + class.len() + dot.len() + name.len();
     within(NAMES, seen, limits.names)?;
-    let id = all.functions.intern(&format!("{class}{dot}{name}"));
+    all.name.clear();
+    [&class, dot, &name].into_iter().for_each(|part| all.name.push_str(part));
+    let id = all.functions.intern(&all.name);
     Ok((id != 0).then_some(id))
 }
 
