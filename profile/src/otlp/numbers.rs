@@ -53,9 +53,9 @@ impl Pieces {
         let number = self.numbers.get(index)? as usize;
         Some(&self.bytes[self.ends[number - 1]..self.ends[number]])
     }
-    pub(super) fn add(&mut self, index: u64, piece: &[u8]) {
+    pub(super) fn add(&mut self, index: u64, write: impl FnOnce(&mut Vec<u8>)) {
         self.numbers.add(index);
-        self.bytes.extend_from_slice(piece);
+        write(&mut self.bytes);
         self.ends.push(self.bytes.len());
     }
     pub(super) fn clear(&mut self) {

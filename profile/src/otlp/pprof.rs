@@ -11,7 +11,7 @@ use super::tables::{Table, Tables};
 use super::value::AnyValue;
 use super::{BUILD_IDS, Bounds, Oddities, OtlpError};
 use crate::pprof::MOMENTS;
-use crate::pprof::wire::{Cursor, Value, element, message, number};
+use crate::pprof::wire::{Cursor, Value, element, message, nested, number};
 
 /// Frames of one stack.
 const DEPTH: usize = 100_000;
@@ -40,7 +40,11 @@ pub(super) struct Writer<'t, 'a> {
     samples: Vec<u8>,
     entries: Vec<u8>,
     strings: Vec<u8>,
+    /// For the sample, the stack, the lines and the function that are written now.
     scratch: Vec<u8>,
+    frames: Vec<u8>,
+    lines: Vec<u8>,
+    function: Vec<u8>,
     pub(super) oddities: Oddities,
 }
 
@@ -65,6 +69,9 @@ impl<'t, 'a> Writer<'t, 'a> {
             entries: Vec::new(),
             strings: Vec::new(),
             scratch: Vec::new(),
+            frames: Vec::new(),
+            lines: Vec::new(),
+            function: Vec::new(),
             oddities: Oddities::default(),
         }
     }
@@ -179,7 +186,8 @@ impl<'t, 'a> Writer<'t, 'a> {
     /// Writes the locations of a stack as samples have them.
     fn stack(&mut self, index: u64) -> Result<(), OtlpError> {
         let Some(mut stack) = self.tables.entry(Table::Stacks, index, "a sample")? else { return Ok(()) };
-        let (mut locations, mut depth) = (Vec::new(), 0);
+        let (mut locations, mut depth) = (std::mem::take(&mut self.frames), 0);
+        locations.clear();
         while !stack.is_done() {
             let (1, value) = stack.field("a stack")? else { continue };
             let mut numbers = match value {
@@ -195,11 +203,12 @@ impl<'t, 'a> Writer<'t, 'a> {
                 self.frame(location, &mut locations, &mut depth)?;
             }
         }
-        let mut piece = Vec::with_capacity(locations.len() + 6);
-        if !locations.is_empty() {
-            message(&mut piece, 1, &locations);
-        }
-        self.stacks.add(index, &piece);
+        self.stacks.add(index, |piece| {
+            if !locations.is_empty() {
+                message(piece, 1, &locations);
+            }
+        });
+        self.frames = locations;
         Ok(())
     }
 
@@ -225,7 +234,9 @@ impl<'t, 'a> Writer<'t, 'a> {
             return Ok(0);
         }
         let id = self.locations.add(index);
-        let (mut mapping, mut address, mut lines, mut count) = (0, 0, Vec::new(), 0);
+        let (mut mapping, mut address, mut count) = (0, 0, 0);
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.clear();
         let mut attributes = Vec::new();
         while !location.is_done() {
             match location.field("a location")? {
@@ -245,12 +256,14 @@ impl<'t, 'a> Writer<'t, 'a> {
             self.oddities.ignored_attributes += u64::from(there);
             self.oddities.dangling_attributes += u64::from(!there);
         }
-        let mut content = Vec::with_capacity(lines.len() + 32);
-        number(&mut content, 1, id);
-        number(&mut content, 2, self.mapping(mapping)?);
-        number(&mut content, 3, address);
-        content.extend_from_slice(&lines);
-        message(&mut self.entries, 4, &content);
+        let mapping = self.mapping(mapping)?;
+        nested(&mut self.entries, 4, |out| {
+            number(out, 1, id);
+            number(out, 2, mapping);
+            number(out, 3, address);
+            out.extend_from_slice(&lines);
+        });
+        self.lines = lines;
         // A stack may have many locations with much in each.
         self.check()?;
         Ok(id)
@@ -272,11 +285,11 @@ impl<'t, 'a> Writer<'t, 'a> {
             None => self.function(function)?,
         };
         if function != 0 {
-            let mut content = Vec::with_capacity(24);
-            number(&mut content, 1, function);
-            number(&mut content, 2, at);
-            number(&mut content, 3, column);
-            message(out, 4, &content);
+            nested(out, 4, |out| {
+                number(out, 1, function);
+                number(out, 2, at);
+                number(out, 3, column);
+            });
         }
         Ok(())
     }
@@ -288,7 +301,8 @@ impl<'t, 'a> Writer<'t, 'a> {
             return Ok(0);
         }
         let id = self.functions.add(index);
-        let mut content = Vec::with_capacity(32);
+        let mut content = std::mem::take(&mut self.function);
+        content.clear();
         number(&mut content, 1, id);
         while !function.is_done() {
             match function.field("a function")? {
@@ -302,6 +316,7 @@ impl<'t, 'a> Writer<'t, 'a> {
             }
         }
         message(&mut self.entries, 5, &content);
+        self.function = content;
         Ok(id)
     }
 
@@ -389,7 +404,7 @@ impl<'t, 'a> Writer<'t, 'a> {
             number(&mut content, 1, key);
             message(&mut piece, 3, &content);
         }
-        self.labels.add(index, &piece);
+        self.labels.add(index, |pieces| pieces.extend_from_slice(&piece));
         Ok(())
     }
 
@@ -418,7 +433,7 @@ impl<'t, 'a> Writer<'t, 'a> {
             number(&mut content, 2, self.own_text(hexadecimal(id).as_bytes())?);
             message(&mut piece, 3, &content);
         }
-        self.links.add(index, &piece);
+        self.links.add(index, |pieces| pieces.extend_from_slice(&piece));
         Ok(())
     }
 

@@ -144,6 +144,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
+#[inline]
 pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -153,6 +154,7 @@ pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// A number field; 0 is the default and is not written.
+#[inline]
 pub(crate) fn number(out: &mut Vec<u8>, field: u64, value: u64) {
     if value != 0 {
         element(out, field, value);
@@ -160,16 +162,36 @@ pub(crate) fn number(out: &mut Vec<u8>, field: u64, value: u64) {
 }
 
 /// One of a list of numbers, whatever it is.
+#[inline]
 pub(crate) fn element(out: &mut Vec<u8>, field: u64, value: u64) {
     varint(out, field << 3);
     varint(out, value);
 }
 
 /// A field of bytes, a text or a message.
+#[inline]
 pub(crate) fn message(out: &mut Vec<u8>, field: u64, content: &[u8]) {
     varint(out, field << 3 | 2);
     varint(out, content.len() as u64);
     out.extend_from_slice(content);
+}
+
+/// A message that is written where it will lie. Its length most often takes one byte; where it takes more, what was written is
+/// moved.
+#[inline]
+pub(crate) fn nested(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
+    varint(out, field << 3 | 2);
+    let at = out.len();
+    out.push(0);
+    write(out);
+    let length = out.len() - at - 1;
+    if length < 0x80 {
+        out[at] = length as u8;
+    } else {
+        let mut bytes = Vec::new();
+        varint(&mut bytes, length as u64);
+        out.splice(at..=at, bytes);
+    }
 }
 
 /// A field of many numbers; none of them is not written.
@@ -184,6 +206,17 @@ pub(crate) fn packed(out: &mut Vec<u8>, field: u64, values: impl Iterator<Item =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_the_same_wherever_it_was_written() {
+        for length in [0, 1, 127, 128, 16_383, 16_384, 100_000] {
+            let content = vec![7; length];
+            let [mut copied, mut there] = [vec![1, 2, 3], vec![1, 2, 3]];
+            message(&mut copied, 20, &content);
+            nested(&mut there, 20, |out| out.extend_from_slice(&content));
+            assert!(copied == there, "{length}");
+        }
+    }
 
     #[test]
     fn numbers_of_any_length_are_read_wherever_they_end() {
