@@ -52,6 +52,8 @@ impl<'t, 'a> Writer<'t, 'a> {
     pub(super) fn new(tables: &'t Tables<'a>, bounds: &Bounds) -> Self {
         let numbers = |table| Numbers::new(tables.len(table));
         let pieces = |table| Pieces::new(tables.len(table));
+        // Of most requests about as much comes as they have, in three parts.
+        let part = || Vec::with_capacity(tables.bytes_of_request() / 4);
         Writer {
             tables,
             bounds: *bounds,
@@ -65,9 +67,9 @@ impl<'t, 'a> Writer<'t, 'a> {
             links: pieces(Table::Links),
             count: 1,
             keys: None,
-            samples: Vec::new(),
-            entries: Vec::new(),
-            strings: Vec::new(),
+            samples: part(),
+            entries: part(),
+            strings: part(),
             scratch: Vec::new(),
             frames: Vec::new(),
             lines: Vec::new(),

@@ -65,6 +65,11 @@ impl<'a> Tables<'a> {
         Ok(())
     }
 
+    /// Bytes of the whole request.
+    pub(super) fn bytes_of_request(&self) -> usize {
+        self.raw.len()
+    }
+
     /// Whether any entry was found.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.iter().all(Vec::is_empty)
