@@ -136,12 +136,15 @@ impl<'t, 'a> Writer<'t, 'a> {
             number(&mut ending, 13, self.own_text(comment)?);
         }
         self.check()?;
-        let parts: [&[u8]; 4] = [&self.samples, &self.entries, &self.strings, &ending];
-        let length: usize = parts.iter().map(|part| part.len()).sum();
-        let mut out = Vec::with_capacity(length + kind.len() + 4);
+        let length = self.samples.len() + self.entries.len() + self.strings.len() + ending.len();
+        let mut out = Vec::with_capacity(length + kind.len() + 6);
         message(&mut out, 1, &kind);
+        out.extend_from_slice(&self.samples);
+        out.extend_from_slice(&self.entries);
+        // Right before the others, so that all texts lie in a row, which is seen to be ASCII at once.
         message(&mut out, 6, &[]);
-        parts.iter().for_each(|part| out.extend_from_slice(part));
+        out.extend_from_slice(&self.strings);
+        out.extend_from_slice(&ending);
         self.clear();
         Ok(out)
     }

@@ -296,7 +296,7 @@ impl Decoder {
         let ascii = whole.and_then(|range| raw.get(range)).is_some_and(<[u8]>::is_ascii);
         for (index, (start, end)) in self.strings.iter_mut().enumerate() {
             let text = &raw[*start..*end];
-            if !ascii && std::str::from_utf8(text).is_err() {
+            if !ascii && !text.is_ascii() && std::str::from_utf8(text).is_err() {
                 return Err(DecodeError::NotUtf8 { index });
             }
             if text.len() > limits.kept_text {
