@@ -118,6 +118,16 @@ fn equal_stacks_add_up_across_chunks() {
 }
 
 #[test]
+fn each_chunk_numbers_its_methods_anew() {
+    let of = |method, line| FlightEvent { stack: stack(&[("A", method, line)]), ..running(&[]) };
+    let (one, two, elsewhere) = (of("one", 7), of("two", 7), of("two", 8));
+    let first = chunk(vec![one.clone(), two.clone(), elsewhere.clone()]);
+    let second = chunk(vec![two, one.clone(), one.clone(), elsewhere, one]);
+    let profile = decoded(&read_plain(&[first, second].concat()).profiles[0]);
+    assert_eq!(profile.samples.values, [40_000_000, 20_000_000, 20_000_000]);
+}
+
+#[test]
 fn sleepers_use_no_processor_and_count_for_time_that_passes() {
     let asleep = FlightEvent { state: Some("STATE_SLEEPING"), ..running(&[]) };
     let events = vec![setting("event", "wall"), running(&[]), asleep.clone(), asleep.clone()];

@@ -40,11 +40,10 @@ pub(super) struct Writer<'t, 'a> {
     samples: Vec<u8>,
     entries: Vec<u8>,
     strings: Vec<u8>,
-    /// For the sample, the stack, the lines and the function that are written now.
+    /// For the sample, the stack and the lines that are written now.
     scratch: Vec<u8>,
     frames: Vec<u8>,
     lines: Vec<u8>,
-    function: Vec<u8>,
     pub(super) oddities: Oddities,
 }
 
@@ -73,7 +72,6 @@ impl<'t, 'a> Writer<'t, 'a> {
             scratch: Vec::new(),
             frames: Vec::new(),
             lines: Vec::new(),
-            function: Vec::new(),
             oddities: Oddities::default(),
         }
     }
@@ -306,22 +304,22 @@ impl<'t, 'a> Writer<'t, 'a> {
             return Ok(0);
         }
         let id = self.functions.add(index);
-        let mut content = std::mem::take(&mut self.function);
-        content.clear();
-        number(&mut content, 1, id);
+        // Its texts and where it begins: of a field that comes again the last counts.
+        let mut fields = [0; 4];
         while !function.is_done() {
             match function.field("a function")? {
-                // The numbers of pprof are one more than these.
                 (field @ 1..=3, Value::Varint(text)) => {
-                    let text = self.text(text, "a function")?;
-                    number(&mut content, field + 1, text);
+                    fields[field as usize - 1] = self.text(text, "a function")?;
                 }
-                (4, Value::Varint(line)) => number(&mut content, 5, line),
+                (4, Value::Varint(line)) => fields[3] = line,
                 _ => {}
             }
         }
-        message(&mut self.entries, 5, &content);
-        self.function = content;
+        nested(&mut self.entries, 5, |out| {
+            number(out, 1, id);
+            // The numbers of pprof are one more than those here.
+            (2..).zip(fields).for_each(|(field, value)| number(out, field, value));
+        });
         Ok(id)
     }
 
