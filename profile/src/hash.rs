@@ -52,7 +52,7 @@ pub fn allocated(bytes: usize) -> usize {
 const ALLOCATION: usize = size_of::<usize>();
 
 /// What numbers are multiplied with where nobody chose them.
-const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+pub(crate) const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The hasher of both maps: folds the key's words with one multiplication each.
 #[derive(Clone, Copy)]

@@ -102,7 +102,7 @@ impl Recent {
 
     #[inline(always)]
     fn place(method: u64, line: u32) -> usize {
-        let mixed = (method << 16 ^ u64::from(line)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = (method << 16 ^ u64::from(line)).wrapping_mul(hash::FACTOR);
         (mixed >> (u64::BITS - RECENT)) as usize
     }
 
