@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_catalog::{ShardEntry, ShardId};
-use athanor_chassis::{Clock, Code, Random, Status, TenantId};
+use athanor_chassis::{Clock, Code, Random, Status, Tasks, TenantId};
+use athanor_cluster::members::Member;
 use athanor_cluster::{NodeId, failure};
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
@@ -17,12 +18,13 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use crate::leaders::Leaders;
 use crate::pieces::{Piece, Unheard, receive};
+use crate::shard_outages::{AttemptFailure, FailedAttempt, LEADERLESS_TIMEOUT, ShardOutages};
 use crate::telling::{Telling, piece_of, question, span};
 use crate::twice::pack_heads;
 use crate::ways::{Afar, Ways};
 
-/// How long a shard may be without a leader until an answer goes on without it, and says so.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time that a probe of a shard without a leader may take at each member.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long one node may take.
 const TRY: Duration = Duration::from_secs(60);
 /// Between tries.
@@ -44,6 +46,10 @@ pub struct Asking {
     pub clock: Clock,
     /// Spreads tries.
     pub random: Random,
+    /// Shards without a leader, which queries do not wait for again.
+    pub outages: Arc<ShardOutages>,
+    /// Run probes of these shards.
+    pub tasks: Tasks,
 }
 
 /// Shards that seem to have one leader.
@@ -89,53 +95,108 @@ impl Far {
         self.gather(tenant, &Bytes::new(), None).await
     }
 
-    /// Asks until each shard was answered for, or patience is at its end.
+    /// Asks until each shard was answered for, or is not worth waiting for any longer.
     async fn gather(
         &self,
         tenant: &TenantId,
         ask: &Bytes,
         mut inbox: Option<&mut Inbox>,
     ) -> Result<Beside, Status> {
-        let Asking { leaders, clock, .. } = &self.asking;
+        let Asking { leaders, clock, outages, .. } = &self.asking;
         // Who waits no longer than that is told in time what there is.
         let wanted = inbox.as_ref().map_or(Duration::MAX, |inbox| inbox.left(clock) / 4 * 3);
-        let patience = PATIENCE.min(wanted);
-        let until = clock.monotonic() + patience;
-        let (mut beside, mut left) = (Beside::default(), self.shards.clone());
+        let until = clock.monotonic() + LEADERLESS_TIMEOUT.min(wanted);
+        let mut beside = Beside::default();
+        let mut left = self.available_shards(tenant, &mut beside);
         for attempt in 0.. {
-            let mut whys = BTreeMap::new();
             let mut by_leader: BTreeMap<NodeId, Vec<ShardEntry>> = BTreeMap::new();
             for shard in left.drain(..) {
                 by_leader.entry(leaders.guess(&shard, attempt)).or_default().push(shard);
             }
             for (node, shards) in by_leader {
-                match self.ask_one(node, &shards, tenant, ask, inbox.as_deref_mut()).await {
-                    Ok(done) => {
-                        whys.extend(beside.note(done, leaders));
-                        left.extend(shards.into_iter().filter(|shard| whys.contains_key(&shard.id)));
-                    }
-                    Err(status) if may_pass(&status) => {
-                        shards.iter().for_each(|shard| {
-                            leaders.learn(shard.id, None);
-                            whys.insert(shard.id, status.message.clone());
-                        });
-                        left.extend(shards);
-                    }
-                    Err(status) => return Err(status),
-                }
+                let answered = self.ask_one(node, &shards, tenant, ask, inbox.as_deref_mut()).await;
+                left.extend(self.settle(node, shards, answered, &mut beside)?);
             }
+            let now = clock.monotonic();
+            let (waiting, given_up): (Vec<_>, Vec<_>) =
+                left.into_iter().partition(|shard| now < until && outages.is_worth_waiting(shard.id, now));
+            beside.silent.extend(given_up.iter().map(|shard| outages.reason(shard.id, now)));
+            left = waiting;
             if left.is_empty() {
-                break;
-            }
-            if clock.monotonic() >= until {
-                beside.silent.extend(whys.iter().map(|(shard, why)| {
-                    format!("shard {shard} did not answer within {patience:.1?}, its latest profiles are left out: {why}")
-                }));
                 break;
             }
             clock.sleep(self.asking.pause(attempt)).await;
         }
         Ok(beside)
+    }
+
+    /// Returns the shards worth an attempt. The others are reported as silent, and probed in the background.
+    fn available_shards(&self, tenant: &TenantId, beside: &mut Beside) -> Vec<ShardEntry> {
+        let now = self.asking.clock.monotonic();
+        let mut available = Vec::new();
+        for shard in &self.shards {
+            match self.asking.outages.unavailable(shard.id, now) {
+                None => available.push(shard.clone()),
+                Some(reason) => {
+                    beside.silent.push(reason);
+                    self.asking.probe(shard, tenant);
+                }
+            }
+        }
+        available
+    }
+
+    /// Records the response of one node. Returns the shards that it did not answer for, which are to be asked for again.
+    fn settle(
+        &self,
+        node: NodeId,
+        shards: Vec<ShardEntry>,
+        answered: Result<Vec<wire::ShardDone>, Status>,
+        beside: &mut Beside,
+    ) -> Result<Vec<ShardEntry>, Status> {
+        let Asking { leaders, clock, outages, .. } = &self.asking;
+        let (failure, errors) = match answered {
+            Ok(done) => (AttemptFailure::NotLeader, beside.note(done, leaders)),
+            Err(status) if may_pass(&status) => {
+                shards.iter().for_each(|shard| leaders.learn(shard.id, None));
+                let errors = shards.iter().map(|shard| (shard.id, status.message.clone())).collect();
+                (attempt_failure(&status), errors)
+            }
+            Err(status) => return Err(status),
+        };
+        let errors: BTreeMap<ShardId, String> = errors.into_iter().collect();
+        let (now, known) = (clock.monotonic(), self.asking.known_members());
+        let is_unanswered = |shard: &ShardEntry| match errors.get(&shard.id) {
+            None => {
+                outages.record_response(shard.id);
+                false
+            }
+            Some(error) => {
+                outages.record_failure(shard, FailedAttempt { node, failure, error, now }, &known);
+                true
+            }
+        };
+        Ok(shards.into_iter().filter(is_unanswered).collect())
+    }
+
+    /// Looks for a leader at each member in turn.
+    async fn find_leader(&self, tenant: &TenantId) {
+        let Asking { leaders, clock, .. } = &self.asking;
+        for shard in &self.shards {
+            for attempt in 0..shard.members.len().max(1) {
+                let node = leaders.guess(shard, attempt);
+                let one = std::slice::from_ref(shard);
+                let asked =
+                    clock.within(PROBE_TIMEOUT, self.ask_one(node, one, tenant, &Bytes::new(), None)).await;
+                let answered = asked.unwrap_or_else(|late| {
+                    Err(Status::new(Code::Deadline, format!("node {node} did not answer: {late}")))
+                });
+                match self.settle(node, one.to_vec(), answered, &mut Beside::default()) {
+                    Ok(unanswered) if !unanswered.is_empty() => {}
+                    Ok(_) | Err(_) => break,
+                }
+            }
+        }
     }
 
     /// Asks one node, and gives what it has to the inbox.
@@ -238,6 +299,37 @@ impl Remote for Far {
 }
 
 impl Asking {
+    /// Looks in the background whether a shard has a leader again, unless that is under way or was done just now.
+    fn probe(&self, shard: &ShardEntry, tenant: &TenantId) {
+        if !self.outages.begin_probe(shard.id, self.clock.monotonic()) {
+            return;
+        }
+        let far = Far {
+            asking: self.clone(),
+            shards: vec![shard.clone()],
+            tells: false,
+            doubles: Doubles::default(),
+        };
+        let (id, tenant, token) = (shard.id, tenant.clone(), self.tasks.token());
+        let probing = async move {
+            tokio::select! {
+                biased;
+                () = token.cancelled() => {}
+                () = far.find_leader(&tenant) => {}
+            }
+            far.asking.outages.end_probe(id);
+        };
+        if let Err(error) = self.tasks.spawn("probe of a shard without a leader", probing) {
+            tracing::debug!(shard = id, %error, "failed to start a probe, will retry on the next query");
+            self.outages.end_probe(id);
+        }
+    }
+
+    /// Returns the gossip view of the other nodes.
+    fn known_members(&self) -> Arc<BTreeMap<NodeId, Member>> {
+        self.ways.afar.as_ref().map(|afar| afar.peers.members().now()).unwrap_or_default()
+    }
+
     /// Ever longer, and for each caller a little different.
     fn pause(&self, attempt: usize) -> Duration {
         let (least, most) = PAUSES;
@@ -260,6 +352,14 @@ fn complete(mut done: Vec<wire::ShardDone>, shards: &[ShardEntry]) -> Result<Vec
 /// Whether another node may answer.
 fn may_pass(status: &Status) -> bool {
     matches!(status.code, Code::Unavailable | Code::Deadline | Code::NotLeader | Code::Cancelled)
+}
+
+fn attempt_failure(status: &Status) -> AttemptFailure {
+    match status.code {
+        Code::NotLeader => AttemptFailure::NotLeader,
+        Code::Deadline | Code::Cancelled => AttemptFailure::TimedOut,
+        _ => AttemptFailure::Unreachable,
+    }
 }
 
 impl Beside {
@@ -289,7 +389,71 @@ impl Beside {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use athanor_catalog::Phase;
+    use athanor_chassis::Timestamp;
+
     use super::*;
+    use crate::loads::Loads;
+
+    /// Two members of a shard that cannot be reached.
+    fn unreachable_shard(clock: &Clock) -> Far {
+        let ways = Ways {
+            me: 9,
+            ingester: None,
+            loads: Arc::new(Loads::default()),
+            afar: None,
+            clock: clock.clone(),
+        };
+        let asking = Asking {
+            leaders: Arc::new(Leaders::new(9, None, None)),
+            ways,
+            here: None,
+            clock: clock.clone(),
+            random: Random::seeded(1),
+            outages: Arc::default(),
+            tasks: Tasks::new(clock.clone(), 8),
+        };
+        let shard = ShardEntry {
+            id: 1,
+            slot: 0,
+            epoch: 1,
+            watermark: 0,
+            members: BTreeSet::from([2, 3, 4]),
+            phase: Phase::Open,
+            fenced: 1,
+            since: Timestamp::EPOCH,
+        };
+        Far { asking, shards: vec![shard], tells: false, doubles: Doubles::default() }
+    }
+
+    #[tokio::test]
+    async fn only_the_first_query_waits_for_a_shard_without_quorum() {
+        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let (far, tenant) = (unreachable_shard(&clock), TenantId::default());
+        let begun = clock.monotonic();
+        let driving = async {
+            loop {
+                hand.until_sleeping(1).await;
+                hand.advance(Duration::from_millis(10));
+            }
+        };
+        let first = tokio::select! {
+            first = far.times(&tenant) => first,
+            () = driving => unreachable!("it does not end"),
+        };
+        let waited = clock.monotonic() - begun;
+        assert!(waited < Duration::from_secs(3), "no quorum is waited for 2 s, not {waited:?}");
+        assert!(waited >= Duration::from_secs(2), "an election may end in {waited:?}");
+        let silent = first.unwrap().silent;
+        assert!(silent[0].contains("shard 1 has had no majority of members for 2."), "{silent:?}");
+        // The clock stands still: nothing may wait.
+        let at = clock.monotonic();
+        let second = far.times(&tenant).await.unwrap();
+        assert_eq!((second.silent.len(), clock.monotonic()), (1, at));
+        assert!(second.silent[0].contains("its latest profiles are left out"), "{second:?}");
+    }
 
     #[test]
     fn what_has_moved_hides_nothing_of_the_others() {

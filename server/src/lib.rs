@@ -49,6 +49,7 @@ mod readiness;
 mod repair;
 mod room;
 mod route;
+mod shard_outages;
 mod sources;
 mod telling;
 mod twice;

@@ -135,6 +135,11 @@ impl Everywhere {
             Phase::Open | Phase::Closing | Phase::Sealed { .. } => {}
         }
         let ingester = self.ingester.as_ref()?;
+        // A leader without its majority would be waited for here as well.
+        let now = self.asking.clock.monotonic();
+        if self.asking.outages.unavailable(shard.id, now).is_some() {
+            return None;
+        }
         // Who was deposed, and does not know it, lacks what others have acknowledged since (E17).
         let views = match ingester.confirm(shard.id).await {
             Ok(()) => ingester.views(shard.id, shard.watermark, tenant),

@@ -115,6 +115,8 @@ impl Site<'_> {
             here: ingester.map(|ingester| Telling::new(Arc::clone(ingester), compute.clone())),
             clock: clock.clone(),
             random: random.split(),
+            outages: Arc::default(),
+            tasks: self.tasks.clone(),
         };
         let sources = Everywhere {
             catalog: Arc::clone(catalog),

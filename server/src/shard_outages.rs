@@ -1,0 +1,333 @@
+//! Shards that no leader answers for, as seen by the queries of this node.
+//!
+//! Queries share what they find: the first ones wait for a leader, and all others stop waiting when they do. After that,
+//! queries return at once without the newest profiles of the shard and report it, until a probe finds a leader.
+//!
+//! ```text
+//!  no entry ──attempt failed──► waiting ──timeout──► unavailable ──probe or query answered──► no entry
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use athanor_catalog::{ShardEntry, ShardId};
+use athanor_cluster::NodeId;
+use athanor_cluster::members::Member;
+
+/// Time that queries wait for a leader while most members can be reached: an election may be under way.
+pub const LEADERLESS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that queries wait for a leader while most members cannot be reached: nobody can be elected.
+pub const NO_QUORUM_TIMEOUT: Duration = Duration::from_secs(2);
+/// Age after which the last failed attempt proves nothing, so that the next query looks for a leader itself.
+const MAX_VERDICT_AGE: Duration = Duration::from_secs(5);
+/// Pause between two probes of a shard.
+const PROBE_INTERVAL: Duration = Duration::from_millis(250);
+/// Bound of the table. Beyond it, the outage that was attempted longest ago is forgotten.
+const MAX_TRACKED_SHARDS: usize = 4096;
+
+/// Table of shards without a leader.
+#[derive(Debug, Default)]
+pub struct ShardOutages {
+    outages: Mutex<BTreeMap<ShardId, ShardOutage>>,
+}
+
+/// One shard without a leader. All times are on the node's monotonic clock.
+#[derive(Debug)]
+struct ShardOutage {
+    /// First failed attempt.
+    since: Duration,
+    last_attempt: Duration,
+    last_error: String,
+    /// Members that could not be called, each with the time of its first failure.
+    unreachable: BTreeMap<NodeId, Duration>,
+    /// Time since which too many members are missing to elect a leader.
+    no_quorum_since: Option<Duration>,
+    is_probing: bool,
+}
+
+/// A failed attempt to read a shard.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedAttempt<'a> {
+    /// Member that was called.
+    pub node: NodeId,
+    /// Kind of the failure.
+    pub failure: AttemptFailure,
+    /// Error text.
+    pub error: &'a str,
+    /// Time of the failure.
+    pub now: Duration,
+}
+
+/// Kind of a failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptFailure {
+    /// The member responded, and does not lead.
+    NotLeader,
+    /// The member could not be called, or the connection broke.
+    Unreachable,
+    /// The time of the query was over first. It begins no outage: the member may just be slow.
+    TimedOut,
+}
+
+// === impl ShardOutages ===
+
+impl ShardOutages {
+    /// Records that a member does not serve a shard. `known` is the gossip view of the members.
+    pub fn record_failure(
+        &self,
+        shard: &ShardEntry,
+        attempt: FailedAttempt<'_>,
+        known: &BTreeMap<NodeId, Member>,
+    ) {
+        let FailedAttempt { node, failure, error, now } = attempt;
+        let mut outages = self.lock();
+        if failure == AttemptFailure::TimedOut && !outages.contains_key(&shard.id) {
+            return;
+        }
+        if outages.len() >= MAX_TRACKED_SHARDS && !outages.contains_key(&shard.id) {
+            let oldest = outages.iter().min_by_key(|(_, outage)| outage.last_attempt).map(|(id, _)| *id);
+            oldest.map(|id| outages.remove(&id));
+        }
+        let outage = outages.entry(shard.id).or_insert_with(|| ShardOutage::new(now));
+        outage.last_attempt = now;
+        error.clone_into(&mut outage.last_error);
+        match failure {
+            AttemptFailure::NotLeader => drop(outage.unreachable.remove(&node)),
+            AttemptFailure::Unreachable => drop(outage.unreachable.entry(node).or_insert(now)),
+            AttemptFailure::TimedOut => {}
+        }
+        outage.no_quorum_since = quorum_lost_since(&shard.members, &outage.unreachable, known);
+    }
+
+    /// Records that a shard has a leader.
+    pub fn record_response(&self, shard: ShardId) {
+        self.lock().remove(&shard);
+    }
+
+    /// Returns whether queries still wait for a leader of this shard.
+    pub fn is_worth_waiting(&self, shard: ShardId, now: Duration) -> bool {
+        self.lock().get(&shard).is_none_or(|outage| now < outage.give_up_at())
+    }
+
+    /// Returns why a shard is not worth an attempt, in words. Forgets an outage that nobody has looked at for a while.
+    pub fn unavailable(&self, shard: ShardId, now: Duration) -> Option<String> {
+        let mut outages = self.lock();
+        let outage = outages.get(&shard)?;
+        if now < outage.give_up_at() {
+            return None;
+        }
+        if !outage.is_probing && now.saturating_sub(outage.last_attempt) > MAX_VERDICT_AGE {
+            outages.remove(&shard);
+            return None;
+        }
+        Some(outage.reason(shard, now))
+    }
+
+    /// Returns the words for a query that goes on without a shard.
+    pub fn reason(&self, shard: ShardId, now: Duration) -> String {
+        let outages = self.lock();
+        let known = outages.get(&shard).map(|outage| outage.reason(shard, now));
+        known.unwrap_or_else(|| format!("shard {shard} has no leader, its latest profiles are left out"))
+    }
+
+    /// Returns whether the caller is to probe an unavailable shard; then [`end_probe`](Self::end_probe) must follow.
+    pub fn begin_probe(&self, shard: ShardId, now: Duration) -> bool {
+        let mut outages = self.lock();
+        let Some(outage) = outages.get_mut(&shard) else { return false };
+        let is_due = now.saturating_sub(outage.last_attempt) >= PROBE_INTERVAL;
+        let begins = is_due && !outage.is_probing;
+        outage.is_probing |= begins;
+        begins
+    }
+
+    /// Ends a probe, whatever it found.
+    pub fn end_probe(&self, shard: ShardId) {
+        if let Some(outage) = self.lock().get_mut(&shard) {
+            outage.is_probing = false;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ShardId, ShardOutage>> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl ShardOutage ===
+
+impl ShardOutage {
+    fn new(now: Duration) -> Self {
+        Self {
+            since: now,
+            last_attempt: now,
+            last_error: String::new(),
+            unreachable: BTreeMap::new(),
+            no_quorum_since: None,
+            is_probing: false,
+        }
+    }
+
+    fn give_up_at(&self) -> Duration {
+        let leaderless = self.since + LEADERLESS_TIMEOUT;
+        self.no_quorum_since.map_or(leaderless, |since| leaderless.min(since + NO_QUORUM_TIMEOUT))
+    }
+
+    fn reason(&self, shard: ShardId, now: Duration) -> String {
+        let state = if self.no_quorum_since.is_some() { "no majority of members" } else { "no leader" };
+        let since = self.no_quorum_since.unwrap_or(self.since).min(self.since);
+        let outage = now.saturating_sub(since);
+        format!(
+            "shard {shard} has had {state} for {outage:.1?}, its latest profiles are left out: {}",
+            self.last_error
+        )
+    }
+}
+
+/// Returns since when fewer members than a majority are there: a member is missing from its first failed call on, or from
+/// when gossip lost it, if that was earlier.
+fn quorum_lost_since(
+    members: &BTreeSet<NodeId>,
+    unreachable: &BTreeMap<NodeId, Duration>,
+    known: &BTreeMap<NodeId, Member>,
+) -> Option<Duration> {
+    let missing_since = |node: &NodeId| {
+        let by_gossip = known.get(node).and_then(|member| member.missing_since);
+        let by_calls = unreachable.get(node).copied();
+        by_gossip.into_iter().chain(by_calls).min()
+    };
+    let mut missing: Vec<Duration> = members.iter().filter_map(missing_since).collect();
+    missing.sort_unstable();
+    let majority = members.len() / 2 + 1;
+    let tolerated = members.len().checked_sub(majority)?;
+    missing.get(tolerated).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use athanor_catalog::Phase;
+    use athanor_chassis::Timestamp;
+    use athanor_cluster::members::MemberState;
+
+    use super::AttemptFailure::{NotLeader, TimedOut, Unreachable};
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn shard_of_three() -> ShardEntry {
+        ShardEntry {
+            id: 1,
+            slot: 0,
+            epoch: 1,
+            watermark: 0,
+            members: BTreeSet::from([1, 2, 3]),
+            phase: Phase::Open,
+            fenced: 1,
+            since: Timestamp::EPOCH,
+        }
+    }
+
+    fn gossip(missing: &[(NodeId, u32)]) -> BTreeMap<NodeId, Member> {
+        let member = |node: NodeId| Member {
+            node,
+            name: String::new(),
+            zone: String::new(),
+            roles: BTreeSet::new(),
+            internal: SocketAddr::from(([127, 0, 0, 1], 1)),
+            boot: 1,
+            state: MemberState::Ready,
+            missing_since: missing.iter().find(|(of, _)| *of == node).map(|(_, since)| *since * SECOND),
+        };
+        [1, 2, 3].into_iter().map(|node| (node, member(node))).collect()
+    }
+
+    fn attempt(node: NodeId, failure: AttemptFailure, seconds: u32) -> FailedAttempt<'static> {
+        FailedAttempt { node, failure, error: "connection refused", now: seconds * SECOND }
+    }
+
+    #[test]
+    fn shard_with_most_members_unreachable_is_given_up_after_the_short_timeout() {
+        let (outages, shard, all_alive) = (ShardOutages::default(), shard_of_three(), gossip(&[]));
+        outages.record_failure(&shard, attempt(1, Unreachable, 10), &all_alive);
+        assert!(outages.is_worth_waiting(1, 19 * SECOND), "two of three may elect a leader");
+        outages.record_failure(&shard, attempt(3, Unreachable, 11), &all_alive);
+        outages.record_failure(&shard, attempt(2, NotLeader, 12), &all_alive);
+        assert!(outages.is_worth_waiting(1, 12 * SECOND));
+        assert_eq!(outages.unavailable(1, 12 * SECOND), None);
+        assert!(!outages.is_worth_waiting(1, 13 * SECOND));
+        let reason = outages.unavailable(1, 13 * SECOND).expect("unavailable");
+        assert_eq!(
+            reason,
+            "shard 1 has had no majority of members for 3.0s, its latest profiles are left out: connection refused"
+        );
+        outages.record_response(1);
+        assert_eq!(outages.unavailable(1, 13 * SECOND), None);
+        assert!(outages.is_worth_waiting(1, 13 * SECOND));
+    }
+
+    #[test]
+    fn shard_whose_members_respond_is_waited_for_as_long_as_an_election_may_take() {
+        let (outages, shard, all_alive) = (ShardOutages::default(), shard_of_three(), gossip(&[]));
+        for second in 0..10 {
+            outages.record_failure(&shard, attempt(1 + u64::from(second % 3), NotLeader, second), &all_alive);
+            assert!(outages.is_worth_waiting(1, second * SECOND));
+        }
+        assert!(!outages.is_worth_waiting(1, 10 * SECOND), "all queries waited once, and no longer");
+        assert!(
+            outages.unavailable(1, 10 * SECOND).is_some_and(|reason| reason.contains("no leader for 10.0s"))
+        );
+    }
+
+    #[test]
+    fn members_that_gossip_has_lost_are_missing_since_then() {
+        let (outages, shard) = (ShardOutages::default(), shard_of_three());
+        // Gossip alone decides nothing: calls may go through.
+        assert!(outages.is_worth_waiting(1, 60 * SECOND));
+        outages.record_failure(&shard, attempt(2, Unreachable, 60), &gossip(&[(2, 31), (3, 30)]));
+        assert!(!outages.is_worth_waiting(1, 60 * SECOND), "the majority is missing since second 31");
+        let single = ShardEntry { members: BTreeSet::from([2]), ..shard_of_three() };
+        assert_eq!(quorum_lost_since(&single.members, &BTreeMap::new(), &gossip(&[])), None);
+        assert_eq!(
+            quorum_lost_since(&single.members, &BTreeMap::new(), &gossip(&[(2, 5)])),
+            Some(5 * SECOND)
+        );
+        assert_eq!(quorum_lost_since(&BTreeSet::new(), &BTreeMap::new(), &gossip(&[])), None);
+    }
+
+    #[test]
+    fn verdict_without_recent_attempts_is_forgotten() {
+        let (outages, shard) = (ShardOutages::default(), shard_of_three());
+        outages.record_failure(&shard, attempt(2, Unreachable, 60), &gossip(&[(2, 31), (3, 30)]));
+        assert!(outages.unavailable(1, 65 * SECOND).is_some());
+        assert!(outages.begin_probe(1, 65 * SECOND));
+        assert!(!outages.begin_probe(1, 65 * SECOND), "one probe at a time");
+        assert!(outages.unavailable(1, 90 * SECOND).is_some(), "a probe is under way");
+        outages.end_probe(1);
+        assert_eq!(outages.unavailable(1, 90 * SECOND), None);
+        assert!(!outages.begin_probe(1, 90 * SECOND), "there is nothing to probe");
+    }
+
+    #[test]
+    fn slow_member_begins_no_outage() {
+        let (outages, shard, all_alive) = (ShardOutages::default(), shard_of_three(), gossip(&[]));
+        outages.record_failure(&shard, attempt(1, TimedOut, 10), &all_alive);
+        assert!(outages.lock().is_empty());
+        outages.record_failure(&shard, attempt(1, Unreachable, 10), &all_alive);
+        outages.record_failure(&shard, attempt(2, TimedOut, 19), &all_alive);
+        assert_eq!(outages.lock()[&1].last_attempt, 19 * SECOND);
+        assert_eq!(outages.lock()[&1].no_quorum_since, None);
+    }
+
+    #[test]
+    fn table_is_bounded_and_drops_the_oldest_attempt() {
+        let (outages, all_alive) = (ShardOutages::default(), gossip(&[]));
+        for id in 0..=MAX_TRACKED_SHARDS as u32 {
+            let shard = ShardEntry { id, ..shard_of_three() };
+            outages.record_failure(&shard, attempt(1, Unreachable, id), &all_alive);
+        }
+        let tracked = outages.lock();
+        assert_eq!(tracked.len(), MAX_TRACKED_SHARDS);
+        assert!(!tracked.contains_key(&0) && tracked.contains_key(&(MAX_TRACKED_SHARDS as u32)));
+    }
+}
