@@ -13,7 +13,7 @@ use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type,
     Int64Type,
 };
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{KeyValue, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::properties::{EnabledStatistics, ReaderProperties, WriterProperties};
 use parquet::file::reader::{Length, RowGroupReader};
 use parquet::file::serialized_reader::SerializedRowGroupReader;
@@ -49,6 +49,10 @@ pub(crate) const ROWS_OF_BYTE: u64 = PAGE_ROWS as u64 / 32;
 
 /// Rows decoded at a time, so that memory grows with what is there and not with what was announced.
 const STEP: usize = 64 * 1024;
+
+/// Key in the footer of the profiles file. Its presence states that no tenant has two profiles of one id. Earlier
+/// versions pass over it.
+const DISTINCT_IDS_KEY: &str = "athanor.distinct_ids";
 
 /// The columns of a file, in Parquet's own notation.
 fn schema(file: &str, columns: OptionalColumns) -> String {
@@ -163,7 +167,11 @@ fn properties(file: &str) -> WriterProperties {
         let id = ColumnPath::from("id");
         builder = builder
             .set_column_dictionary_enabled(id.clone(), false)
-            .set_column_compression(id, Compression::UNCOMPRESSED);
+            .set_column_compression(id, Compression::UNCOMPRESSED)
+            .set_key_value_metadata(Some(vec![KeyValue::new(
+                DISTINCT_IDS_KEY.to_owned(),
+                "true".to_owned(),
+            )]));
     }
     if matches!(file, FUNCTIONS) {
         builder = builder.set_column_dictionary_enabled(ColumnPath::from("name"), false);
@@ -294,6 +302,11 @@ impl TableReader {
     /// Which optional columns there are.
     pub(crate) fn columns(&self) -> OptionalColumns {
         self.columns
+    }
+    /// Returns whether the writer stated that profile ids are distinct.
+    pub(crate) fn has_distinct_ids(&self) -> bool {
+        let entries = self.metadata.file_metadata().key_value_metadata();
+        entries.is_some_and(|entries| entries.iter().any(|entry| entry.key == DISTINCT_IDS_KEY))
     }
     pub(crate) fn groups(&self) -> usize {
         self.metadata.num_row_groups()

@@ -2,13 +2,12 @@
 //!
 //! Rows are asked for twice: once to count how often each stack occurs, then profile by profile in the block's order.
 
-use std::collections::HashSet;
-
 use athanor_profile::Request;
 use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::source::{MemorySource, Source, SourceError};
 use athanor_profile::symbols::NONE;
 
+use crate::duplicates::DuplicateIds;
 use crate::error::BlockError;
 use crate::folder::Folder;
 use crate::meta::{Meta, Origin};
@@ -51,7 +50,8 @@ impl Held for MemorySource {
 }
 
 /// Writes a block into an empty folder. Tenants come ascending, each once; series and profiles in any order. Profiles
-/// without rows are left out, and so is what then has no profile; of equal ids in a series one is kept (E20).
+/// without rows are left out, and so is what then has no profile. Of profiles of one id a tenant keeps one, in whichever series the
+/// copies are (E20).
 pub fn write_held<'h>(
     folder: &dyn Folder,
     id: &str,
@@ -94,10 +94,7 @@ struct Kept<'h> {
 impl<'h> Kept<'h> {
     fn of(held: &'h dyn Held) -> Result<Self, BlockError> {
         let (all, profiles) = (held.series()?, held.profiles()?);
-        let mut once = HashSet::new();
-        let is_first = |row: &ProfileRow| once.insert((row.series, row.id));
-        let is_first: Vec<bool> = profiles.iter().map(is_first).collect();
-        let places: Vec<u32> = (0..).zip(&is_first).filter(|(_, is)| **is).map(|(place, _)| place).collect();
+        let places = places_without_duplicates(&all, &profiles)?;
         let mut rows = vec![0u64; profiles.len()];
         let mut popularity = Vec::new();
         let mut columns = OptionalColumns::default();
@@ -156,12 +153,38 @@ impl<'h> Kept<'h> {
     }
 }
 
+/// The places of the profiles that are kept, ascending.
+fn places_without_duplicates(all: &[Series], profiles: &[ProfileRow]) -> Result<Vec<u32>, BlockError> {
+    // A copy without rows must not take the place of one that has some.
+    let has_rows = |row: &&ProfileRow| row.samples > 0;
+    let with_rows = || (0u32..).zip(profiles).filter(|(_, row)| has_rows(row));
+    if DuplicateIds::find(profiles.iter().filter(has_rows)).is_empty() {
+        return Ok(with_rows().map(|(place, _)| place).collect());
+    }
+    // Copies are compared by the order of their series, which is not that of the source.
+    let mut order: Vec<u32> = (0..all.len() as u32).collect();
+    order.sort_unstable_by(|&left, &right| all[left as usize].cmp(&all[right as usize]));
+    let mut ranks = vec![0; all.len()];
+    (0u32..).zip(&order).for_each(|(rank, &place)| ranks[place as usize] = rank);
+    let ranked = |(place, row): (u32, &ProfileRow)| -> Result<(u32, ProfileRow), BlockError> {
+        let rank = ranks.get(row.series as usize).ok_or_else(unknown_series)?;
+        Ok((place, ProfileRow { series: *rank, ..*row }))
+    };
+    let ranked = with_rows().map(ranked).collect::<Result<Vec<_>, _>>()?;
+    let mut duplicates = DuplicateIds::find(ranked.iter().map(|(_, row)| row));
+    Ok(ranked.iter().filter(|(_, row)| duplicates.take(row)).map(|(place, _)| *place).collect())
+}
+
+fn unknown_series() -> BlockError {
+    damaged("a profile is of a series that is not there")
+}
+
 /// The series that have a profile, in order; profiles then name them by their new places.
 fn order_series(all: &[Series], profiles: &mut [(ProfileRow, u32)]) -> Result<Vec<Series>, BlockError> {
     let mut places = vec![None; all.len()];
     for (row, _) in profiles.iter() {
         let place = places.get_mut(row.series as usize);
-        *place.ok_or_else(|| damaged("a profile is of a series that is not there"))? = Some(0);
+        *place.ok_or_else(unknown_series)? = Some(0);
     }
     let mut order: Vec<usize> = (0..all.len()).filter(|&at| places[at].is_some()).collect();
     order.sort_unstable_by(|&left, &right| all[left].cmp(&all[right]));

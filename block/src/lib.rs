@@ -26,6 +26,7 @@
 
 mod build;
 mod columns;
+mod duplicates;
 mod error;
 mod folder;
 mod frames;

@@ -10,6 +10,7 @@ use athanor_profile::hash::Hash;
 
 use crate::build::Scratch;
 use crate::columns::TableReader;
+use crate::duplicates::DuplicateIds;
 use crate::error::BlockError;
 use crate::folder::Folder;
 use crate::meta::{Meta, Origin, Run, SAMPLES};
@@ -58,8 +59,8 @@ pub fn merge_all(
     make(folder, &Making { id: id.to_owned(), ..Making::default() }, blocks, scratch, progress)
 }
 
-/// Merges any number of blocks, or some tenants' rows of them, into an empty folder. Profiles of equal id are kept once
-/// (E20).
+/// Merges any number of blocks, or some tenants' rows of them, into an empty folder. Of profiles of one id a tenant
+/// keeps one, in whichever series the copies are (E20).
 pub fn make(
     folder: &dyn Folder,
     making: &Making,
@@ -114,14 +115,9 @@ fn merge_tenant(
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), BlockError> {
     let mut dictionary = Dictionary::default();
-    let mut series_ids: BTreeMap<Series, u32> = BTreeMap::new();
-    let mut of_parts = Vec::with_capacity(parts.len());
-    for part in parts {
-        let series = part.series()?;
-        series_ids.extend(series.iter().map(|series| (series.clone(), 0)));
-        of_parts.push(series);
-    }
-    (0u32..).zip(series_ids.values_mut()).for_each(|(place, id)| *id = place);
+    let (all_series, profiles) = read_index(parts)?;
+    let mut duplicates = DuplicateIds::find(profiles.iter().flatten());
+    let (series, output_series) = used_series(all_series, &profiles, &duplicates);
     let mut popularity: Vec<u64> = Vec::new();
     let mut of_leaf = Vec::new();
     let mut of_inputs = Vec::with_capacity(parts.len());
@@ -134,35 +130,74 @@ fn merge_tenant(
         }
         of_inputs.push(stacks);
     }
-    let series: Vec<Series> = series_ids.keys().cloned().collect();
     let mut out = writer.tenant(tenant, &series, &dictionary, &popularity)?;
     drop(dictionary);
     let mut inputs = Vec::with_capacity(parts.len());
-    for ((part, mut stacks), series) in parts.iter().zip(of_inputs).zip(of_parts) {
+    for ((part, mut stacks), profiles) in parts.iter().zip(of_inputs).zip(profiles) {
         stacks.iter_mut().for_each(|stack| *stack = out.number(*stack));
-        let series = series.iter().map(|series| series_ids[series]).collect();
-        inputs.push(Input::open(part, stacks, series)?);
+        inputs.push(Input::open(part, stacks, profiles)?);
     }
     let mut next: BinaryHeap<Waiting> = inputs
         .iter()
         .enumerate()
         .filter_map(|(at, input)| Some(Reverse((input.peek()?.order(), at))))
         .collect();
-    let mut last = None;
     let mut of_profile = ProfileRows::default();
-    while let Some(Reverse((order, at))) = next.pop() {
+    while let Some(Reverse((_, at))) = next.pop() {
         let input = &mut inputs[at];
-        let profile = input.take(&mut of_profile)?;
+        let mut profile = input.take(&mut of_profile)?;
         progress(of_profile.rows.len() as u64);
-        if last != Some(order) {
+        if duplicates.take(&profile) {
+            profile.series = output_series[profile.series as usize];
             out.profile(profile, &mut of_profile)?;
-            last = Some(order);
         }
         if let Some(profile) = input.peek() {
             next.push(Reverse((profile.order(), at)));
         }
     }
     out.finish()
+}
+
+/// Reads the series of all parts, in order, and the profiles of each part, which name series by their place among those.
+fn read_index(parts: &[Part<'_>]) -> Result<(Vec<Series>, Vec<Vec<ProfileRow>>), BlockError> {
+    let mut places: BTreeMap<Series, u32> = BTreeMap::new();
+    let mut series_of_parts = Vec::with_capacity(parts.len());
+    for part in parts {
+        let series = part.series()?;
+        places.extend(series.iter().map(|series| (series.clone(), 0)));
+        series_of_parts.push(series);
+    }
+    (0u32..).zip(places.values_mut()).for_each(|(next, place)| *place = next);
+    let mut profiles_of_parts = Vec::with_capacity(parts.len());
+    for (part, series) in parts.iter().zip(series_of_parts) {
+        let places: Vec<u32> = series.iter().map(|series| places[series]).collect();
+        let mut profiles = part.profiles()?;
+        profiles.iter_mut().for_each(|profile| profile.series = places[profile.series as usize]);
+        profiles_of_parts.push(profiles);
+    }
+    Ok((places.into_keys().collect(), profiles_of_parts))
+}
+
+/// Drops series of which all profiles are dropped duplicates. Returns the others, and for each place before its place
+/// among those.
+fn used_series(
+    all_series: Vec<Series>,
+    profiles: &[Vec<ProfileRow>],
+    duplicates: &DuplicateIds,
+) -> (Vec<Series>, Vec<u32>) {
+    let mut is_used = vec![false; all_series.len()];
+    for profile in profiles.iter().flatten().filter(|profile| duplicates.is_kept(profile)) {
+        is_used[profile.series as usize] = true;
+    }
+    let mut used = Vec::new();
+    let mut places = Vec::with_capacity(all_series.len());
+    for (series, is_used) in all_series.into_iter().zip(is_used) {
+        places.push(used.len() as u32);
+        if is_used {
+            used.push(series);
+        }
+    }
+    (used, places)
 }
 
 /// The order of an input's next profile, and the input; the least comes first.
@@ -185,11 +220,7 @@ struct Input {
 }
 
 impl Input {
-    fn open(part: &Part<'_>, merged: Vec<u32>, series: Vec<u32>) -> Result<Self, BlockError> {
-        let mut profiles = part.profiles()?;
-        for profile in &mut profiles {
-            profile.series = series[profile.series as usize];
-        }
+    fn open(part: &Part<'_>, merged: Vec<u32>, profiles: Vec<ProfileRow>) -> Result<Self, BlockError> {
         Ok(Input {
             profiles: profiles.into_iter(),
             table: part.samples()?,

@@ -247,6 +247,12 @@ impl Part<'_> {
         Ok(all)
     }
 
+    /// Returns whether the block was written by a version that keeps each profile id of a tenant once. Earlier versions
+    /// kept it once in each series.
+    pub fn has_distinct_ids(&self) -> Result<bool, BlockError> {
+        Ok(self.block.table(PROFILES)?.has_distinct_ids())
+    }
+
     /// The sum of each profile's values, modulo 2^64, in their order.
     pub fn profile_totals(&self) -> Result<Vec<i64>, BlockError> {
         let totals = self.block.table(PROFILES)?.run::<Int64Type>(self.groups(PROFILES), 7)?;

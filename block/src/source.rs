@@ -97,6 +97,11 @@ impl PartSource {
         series.bytes() + profiles.bytes() + brief.bytes() + profile_totals.bytes()
     }
 
+    /// Returns whether each profile id is in the part once. The footer of the profiles must be there.
+    pub fn is_free_of_duplicates(&self) -> Result<bool, BlockError> {
+        self.part().has_distinct_ids()
+    }
+
     /// Whether its series were decoded.
     pub fn has_series(&self) -> bool {
         self.inner.series.known().is_some()
@@ -215,6 +220,9 @@ impl Source for PartSource {
     }
     fn brief_profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
         self.brief().cloned()
+    }
+    fn has_distinct_ids(&self) -> Result<bool, SourceError> {
+        Ok(self.is_free_of_duplicates()?)
     }
     fn profile_totals(&self) -> Result<Option<Arc<[i64]>>, SourceError> {
         let totals = || Ok(self.part().profile_totals()?.into());

@@ -6,6 +6,7 @@ use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::symbols::NONE;
 use parquet::data_type::{Int32Type, Int64Type};
 
+use crate::duplicates::DuplicateIds;
 use crate::error::BlockError;
 use crate::index::{Nodes, StackSet, pairs};
 use crate::meta::{INDEX, LOCATIONS, PROFILES, ROLLUP, Run, SAMPLES};
@@ -23,6 +24,10 @@ impl Part<'_> {
         let (series, profiles) = (self.series()?, self.profiles()?);
         if !profiles.is_sorted_by_key(ProfileRow::order) {
             return Err(BlockError::corrupt(PROFILES, "its rows are not by series, time and id"));
+        }
+        if self.has_distinct_ids()? && !DuplicateIds::find(profiles.iter()).is_empty() {
+            let why = "it has two rows of one id, and its footer says that ids are distinct";
+            return Err(BlockError::corrupt(PROFILES, why));
         }
         let stacks = vec![(0, 0); self.meta.stacks as usize];
         let (touched, services) = (Vec::new(), BTreeMap::new());

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use athanor_block::{
-    Block, BlockError, Builder, FILES, FORMAT, FileMeta, Folder, META, MemoryFolder, Meta, PAGE,
+    Block, BlockError, Builder, FILES, FORMAT, FileMeta, Folder, Held, META, MemoryFolder, Meta, PAGE,
+    PROFILES, merge, write_held,
 };
 use athanor_chassis::compute::Compute;
 use athanor_profile::pprof::{Limits, encode};
-use athanor_profile::{Labels, generate};
+use athanor_profile::source::MemorySource;
+use athanor_profile::{Labels, Profile, ValueType, generate};
 
 fn build() -> MemoryFolder {
     let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
@@ -66,6 +68,61 @@ fn a_wrong_byte_anywhere_is_refused_or_read() {
         }
     }
     read(&folder).unwrap();
+}
+
+/// Changes a block into one that an earlier version merged: both profiles have the id of the first, and nothing states
+/// that ids are distinct.
+fn age(folder: &MemoryFolder) {
+    let block = Block::open(Arc::new(folder.clone())).unwrap();
+    let rows = block.part("acme").unwrap().profiles().unwrap();
+    let ids: Vec<[u8; 16]> = rows.iter().map(|row| row.id.to_be_bytes()).collect();
+    assert_eq!(ids.len(), 2);
+    replace(folder, PROFILES, &ids[1], &ids[0]);
+}
+
+/// Replaces the first occurrence of some bytes in a file by as many others.
+fn replace(folder: &MemoryFolder, file: &str, from: &[u8], to: &[u8]) {
+    tamper(folder, file, |content| {
+        let place = content.windows(from.len()).position(|window| window == from).unwrap();
+        content[place..place + from.len()].copy_from_slice(to);
+    });
+}
+
+/// A block of one upload and of its retry after the label rules changed.
+fn with_a_copy_in_each_of_two_series() -> MemoryFolder {
+    let mut source = MemorySource::default();
+    for (id, pod) in [(1, "a"), (2, "b")] {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+        profile.header.time_nanos = 1_700_000_000_000_000_000;
+        let stack = profile.dictionary.named_stack(["main", "work"].into_iter());
+        profile.samples.push(stack, 0, &[5]);
+        source.add(&Labels::new([("pod".into(), pod.into())]), &profile, id);
+    }
+    let folder = MemoryFolder::default();
+    write_held(&folder, "old", None, [("acme", &source as &dyn Held)].into_iter()).unwrap();
+    age(&folder);
+    folder
+}
+
+/// E20, in blocks of versions that kept an id once in each series.
+#[test]
+fn block_of_earlier_version_with_duplicates_merges_to_one_copy_each() {
+    let folder = with_a_copy_in_each_of_two_series();
+    let refused = read(&folder).unwrap_err().to_string();
+    assert!(refused.contains("two rows of one id"), "{refused}");
+    replace(&folder, PROFILES, b"athanor.distinct_ids", b"athanor.distinct_idz");
+    read(&folder).unwrap();
+    let old = Block::open(Arc::new(folder)).unwrap();
+    assert!(!old.part("acme").unwrap().has_distinct_ids().unwrap());
+    let merged = MemoryFolder::default();
+    merge(&merged, "merged", &[old]).unwrap();
+    read(&merged).unwrap();
+    let merged = Block::open(Arc::new(merged)).unwrap();
+    let part = merged.part("acme").unwrap();
+    assert!(part.has_distinct_ids().unwrap());
+    assert_eq!((part.profiles().unwrap().len(), part.series().unwrap().len(), part.meta.samples), (1, 1, 1));
+    assert_eq!(part.series().unwrap()[0].labels().get("pod"), Some("a"), "the least series keeps it");
 }
 
 #[test]

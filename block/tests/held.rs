@@ -232,10 +232,10 @@ fn loose() -> impl Strategy<Value = Loose> {
             let labels = Labels::new([("service_name".into(), format!("s{number}"))]);
             held.series.push(Series::new(labels, ValueType::new("cpu", "ns"), ValueType::default()));
         }
-        let mut known: BTreeMap<(u32, u128), (i64, Vec<HeldRow<'static>>)> = BTreeMap::new();
+        let mut known: BTreeMap<u128, (i64, Vec<HeldRow<'static>>)> = BTreeMap::new();
         for (series, time, id, rows) in all {
-            // Equal ids in a series are repeats.
-            let (time, rows) = known.entry((series, id)).or_insert((time, rows)).clone();
+            // Profiles of one id are copies, also in different series.
+            let (time, rows) = known.entry(id).or_insert((time, rows)).clone();
             held.profiles.push(ProfileRow {
                 series,
                 time,
@@ -249,15 +249,22 @@ fn loose() -> impl Strategy<Value = Loose> {
     })
 }
 
+/// The profiles that a block keeps: of each id the copy in the least series.
+fn kept(held: &Loose) -> impl Iterator<Item = (&ProfileRow, &Vec<HeldRow<'static>>)> {
+    let mut least: BTreeMap<u128, (&Series, usize)> = BTreeMap::new();
+    for (place, row) in held.profiles.iter().enumerate() {
+        let copy = (&held.series[row.series as usize], place);
+        let known = least.entry(row.id).or_insert(copy);
+        *known = copy.min(*known);
+    }
+    least.into_values().map(|(_, place)| (&held.profiles[place], &held.rows[place]))
+}
+
 type ByRequest = BTreeMap<(String, u64, u128, Vec<String>), i64>;
 
 fn naive(held: &Loose) -> ByRequest {
     let mut sums = ByRequest::new();
-    let mut seen = std::collections::HashSet::new();
-    for (row, rows) in held.profiles.iter().zip(&held.rows) {
-        if !seen.insert((row.series, row.id)) {
-            continue;
-        }
+    for (row, rows) in kept(held) {
         for of in rows {
             let mut one = vec![0; STACKS as usize];
             one[of.stack as usize] = 1;
@@ -300,13 +307,12 @@ proptest! {
     fn each_moment_lies_once_with_its_profile_and_stack(held in loose()) {
         let block = written(&[("acme", &held)]);
         let mut expected: BTreeMap<(String, i64, Vec<String>), Vec<i64>> = BTreeMap::new();
-        let mut seen = std::collections::HashSet::new();
         let name = |source: &dyn Source, stack: u32, of: u32| {
             let mut one = vec![0; of as usize];
             one[stack as usize] = 1;
             named(source, &one).into_keys().next().unwrap()
         };
-        for (row, rows) in held.profiles.iter().zip(&held.rows).filter(|(row, _)| seen.insert((row.series, row.id))) {
+        for (row, rows) in kept(&held) {
             for of in rows.iter().filter(|of| !of.moments.is_empty()) {
                 let service = held.series[row.series as usize].service().to_owned();
                 expected.entry((service, row.time, name(&held, of.stack, STACKS))).or_default().extend(of.moments);

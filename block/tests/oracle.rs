@@ -1,19 +1,20 @@
 //! Blocks against a naive model on maps of strings: whatever the partition and the order of merging.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[path = "oracle/naive.rs"]
 mod naive;
 
 use athanor_block::{
-    Block, BlockError, Builder, FILES, FORMAT, Folder, LogRange, META, Making, MemoryFolder, Origin, PAGE,
-    Part, PartSource, ProfileRow, make, merge, merge_all, rounds,
+    Block, BlockError, Builder, FILES, FORMAT, Folder, Held, LogRange, META, Making, MemoryFolder, Origin,
+    PAGE, Part, PartSource, ProfileRow, make, merge, merge_all, rounds, write_held,
 };
 use athanor_chassis::compute::Compute;
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::pprof::{Limits, encode};
+use athanor_profile::source::MemorySource;
 use athanor_profile::table::Table;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Labels, Profile, Source, ValueType, generate};
@@ -191,6 +192,76 @@ proptest! {
             prop_assert_eq!(graph.total, sum, "{} of {}", kind, tenant);
             prop_assert_eq!(naive::bars_of(&graph), naive::bars(totals), "{} of {}", kind, tenant);
         }
+    }
+}
+
+/// A copy of an upload: the upload, the pod that label rules made of its labels, and the block that holds the copy.
+type UploadCopy = (usize, usize, usize);
+
+/// Labels after the rules of some day: series of one service are ordered by pod.
+fn labels_of_pod(pod: usize) -> Labels {
+    Labels::new([("pod".into(), format!("pod-{pod}")), ("service_name".into(), "shop".into())])
+}
+
+/// A block of copies of uploads, as a head writes it.
+fn block_of_copies<'c>(copies: impl Iterator<Item = &'c UploadCopy>) -> Block {
+    let mut source = MemorySource::default();
+    for &(upload, pod, _) in copies {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds"), ValueType::new("samples", "count")];
+        profile.header.time_nanos = 1_700_000_000_000_000_000 - upload as i64;
+        let stack = profile.dictionary.named_stack(["main", &format!("f{upload}")].into_iter());
+        profile.samples.push(stack, 0, &[1 << upload, 1]);
+        source.add(&labels_of_pod(pod), &profile, upload as u128);
+    }
+    let folder = MemoryFolder::default();
+    write_held(&folder, "copies", None, [("acme", &source as &dyn Held)].into_iter()).unwrap();
+    open(&folder)
+}
+
+/// What a block holds of each pod: the sums of its profiles, ascending.
+fn sums_by_pod(block: &Block) -> BTreeMap<String, Vec<i64>> {
+    let mut sums: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    for part in block.parts() {
+        let (series, totals) = (part.series().unwrap(), part.profile_totals().unwrap());
+        for (row, total) in part.profiles().unwrap().iter().zip(totals) {
+            let pod = series[row.series as usize].labels().get("pod").unwrap();
+            sums.entry(pod.to_owned()).or_default().push(total);
+        }
+        let in_use: BTreeSet<u32> = part.profiles().unwrap().iter().map(|row| row.series).collect();
+        assert_eq!(in_use.len(), series.len(), "each series has a profile");
+    }
+    sums.values_mut().for_each(|sums| sums.sort_unstable());
+    sums
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// E20: an id hashes labels as sent, so copies of one profile may lie in several series.
+    #[test]
+    fn copies_of_an_upload_in_several_series_are_merged_to_one(
+        copies in prop::collection::vec((0usize..5, 0usize..3, 0usize..4), 1..16),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 24),
+    ) {
+        let in_block = |number: usize| copies.iter().filter(move |copy| copy.2 == number);
+        let blocks: Vec<Block> = (0..4).map(|number| block_of_copies(in_block(number))).collect();
+        let mut least_pod: BTreeMap<usize, String> = BTreeMap::new();
+        for &(upload, pod, _) in &copies {
+            let labels = labels_of_pod(pod);
+            let pod = labels.get("pod").unwrap();
+            let least = least_pod.entry(upload).or_insert_with(|| pod.to_owned());
+            if pod < least.as_str() {
+                pod.clone_into(least);
+            }
+        }
+        let mut expected: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+        for (upload, pod) in least_pod {
+            expected.entry(pod).or_default().extend([1, 1 << upload]);
+        }
+        expected.values_mut().for_each(|sums| sums.sort_unstable());
+        let whole = merged(blocks, &picks);
+        whole.verify(|_| {}).unwrap();
+        prop_assert_eq!(sums_by_pod(&whole), expected);
     }
 }
 

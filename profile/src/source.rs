@@ -27,6 +27,10 @@ pub trait Source: Send + Sync {
     fn brief_profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
         self.profiles()
     }
+    /// Returns whether the source is known to hold each profile id once. Where it is not, queries compare the ids.
+    fn has_distinct_ids(&self) -> Result<bool, SourceError> {
+        Ok(false)
+    }
     /// The sum of each profile's values, modulo 2^64, by place; none where only the rows tell.
     fn profile_totals(&self) -> Result<Option<Arc<[i64]>>, SourceError> {
         Ok(None)

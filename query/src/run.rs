@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use athanor_profile::hash::{Hash, list_memory};
+use athanor_profile::hash::{Hash, HashedSet, list_memory};
 use athanor_profile::identity::profile_of;
 use athanor_profile::series::{METRIC_NAME, SERVICE_NAME};
 use athanor_profile::tree::Tree;
@@ -53,7 +53,9 @@ impl Picked {
     /// Finds them with at least what is needed of each.
     fn with(ask: &Ask, needs: Needs, source: &dyn Source) -> Result<Picked, AskError> {
         let (selection, series) = (&ask.selection, source.series()?);
-        let profiles = if needs.profiles { source.profiles()? } else { source.brief_profiles()? };
+        let compares_ids = ask.counts() && !source.has_distinct_ids()?;
+        let reads_ids = needs.profiles || compares_ids;
+        let profiles = if reads_ids { source.profiles()? } else { source.brief_profiles()? };
         // Full labels are made when they are used: all of them would take more than the series themselves.
         let all = selection.selector.matchers().is_empty();
         let matches = |one: &Series| all || selection.selector.matches(&series_labels(one));
@@ -70,7 +72,11 @@ impl Picked {
         }
         let is_meant = |profile: &ProfileRow| meant[profile.series as usize] && selection.picks(profile);
         let numbered = (0..).zip(profiles.iter());
-        let places = numbered.filter(|(_, profile)| is_meant(profile)).map(|(place, _)| place).collect();
+        let mut places: Vec<u32> =
+            numbered.filter(|(_, profile)| is_meant(profile)).map(|(place, _)| place).collect();
+        if compares_ids {
+            keep_first_of_each_id(&profiles, &mut places);
+        }
         Ok(Picked { series, profiles, places })
     }
 
@@ -106,6 +112,16 @@ impl Picked {
         self.rows().for_each(|row| seen[row.series as usize] = true);
         self.series.iter().zip(seen).filter_map(|(series, seen)| seen.then_some(series))
     }
+}
+
+/// Drops all but the first of the picked profiles that have one id. A source holds a profile in two series if label rules
+/// changed between its two copies. A copy without rows adds nothing and may precede one that has some.
+fn keep_first_of_each_id(profiles: &[ProfileRow], places: &mut Vec<u32>) {
+    let mut seen: HashedSet<Hash> = HashedSet::default();
+    places.retain(|&place| {
+        let profile = &profiles[place as usize];
+        profile.samples == 0 || seen.insert(profile.id)
+    });
 }
 
 /// Full labels of series, of which so many at most are known at once beside those that an answer has: profiles mostly lie by
@@ -425,6 +441,34 @@ mod tests {
     use athanor_profile::{Profile, ValueType};
 
     use super::*;
+
+    /// Label rules changed between an upload and its retry: the copies lie in two series of one block.
+    #[test]
+    fn profile_in_two_series_of_a_source_counts_once() {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+        let stack = profile.dictionary.named_stack(["main"].into_iter());
+        profile.samples.push(stack, 0, &[5]);
+        let mut source = MemorySource::default();
+        for pod in ["a", "b"] {
+            source.add(&Labels::new([("pod".to_owned(), pod.to_owned())]), &profile, 1);
+        }
+        let total = |what: What, selector: &str| {
+            let selection = Selection { selector: selector.parse().unwrap(), ..Selection::default() };
+            match run(&Ask { selection, what, ..Ask::default() }, &source).unwrap() {
+                Partial::Tree(tree) => tree.total(),
+                Partial::Profile(merged) => merged.totals.iter().sum(),
+                Partial::Values(counts) => counts.counts().values().sum::<u64>() as i64,
+                other => panic!("{other:?}"),
+            }
+        };
+        let tree = || What::Tree(StackFilter::default());
+        assert_eq!(total(tree(), "{}"), 5);
+        assert_eq!(total(What::Profile(StackFilter::default(), None), "{}"), 5);
+        assert_eq!(total(What::LabelValues(Values { name: "pod".to_owned(), ..Values::default() }), "{}"), 1);
+        // Each copy is found by its own labels.
+        assert_eq!((total(tree(), r#"{pod="a"}"#), total(tree(), r#"{pod="b"}"#)), (5, 5));
+    }
 
     #[test]
     fn full_labels_are_those_of_the_series_and_few_are_known_at_once() {

@@ -66,20 +66,27 @@ pub fn run(block: &Block, query: &Query, compute: &Compute) -> Result<Profile, Q
     if !profiles.iter().any(picked) {
         return Err(QueryError::NoProfile { first: part.meta.min_time, last: part.meta.max_time });
     }
-    let whole = query.time.contains(part.meta.min_time) && query.time.contains(part.meta.max_time);
+    // Blocks of earlier versions may hold a profile in two series.
+    let is_distinct = part.has_distinct_ids()?;
+    let once = |is_picked: &dyn Fn(&ProfileRow) -> bool| {
+        let mut seen = BTreeSet::new();
+        Part::rows_of(&profiles, |row| is_picked(row) && (is_distinct || seen.insert(row.id)))
+    };
+    let in_time = query.time.contains(part.meta.min_time) && query.time.contains(part.meta.max_time);
+    let whole = in_time && is_distinct;
     let mut totals = Vec::with_capacity(columns.len());
     for of_type in columns.values() {
         totals.push(if whole {
             part.whole_totals(|series| of_type.contains(&series))?
         } else {
             let in_time = |row: &ProfileRow| of_type.contains(&row.series) && query.time.contains(row.time);
-            part.totals(&Part::rows_of(&profiles, in_time), compute)?
+            part.totals(&once(&in_time), compute)?
         });
     }
     let mut moments: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
     // Rows of several types cannot say of which one a moment is.
     if columns.len() == 1 {
-        part.moments(&Part::rows_of(&profiles, picked), |stack, times| {
+        part.moments(&once(&picked), |stack, times| {
             moments.entry(stack).or_default().extend_from_slice(times);
         })?;
     }

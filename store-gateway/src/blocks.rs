@@ -282,13 +282,14 @@ impl Wanted {
         let unknown = files.iter().filter(|file| !is_known(file));
         let tails: Extents = unknown.map(|file| part.folder.tail(file)).collect();
         part.folder.fetch(&self.origin(), &tails).await?;
-        let needs = self.ask.needs();
+        let (needs, counts) = (self.ask.needs(), self.ask.counts());
         let open = move |part: &Part| {
             // Each is tried, so that whatever is missing is known at once.
             let extent = |file: &&'static str| part.block.extent(part.tenant.as_str(), file);
             let opened: Vec<_> = files.iter().map(extent).collect();
             opened.into_iter().collect::<Result<Vec<_>, _>>()?;
-            let columns = if needs.profiles { ProfileColumns::All } else { ProfileColumns::Brief };
+            let reads_ids = needs.profiles || counts && !part.source.is_free_of_duplicates()?;
+            let columns = if reads_ids { ProfileColumns::All } else { ProfileColumns::Brief };
             let mut extents = part.source.bytes_of_series()?;
             extents.extend(part.source.bytes_of_profiles(columns)?);
             if needs.profile_totals {
