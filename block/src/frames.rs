@@ -2,9 +2,9 @@
 //!
 //! No dictionary is built: nothing is hashed but the names that the tree shows.
 
-use athanor_profile::symbols::{NONE, address_name};
+use athanor_profile::symbols::{NONE, UNKNOWN_BINARY, binary_name};
 use athanor_profile::tree::{self, Shape, Tree};
-use parquet::data_type::{ByteArrayType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArrayType, Int32Type};
 
 use crate::error::BlockError;
 use crate::meta::{FUNCTIONS, LOCATIONS, MAPPINGS};
@@ -26,16 +26,15 @@ pub(crate) struct Frames {
     /// Where the name of each function ends in `text`.
     name_ends: Vec<usize>,
     text: String,
-    /// What locations without functions are called by.
-    addresses: Addresses,
+    /// Names of locations without functions.
+    binaries: Binaries,
 }
 
-/// Mapping and address of each location; empty where all have functions.
+/// The mapping of each location, and the name of each mapping's binary; empty where all locations have functions.
 #[derive(Default)]
-struct Addresses {
+struct Binaries {
     mappings: Vec<u32>,
-    addresses: Vec<i64>,
-    files: Vec<String>,
+    names: Vec<String>,
 }
 
 impl Part<'_> {
@@ -78,25 +77,24 @@ impl Part<'_> {
         if name_ends.len() != self.meta.functions.1 as usize {
             return Err(BlockError::corrupt(FUNCTIONS, "it has not as many rows as meta.json says"));
         }
-        let addresses = if all_have { Addresses::default() } else { self.addresses(&firsts)? };
-        Ok(Frames { parents, locations, ends, functions, name_ends, text: all, addresses })
+        let binaries = if all_have { Binaries::default() } else { self.binaries(&firsts)? };
+        Ok(Frames { parents, locations, ends, functions, name_ends, text: all, binaries })
     }
 
     /// `firsts` are the first rows of the locations.
-    fn addresses(&self, firsts: &[usize]) -> Result<Addresses, BlockError> {
-        let table = self.block.table(LOCATIONS)?;
-        let groups = self.groups(LOCATIONS);
-        let mappings = table.run::<Int32Type>(groups, 2)?;
-        let addresses = table.run::<Int64Type>(groups, 3)?;
+    fn binaries(&self, firsts: &[usize]) -> Result<Binaries, BlockError> {
+        let mappings = self.block.table(LOCATIONS)?.run::<Int32Type>(self.groups(LOCATIONS), 2)?;
         let mappings = firsts.iter().map(|&row| within_or_none(LOCATIONS, mappings[row], self.meta.mappings));
         let mappings = mappings.collect::<Result<Vec<u32>, BlockError>>()?;
-        let files = self.block.table(MAPPINGS)?.run::<ByteArrayType>(self.groups(MAPPINGS), 4)?;
-        let files = files.iter().map(|file| text(MAPPINGS, file).map(str::to_owned));
-        let files = files.collect::<Result<Vec<String>, BlockError>>()?;
-        if files.len() != self.meta.mappings.1 as usize {
+        let table = self.block.table(MAPPINGS)?;
+        let files = table.run::<ByteArrayType>(self.groups(MAPPINGS), 4)?;
+        let builds = table.run::<ByteArrayType>(self.groups(MAPPINGS), 5)?;
+        let name = |(file, build)| Ok(binary_name(text(MAPPINGS, file)?, text(MAPPINGS, build)?));
+        let names = files.iter().zip(&builds).map(name).collect::<Result<Vec<String>, BlockError>>()?;
+        if names.len() != self.meta.mappings.1 as usize {
             return Err(BlockError::corrupt(MAPPINGS, "it has not as many rows as meta.json says"));
         }
-        Ok(Addresses { mappings, addresses: firsts.iter().map(|&row| addresses[row]).collect(), files })
+        Ok(Binaries { mappings, names })
     }
 }
 
@@ -127,6 +125,8 @@ impl Frames {
     ) {
         let mut drawing = Drawing { frames: self, tree, of_functions: vec![NONE; self.name_ends.len()] };
         let mut places = vec![UNSEEN; self.parents.len()];
+        // Names of the nodes without symbols. Consecutive ones of one binary are one node of the tree.
+        let mut binaries = vec![NONE; if self.binaries.mappings.is_empty() { 0 } else { self.parents.len() }];
         let mut path = Vec::new();
         for (stack, with) in stacks {
             let mut at = stack as u32;
@@ -135,9 +135,20 @@ impl Frames {
                 at = self.parents[at as usize];
             }
             let mut place = places.get(at as usize).copied().unwrap_or(tree::Builder::ROOT);
+            let mut last_binary = binaries.get(at as usize).copied().unwrap_or(NONE);
             while let Some(node) = path.pop() {
-                place = drawing.push_down(place, self.locations[node as usize]);
+                let location = self.locations[node as usize];
+                if let Some(name) = drawing.unnamed(location) {
+                    place = if name == last_binary { place } else { drawing.tree.child(place, name) };
+                    last_binary = name;
+                } else if location != NONE {
+                    place = drawing.push_down(place, location);
+                    last_binary = NONE;
+                }
                 places[node as usize] = place;
+                if let Some(binary) = binaries.get_mut(node as usize) {
+                    *binary = last_binary;
+                }
             }
             ends(drawing.tree, place, with);
         }
@@ -150,8 +161,9 @@ impl Frames {
 
     pub(crate) fn bytes(&self) -> usize {
         let words = self.parents.len() + self.locations.len() + self.ends.len() + self.functions.len();
-        let addresses = self.addresses.addresses.len() * 12;
-        words * 4 + self.name_ends.len() * 8 + self.text.len() + addresses
+        let names: usize = self.binaries.names.iter().map(|name| name.len() + size_of::<String>()).sum();
+        let binaries = self.binaries.mappings.len() * 4 + names;
+        words * 4 + self.name_ends.len() * 8 + self.text.len() + binaries
     }
 
     fn functions(&self, location: usize) -> &[u32] {
@@ -168,20 +180,20 @@ struct Drawing<'f> {
 }
 
 impl Drawing<'_> {
-    /// The place of a location called from `place`; that itself where there is no location.
+    /// The name of a location without functions; none if it has some.
+    fn unnamed(&mut self, location: u32) -> Option<u32> {
+        if location == NONE || !self.frames.functions(location as usize).is_empty() {
+            return None;
+        }
+        let Binaries { mappings, names } = &self.frames.binaries;
+        let name = names.get(mappings[location as usize] as usize).map_or("", String::as_str);
+        Some(self.tree.name(if name.is_empty() { UNKNOWN_BINARY } else { name }))
+    }
+
+    /// The place of a location's innermost function, called from `place`.
     fn push_down(&mut self, mut place: u32, location: u32) -> u32 {
         let frames = self.frames;
-        if location == NONE {
-            return place;
-        }
-        let functions = frames.functions(location as usize);
-        if functions.is_empty() {
-            let Addresses { mappings, addresses, files } = &frames.addresses;
-            let file = files.get(mappings[location as usize] as usize).map(String::as_str);
-            let name = self.tree.name(&address_name(file, addresses[location as usize] as u64));
-            return self.tree.child(place, name);
-        }
-        for &function in functions {
+        for &function in frames.functions(location as usize) {
             let name = &mut self.of_functions[function as usize];
             if *name == NONE {
                 let start = if function == 0 { 0 } else { frames.name_ends[function as usize - 1] };

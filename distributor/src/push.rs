@@ -46,6 +46,16 @@ pub(crate) struct Place {
 impl Distributor {
     /// Stores every profile that can be stored. An error says which ones are; to repeat the whole request is safe.
     pub async fn push_series(&self, tenant: &TenantId, sent: Vec<SentSeries>) -> Result<Receipt, Status> {
+        self.push_series_with_addresses(tenant, sent, false).await
+    }
+
+    /// As [`push_series`](Self::push_series); `has_elf_addresses` is what the client states of all addresses.
+    pub(crate) async fn push_series_with_addresses(
+        &self,
+        tenant: &TenantId,
+        sent: Vec<SentSeries>,
+        has_elf_addresses: bool,
+    ) -> Result<Receipt, Status> {
         let limits = self.deps.overrides.of(tenant);
         let counted = self.counts.of(tenant);
         let profiles: usize = sent.iter().map(|series| series.profiles.len()).sum();
@@ -75,7 +85,8 @@ impl Distributor {
             match series(sent.labels, &label_limits) {
                 Ok(series) => {
                     places.extend(here);
-                    uploads.extend(sent.profiles.into_iter().map(|profile| upload(&series, profile)));
+                    let upload = |profile| upload(&series, profile, has_elf_addresses);
+                    uploads.extend(sent.profiles.into_iter().map(upload));
                 }
                 Err(refused) => {
                     let status = labels_refused(&refused);
@@ -115,12 +126,13 @@ fn size(series: &SentSeries) -> usize {
     labels + series.profiles.iter().map(|profile| profile.pprof.len()).sum::<usize>()
 }
 
-fn upload(series: &Series, profile: SentProfile) -> Upload {
+fn upload(series: &Series, profile: SentProfile, has_elf_addresses: bool) -> Upload {
     Upload {
         sent: series.sent.clone(),
         labels: series.labels.clone(),
         client_id: profile.id.filter(|id| !id.is_empty()),
         pprof: profile.pprof,
+        has_elf_addresses,
         ..Upload::default()
     }
 }

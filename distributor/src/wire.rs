@@ -15,14 +15,16 @@ impl Distributor {
         self.push_series(tenant, request.series.into_iter().map(series).collect()).await
     }
 
-    /// As [`Distributor::push`], of a request of Parca's. What it says of executables and of addresses is not kept: nothing
-    /// looks names up for addresses yet.
+    /// As [`Distributor::push`], of a request of Parca's. If the request states that addresses are normalized, mappings are
+    /// stored with that flag. Addresses of processes are stored relative to their mapping, beside its offset in the file,
+    /// so that `executable_info` adds nothing to the program headers of the uploaded debug information.
     pub async fn write_raw(
         &self,
         tenant: &TenantId,
         request: parca::WriteRawRequest,
     ) -> Result<Receipt, Status> {
-        self.push_series(tenant, request.series.into_iter().map(series_of_parca).collect()).await
+        let series = request.series.into_iter().map(series_of_parca).collect();
+        self.push_series_with_addresses(tenant, series, request.normalized).await
     }
 }
 

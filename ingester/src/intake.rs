@@ -10,8 +10,8 @@ use athanor_chassis::units::{about_duration, format_duration};
 use athanor_chassis::{ByteSize, Code, Limits, Status, TenantId, Timestamp};
 use athanor_profile::hash::{Hash, list_memory};
 use athanor_profile::identity::{Upload as Identity, record_id};
-use athanor_profile::normalise::{counts_since_start, taken_at};
-use athanor_profile::pprof::{self, Decoded, MOMENT_BYTES, Walk};
+use athanor_profile::normalise::{counts_since_start, is_go_sender, taken_at};
+use athanor_profile::pprof::{self, Decoded, MOMENT_BYTES, Sender, Walk};
 use athanor_profile::series::Series;
 use athanor_profile::upload::{Dropped, Upload};
 use athanor_profile::{Dictionary, Labels, ValueType};
@@ -73,7 +73,12 @@ impl Intake {
         now: Timestamp,
     ) -> Result<(), Status> {
         self.upload = upload;
-        let raw = self.walk.read(&self.upload.pprof, &bounds(limits)).map_err(|error| refused(&error))?;
+        let sender = Sender {
+            is_go: is_go_sender(&self.upload.sent),
+            has_elf_addresses: self.upload.has_elf_addresses,
+        };
+        let read = self.walk.read_from(sender, &self.upload.pprof, &bounds(limits));
+        let raw = read.map_err(|error| refused(&error))?;
         self.counting = counts_since_start(&self.upload.sent, &self.walk.decoded().header);
         // What counts must keep its stacks, whatever else is in the next profile.
         if !self.counting.contains(&true) {

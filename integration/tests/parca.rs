@@ -15,6 +15,7 @@ use athanor_proto::google::v1::{Function, Line, Location, Mapping, Profile, Samp
 use athanor_proto::parca::debuginfo::v1alpha1 as debuginfo;
 use athanor_proto::parca::debuginfo::v1alpha1::upload_request::Data;
 use athanor_proto::parca::profilestore::v1alpha1 as profilestore;
+use athanor_server::request;
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
 use http_body_util::{BodyExt, StreamBody};
@@ -108,6 +109,39 @@ fn profile(time_nanos: i64) -> Vec<u8> {
     .encode_to_vec()
 }
 
+/// 10 and 32 in code that has no names, at normalized addresses of a library that is mapped elsewhere.
+fn profile_without_names(time_nanos: i64) -> Vec<u8> {
+    let mut sent = Profile::decode(&profile(time_nanos)[..]).unwrap();
+    (sent.mapping[0].memory_start, sent.mapping[0].memory_limit) = (0x55_0000_0000, 0x55_0001_0000);
+    sent.location.iter_mut().for_each(|location| location.line.clear());
+    sent.function.clear();
+    sent.encode_to_vec()
+}
+
+/// The names of a flame graph of a service, and the addresses of its merged pprof.
+fn names(server: &Server, service: &str, addresses: bool) -> (Vec<String>, Vec<u64>) {
+    let cpu = "parca_agent:samples:count:cpu:nanoseconds";
+    let query = format!("{cpu}%7Bservice_name%3D%22{service}%22%7D");
+    let path = format!("/pyroscope/render?query={query}&from=now-1h&until=now%2B1m&addresses={addresses}");
+    let graph: Value = serde_json::from_slice(&server.get(&path, &[]).body).unwrap();
+    let names = graph["flamebearer"]["names"].as_array().unwrap().iter();
+    let names = names.map(|name| name.as_str().unwrap().to_owned()).collect();
+    let now = Clock::system().wall().millis();
+    let asked = json!({
+        "profileTypeID": cpu, "labelSelector": format!("{{service_name=\"{service}\"}}"),
+        "start": now - 3_600_000, "end": now + 60_000,
+    });
+    let headers = [("content-type", "application/json")];
+    let path = "/querier.v1.QuerierService/SelectMergeProfile";
+    let merged = server.post(path, &headers, asked.to_string().as_bytes());
+    let merged: Value = serde_json::from_slice(&merged.body).unwrap();
+    let locations = merged["location"].as_array().unwrap().iter();
+    let mut addresses: Vec<u64> =
+        locations.map(|location| location["address"].as_str().unwrap().parse().unwrap()).collect();
+    addresses.sort_unstable();
+    (names, addresses)
+}
+
 /// A series as an agent labels it.
 fn series(labels: &[(&str, &str)], profiles: &[Vec<u8>]) -> profilestore::RawProfileSeries {
     let labels = labels
@@ -153,6 +187,22 @@ fn profiles_of_an_agent_are_found_with_their_totals() {
     let cpu = "parca_agent:samples:count:cpu:nanoseconds";
     assert_eq!(total(&server, cpu, "{service_name=\"shop\",node=\"n1\",comm=\"app\"}"), 2 * 42);
     assert_eq!(total(&server, &format!("{cpu}:delta"), "{service_name=\"shop\"}"), 2 * 42);
+
+    // Addresses are kept as they were sent, from heads and from blocks.
+    let bare = [("__name__", "parca_agent"), ("comm", "bare")];
+    write(vec![series(&bare, &[profile_without_names(now)])]).unwrap();
+    let binary = format!("app@{}", &BUILD[..8]);
+    for is_flushed in [false, true] {
+        if is_flushed {
+            server.runtime.block_on(request(server.folder.path(), "/cut")).unwrap();
+        }
+        let (by_binary, sent) = names(&server, "bare", false);
+        assert_eq!((by_binary, sent), (vec!["total".to_owned(), binary.clone()], vec![0x1000, 0x2000]));
+        let (mut by_address, _) = names(&server, "bare", true);
+        by_address.sort();
+        let expected = [format!("{binary}+0x1000"), format!("{binary}+0x2000"), "total".to_owned()];
+        assert_eq!(by_address, expected);
+    }
 
     // What a gateway would take: JSON, whatever it is said to be.
     let of_gateway = series(&[("__name__", "parca_agent"), ("job", "gateway")], &[profile(now)]);

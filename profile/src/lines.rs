@@ -10,7 +10,7 @@ use crate::table::Weights;
 /// A line of a function, as the profiler named them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place<'d> {
-    /// The function; of an address without a line, what that is called.
+    /// The function; of an address without a line, the name of its binary.
     pub function: Cow<'d, str>,
     /// Its file; empty if it is not known.
     pub file: &'d str,
@@ -58,7 +58,7 @@ impl<'d> Numbered<'d> {
         let places_of = |location: u32| -> Vec<Option<Place<'d>>> {
             let lines = symbols.lines(location);
             if lines.is_empty() {
-                let function = symbols.address_name(location).into();
+                let function = symbols.binary_name(location).into();
                 return vec![wanted(Place { function, ..Place::default() })];
             }
             let place = |line: &Line| {

@@ -152,15 +152,19 @@ impl Dictionary {
             .collect();
         self.label_sets.intern(&self.symbols.strings, &labels)
     }
-    /// What the frames of a stack are called, root first.
+    /// Returns the names of the frames of a stack as trees have them, root first: consecutive frames of one binary that have
+    /// no symbols are one.
     pub fn frames(&self, stack: u32) -> Vec<String> {
         let mut names = Vec::new();
+        let mut last_binary = None;
         for location in self.stacks.locations(stack) {
             let lines = self.symbols.lines(location);
             names.extend(lines.iter().map(|line| self.symbols.function_name(line.function).to_owned()));
-            if lines.is_empty() {
-                names.push(self.symbols.address_name(location));
+            let binary = lines.is_empty().then(|| self.symbols.binary_name(location));
+            if binary != last_binary {
+                names.extend(binary.clone());
             }
+            last_binary = binary;
         }
         names.reverse();
         names

@@ -3,7 +3,8 @@
 //!
 //! * [`series`]: the rules for labels; [`promote`] is their second half, for labels that samples carry, and
 //!   [`after_rules`] what holds of those that a tenant's own rules have made.
-//! * [`go_names`]: type parameters that Go puts in names, and that differ from call to call.
+//! * [`go_names`]: type parameters that Go puts in names, and that differ from call to call; [`is_go_sender`] states from
+//!   whom they come.
 //! * [`taken_at`]: which time counts.
 //! * [`counts_since_start`]: which values a shard turns into differences.
 
@@ -12,7 +13,8 @@ mod go;
 mod series;
 
 pub use counters::{DELTA, counts_since_start};
-pub use go::go_names;
+pub use go::{go_names, is_go_sender};
+pub(crate) use go::{has_shapes, is_built_by_go, without_shapes};
 pub use series::{
     LabelLimits, LabelsRefused, SERVICE, Series, UNKNOWN_SERVICE, after_rules, is_promoted, promote, series,
 };

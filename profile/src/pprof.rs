@@ -21,13 +21,16 @@ pub(crate) mod wire;
 pub use decode::{Decoded, Decoder, Dropped};
 pub use deflate::{gzip, gzip_fast};
 pub use encode::encode;
+pub(crate) use entries::HAS_ELF_ADDRESSES;
 pub use inflate::{Inflater, inflate, plain};
+pub(crate) use rewrite::{any_function, build_ids};
 pub use rewrite::{
     number_functions, rename_functions, rename_types, rewrite_strings, sample_types, time_nanos,
 };
+pub use roots::TRUNCATED;
 pub(crate) use samples::MOMENTS;
 pub use tally::{Tally, TallyError};
-pub use walk::Walk;
+pub use walk::{Sender, Walk};
 
 use crate::model::{Dictionary, Profile};
 

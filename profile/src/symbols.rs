@@ -34,8 +34,19 @@ pub struct Mapping {
     pub filename: u32,
     /// Build id, as hex.
     pub build_id: u32,
-    /// What was symbolized by the sender; bits in the order of pprof's `has_*` fields.
+    /// What was symbolized by the sender, as bits in the order of pprof's `has_*` fields, and [`ELF_ADDRESSES`].
     pub flags: u8,
+}
+
+/// Flag of a [`Mapping`]: addresses of its locations are virtual addresses of the ELF file, not of the process. Nothing was
+/// subtracted from them, so that they can be looked up in the file's symbols.
+pub const ELF_ADDRESSES: u8 = 1 << 4;
+
+impl Mapping {
+    /// Returns the address that a location was sent with, given the one that is stored.
+    pub fn sent_address(&self, stored: u64) -> u64 {
+        if self.flags & ELF_ADDRESSES != 0 { stored } else { stored.wrapping_add(self.start) }
+    }
 }
 
 /// One line of source within a location: the function and the place in it.
@@ -54,7 +65,8 @@ pub struct Line {
 pub struct Location {
     /// The mapping, or [`NONE`].
     pub mapping: u32,
-    /// Address relative to the mapping's start; absolute without a mapping.
+    /// Address relative to the mapping's start; absolute without a mapping, and the address in the ELF file where the
+    /// mapping has [`ELF_ADDRESSES`].
     pub address: u64,
     /// Whether identical code was folded, so that the names may be wrong.
     pub folded: bool,
@@ -178,12 +190,26 @@ const FUNCTION: u64 = 1;
 const MAPPING: u64 = 2;
 const LOCATION: u64 = 3;
 
-/// What to call an address in a binary, which is given by its path if it is known.
-pub fn address_name(file: Option<&str>, address: u64) -> String {
-    match file {
-        None => format!("0x{address:x}"),
-        Some(file) => format!("{}+0x{address:x}", file.rsplit('/').next().unwrap_or(file)),
+/// Characters of a build id that are shown: enough to tell builds of one binary apart.
+const SHOWN_BUILD_ID: usize = 8;
+
+/// The name of all addresses that belong to no known binary, where graphs show them as one frame.
+pub const UNKNOWN_BINARY: &str = "[unknown]";
+
+/// Returns the name of a binary: `libc.so.6@1a2b3c4d`, its file name and the beginning of its build id. Empty if neither is
+/// known.
+pub fn binary_name(path: &str, build_id: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    if build_id.is_empty() {
+        return file.to_owned();
     }
+    let shown: String = build_id.chars().take(SHOWN_BUILD_ID).collect();
+    format!("{file}@{shown}")
+}
+
+/// Returns the name of an address without symbols: `libc.so.6@1a2b3c4d+0x1234`. Addresses of two builds have different names.
+pub fn address_name(binary: &str, address: u64) -> String {
+    if binary.is_empty() { format!("0x{address:x}") } else { format!("{binary}+0x{address:x}") }
 }
 
 /// The hash of a function whose texts have these hashes.
@@ -324,11 +350,25 @@ impl Symbols {
     pub fn function_name(&self, function: u32) -> &str {
         self.strings.get(self.functions.entries[function as usize].name)
     }
-    /// What to call a location that has no lines: its binary and address.
+    /// Returns the name of a location that has no lines: its binary and address.
     pub fn address_name(&self, location: u32) -> String {
-        let location = &self.locations.entries[location as usize];
+        let entry = &self.locations.entries[location as usize];
+        address_name(&self.known_binary(entry.mapping), entry.address)
+    }
+    /// Returns the name that graphs show for a location that has no lines: its binary.
+    pub fn binary_name(&self, location: u32) -> String {
+        let name = self.known_binary(self.locations.entries[location as usize].mapping);
+        if name.is_empty() { UNKNOWN_BINARY.to_owned() } else { name }
+    }
+    /// The name of a mapping's binary, empty if it is not known.
+    fn known_binary(&self, mapping: u32) -> String {
+        let Some(mapping) = self.mappings.entries.get(mapping as usize) else { return String::new() };
+        binary_name(self.strings.get(mapping.filename), self.strings.get(mapping.build_id))
+    }
+    /// Returns the address that a location was sent with.
+    pub fn sent_address(&self, location: &Location) -> u64 {
         let mapping = self.mappings.entries.get(location.mapping as usize);
-        address_name(mapping.map(|mapping| self.strings.get(mapping.filename)), location.address)
+        mapping.map_or(location.address, |mapping| mapping.sent_address(location.address))
     }
     /// Copies one location with all it refers to from another dictionary.
     pub fn adopt_location(&mut self, from: &Symbols, location: u32) -> u32 {

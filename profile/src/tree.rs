@@ -19,6 +19,7 @@ use crate::symbols::NONE;
 pub use cut::least_shown;
 pub use draft::Builder;
 pub(crate) use draft::Drafts;
+use draft::Unnamed;
 pub use sorted::Shape;
 
 /// What the remainder of a truncation is called where names are all there is. See [`Node::other`].
@@ -66,11 +67,21 @@ impl Tree {
         Tree::from_totals(&profile.dictionary, &profile.by_stack(value))
     }
 
-    /// The tree of totals by stack id. Stacks without a total are not looked at.
+    /// The tree of totals by stack id. Stacks without a total are not looked at. Frames without symbols are named by their
+    /// binary, and consecutive ones of one binary are one node.
     pub fn from_totals(dictionary: &Dictionary, totals: &[i64]) -> Tree {
+        Tree::with_unnamed(dictionary, totals, Unnamed::Binaries)
+    }
+
+    /// As [`from_totals`](Self::from_totals), with a node for each address that has no symbols.
+    pub fn with_addresses(dictionary: &Dictionary, totals: &[i64]) -> Tree {
+        Tree::with_unnamed(dictionary, totals, Unnamed::Addresses)
+    }
+
+    fn with_unnamed(dictionary: &Dictionary, totals: &[i64], unnamed: Unnamed) -> Tree {
         let mut drafts = Drafts::default();
         let has_total = |stack: usize| totals.get(stack).is_some_and(|&total| total != 0);
-        let places = draft::of_stacks(dictionary, &mut drafts, has_total);
+        let places = draft::of_stacks(dictionary, unnamed, &mut drafts, has_total);
         places.iter().zip(totals).for_each(|(&place, &total)| drafts.add(place, total));
         drafts.finish()
     }

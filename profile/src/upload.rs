@@ -22,6 +22,8 @@ pub struct Upload {
     /// When the request came in, by the clock of who took it, Unix nanoseconds: the time of a profile for which nobody says
     /// one. 0 if unknown; then it is the shard's.
     pub received_nanos: i64,
+    /// Whether the client states that addresses are those of the ELF files of mappings. No part of the identity.
+    pub has_elf_addresses: bool,
     /// The profile: plain, gzip or zstd.
     pub pprof: Bytes,
 }

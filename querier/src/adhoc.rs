@@ -36,6 +36,8 @@ const MAX_NAME: usize = Upload::LONGEST_NAME;
 const PAGE: usize = 1_000;
 /// Bits of a number that are chance.
 const CHANCE: u32 = 80;
+/// Characters of an unknown id that an error shows.
+const MAX_SHOWN_ID: usize = 64;
 /// What a profile takes in memory for each of its bytes, about; what it really takes is known once it is read.
 pub(crate) const GROWTH: usize = 8;
 /// What a bar takes in JSON that is a text in a message.
@@ -248,15 +250,20 @@ impl AdHoc {
     /// One that is kept, by its id.
     async fn find(&self, tenant: &TenantId, id: &str) -> Result<Upload, Status> {
         self.most()?;
-        let number = check::hex_ids("ids of uploaded profiles", &[id.to_owned()], 32)?[0];
+        let numbers = check::hex_ids("ids of uploaded profiles", &[id.to_owned()], 32);
+        // An id of another form, as other servers have, is unknown and no mistake.
+        let is_id = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let may_be_id = !id.is_empty() && id.bytes().all(is_id);
+        let number = numbers.map_err(|refused| if may_be_id { self.gone(id) } else { refused })?[0];
         let found = self.shelf.list(tenant, number, 1).await?.pop();
         found.filter(|upload| upload.number == number).ok_or_else(|| self.gone(id))
     }
 
     fn gone(&self, id: &str) -> Status {
         let most = self.querier.config.adhoc_profiles;
+        let shown: String = id.chars().take(MAX_SHOWN_ID).collect();
         let message = format!(
-            "there is no profile {id:?}, or it made room for newer ones: {most} are kept (querier.adhoc_profiles)"
+            "there is no profile {shown:?}, or it made room for newer ones: {most} are kept (querier.adhoc_profiles)"
         );
         Status::new(Code::NotFound, message)
     }

@@ -21,6 +21,8 @@ pub(crate) use wire::{BAR, Stacks};
 pub(crate) struct StacksAsked {
     pub(crate) filter: StackFilter,
     pub(crate) pgo: Option<GoPgo>,
+    /// Whether graphs show each address that has no symbols.
+    pub(crate) addresses: bool,
 }
 
 impl Querier {
@@ -31,9 +33,14 @@ impl Querier {
         selection: Selection,
         stacks: StacksAsked,
     ) -> Result<Tree, Status> {
-        if stacks.pgo.is_some() {
+        if stacks.pgo.is_some() || stacks.addresses {
+            let addresses = stacks.addresses;
             let merged = self.merged(reader, selection, stacks).await?;
-            return self.shape(reader, move || Tree::from_totals(&merged.dictionary, &merged.totals)).await;
+            let tree = move || match addresses {
+                true => Tree::with_addresses(&merged.dictionary, &merged.totals),
+                false => Tree::from_totals(&merged.dictionary, &merged.totals),
+            };
+            return self.shape(reader, tree).await;
         }
         let ask = Ask { selection, what: What::Tree(stacks.filter), bounds: check::bounds() };
         match self.ask(reader, ask).await? {

@@ -69,6 +69,7 @@ impl Answer for Rendered {
 /// A checked query of one side.
 struct Side {
     selection: Selection,
+    stacks: StacksAsked,
     /// Without a period where the query is an application's name.
     profile_type: ProfileType,
     /// Milliseconds, both ends in it.
@@ -108,7 +109,7 @@ impl Querier {
     /// A call graph of so many functions.
     async fn graph(&self, reader: &Reader, side: Side, functions: usize) -> Result<Rendered, Status> {
         let unit = side.profile_type.value.unit;
-        let tree = self.tree(reader, side.selection, StacksAsked::default()).await?;
+        let tree = self.tree(reader, side.selection, side.stacks).await?;
         let text = self.shape(reader, move || dot::write(&tree, &unit, functions)).await?;
         Ok(Rendered { content_type: DOT, body: graph(reader, &text) })
     }
@@ -123,7 +124,7 @@ impl Querier {
     ) -> Result<Rendered, Status> {
         let (step, group_by) = (asked.step / (1_000 * MILLI), asked.group_by.clone());
         let (tree, series) = futures::try_join!(
-            self.tree(reader, side.selection.clone(), StacksAsked::default()),
+            self.tree(reader, side.selection.clone(), side.stacks.clone()),
             self.points(reader, asked)
         )?;
         let tree = self.cut(reader, tree, max_nodes).await?;
@@ -171,8 +172,8 @@ impl Querier {
         is_graph: bool,
     ) -> Result<Rendered, Status> {
         let (before, after) = futures::try_join!(
-            self.tree(reader, left.selection, StacksAsked::default()),
-            self.tree(reader, right.selection, StacksAsked::default()),
+            self.tree(reader, left.selection, left.stacks),
+            self.tree(reader, right.selection, right.stacks),
         )?;
         if is_graph {
             let unit = left.profile_type.value.unit;
@@ -204,6 +205,8 @@ impl Querier {
         if text.is_empty() {
             return Err(invalid(format!("request has no {query}; write type{{selector}}")));
         }
+        let addresses = matches!(parameters.first("addresses"), Some("true" | "1"));
+        let stacks = StacksAsked { addresses, ..StacksAsked::default() };
         let owned = text.to_owned();
         let read = move || {
             let of_application = Application::of(&owned).map(|application| application.profile_type);
@@ -214,6 +217,7 @@ impl Querier {
             let (start, end, time) = self.times_of(parameters, [from, until])?;
             return Ok(Side {
                 selection: Selection { selector, time, ..Selection::default() },
+                stacks,
                 profile_type,
                 start,
                 end,
@@ -226,7 +230,7 @@ impl Querier {
         let (start, end, time) = self.times_of(parameters, [from, until])?;
         let selection =
             Selection { selector, profile_type: Some(profile_type.clone()), time, ..Selection::default() };
-        Ok(Side { selection, profile_type, start, end })
+        Ok(Side { selection, stacks, profile_type, start, end })
     }
 
     /// Milliseconds, both ends in them, and the range that they are.

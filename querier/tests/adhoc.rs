@@ -233,6 +233,12 @@ async fn two_are_laid_over_each_other() {
     assert!(refused.code == Code::Invalid && refused.message.contains("there are samples"), "{refused}");
     let refused = place.diff_uploads(&reader("a"), request(&"0".repeat(32), None)).await.expect_err("no id");
     assert_eq!(refused.code, Code::NotFound);
+    for unknown in
+        ["nosuch", "0000", "018f3c1e-7c1b-7000-8000-000000000000", &"f".repeat(33), &"x".repeat(1000)]
+    {
+        let refused = get(&place, "a", unknown, None).await.expect_err("no such id");
+        assert!(refused.code == Code::NotFound && refused.message.len() < 250, "{refused}");
+    }
 }
 
 #[tokio::test]
@@ -322,7 +328,7 @@ async fn what_cannot_be_kept_is_refused_in_words() {
     let request = AdHocProfilesUploadRequest { name: "a".into(), profile: "*".into(), max_nodes: None };
     let refused = place.upload(&reader("a"), request).await.expect_err("no base64");
     assert!(refused.message.contains("no base64"), "{refused}");
-    for id in ["", "../a", "zz", &"+".repeat(32), &"f".repeat(33)] {
+    for id in ["", "../a", &"+".repeat(32)] {
         assert_eq!(get(&place, "a", id, None).await.expect_err("no id").code, Code::Invalid, "{id}");
     }
     assert!(names(&place, "a").await.is_empty(), "nothing of it was kept");

@@ -149,7 +149,7 @@ impl FrameFilter {
         let of_functions: Vec<u64> =
             functions.map(|function| self.mark(symbols.function_name(function))).collect();
         let of_location = |location: u32| match symbols.lines(location) {
-            [] => self.mark(&symbols.address_name(location)),
+            [] => self.mark(&symbols.address_name(location)) | self.mark(&symbols.binary_name(location)),
             lines => lines.iter().fold(0, |mark, line| mark | of_functions[line.function as usize]),
         };
         let of_locations: Vec<u64> = (0..symbols.locations().len() as u32).map(of_location).collect();

@@ -46,19 +46,28 @@ impl StackFilter {
     }
 }
 
-/// Whether the functions of a stack begin, at its root, with these.
+/// Whether the functions of a stack begin, at its root, with these. A frame without symbols is named by its address, or as
+/// in trees, where consecutive ones of one binary are one.
 fn begins_with(dictionary: &Dictionary, stack: u32, call_site: &[String]) -> bool {
     let symbols = &dictionary.symbols;
     let path: Vec<u32> = dictionary.stacks.locations(stack).collect();
     let mut wanted = call_site.iter();
+    let mut last_binary = None;
     for &location in path.iter().rev() {
         let lines = symbols.lines(location);
-        if lines.is_empty() {
+        let binary = lines.is_empty().then(|| symbols.binary_name(location));
+        if binary.is_some() && binary == last_binary {
+            continue;
+        }
+        last_binary = None;
+        if let Some(binary) = binary {
             match wanted.next() {
-                Some(name) if *name != symbols.address_name(location) => return false,
-                Some(_) => continue,
+                Some(name) if *name == binary => last_binary = Some(binary),
+                Some(name) if *name == symbols.address_name(location) => {}
+                Some(_) => return false,
                 None => return true,
             }
+            continue;
         }
         for line in lines.iter().rev() {
             match wanted.next() {
@@ -167,6 +176,25 @@ mod tests {
         assert_eq!(shape(1, true)[..2], ["walk:0", "handle:50+inc:0"]);
         assert_eq!(shape(1, true)[2], shown(&from, stacks[2]).rsplit(';').next().unwrap());
         assert!(unnamed.contains("0x77") && shape(1, true)[3].is_empty());
+    }
+
+    /// A call site is a path of a tree: frames of one binary that have no names are one there.
+    #[test]
+    fn call_site_names_binaries_as_trees_do() {
+        let mut from = Dictionary::default();
+        let [main, one, two] = [&[("main", 1)][..], &[], &[]]
+            .map(|calls| calls.to_vec())
+            .map(|calls| location(&mut from, calls.len() as u64, &calls));
+        let other = location(&mut from, 0x99, &[]);
+        assert_eq!(one, two);
+        let stack = from.stacks.intern(&from.symbols, &[main, one, other, main]);
+        let begins = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            begins_with(&from, stack, &names)
+        };
+        assert!(begins(&["main", "x", "main"]) && begins(&["main", "x"]));
+        assert!(begins(&["main", "x+0x99", "x+0x0", "main"]));
+        assert!(!begins(&["main", "x", "x"]) && !begins(&["main", "y"]));
     }
 
     #[test]

@@ -171,6 +171,7 @@ fn upload(upload: wire::Upload) -> Result<Upload, Status> {
         received_nanos: upload.received_nanos,
         drawn: u128::from_be_bytes(drawn),
         pprof: upload.pprof,
+        has_elf_addresses: upload.has_elf_addresses,
     })
 }
 

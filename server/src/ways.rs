@@ -235,6 +235,7 @@ fn packed(upload: &Upload) -> wire::Upload {
         received_nanos: upload.received_nanos,
         drawn: upload.drawn.to_be_bytes().to_vec().into(),
         pprof: upload.pprof.clone(),
+        has_elf_addresses: upload.has_elf_addresses,
     }
 }
 

@@ -1,29 +1,77 @@
 //! Go names a generic function after one of its shapes, whichever the linker met first: `Map[go.shape.int].Get`
 //! and `Map[go.shape.string].Get` are the same code and cannot be told apart. So the shape is cut out, as all
 //! readers of these profiles expect.
+//!
+//! Only profiles that are known to be Go's lose shapes: by their sender, by a build id as only Go's linker makes it, or by a
+//! function of Go's runtime with the source file that its compiler writes. A name alone proves nothing. In any other profile
+//! two names that differ by such a text are two functions.
 
 use std::borrow::Cow;
 
 use memchr::memmem;
 
-use crate::pprof::{DecodeError, rewrite_strings};
+use crate::labels::Labels;
+use crate::pprof::{DecodeError, Limits, any_function, build_ids, rewrite_strings};
 
 const SHAPE: &str = "[go.shape.";
+/// Labels by which clients state the language, with the values that mean Go.
+const GO_LABELS: [(&str, &[&str]); 3] = [
+    ("pyroscope_spy", &["gospy", "scrape"]),
+    ("telemetry.sdk.language", &["go"]),
+    ("process.runtime.name", &["go"]),
+];
+/// Parts of a build id of Go's linker, with a slash between them.
+const BUILD_ID_PARTS: usize = 4;
+
+/// Returns whether the profiler is one of Go, if labels as sent state its language.
+pub fn is_go_sender(sent: &Labels) -> Option<bool> {
+    let stated = GO_LABELS.iter().find_map(|(name, values)| Some((sent.get(name)?, values)));
+    let (value, values) = stated.filter(|(value, _)| !matches!(*value, "" | "unknown"))?;
+    Some(values.contains(&value))
+}
+
+/// Returns whether an uncompressed profile shows that Go's compiler or linker has made what was profiled.
+pub(crate) fn is_built_by_go(raw: &[u8], limits: &Limits) -> Result<bool, DecodeError> {
+    Ok(build_ids(raw, limits)?.into_iter().any(is_go_build_id) || any_function(raw, limits, is_of_runtime)?)
+}
+
+/// Returns whether a function is one of Go's runtime: `runtime.main` in `/usr/local/go/src/runtime/proc.go`.
+fn is_of_runtime(name: &str, file: &str) -> bool {
+    let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let is_folder = folder == "runtime" || folder.ends_with("/runtime");
+    name.starts_with("runtime.") && is_folder && file.ends_with(".go")
+}
+
+fn is_go_build_id(build_id: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        !part.is_empty() && part.bytes().all(is_digit)
+    };
+    build_id.split('/').count() == BUILD_ID_PARTS && build_id.split('/').all(is_part)
+}
+
+/// Returns whether some text of an uncompressed profile has a shape.
+pub(crate) fn has_shapes(raw: &[u8]) -> bool {
+    memmem::find(raw, SHAPE.as_bytes()).is_some()
+}
 
 /// An uncompressed profile without Go's type parameters; most have none and are given back as they are.
 pub fn go_names(raw: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
-    if memmem::find(raw, SHAPE.as_bytes()).is_none() {
+    if !has_shapes(raw) {
         return Ok(Cow::Borrowed(raw));
     }
     rewrite_strings(raw, |text| {
         let text = std::str::from_utf8(text).ok()?;
-        text.contains(SHAPE).then(|| without_shapes(text).into_bytes())
+        text.contains(SHAPE).then(|| without_shapes(text).into_owned().into_bytes())
     })
     .map(Cow::Owned)
 }
 
 /// A name without `[go.shape.…]`; what follows a bracket that is never closed stays.
-fn without_shapes(name: &str) -> String {
+pub(crate) fn without_shapes(name: &str) -> Cow<'_, str> {
+    if !name.contains(SHAPE) {
+        return Cow::Borrowed(name);
+    }
     let mut kept = String::with_capacity(name.len());
     let mut rest = name;
     while let Some(start) = rest.find(SHAPE) {
@@ -32,7 +80,7 @@ fn without_shapes(name: &str) -> String {
         rest = &rest[start + length..];
     }
     kept.push_str(rest);
-    kept
+    Cow::Owned(kept)
 }
 
 /// The length of the bracketed text at the beginning, its brackets included.
@@ -93,10 +141,29 @@ mod tests {
         assert!(matches!(go_names(&plain).unwrap(), Cow::Borrowed(_)));
     }
 
+    #[test]
+    fn go_is_known_by_its_sender_or_its_build_id() {
+        let sent =
+            |name: &str, value: &str| is_go_sender(&Labels::new([(name.to_owned(), value.to_owned())]));
+        assert_eq!([sent("pyroscope_spy", "gospy"), sent("telemetry.sdk.language", "go")], [Some(true); 2]);
+        assert_eq!(sent("pyroscope_spy", "pyspy"), Some(false));
+        assert_eq!([sent("pyroscope_spy", "unknown"), sent("service_name", "go")], [None; 2]);
+        let go = "hVSsYg8v8jzvhcXBdAsu/jvYYXRMzCdmnNOuvuXVA/xWzCt9mvlL8tRyp4sHqR/pOKc1qy_9-UxGnCUCWvg";
+        assert!(is_go_build_id(go));
+        for other in ["", "3f1b5ac01f3e4f9a", "a/b", "a/b/c/", "a/b/c/d/e", "a b/c/d/e"] {
+            assert!(!is_go_build_id(other), "{other}");
+        }
+        assert!(is_of_runtime("runtime.main", "/usr/local/go/src/runtime/proc.go"));
+        assert!(is_of_runtime("runtime.main", "runtime/proc.go"));
+        for (name, file) in [("runtime.main", ""), ("runtime.main", "main.go"), ("main", "runtime/a.go")] {
+            assert!(!is_of_runtime(name, file), "{name} {file}");
+        }
+    }
+
     proptest! {
         #[test]
         fn nothing_but_shapes_is_lost(name in "([ab.]|\\[go\\.shape\\.|\\[|\\])*") {
-            let kept = without_shapes(&name);
+            let kept = without_shapes(&name).into_owned();
             prop_assert!(kept.len() <= name.len());
             if !name.contains(SHAPE) {
                 prop_assert_eq!(kept, name);

@@ -3,6 +3,8 @@
 //! Entries are written where they are first met, so nothing is remembered but their numbers. What many samples repeat,
 //! their stacks, attributes and links, is written once and copied.
 
+use std::collections::HashMap;
+
 use super::error::{ALL_BYTES, BYTES, within};
 use super::head::{Attribute, Counted, Head, hexadecimal};
 use super::numbers::{Numbers, Pieces};
@@ -10,8 +12,8 @@ use super::sample::{self, Sample};
 use super::tables::{Table, Tables};
 use super::value::AnyValue;
 use super::{BUILD_IDS, Bounds, Oddities, OtlpError};
-use crate::pprof::MOMENTS;
 use crate::pprof::wire::{Cursor, Value, element, message, nested, number};
+use crate::pprof::{HAS_ELF_ADDRESSES, MOMENTS};
 
 /// Frames of one stack.
 const DEPTH: usize = 100_000;
@@ -19,6 +21,33 @@ const DEPTH: usize = 100_000;
 const LINES: usize = 10_000;
 /// Entries may be looked at so many times as much as may come of a request.
 const LOOKS: usize = 4;
+
+/// The addresses of a process at which a mapping lies.
+struct MappedRange {
+    start: u64,
+    limit: u64,
+}
+
+impl MappedRange {
+    fn read(mut mapping: Cursor<'_>) -> Result<Self, OtlpError> {
+        let mut range = MappedRange { start: 0, limit: 0 };
+        while !mapping.is_done() {
+            match mapping.field("a mapping")? {
+                (1, Value::Varint(start)) => range.start = start,
+                (2, Value::Varint(limit)) => range.limit = limit,
+                _ => {}
+            }
+        }
+        Ok(range)
+    }
+
+    /// Returns whether an address is one of the process. No process has a mapping at 0; a limit that is not above the start
+    /// says nothing.
+    fn contains(&self, address: u64) -> bool {
+        let is_below = address < self.limit || self.limit <= self.start;
+        self.start != 0 && self.start <= address && is_below
+    }
+}
 
 /// Writes one pprof after the other.
 pub(super) struct Writer<'t, 'a> {
@@ -28,7 +57,10 @@ pub(super) struct Writer<'t, 'a> {
     pub(super) spent: usize,
     texts: Numbers,
     functions: Numbers,
+    /// Numbers of mappings: twice those of the table, since some have addresses of both kinds.
     mappings: Numbers,
+    /// Where the mappings of the table begin and end in the process, of those that were looked at.
+    mapped: HashMap<u64, MappedRange>,
     locations: Numbers,
     stacks: Pieces,
     labels: Pieces,
@@ -59,7 +91,8 @@ impl<'t, 'a> Writer<'t, 'a> {
             spent: 0,
             texts: numbers(Table::Strings),
             functions: numbers(Table::Functions),
-            mappings: numbers(Table::Mappings),
+            mappings: Numbers::new(2 * tables.len(Table::Mappings)),
+            mapped: HashMap::new(),
             locations: numbers(Table::Locations),
             stacks: pieces(Table::Stacks),
             labels: pieces(Table::Attributes),
@@ -259,7 +292,7 @@ impl<'t, 'a> Writer<'t, 'a> {
             self.oddities.ignored_attributes += u64::from(there);
             self.oddities.dangling_attributes += u64::from(!there);
         }
-        let mapping = self.mapping(mapping)?;
+        let mapping = self.mapping(mapping, address)?;
         nested(&mut self.entries, 4, |out| {
             number(out, 1, id);
             number(out, 2, mapping);
@@ -323,9 +356,14 @@ impl<'t, 'a> Writer<'t, 'a> {
         Ok(id)
     }
 
-    /// Writes a mapping; 0 for none.
-    fn mapping(&mut self, index: u64) -> Result<u64, OtlpError> {
-        if let Some(known) = self.mappings.get(index) {
+    /// Writes the mapping of an address; 0 for none.
+    ///
+    /// The protocol has no field for the kind of addresses. An address outside of the mapped range is one of the ELF file,
+    /// as the eBPF profiler sends them.
+    fn mapping(&mut self, index: u64, address: u64) -> Result<u64, OtlpError> {
+        let key =
+            |range: &MappedRange| index.saturating_mul(2).saturating_add(u64::from(!range.contains(address)));
+        if let Some(known) = self.mapped.get(&index).and_then(|range| self.mappings.get(key(range))) {
             return Ok(known);
         }
         let Some(mut mapping) = self.tables.entry(Table::Mappings, index, "a location")? else {
@@ -334,9 +372,13 @@ impl<'t, 'a> Writer<'t, 'a> {
         if index == 0 && mapping.is_done() {
             return Ok(0);
         }
-        let id = self.mappings.add(index);
+        let range = MappedRange::read(mapping)?;
+        let is_mapped = range.contains(address);
+        let id = self.mappings.add(key(&range));
+        self.mapped.insert(index, range);
         let (mut content, mut attributes) = (Vec::new(), Vec::new());
         number(&mut content, 1, id);
+        number(&mut content, HAS_ELF_ADDRESSES, u64::from(!is_mapped));
         while !mapping.is_done() {
             match mapping.field("a mapping")? {
                 // The numbers of pprof are one more than these.

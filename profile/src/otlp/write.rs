@@ -192,12 +192,11 @@ impl<'a> Tables<'a> {
     fn location(&mut self, location: u32) -> Vec<u8> {
         let symbols = self.symbols;
         let entry = symbols.locations()[location as usize];
-        let (mut content, mut address) = (Vec::new(), entry.address);
+        let mut content = Vec::new();
         if entry.mapping != NONE {
             number(&mut content, 1, self.mappings.number(entry.mapping));
-            address = address.wrapping_add(symbols.mappings()[entry.mapping as usize].start);
         }
-        number(&mut content, 2, address);
+        number(&mut content, 2, symbols.sent_address(&entry));
         for line in symbols.lines(location) {
             let mut inner = Vec::new();
             number(&mut inner, 1, self.functions.number(line.function));

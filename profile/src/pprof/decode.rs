@@ -5,12 +5,14 @@ use super::entries::{
 };
 use super::ids::Ids;
 use super::samples::{Known, Row, Walked};
+use super::walk::Sender;
 use super::wire::{Cursor, Value};
 use super::{DecodeError, Limits, within};
 use crate::hash::{self, Hash, list_memory};
 use crate::identity::Content;
 use crate::model::{Dictionary, Header, Samples, ValueType};
-use crate::symbols::{LocationHasher, NONE, Strings, function_hash, mapping_hash};
+use crate::normalise::without_shapes;
+use crate::symbols::{ELF_ADDRESSES, LocationHasher, NONE, Strings, function_hash, mapping_hash};
 
 /// Stands for the hash of a location that refers to something that is not there, where samples do not outlive that.
 /// It lies where every frame looks anyway.
@@ -66,6 +68,8 @@ pub struct Decoder {
     pub(super) locations: Vec<RawLocation>,
     pub(super) location_ids: Ids,
     pub(super) location_hashes: Vec<Hash>,
+    /// Hashes by which locations are part of the identity; empty where these are those by which they are stored.
+    pub(super) identity_hashes: Vec<Hash>,
     /// Where each location went in the dictionary, once a new stack asked for it.
     pub(super) resolved: Vec<u32>,
     pub(super) lines: Vec<RawLine>,
@@ -80,6 +84,9 @@ pub struct Decoder {
     pub(super) known_labels: Known,
     pub(super) head: RawHeader,
     pub(super) row: Row,
+    /// Whether names keep the shapes of Go's generic functions though they have some.
+    pub(super) keeps_shapes: bool,
+    pub(super) sender: Sender,
     hasher: LocationHasher,
     /// About how much memory the tables at hand take.
     tables: usize,
@@ -119,7 +126,8 @@ impl Decoder {
         let strings = list_memory(&self.strings) + list_memory(&self.string_hashes);
         let functions = list_memory(&self.functions) + list_memory(&self.function_hashes);
         let mappings = list_memory(&self.mappings) + list_memory(&self.mapping_hashes);
-        let locations = list_memory(&self.locations) + list_memory(&self.location_hashes);
+        let hashes = list_memory(&self.location_hashes) + list_memory(&self.identity_hashes);
+        let locations = list_memory(&self.locations) + hashes;
         let lines = list_memory(&self.lines) + list_memory(&self.resolved);
         let samples = list_memory(&self.samples) + list_memory(&self.walked) + list_memory(&self.roots);
         let ids = self.function_ids.memory() + self.mapping_ids.memory() + self.location_ids.memory();
@@ -153,6 +161,7 @@ impl Decoder {
         self.hash_strings(raw, limits, &mut out.dropped)?;
         out.header = self.header(raw, limits)?;
         self.hash_tables(limits, &mut out.dropped)?;
+        self.hash_identity(raw, limits)?;
         self.walked.clear();
         self.roots.clear();
         self.deepest = 0;
@@ -209,7 +218,9 @@ impl Decoder {
             (3, Value::Bytes(start, end)) => {
                 within("mappings", self.mappings.len() + 1, limits.entries)?;
                 self.takes(MAPPING, limits)?;
-                self.mappings.push(mapping(cursor.range(start, end))?);
+                let mapping = mapping(cursor.range(start, end))?;
+                let flags = mapping.flags | if self.sender.has_elf_addresses { ELF_ADDRESSES } else { 0 };
+                self.mappings.push(RawMapping { flags, ..mapping });
             }
             (4, Value::Bytes(start, end)) => {
                 within("locations", self.locations.len() + 1, limits.entries)?;
@@ -373,20 +384,12 @@ impl Decoder {
         self.function_ids.build("function", self.functions.iter().map(|entry| entry.id))?;
         self.mapping_ids.build("mapping", self.mappings.iter().map(|entry| entry.id))?;
         self.location_ids.build("location", self.locations.iter().map(|entry| entry.id))?;
-        self.function_hashes.clear();
-        for function in &self.functions {
-            let name = self.string_hashes[self.index(function.name, "a function's name")?];
-            let system = self.string_hashes[self.index(function.system_name, "a function's system name")?];
-            let file = self.string_hashes[self.index(function.filename, "a function's file")?];
-            self.function_hashes.push(function_hash(name, system, file, function.start_line));
-        }
-        self.mapping_hashes.clear();
-        for mapping in &self.mappings {
-            let file = self.string_hashes[self.index(mapping.filename, "a mapping's file")?];
-            let build = self.string_hashes[self.index(mapping.build_id, "a mapping's build id")?];
-            let size = mapping.limit.wrapping_sub(mapping.start);
-            self.mapping_hashes.push(mapping_hash(size, mapping.offset, file, build, mapping.flags));
-        }
+        let mut hashes = std::mem::take(&mut self.function_hashes);
+        self.hash_functions(&self.string_hashes, &mut hashes)?;
+        self.function_hashes = hashes;
+        let mut hashes = std::mem::take(&mut self.mapping_hashes);
+        self.hash_mappings(&self.string_hashes, u8::MAX, &mut hashes)?;
+        self.mapping_hashes = hashes;
         self.location_hashes.clear();
         self.resolved.clear();
         self.resolved.resize(self.locations.len(), NONE);
@@ -396,7 +399,7 @@ impl Decoder {
             if mapping.is_none() && location.mapping_id != 0 {
                 dropped.mappings += 1;
             }
-            if let Some(place) = mapping {
+            if let Some(place) = mapping.filter(|&place| self.mappings[place].flags & ELF_ADDRESSES == 0) {
                 location.address = location.address.wrapping_sub(self.mappings[place].start);
             }
             let mapping = mapping.map_or(0, |place| self.mapping_hashes[place]);
@@ -410,6 +413,70 @@ impl Decoder {
             }
             let dangling = limits.drop_dangling && before != (dropped.mappings, dropped.lines);
             self.location_hashes.push(if dangling { DANGLING } else { self.hasher.finish() });
+        }
+        Ok(())
+    }
+
+    /// Hashes all functions, given the hashes of all texts.
+    fn hash_functions(&self, strings: &[Hash], hashes: &mut Vec<Hash>) -> Result<(), DecodeError> {
+        hashes.clear();
+        for function in &self.functions {
+            let name = strings[self.index(function.name, "a function's name")?];
+            let system = strings[self.index(function.system_name, "a function's system name")?];
+            let file = strings[self.index(function.filename, "a function's file")?];
+            hashes.push(function_hash(name, system, file, function.start_line));
+        }
+        Ok(())
+    }
+
+    /// Hashes all mappings with those of their flags that are in `flags`.
+    fn hash_mappings(&self, strings: &[Hash], flags: u8, hashes: &mut Vec<Hash>) -> Result<(), DecodeError> {
+        hashes.clear();
+        for mapping in &self.mappings {
+            let file = strings[self.index(mapping.filename, "a mapping's file")?];
+            let build = strings[self.index(mapping.build_id, "a mapping's build id")?];
+            let size = mapping.limit.wrapping_sub(mapping.start);
+            hashes.push(mapping_hash(size, mapping.offset, file, build, mapping.flags & flags));
+        }
+        Ok(())
+    }
+
+    /// Hashes locations as they are part of the identity (E1), where that differs from how they are stored: addresses are
+    /// relative to the start of the mapping, whatever their kind, and names are without the shapes of Go's generic
+    /// functions, whatever the language. So a retry is recognized by each version, and however it was sent.
+    fn hash_identity(&mut self, raw: &[u8], limits: &Limits) -> Result<(), DecodeError> {
+        self.identity_hashes.clear();
+        let has_elf_addresses = self.mappings.iter().any(|mapping| mapping.flags & ELF_ADDRESSES != 0);
+        if !has_elf_addresses && !self.keeps_shapes {
+            return Ok(());
+        }
+        self.takes((self.locations.len() + self.strings.len()) * size_of::<Hash>(), limits)?;
+        let text = |&(start, end): &(usize, usize)| std::str::from_utf8(&raw[start..end]).unwrap_or_default();
+        let strings: Vec<Hash> =
+            self.strings.iter().map(|range| hash::bytes(without_shapes(text(range)).as_bytes())).collect();
+        let (mut functions, mut mappings) = (Vec::new(), Vec::new());
+        self.hash_functions(&strings, &mut functions)?;
+        self.hash_mappings(&strings, !ELF_ADDRESSES, &mut mappings)?;
+        for (location, &stored) in self.locations.iter().zip(&self.location_hashes) {
+            if stored == DANGLING {
+                self.identity_hashes.push(DANGLING);
+                continue;
+            }
+            let mapping = self.mapping_ids.place(location.mapping_id);
+            let relative = match mapping.map(|place| &self.mappings[place]) {
+                Some(mapping) if mapping.flags & ELF_ADDRESSES != 0 => {
+                    location.address.wrapping_sub(mapping.start)
+                }
+                _ => location.address,
+            };
+            self.hasher.start(mapping.map_or(0, |place| mappings[place]), relative, location.folded);
+            let first = location.first_line as usize;
+            for line in &self.lines[first..first + location.line_count as usize] {
+                if let Some(place) = self.function_ids.place(line.function_id) {
+                    self.hasher.line(functions[place], line.line, line.column);
+                }
+            }
+            self.identity_hashes.push(self.hasher.finish());
         }
         Ok(())
     }

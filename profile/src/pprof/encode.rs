@@ -1,11 +1,12 @@
 //! Writing pprof: only what the rows refer to, numbered from one in the order of first use.
 
+use super::entries::HAS_ELF_ADDRESSES;
 use super::samples::MOMENTS;
 use super::wire::{message, number, packed};
 use crate::hash::HashedMap;
 use crate::model::{Profile, ValueType};
 use crate::numbering::Numbering;
-use crate::symbols::{NONE, Symbols};
+use crate::symbols::{ELF_ADDRESSES, NONE, Symbols};
 
 /// The profile as uncompressed pprof.
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -118,12 +119,10 @@ impl Encoder<'_> {
             let entry = self.symbols.locations()[location as usize];
             let mut content = Vec::new();
             number(&mut content, 1, id);
-            let mut address = entry.address;
             if entry.mapping != NONE {
                 number(&mut content, 2, self.tables.mappings.number(entry.mapping));
-                address = address.wrapping_add(self.symbols.mappings()[entry.mapping as usize].start);
             }
-            number(&mut content, 3, address);
+            number(&mut content, 3, self.symbols.sent_address(&entry));
             for line in self.symbols.lines(location) {
                 let mut inner = Vec::new();
                 number(&mut inner, 1, self.tables.functions.number(line.function));
@@ -150,6 +149,7 @@ impl Encoder<'_> {
             for flag in 0..4 {
                 number(&mut content, 7 + flag, u64::from(entry.flags >> flag & 1));
             }
+            number(&mut content, HAS_ELF_ADDRESSES, u64::from(entry.flags & ELF_ADDRESSES != 0));
             message(out, 3, &content);
         }
     }

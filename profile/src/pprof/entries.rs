@@ -5,6 +5,10 @@
 
 use super::wire::{Cursor, Value};
 use super::{DecodeError, Limits, within};
+use crate::symbols::ELF_ADDRESSES;
+
+/// Field of a mapping that pprof does not have: its locations have addresses of the ELF file. Other readers skip it.
+pub(crate) const HAS_ELF_ADDRESSES: u64 = 1000;
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct RawFunction {
@@ -94,6 +98,7 @@ pub(super) fn mapping(mut cursor: Cursor<'_>) -> Result<RawMapping, DecodeError>
             (5, Value::Varint(index)) => mapping.filename = index as i64,
             (6, Value::Varint(index)) => mapping.build_id = index as i64,
             (flag @ 7..=10, Value::Varint(set)) => mapping.flags |= u8::from(set != 0) << (flag - 7),
+            (HAS_ELF_ADDRESSES, Value::Varint(set)) if set != 0 => mapping.flags |= ELF_ADDRESSES,
             _ => {}
         }
     }

@@ -6,11 +6,12 @@
 
 use std::cell::Cell;
 
-use super::entries::{RawFunction, function, value_type};
+use super::entries::{RawFunction, function, mapping, value_type};
 use super::wire::{Cursor, Value, message, number};
 use super::{DecodeError, Limits, within};
 
 const TYPES: u64 = 1;
+const MAPPINGS: u64 = 3;
 const LOCATIONS: u64 = 4;
 const FUNCTIONS: u64 = 5;
 const STRINGS: u64 = 6;
@@ -28,6 +29,39 @@ pub fn sample_types<'a>(raw: &'a [u8], limits: &Limits) -> Result<Vec<&'a str>, 
         Ok(())
     })?;
     if types.is_empty() { Err(DecodeError::NoSampleType) } else { Ok(types) }
+}
+
+/// The build ids of an uncompressed profile's mappings.
+pub fn build_ids<'a>(raw: &'a [u8], limits: &Limits) -> Result<Vec<&'a str>, DecodeError> {
+    let strings = Strings::read(raw, limits)?;
+    let mut build_ids = Vec::new();
+    fields(raw, |field, content| {
+        if field == MAPPINGS {
+            within("mappings", build_ids.len() + 1, limits.entries)?;
+            build_ids.push(strings.text(mapping(content)?.build_id, "a mapping's build id")?);
+        }
+        Ok(())
+    })?;
+    Ok(build_ids)
+}
+
+/// Returns whether an uncompressed profile has a function of which `is_it` holds, given its name and file.
+pub fn any_function(
+    raw: &[u8],
+    limits: &Limits,
+    is_it: impl Fn(&str, &str) -> bool,
+) -> Result<bool, DecodeError> {
+    let strings = Strings::read(raw, limits)?;
+    let mut found = false;
+    fields(raw, |field, content| {
+        if field == FUNCTIONS && !found {
+            let entry = function(content)?;
+            let name = strings.text(entry.name, "a function's name")?;
+            found = is_it(name, strings.text(entry.filename, "a function's file")?);
+        }
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// The time of an uncompressed profile as it says it, Unix nanoseconds; 0 if it says none.

@@ -11,7 +11,12 @@
 //! Which stacks have been cut is seen by their frames, of which there are as many as Go keeps. Of what allocates Go drops the
 //! innermost ones, which are of its runtime, after the cut: so some frames less may be as many. Such a stack is whole if it
 //! begins with a function with which a shorter one does. What most others have above is believed; of equals the shortest.
-//! Nothing is put above a stack with whose roots no other goes on.
+//!
+//! Above a stack that was cut and that no other stack continues, [`TRUNCATED`] is put, unless it begins with a function with
+//! which a shorter stack begins.
+//!
+//! Depth counts frames, inlined calls included. Go 1.23 and later count locations of what is not time on a processor, and
+//! show more frames.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -20,6 +25,8 @@ use std::ops::Range;
 use super::decode::Decoder;
 use super::{DecodeError, Limits};
 use crate::hash::{Hash, HashedMap};
+use crate::model::Dictionary;
+use crate::symbols::NONE;
 
 /// Frames in a row that two stacks have in common before one tells the roots of the other.
 const SHARED: usize = 16;
@@ -30,6 +37,10 @@ const DEEP: usize = SHARED + 8;
 const ON_CPU: usize = 64;
 const OTHERS: [usize; 2] = [128, 32];
 const OF_RUNTIME: usize = 4;
+/// Older versions of Go show an inlined call beyond what they keep.
+const INLINED: usize = 1;
+/// The root of stacks that were cut, where no other stack of the profile tells what is missing.
+pub const TRUNCATED: &str = "[truncated]";
 /// What is mended may tell the roots of others; so many times.
 const ROUNDS: usize = 8;
 /// The most locations of stacks that are looked at, and the most roots that are weighed against each other. A profile with
@@ -71,10 +82,53 @@ struct Paths {
     groups: Vec<Group>,
     /// Groups by the hash of the frames that they share.
     by_run: HashMap<u64, usize>,
+    /// Stacks that were cut for certain: those whose roots stay unknown are marked.
+    cut: Vec<usize>,
+}
+
+/// How deep the stacks of a profile are that Go has cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cutoff {
+    /// Whether locations count, not frames.
+    counts_locations: bool,
+    /// What Go keeps.
+    most: usize,
+    /// So many frames of its runtime may be missing.
+    dropped: usize,
+}
+
+/// The depth of a stack.
+#[derive(Clone, Copy)]
+struct Depth {
+    frames: usize,
+    locations: usize,
+}
+
+impl Cutoff {
+    /// The cutoff of a profile whose deepest stacks are so deep; none if no stack was cut.
+    fn of(deepest: Depth, on_cpu: bool) -> Option<Self> {
+        let Depth { frames, locations } = deepest;
+        if on_cpu {
+            let counts_locations = frames != ON_CPU;
+            let is_cut = frames == ON_CPU || locations == ON_CPU;
+            return is_cut.then_some(Cutoff { counts_locations, most: ON_CPU, dropped: 0 });
+        }
+        OTHERS.into_iter().find_map(|most| {
+            let least = most - OF_RUNTIME;
+            let by_frames = locations <= most && (least..=most + INLINED).contains(&frames);
+            let by_locations = (least..=most).contains(&locations);
+            let cutoff = Cutoff { counts_locations: !by_frames, most, dropped: OF_RUNTIME };
+            (by_frames || by_locations).then_some(cutoff)
+        })
+    }
+
+    fn depth(self, of: Depth) -> usize {
+        if self.counts_locations { of.locations } else { of.frames }
+    }
 }
 
 impl Decoder {
-    /// Puts above stacks what they have lost; says how many they are.
+    /// Puts above stacks what they have lost, and marks those of which that is not known. Returns how many were mended.
     pub(super) fn mend_roots(&mut self, raw: &[u8], limits: &Limits) -> Result<usize, DecodeError> {
         // A location may have several frames, of calls that were inlined.
         if self.deepest < DEEP || !self.is_of_go(raw) {
@@ -83,7 +137,7 @@ impl Decoder {
         let Some(mut paths) = self.paths(raw, limits)? else { return Ok(0) };
         let mut fresh = std::mem::take(&mut paths.whole);
         for _ in 0..ROUNDS {
-            let Some(guesses) = self.guesses(&paths, &fresh) else { return Ok(0) };
+            let Some(guesses) = self.guesses(&paths, &fresh) else { break };
             fresh = self.believe(&mut paths, guesses);
             if fresh.is_empty() {
                 break;
@@ -97,7 +151,29 @@ impl Decoder {
                     usize::from(self.put_root(member, paths.own(member), root.clone(), limits.kept_depth));
             }
         }
+        self.mark_truncated(&paths, limits.kept_depth);
         Ok(count)
+    }
+
+    /// Puts [`TRUNCATED`] above the stacks that were cut and not mended.
+    fn mark_truncated(&mut self, paths: &Paths, kept_depth: usize) {
+        let is_mended =
+            |at: usize| paths.group_of[at].is_some_and(|group| paths.groups[group].root.is_some());
+        let unknown: Vec<usize> = paths.cut.iter().copied().filter(|&at| !is_mended(at)).collect();
+        if unknown.is_empty() {
+            return;
+        }
+        // A place behind those of the file's own locations.
+        let place = self.locations.len() as u32;
+        let mut named = Dictionary::default();
+        let location = named.named_location(TRUNCATED);
+        self.location_hashes.push(named.symbols.location_hash(location));
+        self.resolved.push(NONE);
+        let start = self.roots.len();
+        self.roots.push(place);
+        for at in unknown {
+            self.put_root(at, paths.own(at), start..start + 1, kept_depth);
+        }
     }
 
     /// Whether names are those of Go.
@@ -107,7 +183,7 @@ impl Decoder {
 
     /// The stacks, if some of them were cut.
     fn paths(&mut self, raw: &[u8], limits: &Limits) -> Result<Option<Paths>, DecodeError> {
-        let (mut places, mut spans, mut frames) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut places, mut spans, mut depths) = (Vec::new(), Vec::new(), Vec::new());
         for at in 0..self.walked.len() {
             let start = places.len();
             self.places_of(raw, at, limits, &mut places)?;
@@ -116,29 +192,39 @@ impl Decoder {
             }
             places[start..].reverse();
             let lines = |&place: &u32| self.locations[place as usize].line_count.max(1) as usize;
-            frames.push(places[start..].iter().map(lines).sum::<usize>());
+            let frames = places[start..].iter().map(lines).sum::<usize>();
+            depths.push(Depth { frames, locations: places.len() - start });
             spans.push(start..places.len());
         }
-        let deepest = frames.iter().copied().max().unwrap_or_default();
+        let frames = depths.iter().map(|depth| depth.frames).max().unwrap_or_default();
+        let locations = depths.iter().map(|depth| depth.locations).max().unwrap_or_default();
+        let deepest = Depth { frames, locations };
         let types = self.head.types.iter();
         let on_cpu = types
             .filter_map(|(kind, _)| self.text(raw, *kind, "a sample type").ok())
             .any(|kind| kind == "cpu");
-        let kept = if on_cpu { (deepest == ON_CPU).then_some((ON_CPU, 0)) } else { others(deepest) };
-        let Some((most, dropped)) = kept else { return Ok(None) };
-        let least = most - dropped;
-        let shorter = frames.iter().zip(&spans).filter(|(frames, _)| **frames < least);
+        let Some(cutoff) = Cutoff::of(deepest, on_cpu) else { return Ok(None) };
+        let (most, least) = (cutoff.most, cutoff.most - cutoff.dropped);
+        let reaches_limit = cutoff.depth(deepest) >= most;
+        let shorter = depths.iter().zip(&spans).filter(|(depth, _)| cutoff.depth(**depth) < least);
         let begins: HashSet<Hash> =
             shorter.filter_map(|(_, span)| self.outermost(*places.get(span.start)?)).collect();
         let group_of = vec![None; spans.len()];
-        let (whole, groups, by_run) = (Vec::new(), Vec::new(), HashMap::new());
-        let mut paths = Paths { places, spans, whole, group_of, groups, by_run };
-        for (at, frames) in frames.into_iter().enumerate() {
+        let (whole, groups, by_run, cut) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
+        let mut paths = Paths { places, spans, whole, group_of, groups, by_run, cut };
+        for (at, depth) in depths.into_iter().enumerate() {
+            let depth = cutoff.depth(depth);
             let root = paths.own(at).first().and_then(|&place| self.outermost(place));
-            let is_whole = frames < least || frames < most && root.is_some_and(|root| begins.contains(&root));
-            if is_whole {
+            let begins_as_others = root.is_some_and(|root| begins.contains(&root));
+            if depth < least || depth < most && begins_as_others {
                 paths.whole.push(at);
-            } else if paths.own(at).len() >= SHARED {
+                continue;
+            }
+            // Where no stack is as deep as Go keeps, they may all be whole.
+            if reaches_limit && !begins_as_others {
+                paths.cut.push(at);
+            }
+            if paths.own(at).len() >= SHARED {
                 self.group(&mut paths, at);
             }
         }
@@ -256,12 +342,6 @@ impl Paths {
     }
 }
 
-/// How many frames Go has kept where the deepest stack has so many, and how many of them it may have dropped.
-fn others(deepest: usize) -> Option<(usize, usize)> {
-    let kept = OTHERS.into_iter().find(|most| (most - OF_RUNTIME..=*most).contains(&deepest))?;
-    Some((kept, OF_RUNTIME))
-}
-
 /// The hash of a run with one more frame.
 fn step(hash: u64, frame: Hash) -> u64 {
     hash.wrapping_mul(BASE).wrapping_add(frame as u64)
@@ -275,7 +355,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{Dictionary, Profile, ValueType};
+    use crate::model::{Profile, ValueType};
     use crate::pprof::{Walk, encode};
 
     type Stacks = BTreeMap<String, i64>;
@@ -389,6 +469,48 @@ mod tests {
         assert!(read(&sent("cpu", &all), true).0.contains_key(&deep.join(";")));
     }
 
+    fn truncated(stack: &[String]) -> String {
+        format!("{TRUNCATED};{}", stack.join(";"))
+    }
+
+    #[test]
+    fn stacks_that_no_other_continues_are_marked() {
+        let deep = stack(200, "deep");
+        for (kind, frames) in [("cpu", 64), ("inuse_space", 128), ("inuse_space", 32)] {
+            let whole = stack(18, "leaf");
+            let exact: Vec<String> =
+                (0..frames).map(|at| if at == 0 { whole[0].clone() } else { format!("g{at}") }).collect();
+            let cut = cut(&deep, frames);
+            let all = [(whole.clone(), 1), (exact.clone(), 2), (cut.clone(), 4)];
+            let (stacks, mended, content) = read(&sent(kind, &all), true);
+            let expected = [(whole.join(";"), 1), (exact.join(";"), 2), (truncated(&cut), 4)];
+            assert_eq!((stacks, mended), (expected.into(), 0), "{kind}: what begins as others do is whole");
+            assert_eq!(content, read(&sent(kind, &all), false).2, "the content is what was sent");
+        }
+    }
+
+    #[test]
+    fn no_stack_is_marked_where_none_is_as_deep_as_go_keeps() {
+        let odd: Vec<String> = (0..30).map(|at| format!("g{at}")).collect();
+        let sent = sent("inuse_space", &[(stack(18, "leaf"), 1), (odd, 1)]);
+        assert_eq!(read(&sent, true), read(&sent, false));
+    }
+
+    /// Older versions of Go keep 32 frames of which some are inlined, newer ones 128 locations.
+    #[test]
+    fn cutoff_counts_frames_or_locations() {
+        let of = |frames, locations, on_cpu| {
+            let cutoff = Cutoff::of(Depth { frames, locations }, on_cpu);
+            cutoff.map(|cutoff| (cutoff.most, cutoff.counts_locations))
+        };
+        assert_eq!((of(33, 32, false), of(33, 33, false)), (Some((32, false)), None));
+        assert_eq!((of(150, 128, false), of(128, 90, false)), (Some((128, true)), Some((128, false))));
+        assert_eq!(
+            (of(64, 40, true), of(70, 64, true), of(70, 40, true)),
+            (Some((64, false)), Some((64, true)), None)
+        );
+    }
+
     #[test]
     fn other_profiles_stay_as_they_are() {
         let deep = stack(80, "deep");
@@ -397,7 +519,6 @@ mod tests {
         };
         let whole = stack(50, "leaf");
         for (what, all) in [
-            ("nothing goes on with its roots", vec![stack(18, "leaf"), cut(&deep, 64)]),
             ("deeper than Go's", vec![whole.clone(), cut(&deep, 65), cut(&deep, 64)]),
             ("less deep than Go's", vec![whole.clone(), cut(&deep, 63)]),
             ("not of Go", vec![plain(whole), plain(cut(&deep, 64))]),
@@ -424,6 +545,7 @@ mod tests {
             let (mended, _, content) = read(&sent_so, true);
             let plain = read(&sent_so, false);
             prop_assert_eq!(mended.values().sum::<i64>(), plain.0.values().sum::<i64>());
+            prop_assert!(mended.keys().all(|stack| !stack.contains(TRUNCATED) || stack.starts_with(TRUNCATED)));
             prop_assert_eq!(content, plain.2);
             let mut turned = stacks.clone();
             turned.rotate_left(turn % stacks.len());

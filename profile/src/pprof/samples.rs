@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::decode::{DANGLING, Decoded, Decoder};
 use super::entries::{RawFunction, RawLabel, RawMapping, label};
+use super::roots::TRUNCATED;
 use super::wire::{Cursor, Value};
 use super::{DecodeError, Limits, MOMENT_BYTES, within};
 use crate::hash::{self, Hash, HashedMap};
@@ -22,6 +23,7 @@ pub(super) struct Entry {
     id: u32,
     /// Whether the stack lost its leaves.
     cut: bool,
+    /// What of it is part of the identity.
     hash: Hash,
 }
 
@@ -78,6 +80,8 @@ pub(super) struct Row {
     label_span: Option<(usize, usize)>,
     /// Hashes of the locations, leaf first.
     hashes: Vec<Hash>,
+    /// Hashes by which they are part of the identity, where those are others.
+    identity: Vec<Hash>,
     /// The locations in the dictionary, of a new stack only.
     path: Vec<u32>,
     raw_labels: Vec<RawLabel>,
@@ -219,15 +223,18 @@ impl Decoder {
     }
 
     fn walk_stack(&mut self, raw: &[u8], sample: u32, limits: &Limits) -> Result<Option<Entry>, DecodeError> {
-        let Decoder { row, location_ids, location_hashes, .. } = self;
+        let Decoder { row, location_ids, location_hashes, identity_hashes, .. } = self;
         row.hashes.clear();
+        row.identity.clear();
         let mut complete = true;
         for &ids in &row.locations {
             each_id(raw, ids, |id| {
-                let hash = location_ids.place(id).map_or(DANGLING, |place| location_hashes[place]);
+                let place = location_ids.place(id);
+                let hash = place.map_or(DANGLING, |place| location_hashes[place]);
                 complete &= hash != DANGLING;
                 within("frames", row.hashes.len() + 1, limits.depth)?;
                 row.hashes.push(hash);
+                row.identity.extend(place.and_then(|place| identity_hashes.get(place)));
                 Ok(())
             })?;
         }
@@ -239,7 +246,9 @@ impl Decoder {
         let hash = Stacks::hash_of(&self.row.hashes[kept..]);
         let id = self.walked.len() as u32;
         self.walked.push(Walked { hash, sample, id: NONE, root: (0, 0) });
-        Ok(Some(Entry { id, cut: kept > 0, hash }))
+        let identity =
+            if self.row.identity.is_empty() { hash } else { Stacks::hash_of(&self.row.identity[kept..]) };
+        Ok(Some(Entry { id, cut: kept > 0, hash: identity }))
     }
 
     /// The label set of the row.
@@ -371,6 +380,10 @@ impl Decoder {
         let symbols = &mut dictionary.symbols;
         if let Some(id) = symbols.find_location(self.location_hashes[place]) {
             return Ok(id);
+        }
+        // No location of the file: the mark of a stack that was cut.
+        if place == self.locations.len() {
+            return Ok(dictionary.named_location(TRUNCATED));
         }
         let location = &self.locations[place];
         let mapping = match self.mapping_ids.place(location.mapping_id) {

@@ -510,3 +510,85 @@ fn a_walk_in_two_steps_gives_what_one_gives() {
         assert!(apart.label_sets.len() <= 1, "labels stay with the walk");
     }
 }
+
+/// The stacks by name, and the canonical content.
+fn walked(sender: Sender, raw: &[u8]) -> (Vec<Vec<String>>, crate::hash::Hash, Dictionary) {
+    let (mut walk, mut dictionary) = (Walk::default(), Dictionary::default());
+    walk.read_from(sender, &raw.to_vec().into(), &Limits::default()).unwrap();
+    walk.look_up(&mut dictionary).unwrap();
+    let decoded = walk.decoded();
+    let stacks = decoded.samples.stacks.iter().map(|&stack| dictionary.frames(stack)).collect();
+    (stacks, decoded.content.finish(&decoded.header), dictionary)
+}
+
+/// A normalized address must stay as it is, or no symbolizer can find it in the file again. Who sent the profile before
+/// addresses had kinds gets the same identity (E1).
+#[test]
+fn normalized_addresses_are_kept_and_are_no_part_of_the_identity() {
+    let raw = Draft::with(|draft| {
+        draft.strings.push(b"0123456789abcdef");
+        draft.mappings[0] =
+            fields(&[(1, 1), (2, 0x55_0000_0000), (3, 0x55_0000_9000), (4, 0x1000), (5, 5), (6, 6)]);
+        draft.locations.push(fields(&[(1, 2), (2, 1), (3, 0x1500)]));
+        draft.samples.push(sample(&[2, 1], &[5]));
+    });
+    let normalized = Sender { has_elf_addresses: true, ..Sender::default() };
+    let (stacks, content, dictionary) = walked(normalized, &raw);
+    let symbols = &dictionary.symbols;
+    let bare = (0..2).find(|&location| symbols.lines(location).is_empty()).unwrap();
+    assert_eq!(symbols.address_name(bare), "app@01234567+0x1500");
+    assert_eq!(symbols.sent_address(&symbols.locations()[bare as usize]), 0x1500);
+    let (as_before, before, _) = walked(Sender::default(), &raw);
+    assert_eq!((&stacks, content), (&as_before, before));
+    assert_eq!(stacks[1], ["main", "app@01234567"]);
+    // What is written says which kind its addresses are, and reads as it was.
+    let mut profile = Profile { dictionary, ..Profile::default() };
+    profile.header.types = vec![crate::ValueType::new("cpu", "nanoseconds")];
+    profile.samples.push(0, 0, &[10]);
+    profile.samples.push(1, 0, &[5]);
+    let (again, dropped) = read(&encode(&profile)).unwrap();
+    assert_eq!(dropped, Dropped::default());
+    let hashes = |profile: &Profile| {
+        let symbols = &profile.dictionary.symbols;
+        let mut all: Vec<_> = (0..2).map(|location| symbols.location_hash(location)).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(hashes(&again), hashes(&profile));
+}
+
+/// Two functions of other languages may differ by what looks like a shape of Go, whatever their callers are called. Their
+/// identity is what it was when all profiles lost shapes.
+#[test]
+fn only_profiles_of_go_lose_shapes() {
+    let of = |build_id: &[u8]| {
+        let mut raw = Draft::with(|draft| {
+            draft.strings.extend([&b"f[go.shape.int]"[..], b"f[go.shape.string]", b"runtime.main"]);
+            draft.functions[0] = fields(&[(1, 1), (2, 8), (3, 8), (4, 4)]);
+            draft.functions.extend([fields(&[(1, 2), (2, 6)]), fields(&[(1, 3), (2, 7)])]);
+            draft.locations.extend([location(2, 1, 2), location(3, 1, 3)]);
+            draft.samples = vec![sample(&[2, 1], &[3]), sample(&[3, 1], &[4])];
+            draft.mappings[0] = fields(&[(1, 1), (2, 0x1000), (3, 0x9000), (5, 5), (6, 9)]);
+        });
+        message(&mut raw, 6, build_id);
+        raw
+    };
+    let plain = of(b"0123456789abcdef");
+    let kept = [vec!["runtime.main", "f[go.shape.int]"], vec!["runtime.main", "f[go.shape.string]"]];
+    let cut = [vec!["runtime.main", "f"], vec!["runtime.main", "f"]];
+    let (stacks, content, _) = walked(Sender::default(), &plain);
+    assert_eq!(stacks, kept);
+    let (stacks, of_go, _) = walked(Sender { is_go: Some(true), ..Sender::default() }, &plain);
+    assert_eq!(
+        (stacks, of_go),
+        (
+            cut.to_vec().into_iter().map(|names| names.into_iter().map(str::to_owned).collect()).collect(),
+            content
+        )
+    );
+    let (stacks, ..) = walked(
+        Sender::default(),
+        &of(b"hVSsYg8v8jzvhcXBdAsu/jvYYXRMzCdmnNOuvuXVA/xWzCt9mvlL8tRyp4sHqR/pOKc1qy_9-UxGnCUCWvg"),
+    );
+    assert_eq!(stacks, cut);
+}

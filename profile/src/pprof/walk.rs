@@ -12,7 +12,16 @@ use super::inflate::{Inflater, is_compressed};
 use super::{DecodeError, Limits};
 use crate::hash::list_memory;
 use crate::model::Dictionary;
-use crate::normalise::go_names;
+use crate::normalise::{go_names, has_shapes, is_built_by_go};
+
+/// What is known of the sender of a profile, beside the profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sender {
+    /// Whether the sender profiles programs written in Go, if that is stated.
+    pub is_go: Option<bool>,
+    /// The sender states that all addresses are those of the ELF files of their mappings.
+    pub has_elf_addresses: bool,
+}
 
 /// A profile that was walked. Its memory is used again for the next one.
 #[derive(Default)]
@@ -29,11 +38,22 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Decompresses a profile, takes shapes out of Go's names and walks it, and gives its plain length. Its rows name stacks by their number in the file.
+    /// As [`read_from`](Self::read_from), of a sender of which nothing is known.
     pub fn read(&mut self, sent: &Bytes, limits: &Limits) -> Result<usize, DecodeError> {
+        self.read_from(Sender::default(), sent, limits)
+    }
+    /// Decompresses and walks a profile, and returns its plain length. If it is one of Go, names lose the shapes of generic
+    /// functions. Its rows name stacks by their number in the file.
+    pub fn read_from(&mut self, sender: Sender, sent: &Bytes, limits: &Limits) -> Result<usize, DecodeError> {
         let raw = self.inflater.inflate(sent, limits.bytes)?;
         self.length = raw.len();
-        let named = go_names(raw)?;
+        let is_generic = has_shapes(raw);
+        let is_go = match sender.is_go {
+            Some(is_go) => is_generic && is_go,
+            None => is_generic && is_built_by_go(raw, limits)?,
+        };
+        let named = if is_go { go_names(raw)? } else { Cow::Borrowed(raw) };
+        (self.decoder.keeps_shapes, self.decoder.sender) = (is_generic && !is_go, sender);
         self.sent = sent.clone();
         self.limits = *limits;
         self.labels.label_sets = Default::default();

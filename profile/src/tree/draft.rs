@@ -159,24 +159,38 @@ impl Builder {
     }
 }
 
+/// How trees name locations without symbols.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unnamed {
+    /// By their binary; consecutive frames of one binary are one node.
+    Binaries,
+    /// By binary and address, each by itself.
+    Addresses,
+}
+
 /// The function names of a location, outermost first, as ids of a drafts' name table.
 struct FrameNames<'a> {
     symbols: &'a Symbols,
+    unnamed: Unnamed,
     of_string: Vec<u32>,
-    of_address: HashMap<u32, u32>,
+    of_location: HashMap<u32, u32>,
 }
 
 impl FrameNames<'_> {
-    fn push_down(&mut self, drafts: &mut Drafts, mut parent: u32, location: u32) -> u32 {
-        let lines = self.symbols.lines(location);
-        if lines.is_empty() {
-            let name = *self
-                .of_address
-                .entry(location)
-                .or_insert_with(|| drafts.names.intern(&self.symbols.address_name(location)));
-            return drafts.child(parent, name, false);
+    /// The name of a location without symbols; none if it has some.
+    fn unnamed(&mut self, drafts: &mut Drafts, location: u32) -> Option<u32> {
+        if !self.symbols.lines(location).is_empty() {
+            return None;
         }
-        for line in lines.iter().rev() {
+        let name = || match self.unnamed {
+            Unnamed::Binaries => self.symbols.binary_name(location),
+            Unnamed::Addresses => self.symbols.address_name(location),
+        };
+        Some(*self.of_location.entry(location).or_insert_with(|| drafts.names.intern(&name())))
+    }
+
+    fn push_down(&mut self, drafts: &mut Drafts, mut parent: u32, location: u32) -> u32 {
+        for line in self.symbols.lines(location).iter().rev() {
             let string = self.symbols.functions()[line.function as usize].name;
             let name = &mut self.of_string[string as usize];
             if *name == NONE {
@@ -191,6 +205,7 @@ impl FrameNames<'_> {
 /// The nodes of a dictionary's stacks: all, or those that are wanted.
 pub(super) fn of_stacks(
     dictionary: &Dictionary,
+    unnamed: Unnamed,
     drafts: &mut Drafts,
     is_wanted: impl Fn(usize) -> bool,
 ) -> Vec<u32> {
@@ -207,11 +222,20 @@ pub(super) fn of_stacks(
     }
     let symbols = &dictionary.symbols;
     let of_string = vec![NONE; symbols.strings.len()];
-    let mut names = FrameNames { symbols, of_string, of_address: HashMap::new() };
+    let mut names = FrameNames { symbols, unnamed, of_string, of_location: HashMap::new() };
     let mut places = vec![0u32; path.len()];
+    // Names of the nodes without symbols.
+    let mut binaries = vec![NONE; path.len()];
     for (at, node) in path.iter().enumerate().filter(|(at, _)| live[*at]) {
         let parent = if node.parent == NONE { 0 } else { places[node.parent as usize] };
-        places[at] = names.push_down(drafts, parent, node.location);
+        let Some(name) = names.unnamed(drafts, node.location) else {
+            places[at] = names.push_down(drafts, parent, node.location);
+            continue;
+        };
+        binaries[at] = name;
+        let of_parent = binaries.get(node.parent as usize).copied().unwrap_or(NONE);
+        let is_one_node = unnamed == Unnamed::Binaries && of_parent == name;
+        places[at] = if is_one_node { parent } else { drafts.child(parent, name, false) };
     }
     leaves.into_iter().map(|leaf| places.get(leaf as usize).copied().unwrap_or(0)).collect()
 }
@@ -220,7 +244,7 @@ impl Shape {
     /// Of all stacks of a dictionary.
     pub fn of(dictionary: &Dictionary) -> Self {
         let mut drafts = Drafts::default();
-        let places = of_stacks(dictionary, &mut drafts, |_| true);
+        let places = of_stacks(dictionary, Unnamed::Binaries, &mut drafts, |_| true);
         drafts.shape(&places)
     }
 }

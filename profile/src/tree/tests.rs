@@ -28,7 +28,7 @@ fn stacks_merge_by_name_level_by_level() {
 }
 
 #[test]
-fn inlined_lines_are_frames_and_addresses_are_names() {
+fn inlined_lines_are_frames_and_unnamed_code_is_its_binary() {
     use crate::symbols::{Function, Line};
     let mut dictionary = Dictionary::default();
     let symbols = &mut dictionary.symbols;
@@ -42,7 +42,57 @@ fn inlined_lines_are_frames_and_addresses_are_names() {
     let stack = dictionary.stacks.intern(&dictionary.symbols, &[bare, inlined]);
     assert_eq!(stack, 0);
     let tree = Tree::from_totals(&dictionary, &[7]);
+    assert_eq!(shown(&tree), rows(&[("", 7, 0), ("outer", 7, 0), ("inner", 7, 0), ("[unknown]", 7, 7)]));
+    let tree = Tree::with_addresses(&dictionary, &[7]);
     assert_eq!(shown(&tree), rows(&[("", 7, 0), ("outer", 7, 0), ("inner", 7, 0), ("0xff", 7, 7)]));
+}
+
+/// One node for each binary: its addresses, which nobody can read, would be hundreds.
+#[test]
+fn unnamed_frames_of_one_binary_are_one_node_unless_addresses_are_asked_for() {
+    use crate::symbols::Mapping;
+    let mut dictionary = Dictionary::default();
+    let symbols = &mut dictionary.symbols;
+    let mut mapping = |build_id: &str| {
+        let (filename, build_id) =
+            (symbols.strings.intern("/lib/libc.so.6"), symbols.strings.intern(build_id));
+        symbols.mapping(Mapping { start: 0, size: 9, offset: 0, filename, build_id, flags: 0 })
+    };
+    let (old, new) = (mapping("0123456789abcdef"), mapping("fedcba9876543210"));
+    let named = dictionary.named_location("main");
+    let mut at = |mapping, address| dictionary.symbols.location(mapping, address, false, &[]);
+    let [one, two, other] = [at(old, 0x10), at(old, 0x20), at(new, 0x10)];
+    let leaf_first = [&[one, two, named][..], &[two, named], &[other, named, one], &[one, other, named]];
+    let stacks = leaf_first.map(|path| dictionary.stacks.intern(&dictionary.symbols, path));
+    assert_eq!(stacks, [0, 1, 2, 3]);
+    let (old, new) = ("libc.so.6@01234567", "libc.so.6@fedcba98");
+    let tree = Tree::from_totals(&dictionary, &[1, 2, 4, 8]);
+    let expected = [
+        ("", 15, 0),
+        (old, 4, 0),
+        ("main", 11, 0),
+        ("main", 4, 0),
+        (old, 3, 3),
+        (new, 8, 0),
+        (new, 4, 4),
+        (old, 8, 8),
+    ];
+    assert_eq!(shown(&tree), rows(&expected));
+    let names: Vec<Vec<String>> = stacks.map(|stack| dictionary.frames(stack)).to_vec();
+    assert_eq!(names, [vec!["main", old], vec!["main", old], vec![old, "main", new], vec!["main", new, old]]);
+    let addresses = Tree::with_addresses(&dictionary, &[1, 0, 4, 0]);
+    let at = |name: &str, address: u64| format!("{name}+0x{address:x}");
+    let (deep, leaf, other) = (at(old, 0x20), at(old, 0x10), at(new, 0x10));
+    let expected = [
+        ("", 5, 0),
+        (leaf.as_str(), 4, 0),
+        ("main", 1, 0),
+        ("main", 4, 0),
+        (deep.as_str(), 1, 0),
+        (other.as_str(), 4, 4),
+        (leaf.as_str(), 1, 1),
+    ];
+    assert_eq!(shown(&addresses), rows(&expected));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use athanor_profile::{Profile, otlp};
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::paths::{Paths, of_tree, unnamed};
+use crate::paths::{Frame, Paths, named, of_tree, unnamed};
 
 macro_rules! wire {
     ($($name:ident { $($(#[$meta:meta])* $field:ident: $of:ty,)* })*) => {
@@ -103,8 +103,7 @@ fn stacks_of(profile: &Profile, column: usize) -> Stacks {
         let mut frames = Vec::new();
         for location in dictionary.stacks.locations(stack) {
             let entry = symbols.locations()[location as usize];
-            let start = symbols.mappings().get(entry.mapping as usize).map_or(0, |mapping| mapping.start);
-            frames.push(format!("0x{:x}", entry.address.wrapping_add(start)));
+            frames.push(format!("0x{:x}", symbols.sent_address(&entry)));
             for line in symbols.lines(location) {
                 let of = symbols.functions()[line.function as usize];
                 let (name, file) = (strings.get(of.name), strings.get(of.filename));
@@ -157,20 +156,21 @@ fn paths_on_the_wire(profile: &OneProfile, dictionary: &Dictionary) -> Paths {
         for &location in &dictionary.stacks[sample.stack as usize].locations {
             let location = &dictionary.locations[location as usize];
             let functions = location.lines.iter().map(|line| &dictionary.functions[line.function as usize]);
-            path.extend(functions.map(|function| text(function.name).to_owned()));
+            path.extend(functions.map(|function| Frame::Function(text(function.name).to_owned())));
             if location.lines.is_empty() {
                 // The first one stands for none.
                 let mapping =
                     Some(&dictionary.mappings[location.mapping as usize]).filter(|_| location.mapping > 0);
-                let start = mapping.map_or(0, |mapping| mapping.start);
+                let build_id = mapping.and_then(|mapping| mapping.attributes.first()).and_then(|attribute| {
+                    dictionary.attributes[*attribute as usize].value.as_ref()?.text.as_deref()
+                });
                 path.push(unnamed(
-                    mapping.map(|mapping| text(mapping.file)),
-                    location.address.wrapping_sub(start),
+                    mapping.map_or("", |mapping| text(mapping.file)),
+                    build_id.unwrap_or_default(),
                 ));
             }
         }
-        path.reverse();
-        crate::paths::add(&mut paths, path, sample.values[0]);
+        crate::paths::add(&mut paths, named(path), sample.values[0]);
     }
     paths.retain(|_, value| *value != 0);
     paths

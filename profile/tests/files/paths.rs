@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use athanor_profile::Profile;
+use athanor_profile::symbols::Mapping;
 use athanor_profile::tree::Tree;
 
 /// What each stack has by itself, by the names of its functions, the root first.
@@ -14,12 +15,31 @@ pub fn add(paths: &mut Paths, path: Vec<String>, value: i64) {
     *sum = sum.wrapping_add(value);
 }
 
-/// How code without a function is called: by its file and where it lies in it, or by its address.
-pub fn unnamed(file: Option<&str>, address: u64) -> String {
-    match file {
-        Some(file) => format!("{}+0x{address:x}", file.split('/').next_back().unwrap_or_default()),
-        None => format!("0x{address:x}"),
-    }
+/// A frame of a path: a function, or code without one.
+#[derive(PartialEq, Eq)]
+pub enum Frame {
+    Function(String),
+    /// By its file and the beginning of its build id.
+    Binary(String),
+}
+
+/// Code without a function in a file of that path and build id.
+pub fn unnamed(file: &str, build_id: &str) -> Frame {
+    let file = file.split('/').next_back().unwrap_or_default();
+    let name = match build_id.get(..build_id.len().min(8)).unwrap_or_default() {
+        "" => file.to_owned(),
+        build_id => format!("{file}@{build_id}"),
+    };
+    Frame::Binary(if name.is_empty() { "[unknown]".to_owned() } else { name })
+}
+
+/// The names of frames, leaf first, from the root on. What follows each other in one binary is one.
+pub fn named(mut leaf_first: Vec<Frame>) -> Vec<String> {
+    leaf_first.dedup_by(|one, other| matches!(one, Frame::Binary(_)) && one == other);
+    let name = |frame| match frame {
+        Frame::Function(name) | Frame::Binary(name) => name,
+    };
+    leaf_first.into_iter().rev().map(name).collect()
 }
 
 /// The stacks of one of the types of a profile, row by row.
@@ -31,15 +51,17 @@ pub fn of_profile(profile: &Profile, column: usize) -> Paths {
         for location in dictionary.stacks.locations(stack) {
             let (entry, lines) = (symbols.locations()[location as usize], symbols.lines(location));
             let functions = lines.iter().map(|line| symbols.functions()[line.function as usize]);
-            path.extend(functions.map(|function| symbols.strings.get(function.name).to_owned()));
+            path.extend(
+                functions.map(|function| Frame::Function(symbols.strings.get(function.name).to_owned())),
+            );
             if lines.is_empty() {
                 let mapping = symbols.mappings().get(entry.mapping as usize);
-                let file = mapping.map(|mapping| symbols.strings.get(mapping.filename));
-                path.push(unnamed(file, entry.address));
+                let text =
+                    |of: fn(&Mapping) -> u32| mapping.map_or("", |mapping| symbols.strings.get(of(mapping)));
+                path.push(unnamed(text(|mapping| mapping.filename), text(|mapping| mapping.build_id)));
             }
         }
-        path.reverse();
-        add(&mut paths, path, values[column]);
+        add(&mut paths, named(path), values[column]);
     }
     paths.retain(|_, value| *value != 0);
     paths

@@ -31,7 +31,7 @@ fn stacks_of(selector: StackTraceSelector) -> Result<StacksAsked, Status> {
     let frames = FrameFilter::new(included, excluded).map_err(|error| Status::of(&error))?;
     let pgo = go_pgo
         .map(|WireGoPgo { keep_locations, aggregate_callees }| GoPgo { keep_locations, aggregate_callees });
-    Ok(StacksAsked { filter: StackFilter { call_site, frames }, pgo })
+    Ok(StacksAsked { filter: StackFilter { call_site, frames }, pgo, addresses: false })
 }
 
 /// What a node of a tree takes on the wire: four numbers, or seven, in memory and as text.
@@ -287,6 +287,9 @@ fn to_wire(merged: Merged, header: athanor_profile::Header) -> Result<Profile, S
     let bytes = pprof::encode(&merged.into_profile(header));
     let unreadable = |error: prost::DecodeError| Status::new(Code::Internal, error.to_string());
     let mut profile = Profile::decode(bytes.as_slice()).map_err(unreadable)?;
+    // Texts and documents name no symbols: clients expect the name there as well.
+    let nameless = profile.function.iter_mut().filter(|function| function.system_name == 0);
+    nameless.for_each(|function| function.system_name = function.name);
     // Some readers refuse locations without a mapping, so those get one that says nothing.
     let id = profile.mapping.len() as u64 + 1;
     let unmapped = profile.location.iter_mut().filter(|location| location.mapping_id == 0);
@@ -294,4 +297,22 @@ fn to_wire(merged: Merged, header: athanor_profile::Header) -> Result<Profile, S
         profile.mapping.push(Mapping { id, has_functions: true, ..Mapping::default() });
     }
     Ok(profile)
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_profile::{Header, ValueType};
+
+    use super::*;
+
+    #[test]
+    fn function_without_system_name_is_answered_with_its_name() {
+        let mut merged = Merged::default();
+        merged.dictionary.named_stack(["main", "work"].into_iter());
+        merged.totals = vec![5];
+        let header = Header { types: vec![ValueType::new("cpu", "nanoseconds")], ..Header::default() };
+        let profile = to_wire(merged, header).unwrap();
+        assert_eq!(profile.function.len(), 2);
+        assert!(profile.function.iter().all(|function| function.system_name == function.name));
+    }
 }

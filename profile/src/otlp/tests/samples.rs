@@ -112,6 +112,45 @@ fn code_without_names_keeps_its_address_and_its_build() {
     assert_eq!((mapping.start, symbols.locations()[0].address), (0x1000, 0x500));
 }
 
+/// The eBPF profiler sends mappings at 0 and addresses of the file; others send both kinds.
+#[test]
+fn address_outside_of_its_mapping_is_stored_as_one_of_the_elf_file() {
+    use crate::symbols::ELF_ADDRESSES;
+    let of = |start: u64, limit: u64, address: u64| {
+        let mut dictionary = msg().b(5, "");
+        for text in TEXTS {
+            dictionary = dictionary.b(5, text);
+        }
+        for table in [1, 2, 3, 4, 6, 7] {
+            dictionary = dictionary.b(table, "");
+        }
+        let dictionary = dictionary
+            .m(1, msg().n(1, start).n(2, limit).n(4, index("lib.so")).p(5, &[1]))
+            .m(2, msg().n(1, 1).n(2, address))
+            .m(2, msg().n(1, 1).n(2, 0x7f00_0000_1234))
+            .m(6, attribute("process.executable.build_id.gnu", text("0123456789abcdef")))
+            .m(7, msg().p(1, &[1, 2]));
+        let resource = resource(&[("service.name", text("shop"))], &[cpu().m(2, sample(1, 1))]);
+        let profile = decoded(&read_one(&msg().m(1, resource).m(2, dictionary).0).unwrap()[0]);
+        let symbols = &profile.dictionary.symbols;
+        let location = |place: u32| {
+            let location = symbols.locations()[place as usize];
+            let flags = symbols.mappings()[location.mapping as usize].flags;
+            (symbols.address_name(place), location.address, flags & ELF_ADDRESSES != 0)
+        };
+        let mut all = profile.dictionary.stacks.locations(0).map(location);
+        (all.next().unwrap(), all.next().unwrap())
+    };
+    let name = |address: u64| format!("lib.so@01234567+0x{address:x}");
+    let process = |address: u64| (name(address), address, false);
+    let elf = |address: u64| (name(address), address, true);
+    // Both kinds in one mapping.
+    assert_eq!(of(0x7f00_0000_0000, 0x7f00_0001_0000, 0x88), (elf(0x88), process(0x1234)));
+    assert_eq!(of(0, 0x16f000, 0x7a9a1), (elf(0x7a9a1), elf(0x7f00_0000_1234)));
+    assert_eq!(of(0, 0, 0x7a9a1).0, elf(0x7a9a1));
+    assert_eq!(of(0x40_0000, 0, 0x40_1000).0, process(0x1000));
+}
+
 #[test]
 fn one_bad_profile_does_not_hurt_the_others() {
     let good = || cpu().m(2, sample(1, 1));
