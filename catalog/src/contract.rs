@@ -1,13 +1,14 @@
 //! The contract, whoever keeps it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::code::{Code, Coded};
 use athanor_chassis::{Clock, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
 
-use crate::state::{Answer, Command, Listing, Notes, Refused, State, Wound, slot_and_epoch};
+use crate::state::{AgeReport, Answer, Command, Listing, Notes, Refused, State, Wound, slot_and_epoch};
 use crate::{BlockEntry, BlockId, MAX_SLOTS, Rows, ShardEntry, ShardId};
 
 /// A catalogue.
@@ -35,6 +36,12 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// Names that never register, and when they were condemned; no older than this call.
     async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError>;
+
+    /// Returns the ages of all blocks, by the time that a command would be stamped with now. Only a voter knows them.
+    async fn ages(&self, _retention: Duration) -> Result<AgeReport, CatalogError> {
+        let message = "this catalog does not know the ages of blocks; ask a node with the role metastore";
+        Err(CatalogError::Unavailable(Status::new(Code::Unimplemented, message)))
+    }
 
     /// The shard of a slot that takes records; opens the first one, of a log that one node has.
     async fn open_shard(&self, slot: u32, node: NodeId) -> Result<ShardEntry, CatalogError> {
@@ -158,5 +165,9 @@ impl Catalog for Memory {
 
     async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
         Ok(self.state().condemned().collect())
+    }
+
+    async fn ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
+        Ok(self.state().ages(self.clock.wall(), retention))
     }
 }

@@ -20,6 +20,11 @@
 //! changes nothing. A block that was condemned never registers, nor one whose name is more than a day from now: so that
 //! what was condemned may be forgotten after two days (E15). A shard that is lost registers nothing (E13).
 //!
+//! # What expiring means
+//! A block past its retention expires by the catalog's time, at most a share of all blocks per hour. It leaves the
+//! listing and stays restorable until it is purged, which comes before its objects are removed. Listings of a range
+//! that overlaps removed profiles of the tenant name their times.
+//!
 //! # What replacing means
 //! Blocks are made of others and take their places in one command, so that no listing has both or neither (E20). What they
 //! hold of logs, whose rows and of which time must be what their inputs hold, so that each row is in one listed block until it is too
@@ -35,9 +40,10 @@ pub use athanor_cluster::placement::MAX_SLOTS;
 pub use block::{BlockEntry, BlockId, Rows, TenantSpan};
 pub use contract::{Catalog, CatalogError, Memory};
 pub use state::{
-    Answer, Bounded, CLOCKS, Choice, Command, Described, Findings, Inherits, Listing, Logged, Lying,
-    MAX_ALL_NOTES, MAX_COPIES, MAX_GROUPS, MAX_NOTE, MAX_NOTES, MAX_REPLACED, MAX_SCARS, MAX_SERVICES,
-    MAX_SHARDS, MAX_TENANT_NOTES, MAX_VOTERS, NEWEST, Node, Note, Notes, Pending, Phase, REGISTER_WITHIN,
-    REMEMBER, Rates, RebuildError, Refused, Remains, Scar, Settings, ShardEntry, ShardId, State, Step,
-    Unlike, Unreadable, View, Voter, Wound, made, shard_id, slot_and_epoch,
+    AgeReport, Answer, Bounded, CLOCKS, Choice, Command, Described, Findings, Inherits, Listing, Logged,
+    Lying, MAX_ALL_NOTES, MAX_COPIES, MAX_EXPIRED_AT_ONCE, MAX_GROUPS, MAX_NOTE, MAX_NOTES,
+    MAX_PURGED_TENANTS, MAX_REPLACED, MAX_SCARS, MAX_SERVICES, MAX_SHARDS, MAX_TENANT_NOTES, MAX_VOTERS,
+    NEWEST, Node, Note, Notes, Pending, Phase, ProfileTimes, REGISTER_WITHIN, REMEMBER, Rates, RebuildError,
+    Refused, Remains, Scar, Settings, ShardEntry, ShardId, State, Step, Unlike, Unreadable, View, Voter,
+    Wound, made, shard_id, slot_and_epoch,
 };

@@ -11,6 +11,7 @@ mod notes;
 mod rebuild;
 mod remains;
 mod replace;
+mod retention;
 mod settings;
 mod shards;
 mod succession;
@@ -24,6 +25,7 @@ use athanor_cluster::placement::Tables;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockEntry, BlockId, Rows};
+use retention::Retention;
 
 pub use answer::{Answer, Bounded, Refused, Step};
 pub use blocks::{MAX_SCARS, REGISTER_WITHIN, REMEMBER, Scar, Wound};
@@ -33,6 +35,7 @@ pub use made::made;
 pub use notes::{MAX_ALL_NOTES, MAX_NOTE, MAX_NOTES, MAX_TENANT_NOTES, Note, Notes};
 pub use remains::{Described, Findings, Lying, RebuildError, Remains};
 pub use replace::{MAX_REPLACED, Unlike};
+pub use retention::{AgeReport, MAX_EXPIRED_AT_ONCE, MAX_PURGED_TENANTS, ProfileTimes};
 pub use settings::{MAX_SERVICES, MAX_VOTERS, NEWEST, Rates, Settings, Voter};
 pub use shards::{
     Choice, Inherits, MAX_COPIES, MAX_GROUPS, MAX_SHARDS, Node, Phase, ShardEntry, ShardId, shard_id,
@@ -75,6 +78,8 @@ pub struct State {
     condemned: BTreeMap<BlockId, Timestamp>,
     #[serde(default)]
     scars: Vec<Scar>,
+    #[serde(default, skip_serializing_if = "Retention::is_unused")]
+    retention: Retention,
 }
 
 /// What a command came to that was not refused.
@@ -146,6 +151,9 @@ impl State {
             Command::Replace { inputs, outputs } => self.replace(inputs, outputs),
             Command::Condemn { blocks } => Ok(self.condemn(blocks)),
             Command::Forget => Ok(self.forget()),
+            Command::Expire { retention, max_percent } => Ok(self.expire(retention, max_percent)),
+            Command::Restore { blocks } => self.restore(blocks),
+            Command::Purge { blocks } => Ok(self.purge(blocks)),
         }
     }
 

@@ -109,6 +109,12 @@ pub enum Refused {
     /// A block's name was condemned.
     #[error("block {0} is condemned: its range must be written under a new name")]
     Condemned(BlockId),
+    /// A block that is to be restored is not among the expired ones.
+    #[error(
+        "block {0} is not expired, or its objects are being removed already; `athanor retention status` lists what can \
+         be restored"
+    )]
+    NotExpired(BlockId),
     /// A block's name is too far from now to tell whether it was condemned.
     #[error(
         "block {block} was named at {} ms, more than a day from {} ms, the catalogue's time: its range must be \

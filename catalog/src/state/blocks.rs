@@ -236,7 +236,9 @@ impl State {
     pub(super) fn forget(&mut self) -> Outcome {
         let now = self.now;
         let before = self.condemned.len() + self.shards.len();
-        self.condemned.retain(|_, condemned| now.since(*condemned) < REMEMBER);
+        let retention = &self.retention;
+        self.condemned
+            .retain(|block, condemned| now.since(*condemned) < REMEMBER || retention.is_expired(block));
         let scars = &self.scars;
         self.shards.retain(|id, shard| {
             let is_named = || scars.iter().any(|scar| scar.wound.shard() == Some(*id));

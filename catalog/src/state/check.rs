@@ -22,6 +22,7 @@ impl State {
         self.check_tables()?;
         self.check_blocks()?;
         self.check_notes()?;
+        self.retention.check(self)?;
         self.check_counts()
     }
 

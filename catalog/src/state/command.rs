@@ -1,6 +1,7 @@
 //! The changes, and how a log holds them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use athanor_chassis::{TenantId, Timestamp};
 use athanor_cluster::NodeId;
@@ -227,6 +228,23 @@ pub enum Command {
     },
     /// Forgets names that were condemned, and shards that retired, long ago.
     Forget,
+    /// Removes blocks past their retention from the listing. They can be restored until they are purged.
+    Expire {
+        /// How long blocks are kept, by the catalog's time.
+        retention: Duration,
+        /// The share of all blocks that may expire per hour; none on an operator's command.
+        max_percent: Option<u8>,
+    },
+    /// Lists expired blocks again, on an operator's command. Their age counts from now.
+    Restore {
+        /// The blocks; all expired ones if empty.
+        blocks: Vec<BlockId>,
+    },
+    /// Makes expired blocks unrestorable: their objects are about to be removed.
+    Purge {
+        /// The blocks.
+        blocks: Vec<BlockId>,
+    },
 }
 
 /// A command as a log holds it. Applying reads no clock, so the time comes with it: that of the voter that leads, since

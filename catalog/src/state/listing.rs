@@ -7,7 +7,7 @@ use athanor_cluster::NodeId;
 use athanor_cluster::placement::Tables;
 use serde::{Deserialize, Serialize};
 
-use super::{Node, Pending, Phase, Scar, Settings, ShardEntry, ShardId, State, Voter};
+use super::{Node, Pending, Phase, ProfileTimes, Scar, Settings, ShardEntry, ShardId, State, Voter};
 use crate::block::BlockEntry;
 
 /// Blocks and watermarks at one revision.
@@ -26,6 +26,9 @@ pub struct Listing {
     pub partial: Vec<ShardId>,
     /// What damage left.
     pub scars: Vec<Scar>,
+    /// Times of profiles of the tenant that were removed by age, if the range overlaps them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<ProfileTimes>,
 }
 
 /// What every node must know, at one revision.
@@ -75,6 +78,7 @@ impl State {
             shards: self.shards.values().filter(|shard| !shard.is_retired()).cloned().collect(),
             partial: partial.map(|shard| shard.id).collect(),
             scars: self.scars.clone(),
+            removed: self.retention.removed_times(tenant, from, to),
         }
     }
 

@@ -186,8 +186,11 @@ impl State {
             if block.id.named_at() >= kept_from {
                 findings.missing.push(block.id);
                 self.gaps_of(&block, findings)?;
+            } else {
+                self.retention.note_purged(&block);
             }
         }
+        self.retention.purge_absent(lies);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ mod old;
 mod random;
 mod rebuild;
 mod replace;
+mod retention;
 mod successors;
 
 use std::time::Duration;

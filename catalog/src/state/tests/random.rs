@@ -21,7 +21,7 @@ pub(super) struct Drawn {
 pub(super) fn drawn() -> impl Strategy<Value = Drawn> {
     // Most of the time little time passes, else nothing would be registered in time.
     let minutes = prop_oneof![8 => -2i64..5, 1 => Just(24 * 60), 1 => Just(49 * 60)];
-    (0u8..69, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
+    (0u8..73, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
         kind,
         which,
         number,
@@ -86,6 +86,18 @@ impl Drawn {
             output.samples += 1;
         }
         Command::Replace { inputs: names, outputs }
+    }
+
+    fn remove_by_age(&self, state: &State) -> Command {
+        match self.kind {
+            69 => Command::Expire {
+                retention: HOUR,
+                max_percent: (!self.number.is_multiple_of(3)).then_some(50),
+            },
+            70 => Command::Restore { blocks: Vec::new() },
+            71 => Command::Restore { blocks: self.condemned(state) },
+            _ => Command::Purge { blocks: state.condemned().map(|(block, _)| block).take(2).collect() },
+        }
     }
 
     pub(super) fn command(&self, state: &State) -> Command {
@@ -153,6 +165,7 @@ impl Drawn {
                 text: (!number.is_multiple_of(5)).then(|| number.to_string()),
             },
             66..=68 => self.replace(state),
+            69..=72 => self.remove_by_age(state),
             _ if number.is_multiple_of(2) => Command::Heal { before: state.now.minus(HOUR) },
             _ => Command::Forget,
         }
