@@ -64,10 +64,10 @@ pub struct Limits {
     pub max_flamegraph_nodes_default: u32,
     /// The most nodes of a flame graph that a query may ask for. Example: `1048576`.
     pub max_flamegraph_nodes_max: u32,
-    /// The longest time that a query may ask about. None: any. Example: `31d`.
+    /// The longest time that a query may ask about. None or 0s: any. Example: `31d`.
     #[serde(with = "optional_duration_text")]
     pub max_query_length: Option<Duration>,
-    /// How far back queries see; answers say that older profiles are left out. None: as far as there are any.
+    /// How far back queries see; answers say that older profiles are left out. None or 0s: as far as there are any.
     /// Example: `90d`.
     #[serde(with = "optional_duration_text")]
     pub max_query_lookback: Option<Duration>,

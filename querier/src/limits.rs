@@ -23,8 +23,11 @@ impl Querier {
                 .max_flamegraph_nodes_default
                 .min(other.max_flamegraph_nodes_default),
             max_flamegraph_nodes_max: one.max_flamegraph_nodes_max.min(other.max_flamegraph_nodes_max),
-            max_query_length: least(one.max_query_length, other.max_query_length),
-            max_query_lookback: least(one.max_query_lookback, other.max_query_lookback),
+            max_query_length: least(unless_off(one.max_query_length), unless_off(other.max_query_length)),
+            max_query_lookback: least(
+                unless_off(one.max_query_lookback),
+                unless_off(other.max_query_lookback),
+            ),
             max_concurrent_queries: one.max_concurrent_queries.min(other.max_concurrent_queries),
             ..one
         });
@@ -99,7 +102,7 @@ pub(crate) fn within(
 ) -> Result<(TimeRange, Option<String>), Status> {
     let spare = |limit: Duration| if lead <= limit { nanos(lead) } else { 0 };
     let (mut left_out, mut named) = (None, time.from);
-    if let Some(lookback) = limits.max_query_lookback {
+    if let Some(lookback) = unless_off(limits.max_query_lookback) {
         let first = now.minus(lookback).nanos();
         if time.from.saturating_add(spare(lookback)) < first {
             let lookback = format_duration(lookback);
@@ -108,7 +111,7 @@ pub(crate) fn within(
             named = first;
         }
     }
-    let Some(length) = limits.max_query_length else { return Ok((time, left_out)) };
+    let Some(length) = unless_off(limits.max_query_length) else { return Ok((time, left_out)) };
     let (span, text) = (nanos(length), format_duration(length));
     if left_out.is_none() {
         named = named.saturating_add(spare(length));
@@ -133,6 +136,11 @@ pub(crate) fn within(
 
 fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Returns a limit of time, unless it is zero, which turns it off.
+fn unless_off(limit: Option<Duration>) -> Option<Duration> {
+    limit.filter(|limit| !limit.is_zero())
 }
 
 fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
@@ -193,6 +201,14 @@ mod tests {
         assert_eq!(limited(Some(100), None, range(i64::MIN, 500)), Ok((400, 500, true)));
         assert!(limited(Some(100), None, range(5, i64::MAX)).is_ok_and(|(from, ..)| from == 901));
     }
+
+    #[test]
+    fn limits_of_zero_are_off() {
+        assert_eq!(limited(Some(0), Some(0), range(1, 900)), Ok((1, 900, false)));
+        assert_eq!(limited(Some(0), Some(100), range(1, 950)), Ok((900, 950, true)));
+        assert!(limited(Some(100), Some(0), range(1, 900)).is_err());
+    }
+
     #[test]
     fn what_the_first_point_stands_for_does_not_count() {
         // From 500 on, by steps of 10.

@@ -403,6 +403,19 @@ async fn a_rendered_query_may_be_as_long_as_the_limit() {
 }
 
 #[tokio::test]
+async fn limits_of_zero_do_not_restrict_queries_of_several_tenants() {
+    let off = Limits {
+        max_query_length: Some(Duration::ZERO),
+        max_query_lookback: Some(Duration::ZERO),
+        ..Limits::default()
+    };
+    let (querier, reader) = (limited(off, 0), Reader::parse("acme|other").expect("tenants"));
+    let query = format!("query={TYPE}%7B%7D&from=0&until=1700000061");
+    querier.render(&reader, &query).await.expect("an answer");
+    assert_eq!(reader.missing(), None);
+}
+
+#[tokio::test]
 async fn what_reads_no_samples_costs_none() {
     let limits = Limits { max_query_bytes: Some(ByteSize::bytes(16)), ..Limits::default() };
     let (querier, reader) = (limited(limits, 1 << 40), Reader::parse("acme").expect("a tenant"));
