@@ -164,7 +164,8 @@ impl Group {
         }
         let deps = self.deps();
         let remembered = self.remembered();
-        let since = deps.clock.wall().minus(remembered + EARLIER);
+        // A clock that is ahead must leave no block out, and the catalog says when the shard opened.
+        let since = deps.clock.wall().min(entry.since).minus(remembered + EARLIER);
         let blocks = in_blocks::blocks(deps, entry.slot, since, None).await?;
         let span = u64::try_from(remembered.as_nanos()).unwrap_or(u64::MAX);
         let inherit = |first, last, ids| {

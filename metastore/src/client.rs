@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_catalog::{
-    Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Logged, Notes, View,
+    AgeReport, Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Logged, Notes, View,
 };
 use athanor_chassis::{Clock, Code, Compute, Random, Status, TenantId, Timestamp};
 use athanor_cluster::greeting::Introductions;
@@ -149,6 +149,11 @@ impl Client {
                 Err(failed) => self.go_on(&mut tries, door, failed)?,
             }
         }
+    }
+
+    /// Has the catalog's time catch up with this machine's clock at once, on an operator's word.
+    pub fn confirm_clock(&self) -> Result<Timestamp, Status> {
+        self.here().map_err(status)?.confirm_clock()
     }
 
     fn tries(&self, limit: Duration) -> Tries<'_> {
@@ -459,5 +464,9 @@ impl Catalog for Client {
 
     async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
         self.here()?.condemned().await
+    }
+
+    async fn ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
+        self.here()?.ages(retention).await
     }
 }

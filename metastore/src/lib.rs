@@ -6,6 +6,7 @@
 //!  any node:              local ────┴──── Client ════════╝ a voter that is reached
 //!                                           └─ Views       what every node must know, as it changes
 //! ```
+//! Commands are stamped with the catalog's time, which a majority of voters has reached (`catalog_clock.rs`).
 //! Every change is an entry of the group's log, applied to the same [`State`](athanor_catalog::State) on every voter.
 //! Listings are read from the state of one voter after one round that says how far the log is committed: so none is
 //! older than its question, whichever voter answers.
@@ -18,6 +19,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod catalog_clock;
 mod client;
 mod facts;
 mod founding;

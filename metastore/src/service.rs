@@ -101,7 +101,7 @@ impl Service {
     }
 
     async fn propose_here(&self, logged: Logged) -> Result<Bytes, Status> {
-        // The time is this voter's, which leads (E15).
+        // The leader stamps it with the catalog's time (E15).
         let answer = self.deps.metastore.propose(logged.command).await.map_err(status)?;
         pack(&answer).map_err(|error| Status::of(&error))
     }
@@ -264,6 +264,12 @@ impl Catalogue for Service {
             failure::to_grpc(&Status::new(Code::Exhausted, message))
         })?;
         Ok(Response::new(self.clone().tellings(revision, room)))
+    }
+
+    async fn clock(&self, request: Request<wire::ClockRequest>) -> Answered<wire::ClockResponse> {
+        let wire::ClockRequest { caller } = request.into_inner();
+        self.admit(caller.as_ref(), CALL)?;
+        Ok(Response::new(wire::ClockResponse { wall_nanos: self.deps.clock.wall().nanos() }))
     }
 
     async fn voters(&self, request: Request<wire::VotersRequest>) -> Answered<wire::VotersResponse> {

@@ -1,4 +1,4 @@
-//! What voters do by themselves: they cut their logs, and the one that leads takes in others until there are enough,
+//! What voters do by themselves: they cut their logs, read each other's clocks, and the one that leads takes in others until there are enough,
 //! writes down where voters are found, and puts snapshots into the bucket.
 
 use std::collections::BTreeSet;
@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use athanor_catalog::{Catalog, Command};
 use athanor_chassis::tasks::SpawnError;
-use athanor_chassis::{Compute, Tasks};
+use athanor_chassis::{Compute, Tasks, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::{Member, MemberState, RoleName};
+use athanor_proto::athanor::internal::v1 as wire;
+use futures::future::join_all;
 use tokio_util::sync::CancellationToken;
 
+use crate::client::Others;
 use crate::founding::Deciding;
 use crate::shelf::Shelf;
 use crate::voter::{Metastore, Seat};
@@ -19,6 +22,11 @@ use crate::voter::{Metastore, Seat};
 const LOOK: Duration = Duration::from_secs(1);
 /// A snapshot is put into the bucket so often, if there is something new.
 const SHELVE: Duration = Duration::from_secs(5 * 60);
+
+/// Clocks of the other voters are read so often.
+const READ_CLOCKS_INTERVAL: Duration = Duration::from_secs(10);
+/// How long the reading of a clock may take. Its result is wrong by half of that at most.
+const READ_CLOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What upkeep takes.
 #[derive(Clone)]
@@ -29,6 +37,8 @@ pub struct Upkeep {
     pub deciding: Deciding,
     /// Packs snapshots.
     pub compute: Compute,
+    /// The way to the other voters, whose clocks are read.
+    pub others: Others,
 }
 
 impl Metastore {
@@ -51,6 +61,8 @@ impl Upkeep {
         tasks.spawn("voters of the catalogue", async move { growing.grow(&token).await })?;
         let (voter, token) = (self.metastore.clone(), tasks.token());
         tasks.spawn("log of the catalogue", async move { voter.keep_short(token).await })?;
+        let (reading, token) = (self.clone(), tasks.token());
+        tasks.spawn("clocks of the catalog's voters", async move { reading.read_clocks(&token).await })?;
         let token = tasks.token();
         tasks.spawn("snapshots of the catalogue", async move { self.shelve(&token).await })?;
         Ok(())
@@ -62,6 +74,39 @@ impl Upkeep {
             biased;
             () = token.cancelled() => false,
             () = self.deciding.clock.sleep(LOOK) => true,
+        }
+    }
+
+    /// Reads the clocks of the other voters until the process ends, so that a majority decides the catalog's time
+    /// wherever it is led next.
+    async fn read_clocks(&self, token: &CancellationToken) {
+        let reading = async {
+            loop {
+                let others =
+                    self.metastore.voters().into_iter().filter(|node| *node != self.metastore.node());
+                join_all(others.map(|voter| self.read_clock(voter))).await;
+                self.metastore.time();
+                self.deciding.clock.sleep(READ_CLOCKS_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = token.cancelled() => {}
+            () = reading => {}
+        }
+    }
+
+    async fn read_clock(&self, voter: NodeId) {
+        let clock = &self.deciding.clock;
+        let caller = self.others.introductions.caller(voter, READ_CLOCK_TIMEOUT);
+        let begun = clock.monotonic();
+        let request = wire::ClockRequest { caller: Some(caller) };
+        let mut catalogue = self.others.peers.catalogue(voter);
+        // A voter that is away, or of a version that has no such call, is not counted.
+        if let Ok(Ok(response)) = clock.within(READ_CLOCK_TIMEOUT, catalogue.clock(request)).await {
+            let wall = Timestamp::from_nanos(response.into_inner().wall_nanos);
+            let read_at = begun + clock.monotonic().saturating_sub(begun) / 2;
+            self.metastore.catalog_clock().record(voter, wall, read_at);
         }
     }
 

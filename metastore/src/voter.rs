@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_catalog::{
-    Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Logged, Notes, View,
+    AgeReport, Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Logged, Notes, View,
 };
 use athanor_chassis::{ByteSize, Clock, Code, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
@@ -15,6 +15,7 @@ use athanor_consensus::Replicated;
 use athanor_consensus::replicated::{LeadError, Leader, Leadership};
 use tokio::sync::Semaphore;
 
+use crate::catalog_clock::CatalogClock;
 use crate::facts::{Facts, Told};
 use crate::shelf::Copy;
 
@@ -53,8 +54,9 @@ pub(crate) enum Change {
 
 struct Shared {
     group: Replicated<Facts>,
-    /// Says when a command was proposed: of all clocks that of the voter that leads.
     clock: Clock,
+    /// Stamps commands.
+    catalog_clock: CatalogClock,
     told: Arc<Told>,
     compacted: AtomicU64,
     waiting: Semaphore,
@@ -78,6 +80,7 @@ impl Metastore {
         let told = group.with(Facts::told);
         let shared = Shared {
             group,
+            catalog_clock: CatalogClock::new(clock.clone()),
             clock,
             told,
             compacted: AtomicU64::new(0),
@@ -100,6 +103,35 @@ impl Metastore {
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.shared.clock
+    }
+
+    pub(crate) fn catalog_clock(&self) -> &CatalogClock {
+        &self.shared.catalog_clock
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.leadership().node()
+    }
+
+    /// Returns the catalog's time: what a command is stamped with now.
+    pub fn time(&self) -> Timestamp {
+        let newest_command = self.shared.group.with(|facts| facts.state().time());
+        self.shared.catalog_clock.now(newest_command, self.node(), &self.voters())
+    }
+
+    /// Has the catalog's time catch up with this machine's clock at once, on an operator's word. Only a sole voter
+    /// needs that: of several a majority decides.
+    pub fn confirm_clock(&self) -> Result<Timestamp, Status> {
+        let voters = self.voters().len();
+        if voters > 1 {
+            let message = format!(
+                "the catalog has {voters} voters, whose clocks a majority decides; set the clocks of the others right"
+            );
+            return Err(Status::new(Code::Invalid, message));
+        }
+        let confirmed = self.shared.catalog_clock.confirm();
+        tracing::info!(seconds = confirmed.millis() / 1000, "an operator confirmed the clock");
+        Ok(confirmed)
     }
 
     pub(crate) fn told(&self) -> &Told {
@@ -287,9 +319,9 @@ pub(crate) fn status(error: CatalogError) -> Status {
 #[async_trait]
 impl Catalog for Metastore {
     async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
-        let Shared { group, clock, waiting, .. } = &*self.shared;
+        let Shared { group, waiting, .. } = &*self.shared;
         let frees = frees_space(&command);
-        let entry = Logged { at: clock.wall(), command }.encode();
+        let entry = Logged { at: self.time(), command }.encode();
         fits(entry.len()).map_err(CatalogError::Unavailable)?;
         let Ok(_waiting) = waiting.try_acquire() else {
             let message = format!("{WAITING} proposals wait for the catalogue, the limit; try again");
@@ -323,5 +355,11 @@ impl Catalog for Metastore {
     async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
         self.current().await?;
         Ok(self.shared.group.with(|facts| facts.state().condemned().collect()))
+    }
+
+    async fn ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
+        self.current().await?;
+        let time = self.time();
+        Ok(self.shared.group.with(|facts| facts.state().ages(time, retention)))
     }
 }

@@ -3,6 +3,7 @@
 //! It speaks HTTP: `curl --unix-socket DIR/admin.sock -X POST http://athanor/cut`.
 
 mod cluster;
+mod retention;
 
 use std::io;
 use std::path::Path;
@@ -24,6 +25,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::http::{Seldom, json_error, patient};
+use crate::janitor::RetentionConfig;
 use crate::overview::Overview;
 
 /// The socket's name in the data folder.
@@ -41,6 +43,8 @@ pub struct Desk {
     pub overview: Overview,
     /// What answers queries.
     pub querier: Option<Querier>,
+    /// What is too old.
+    pub retention: RetentionConfig,
 }
 
 /// Opens the socket and answers on it until the tasks end. A socket of an earlier process is replaced.
@@ -57,7 +61,8 @@ pub fn serve(data: &Path, desk: Desk, clock: Clock, tasks: &Tasks) -> io::Result
         let querier = desk.querier.clone();
         let lift = post(move || async move { lift(querier.as_ref()) });
         let own = Router::new().route("/cut", cut).route("/queries/lift", lift);
-        cluster::routes(own, &Arc::new(desk))
+        let desk = Arc::new(desk);
+        retention::routes(cluster::routes(own, &desk), &desk)
     };
     let (token, inner) = (tasks.token(), tasks.clone());
     let listening = async move {

@@ -1,11 +1,11 @@
-//! `lift`, `metastore` and `shard`: what is said to a running server or cluster, by way of a server on a folder of this machine.
+//! `lift`, `metastore`, `shard` and `retention`: what is said to a running server or cluster, by way of a server on a folder of this machine.
 
 use std::fmt::Write;
 
 use athanor_chassis::Status;
 use serde_json::Value;
 
-use crate::args::{Metastore, MetastoreCommand, Settings, Shard, ShardCommand};
+use crate::args::{Metastore, MetastoreCommand, Retention, RetentionCommand, Settings, Shard, ShardCommand};
 use crate::output::{Output, harmless};
 use crate::serve::administered;
 
@@ -84,6 +84,55 @@ fn shards_text(shards: &Value) -> String {
         );
     }
     text
+}
+
+/// Runs a command about the removal of blocks by age.
+pub fn retention(args: Retention, output: &Output) -> Result<(), Status> {
+    let (report, text) = match args.command {
+        RetentionCommand::Status(settings) => {
+            let report = administered(&settings, "/retention")?;
+            let text = retention_text(&report);
+            (report, text)
+        }
+        RetentionCommand::Apply(settings) => {
+            let report = administered(&settings, "/retention/apply")?;
+            let text =
+                format!("{} blocks expired; athanor retention restore brings them back\n", report["expired"]);
+            (report, text)
+        }
+        RetentionCommand::Restore { block, settings } => {
+            let path = match &block {
+                Some(block) => format!("/retention/restore/{block}"),
+                None => "/retention/restore".to_owned(),
+            };
+            let report = administered(&settings, &path)?;
+            let text = format!("{} blocks are listed again\n", report["restored"]);
+            (report, text)
+        }
+        RetentionCommand::ConfirmClock(settings) => {
+            let report = administered(&settings, "/retention/confirm-clock")?;
+            let time = harmless(report["catalog_time"].as_str().unwrap_or_default());
+            (report, format!("the catalog's time is {time}\n"))
+        }
+    };
+    output.either(|| report.clone(), || text)
+}
+
+fn retention_text(report: &Value) -> String {
+    let text = |value: &Value| harmless(value.as_str().unwrap_or_default());
+    let mut lines = format!(
+        "catalog's time  {}\nthis clock      {}\nblocks          {}\noverdue         {}\nrestorable      {}\n",
+        text(&report["catalog_time"]),
+        text(&report["wall_time"]),
+        report["blocks"],
+        report["overdue"],
+        report["restorable"],
+    );
+    for block in report["expired"].as_array().into_iter().flatten() {
+        // Writing to a string does not fail.
+        let _ = writeln!(lines, "{}  expired {}", text(&block["block"]), text(&block["expired"]));
+    }
+    lines
 }
 
 #[cfg(test)]

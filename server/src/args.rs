@@ -11,7 +11,10 @@ use athanor_query::{Selector, TypeFilter};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use check::checked;
-pub use cluster::{Catalogue, CatalogueCommand, Metastore, MetastoreCommand, Shard, ShardCommand};
+pub use cluster::{
+    Catalogue, CatalogueCommand, Metastore, MetastoreCommand, Retention, RetentionCommand, Shard,
+    ShardCommand,
+};
 pub use remote::{
     Aggregation, Labels, Load, Push, Query, QueryCommand, QueryDiff, QueryFlamegraph, QueryTop, Remote,
     Select, Series, Times, Types, Written,
@@ -90,6 +93,8 @@ pub enum Command {
     Metastore(Metastore),
     /// The shards of a cluster
     Shard(Shard),
+    /// The removal of blocks by age, and how to undo it
+    Retention(Retention),
     /// What a cluster knows of its blocks and shards
     Catalogue(Catalogue),
     /// List the functions that cost most, as `go tool pprof -top` does

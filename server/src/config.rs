@@ -11,6 +11,8 @@ use athanor_chassis::units::{duration_text, format_duration};
 use athanor_chassis::{ByteSize, Code, Coded, Limits};
 use serde::{Deserialize, Serialize};
 
+use crate::janitor::RetentionConfig;
+
 pub use cluster::{ClusterSettings, Joining, TlsFiles, TlsSettings};
 pub use target::Target;
 
@@ -48,6 +50,14 @@ pub struct Config {
     /// ever. Example: `31d`.
     #[serde(with = "duration_text")]
     pub retention: Duration,
+    /// The largest share of all blocks that `retention` removes per hour, in percent, so that a wrong clock or setting does
+    /// not take all of them at once. Blocks that come to their age at an even pace are always removed. `athanor retention
+    /// apply` removes the rest at once. Example: `5`.
+    pub max_expired_percent: u8,
+    /// How long the objects of blocks that `retention` removed stay in the bucket. As long `athanor retention restore`
+    /// brings them back. At least 30m. Example: `12h`.
+    #[serde(with = "duration_text")]
+    pub deletion_delay: Duration,
     /// A file with exceptions from the limits by tenant. Example: `/etc/athanor/overrides.yaml`.
     pub runtime_config: Option<PathBuf>,
     /// The other nodes of its cluster; a server that is alone needs none of it.
@@ -107,6 +117,8 @@ impl Default for Config {
             shutdown_delay: Duration::from_secs(2),
             drain: Duration::from_secs(10),
             retention: Duration::from_secs(31 * 24 * 3600),
+            max_expired_percent: 5,
+            deletion_delay: Duration::from_secs(12 * 3600),
             runtime_config: None,
             cluster: ClusterSettings::default(),
             log: LogSettings::default(),
@@ -161,6 +173,13 @@ impl Config {
                 format!("{delay} is a part of drain, which is {drain}; write less, or a longer drain");
             return bad("shutdown_delay", reason);
         }
+        if !(1..=100).contains(&self.max_expired_percent) {
+            let reason = format!(
+                "{} percent; write 1 to 100, or retention: 0s to keep blocks",
+                self.max_expired_percent
+            );
+            return bad("max_expired_percent", reason);
+        }
         let (shards, allowed) = (self.ingester.shards, athanor_ingester::SHARDS);
         if !allowed.contains(&shards) {
             let reason = format!("{shards} shards; write {} to {}", allowed.start(), allowed.end());
@@ -212,6 +231,15 @@ impl Config {
         bucket
     }
 
+    /// Returns the settings of the removal by age.
+    pub(crate) fn retention(&self) -> RetentionConfig {
+        RetentionConfig {
+            retention: self.retention,
+            max_expired_percent: self.max_expired_percent,
+            deletion_delay: self.deletion_delay,
+        }
+    }
+
     /// How the log is kept.
     pub(crate) fn log(&self) -> athanor_consensus::log::Config {
         athanor_consensus::log::Config {
@@ -244,7 +272,11 @@ mod tests {
         assert_eq!(checked(keeps_nothing), Ok(()));
         let at_once = |config: &mut Config| (config.shutdown_delay, config.drain) = Default::default();
         assert_eq!(checked(at_once), Ok(()));
-        let bad: [(Change, &str); 15] = [
+        let bad: [(Change, &str); 16] = [
+            (
+                |config| config.max_expired_percent = 0,
+                "max_expired_percent: 0 percent; write 1 to 100, or retention: 0s to keep blocks",
+            ),
             (
                 |config| config.target = "querier".parse().unwrap(),
                 "target: a process that is only querier needs others beside it",

@@ -1,15 +1,19 @@
-//! What nobody needs any more: whole blocks past their retention.
+//! Removes blocks past their retention from the catalog and from the bucket.
 //!
-//! A block is condemned in the catalogue first, so that it never registers again (E15); its objects go later, when no
-//! plan names them any more. The catalogue remembers what it condemned for longer than that, so a restart forgets none.
+//! ```text
+//!  overdue ──Expire──► expired, restorable ──deletion_delay──► Purge ──► objects are removed
+//! ```
+//! The catalog decides what is overdue, by its own time, and how much expires per hour. A block that is not listed any
+//! more never registers again (E15), and its objects stay as long as a plan may name them (E18). The catalog remembers
+//! condemned blocks for longer than that, so a restart forgets none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_catalog::{BlockEntry, BlockId, Catalog, Command, REMEMBER};
-use athanor_chassis::{Clock, Status, TenantId, Timestamp};
+use athanor_catalog::{AgeReport, Answer, BlockId, Catalog, CatalogError, Command, REMEMBER};
+use athanor_chassis::{Clock, Code, Status, TenantId, Timestamp};
 use athanor_storage::Store;
 use athanor_storage::path::{FileName, Key, Owner};
 use futures::StreamExt;
@@ -17,12 +21,28 @@ use tokio_util::sync::CancellationToken;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(60);
-/// Blocks that are condemned, and blocks that are removed, at once.
+/// Blocks whose objects are removed in one round.
 const AT_ONCE: usize = 256;
 /// Blocks whose objects are removed side by side: one takes ten calls of the bucket, one after the other.
 const SIDE_BY_SIDE: usize = 16;
-/// Objects stay so long after their block was condemned, for queries that were planned before (E18).
+/// Objects stay so long after their block was condemned, for queries that were planned before (E18). The catalog's time
+/// runs at twice the normal speed at most, so at least half of it passes.
 const GRACE: Duration = Duration::from_secs(30 * 60);
+/// A command is proposed at least so often, so that the time of the newest command is that of a running server.
+const STAMP_INTERVAL: Duration = Duration::from_secs(3600);
+/// A clock that differs from the catalog's time by more is reported.
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(3600);
+
+/// Settings of the removal by age.
+#[derive(Clone, Copy, Debug)]
+pub struct RetentionConfig {
+    /// How long blocks are kept; zero keeps them for ever.
+    pub retention: Duration,
+    /// The largest share of all blocks that expires per hour, in percent.
+    pub max_expired_percent: u8,
+    /// How long objects of expired blocks stay.
+    pub deletion_delay: Duration,
+}
 
 /// Removes what is too old.
 pub struct Janitor {
@@ -32,10 +52,21 @@ pub struct Janitor {
     pub store: Store,
     /// Time.
     pub clock: Clock,
-    /// How long blocks are kept; zero keeps them for ever.
-    pub retention: Duration,
+    /// What is too old.
+    pub config: RetentionConfig,
     /// Counts.
     pub done: Arc<Done>,
+}
+
+/// What one round hands to the next.
+#[derive(Default)]
+struct Progress {
+    /// Condemned blocks whose objects were removed.
+    removed: BTreeSet<BlockId>,
+    /// Overdue blocks wait since the share of an hour is used up, and that was reported.
+    is_limited: bool,
+    /// The clock differs from the catalog's time, and that was reported.
+    is_clock_wrong: bool,
 }
 
 /// What a janitor did since the start.
@@ -44,6 +75,9 @@ pub struct Done {
     condemned: AtomicU64,
     deleted: AtomicU64,
     failed: AtomicU64,
+    overdue: AtomicU64,
+    restorable: AtomicU64,
+    clock_ahead_seconds: AtomicI64,
 }
 
 /// That at a moment.
@@ -55,20 +89,33 @@ pub struct DoneNow {
     pub deleted: u64,
     /// Rounds that failed.
     pub failed: u64,
+    /// Listed blocks past their retention, as of the last round.
+    pub overdue: u64,
+    /// Expired blocks that can be restored, as of the last round.
+    pub restorable: u64,
+    /// How far this machine's clock is ahead of the catalog's time, as of the last round.
+    pub clock_ahead_seconds: i64,
 }
 
 impl Done {
     /// So far.
     pub fn now(&self) -> DoneNow {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        DoneNow { condemned: read(&self.condemned), deleted: read(&self.deleted), failed: read(&self.failed) }
+        DoneNow {
+            condemned: read(&self.condemned),
+            deleted: read(&self.deleted),
+            failed: read(&self.failed),
+            overdue: read(&self.overdue),
+            restorable: read(&self.restorable),
+            clock_ahead_seconds: self.clock_ahead_seconds.load(Ordering::Relaxed),
+        }
     }
 }
 
 impl Janitor {
     /// Runs until the process ends; does nothing while another node leads the catalogue.
     pub async fn run(self, leads: impl Fn() -> bool + Send, ending: CancellationToken) {
-        let mut removed = BTreeSet::new();
+        let mut progress = Progress::default();
         loop {
             tokio::select! {
                 biased;
@@ -76,7 +123,7 @@ impl Janitor {
                 () = self.clock.sleep(EVERY) => {}
             }
             if leads()
-                && let Err(status) = self.round(&mut removed).await
+                && let Err(status) = self.round(&mut progress).await
             {
                 self.done.failed.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(error = %status, "old blocks were not removed, it will be tried again");
@@ -84,24 +131,21 @@ impl Janitor {
         }
     }
 
-    /// Condemns what is too old and removes what was condemned long enough ago.
-    async fn round(&self, removed: &mut BTreeSet<BlockId>) -> Result<(), Status> {
-        let now = self.clock.wall();
-        let blocks = self.catalog.blocks().await.map_err(|error| Status::of(&error))?;
-        let old: Vec<BlockId> = blocks
-            .iter()
-            .filter(|block| is_old(block, now, self.retention))
-            .map(|block| block.id)
-            .take(AT_ONCE)
-            .collect();
-        if !old.is_empty() {
-            tracing::info!(blocks = old.len(), "removing blocks past their retention");
-            let count = old.len() as u64;
-            self.catalog.condemn(old).await.map_err(|error| Status::of(&error))?;
-            self.done.condemned.fetch_add(count, Ordering::Relaxed);
-        }
+    /// Expires what is too old and removes the objects of what was condemned long enough ago.
+    async fn round(&self, progress: &mut Progress) -> Result<(), Status> {
+        let ages = self.ages().await?;
+        self.compare_clocks(&ages, progress);
+        let expired = self.expire(&ages, progress).await?;
+        self.purge(&ages).await?;
+        // Restored blocks are not condemned any more, and what was purged cannot be restored: so this is read after it.
+        let after = self.ages().await?;
+        self.done.overdue.store((ages.overdue as u64).saturating_sub(expired), Ordering::Relaxed);
+        self.done.restorable.store(after.expired.len() as u64, Ordering::Relaxed);
         let condemned = self.catalog.condemned().await.map_err(|error| Status::of(&error))?;
-        let condemned: BTreeMap<BlockId, Timestamp> = condemned.into_iter().collect();
+        let mut condemned: BTreeMap<BlockId, Timestamp> = condemned.into_iter().collect();
+        condemned.retain(|block, _| !after.expired.contains_key(block));
+        let now = after.time;
+        let removed = &mut progress.removed;
         removed.retain(|block| condemned.contains_key(block));
         let sweeping = self.sweep(&condemned, now, removed).await;
         // Not before their objects are gone: else nobody would know of them any more.
@@ -111,10 +155,79 @@ impl Janitor {
             .map(|(block, _)| block)
             .collect();
         if !expired.is_empty() && expired.into_iter().all(|block| removed.contains(block)) {
-            self.catalog.propose(Command::Forget).await.map_err(|error| Status::of(&error))?;
+            self.propose(Command::Forget).await?;
         }
         self.heal(now).await?;
         sweeping
+    }
+
+    async fn ages(&self) -> Result<AgeReport, Status> {
+        self.catalog.ages(self.config.retention).await.map_err(|error| Status::of(&error))
+    }
+
+    /// Proposes a command; returns how much it changed.
+    async fn propose(&self, command: Command) -> Result<u64, Status> {
+        match self.catalog.propose(command).await {
+            Ok(Answer::Changed(count)) => Ok(count as u64),
+            Ok(Answer::Refused(refused)) => Err(Status::of(&CatalogError::Refused(refused))),
+            Ok(other) => Err(Status::new(Code::Internal, format!("the catalog answered {other:?}"))),
+            Err(error) => Err(Status::of(&error)),
+        }
+    }
+
+    /// Reports a clock that differs from the catalog's time.
+    fn compare_clocks(&self, ages: &AgeReport, progress: &mut Progress) {
+        let wall = self.clock.wall();
+        let ahead_seconds = (wall.millis() - ages.time.millis()) / 1000;
+        self.done.clock_ahead_seconds.store(ahead_seconds, Ordering::Relaxed);
+        let is_wrong = wall.since(ages.time).max(ages.time.since(wall)) > MAX_CLOCK_DIFFERENCE;
+        if is_wrong && !progress.is_clock_wrong {
+            tracing::warn!(
+                ahead_seconds,
+                "the clock of this machine differs from the catalog's time, which retention goes by; set the clock, or \
+                 run `athanor retention confirm-clock` if it is right"
+            );
+        }
+        progress.is_clock_wrong = is_wrong;
+    }
+
+    /// Removes overdue blocks from the listing; returns how many.
+    async fn expire(&self, ages: &AgeReport, progress: &mut Progress) -> Result<u64, Status> {
+        let RetentionConfig { retention, max_expired_percent, .. } = self.config;
+        let is_stale = ages.time.since(ages.newest_command) >= STAMP_INTERVAL;
+        if ages.overdue == 0 && !is_stale {
+            progress.is_limited = false;
+            return Ok(0);
+        }
+        let max_percent = Some(max_expired_percent);
+        let count = self.propose(Command::Expire { retention, max_percent }).await?;
+        self.done.condemned.fetch_add(count, Ordering::Relaxed);
+        let overdue = ages.overdue as u64;
+        if count > 0 {
+            tracing::info!(blocks = count, overdue, "expired blocks past their retention");
+        }
+        let is_limited = count == 0 && overdue > 0;
+        if is_limited && !progress.is_limited {
+            tracing::warn!(
+                overdue,
+                max_expired_percent,
+                "more blocks are past their retention than may expire per hour; check the clock, or run `athanor \
+                 retention apply` to expire all of them now"
+            );
+        }
+        progress.is_limited = is_limited;
+        Ok(count)
+    }
+
+    /// Makes blocks unrestorable that expired long enough ago.
+    async fn purge(&self, ages: &AgeReport) -> Result<(), Status> {
+        let is_due = |since: Timestamp| ages.time.since(since) >= self.config.deletion_delay.max(GRACE);
+        let due = ages.expired.iter().filter(|(_, since)| is_due(**since));
+        let blocks: Vec<BlockId> = due.map(|(block, _)| *block).take(AT_ONCE).collect();
+        if !blocks.is_empty() {
+            self.propose(Command::Purge { blocks }).await?;
+        }
+        Ok(())
     }
 
     /// Removes the objects of blocks that were condemned first, and long enough ago; one that fails keeps no other
@@ -150,10 +263,10 @@ impl Janitor {
 
     /// What damage took is not missed any more when it would be too old to be kept.
     async fn heal(&self, now: Timestamp) -> Result<(), Status> {
-        if self.retention.is_zero() {
+        if self.config.retention.is_zero() {
             return Ok(());
         }
-        let before = now.minus(self.retention);
+        let before = now.minus(self.config.retention);
         let listing = self.catalog.listing(&TenantId::anonymous(), 0, 0).await;
         let scars = listing.map_err(|error| Status::of(&error))?.scars;
         if scars.iter().any(|scar| scar.since < before) {
@@ -174,25 +287,21 @@ async fn remove(store: &Store, block: BlockId) -> Result<(), Status> {
     Ok(())
 }
 
-/// Whether both a block's data and the block itself are older than what is kept: data of long ago that came yesterday
-/// is wanted by somebody.
-fn is_old(block: &BlockEntry, now: Timestamp, retention: Duration) -> bool {
-    if retention.is_zero() {
-        return false;
-    }
-    let newest = Timestamp::from_nanos(block.max_time()).max(block.id.named_at());
-    now.since(newest) > retention
-}
-
 #[cfg(test)]
 mod tests {
-    use athanor_catalog::{Memory, TenantSpan, Wound};
+    use athanor_catalog::{BlockEntry, Memory, TenantSpan, Wound};
     use athanor_chassis::Random;
+    use athanor_chassis::clock::ManualClock;
     use athanor_storage::{Config as Bucket, StoreDeps};
 
     use super::*;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
+    const CONFIG: RetentionConfig = RetentionConfig {
+        retention: DAY,
+        max_expired_percent: 5,
+        deletion_delay: Duration::from_secs(12 * 3600),
+    };
 
     fn block(named: Timestamp) -> BlockEntry {
         let span = TenantSpan { tenant: TenantId::anonymous(), min_time: 0, max_time: 0, profiles: 1 };
@@ -202,37 +311,140 @@ mod tests {
         BlockEntry { id, shard, epoch, from, to, bytes: 1, samples: 1, lost: 0, level: 0, further, tenants }
     }
 
+    /// A catalog, a bucket and what removes old blocks from both.
+    struct World {
+        catalog: Arc<Memory>,
+        store: Store,
+        hand: ManualClock,
+        clock: Clock,
+        done: Arc<Done>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+            let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(2) };
+            let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
+            let catalog = Arc::new(Memory::new(clock.clone()));
+            Self { catalog, store, hand, clock, done: Arc::default() }
+        }
+
+        fn janitor(&self, config: RetentionConfig) -> Janitor {
+            Janitor {
+                catalog: Arc::clone(&self.catalog) as Arc<dyn Catalog>,
+                store: self.store.clone(),
+                clock: self.clock.clone(),
+                config,
+                done: Arc::clone(&self.done),
+            }
+        }
+
+        /// Registers blocks of one shard, each with an object; returns their keys.
+        async fn register(&self, count: u64) -> Vec<(BlockId, Key)> {
+            self.catalog.open_shard(0, 1).await.unwrap();
+            let mut keys = Vec::new();
+            for number in 0..count {
+                let id = BlockId::new(self.clock.wall(), &Random::seeded(number));
+                let entry = BlockEntry { id, from: number, to: number + 1, ..block(self.clock.wall()) };
+                let file = FileName::new(athanor_block::META).unwrap();
+                let key = Key::Block { owner: Owner::Shared, block: id.number(), file };
+                self.store.create(&key, bytes::Bytes::from_static(b"{}")).await.unwrap();
+                self.catalog.register(entry).await.unwrap();
+                keys.push((id, key));
+            }
+            keys
+        }
+
+        async fn listed(&self) -> usize {
+            self.catalog.blocks().await.unwrap().len()
+        }
+    }
+
     #[tokio::test]
     async fn objects_go_after_their_block_whoever_condemned_it() {
-        let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
-        let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(2) };
-        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
-        let catalog = Arc::new(Memory::new(clock.clone()));
-        let block = block(clock.wall());
-        let file = FileName::new(athanor_block::META).unwrap();
-        let key = Key::Block { owner: Owner::Shared, block: block.id.number(), file };
-        store.create(&key, bytes::Bytes::from_static(b"{}")).await.unwrap();
-        catalog.open_shard(0, 1).await.unwrap();
-        catalog.register(block).await.unwrap();
-        let done = Arc::new(Done::default());
-        let janitor = || Janitor {
-            catalog: Arc::clone(&catalog) as Arc<dyn Catalog>,
-            store: store.clone(),
-            clock: clock.clone(),
-            retention: DAY,
-            done: Arc::clone(&done),
-        };
-        let count = async || (catalog.blocks().await.unwrap().len(), store.head(&key).await.is_ok());
-        janitor().round(&mut BTreeSet::new()).await.unwrap();
+        let world = World::new();
+        let keys = world.register(1).await;
+        let count = async || (world.listed().await, world.store.head(&keys[0].1).await.is_ok());
+        let round = async || world.janitor(CONFIG).round(&mut Progress::default()).await.unwrap();
+        round().await;
         assert_eq!(count().await, (1, true));
-        hand.advance(DAY + Duration::from_secs(1));
-        janitor().round(&mut BTreeSet::new()).await.unwrap();
+        world.hand.advance(DAY + Duration::from_secs(1));
+        round().await;
         assert_eq!(count().await, (0, true), "plans may still name it");
-        hand.advance(GRACE);
+        world.hand.advance(GRACE);
+        round().await;
+        assert_eq!(count().await, (0, true), "it can be restored");
+        world.hand.advance(CONFIG.deletion_delay);
         // The process that condemned it is gone.
-        janitor().round(&mut BTreeSet::new()).await.unwrap();
+        round().await;
         assert_eq!(count().await, (0, false));
-        assert_eq!(done.now(), DoneNow { condemned: 1, deleted: 1, failed: 0 });
+        assert_eq!(world.done.now(), DoneNow { condemned: 1, deleted: 1, ..DoneNow::default() });
+    }
+
+    #[tokio::test]
+    async fn condemned_block_keeps_its_objects_for_planned_queries() {
+        let world = World::new();
+        let keys = world.register(1).await;
+        world.catalog.condemn(vec![keys[0].0]).await.unwrap();
+        let has_objects = async || {
+            world.janitor(CONFIG).round(&mut Progress::default()).await.unwrap();
+            world.store.head(&keys[0].1).await.is_ok()
+        };
+        assert!(has_objects().await);
+        world.hand.advance(GRACE - Duration::from_secs(1));
+        assert!(has_objects().await);
+        world.hand.advance(Duration::from_secs(1));
+        assert!(!has_objects().await);
+    }
+
+    #[tokio::test]
+    async fn restored_block_keeps_its_objects() {
+        let world = World::new();
+        let keys = world.register(2).await;
+        world.hand.advance(DAY + Duration::from_secs(1));
+        let config = RetentionConfig { max_expired_percent: 100, ..CONFIG };
+        let (janitor, mut progress) = (world.janitor(config), Progress::default());
+        janitor.round(&mut progress).await.unwrap();
+        assert_eq!(world.done.now().restorable, 2);
+        world.catalog.propose(Command::Restore { blocks: vec![keys[1].0] }).await.unwrap();
+        world.hand.advance(CONFIG.deletion_delay);
+        janitor.round(&mut progress).await.unwrap();
+        assert_eq!(world.listed().await, 1, "its age counts from its restoration");
+        assert!(world.store.head(&keys[0].1).await.is_err());
+        assert!(world.store.head(&keys[1].1).await.is_ok());
+        let purged = world.catalog.propose(Command::Restore { blocks: vec![keys[0].0] }).await.unwrap();
+        assert!(matches!(purged, Answer::Refused(athanor_catalog::Refused::NotExpired(_))), "{purged:?}");
+    }
+
+    #[tokio::test]
+    async fn hour_expires_no_more_than_the_configured_share() {
+        let world = World::new();
+        world.register(100).await;
+        world.hand.advance(DAY * 31);
+        let config = RetentionConfig { retention: DAY * 30, ..CONFIG };
+        let (janitor, mut progress) = (world.janitor(config), Progress::default());
+        for minute in 0..59 {
+            janitor.round(&mut progress).await.unwrap();
+            assert_eq!(world.listed().await, 95, "minute {minute}");
+            world.hand.advance(Duration::from_secs(60));
+        }
+        world.hand.advance(Duration::from_secs(60));
+        janitor.round(&mut progress).await.unwrap();
+        assert_eq!(world.listed().await, 90);
+        assert_eq!(world.done.now().overdue, 90);
+        let apply = Command::Expire { retention: config.retention, max_percent: None };
+        world.catalog.propose(apply).await.unwrap();
+        assert_eq!(world.listed().await, 0, "an operator has no limit");
+    }
+
+    #[tokio::test]
+    async fn idle_catalog_is_stamped_every_hour() {
+        let world = World::new();
+        let (janitor, mut progress) = (world.janitor(CONFIG), Progress::default());
+        world.catalog.open_shard(0, 1).await.unwrap();
+        world.hand.advance(STAMP_INTERVAL);
+        janitor.round(&mut progress).await.unwrap();
+        assert_eq!(world.catalog.state().time(), world.clock.wall());
     }
 
     #[tokio::test]
@@ -246,19 +458,19 @@ mod tests {
             catalog: known,
             store,
             clock: clock.clone(),
-            retention: 10 * DAY,
+            config: RetentionConfig { retention: 10 * DAY, ..CONFIG },
             done: Arc::default(),
         };
         let revision = async || catalog.listing(&TenantId::anonymous(), 0, 0).await.unwrap().revision;
         catalog.condemn(vec![BlockId::from_number(7)]).await.unwrap();
         catalog.mark(Wound::Ids { shard: 1, to: 9 }).await.unwrap();
-        let mut removed = BTreeSet::new();
+        let mut progress = Progress::default();
         for (wait, proposals, condemned, scars) in
             [(DAY, 0, 1, 1), (DAY, 1, 0, 1), (DAY, 0, 0, 1), (8 * DAY, 1, 0, 0), (DAY, 0, 0, 0)]
         {
             hand.advance(wait);
             let before = revision().await;
-            janitor.round(&mut removed).await.unwrap();
+            janitor.round(&mut progress).await.unwrap();
             assert_eq!(revision().await - before, proposals);
             let listing = catalog.listing(&TenantId::anonymous(), 0, 0).await.unwrap();
             assert_eq!((catalog.condemned().await.unwrap().len(), listing.scars.len()), (condemned, scars));
@@ -286,23 +498,12 @@ mod tests {
         let done = Arc::new(Done::default());
         let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
         let janitor =
-            Janitor { catalog: known, store: store.clone(), clock, retention: DAY, done: Arc::clone(&done) };
+            Janitor { catalog: known, store: store.clone(), clock, config: CONFIG, done: Arc::clone(&done) };
         hand.advance(REMEMBER + DAY);
-        let mut removed = BTreeSet::new();
-        assert!(janitor.round(&mut removed).await.is_err());
+        let mut progress = Progress::default();
+        assert!(janitor.round(&mut progress).await.is_err());
         assert!(store.head(&meta(2)).await.is_err(), "it goes all the same");
         assert_eq!(done.now().deleted, 1);
         assert_eq!(catalog.condemned().await.unwrap().len(), 2, "nobody else knows of what is still there");
-    }
-
-    #[test]
-    fn blocks_stay_while_their_data_or_they_themselves_are_young() {
-        let begin = Timestamp::from_seconds(1_700_000_000);
-        let mut block = block(begin);
-        assert!(!is_old(&block, begin.plus(DAY), DAY));
-        assert!(is_old(&block, begin.plus(DAY + Duration::from_millis(2)), DAY));
-        assert!(!is_old(&block, begin.plus(DAY * 100), Duration::ZERO));
-        block.tenants[0].max_time = begin.plus(DAY).nanos();
-        assert!(!is_old(&block, begin.plus(DAY * 2), DAY));
     }
 }

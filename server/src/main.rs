@@ -66,6 +66,7 @@ fn run(cli: Cli) -> Result<(), Status> {
         Command::Lift(settings) => administer::lift(&settings, &output),
         Command::Metastore(args) => administer::metastore(args, &output),
         Command::Shard(args) => administer::shard(args, &output),
+        Command::Retention(args) => administer::retention(args, &output),
         Command::Catalogue(args) => serve::catalogue(args, &output),
         Command::Top(args) => views::top(&args, &output),
         Command::Flamegraph(args) => views::flamegraph(&args, &output),

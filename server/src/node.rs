@@ -196,6 +196,7 @@ impl Node {
             ingester: roles.ingester.clone(),
             overview: roles.overview.clone(),
             querier: roles.querier.clone(),
+            retention: config.retention(),
         };
         let opened = crate::admin::serve(&config.data, desk, clock.clone(), &roles.tasks);
         if let Err(error) = opened {

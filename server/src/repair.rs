@@ -175,11 +175,12 @@ impl Repair {
             return Ok(());
         }
         let blocks = self.catalog.blocks().await.map_err(|error| Status::of(&error))?;
+        let ages = self.catalog.ages(self.retention).await.map_err(|error| Status::of(&error))?;
         for Gap { shard, from, to } in self.gaps().await?.into_iter().filter(|gap| gap.from == 0) {
             let oldest = blocks.iter().flat_map(|block| {
                 block.rows().filter(|rows| rows.shard == shard).map(|rows| (rows.from, block.id))
             });
-            let age = |block: BlockId| self.clock.wall().since(block.named_at());
+            let age = |block: BlockId| ages.time.since(block.named_at());
             let is_before = |(from, block)| from == to && age(block) >= self.retention / 10 * 9;
             if oldest.min().is_some_and(is_before) {
                 self.propose(Command::Close { shard, from, to }).await?;

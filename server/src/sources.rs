@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_catalog::{BlockEntry, Catalog, Phase, Scar, ShardEntry, ShardId, Wound};
-use athanor_chassis::{Status, TenantId};
+use athanor_catalog::{BlockEntry, Catalog, Phase, ProfileTimes, Scar, ShardEntry, ShardId, Wound};
+use athanor_chassis::{Status, TenantId, Timestamp};
 use athanor_ingester::{Ingester, Moved, View};
 use athanor_profile::hash::{self, Hash};
 use athanor_querier::{Doubts, InMemory, Plan, Remote, Sources, Times};
@@ -38,6 +38,8 @@ struct Found {
     views: Vec<(Place, View)>,
     far: Vec<ShardEntry>,
     blocks: Vec<BlockEntry>,
+    /// Times of profiles that were removed by age.
+    removed: Option<ProfileTimes>,
     missing: Vec<String>,
     moved: Vec<String>,
 }
@@ -57,7 +59,8 @@ impl Sources for Everywhere {
         let bytes = found.blocks.iter().map(|block| block.bytes_of(tenant)).sum::<u64>() + of_heads;
         let (blocks, shards) = (found.blocks.len(), found.far.len());
         let Telling { sources, wanted, leaders_tell, untold } = found.telling(tenant, ask, doubts);
-        let Found { far, missing, moved, .. } = found;
+        let Found { far, removed, mut missing, moved, .. } = found;
+        missing.extend(removed.map(removed_by_age));
         let Divided { here: stored, away } = self.gateways.divide(tenant, ask, wanted);
         // Leaders first: they keep what was cut since the listing for a while only.
         let far = self.asking.far(far, leaders_tell, &doubts.doubles);
@@ -80,7 +83,7 @@ impl Sources for Everywhere {
 
     async fn times(&self, tenant: &TenantId) -> Result<Times, Status> {
         let found = self.find(tenant, TimeRange::default()).await?;
-        let Found { views, far, blocks, mut missing, mut moved } = found;
+        let Found { views, far, blocks, mut missing, mut moved, .. } = found;
         let far = self.asking.far(far, false, &Doubles::default());
         let mut afar = Vec::new();
         for beside in join_all(far.iter().map(|far| far.times(tenant))).await {
@@ -121,7 +124,8 @@ impl Everywhere {
         }
         let mut missing = missing(&beside, &listing.scars);
         missing.extend(without(&listing.partial));
-        Ok(Found { views, far: away, blocks: listing.blocks, missing, moved })
+        let removed = listing.removed;
+        Ok(Found { views, far: away, blocks: listing.blocks, removed, missing, moved })
     }
 
     /// What a shard has that this node leads; none where another does. Only who serves or has served its slot has rows
@@ -240,6 +244,12 @@ impl Beside {
     pub fn missing(&self) -> Vec<String> {
         missing(self, &[])
     }
+}
+
+/// Returns what an answer says of profiles that retention removed.
+fn removed_by_age(ProfileTimes { first, last }: ProfileTimes) -> String {
+    let [first, last] = [first, last].map(Timestamp::from_nanos);
+    format!("profiles from {first} to {last} were removed by age (setting retention)")
 }
 
 /// Shards whose rows cannot be told.

@@ -39,6 +39,8 @@ pub struct Town {
     pub random: Random,
     pub store: Store,
     members: Members,
+    /// Clocks of nodes, each of which may jump.
+    pub clocks: BTreeMap<NodeId, Clock>,
     pub nodes: BTreeMap<NodeId, Node>,
 }
 
@@ -109,6 +111,7 @@ impl Town {
         Self {
             net: Memory::default(),
             store: bucket(&clock, &random),
+            clocks: (1..=9).map(|node| (node, clock.skewed(0))).collect(),
             clock,
             random,
             members: Members::fixed(votes.chain(asks)),
@@ -143,8 +146,12 @@ impl Town {
         self.open(number, Some((founding, log)), Some(deciding)).await;
     }
 
+    fn clock_of(&self, node: NodeId) -> Clock {
+        self.clocks[&node].clone()
+    }
+
     pub fn deciding(&self, node: NodeId, wanted: u16) -> Deciding {
-        let (store, members, clock) = (self.store.clone(), self.members.clone(), self.clock.clone());
+        let (store, members, clock) = (self.store.clone(), self.members.clone(), self.clock_of(node));
         Deciding { store, members, node, cluster: CLUSTER, wanted, clock }
     }
 
@@ -192,7 +199,7 @@ impl Town {
                 Some(Replicated::open(&deps, GROUP, founding, Facts::default()).await.unwrap())
             }
         };
-        let metastore = group.clone().map(|group| Metastore::new(group, self.clock.clone()));
+        let metastore = group.clone().map(|group| Metastore::new(group, self.clock_of(number)));
         let hear: Arc<dyn Hear> = Arc::new(Group(group.clone()));
         let answering = Answering::new(hear, Arc::clone(&introductions), self.clock.clone(), tasks.token());
         let mut services = Services::default().raft(answering);
@@ -201,7 +208,7 @@ impl Town {
                 metastore,
                 peers: peers.clone(),
                 introductions: Arc::clone(&introductions),
-                clock: self.clock.clone(),
+                clock: self.clock_of(number),
                 compute: Compute::inline(),
                 stop: tasks.token(),
             })
@@ -212,14 +219,15 @@ impl Town {
         serve(services, net, number, &tasks).await;
         let client = Client::new(Reach {
             local: metastore.clone(),
-            others: Some(Others { peers: peers.clone(), introductions }),
+            others: Some(Others { peers: peers.clone(), introductions: Arc::clone(&introductions) }),
             clock: self.clock.clone(),
             random: self.random.split(),
             compute: Compute::inline(),
         });
         let views = Views::follow(&client, &tasks).unwrap();
         if let (Some(metastore), Some(deciding)) = (metastore.clone(), deciding) {
-            Upkeep { metastore, deciding, compute: Compute::inline() }.spawn(&tasks).unwrap();
+            let others = Others { peers: peers.clone(), introductions };
+            Upkeep { metastore, deciding, compute: Compute::inline(), others }.spawn(&tasks).unwrap();
         }
         let process = Process { tasks, metastore, group, service, peers, client, views };
         self.nodes.get_mut(&number).unwrap().process = Some(process);

@@ -3,6 +3,7 @@
 
 mod asking;
 mod careless;
+mod clocks;
 mod founding;
 mod harness;
 mod memory;

@@ -38,7 +38,7 @@ pub fn routes(router: Router, desk: &Arc<Desk>) -> Router {
         }))
 }
 
-fn answered(answer: Result<Value, Status>) -> Response<Body> {
+pub(super) fn answered(answer: Result<Value, Status>) -> Response<Body> {
     match answer {
         Ok(value) => Response::new(Body::from(value.to_string())),
         Err(status) => json_error(&status),

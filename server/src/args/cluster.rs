@@ -109,3 +109,33 @@ fn node(text: &str) -> Result<u64, String> {
     u64::from_str_radix(text, 16)
         .map_err(|_| "write the 16 hexadecimal digits that /members shows".to_owned())
 }
+
+#[derive(Args)]
+pub struct Retention {
+    #[command(subcommand)]
+    pub command: RetentionCommand,
+}
+
+#[derive(Subcommand)]
+pub enum RetentionCommand {
+    /// Show the catalog's time, how many blocks are past their retention, and which can be restored
+    #[command(after_help = "Example:\n  athanor retention status --data /var/lib/athanor")]
+    Status(Settings),
+    /// Remove all blocks past their retention now, however many; until their objects go they can be restored
+    #[command(after_help = "Example:\n  athanor retention apply --data /var/lib/athanor")]
+    Apply(Settings),
+    /// Bring back blocks that were removed by age, until their objects go (deletion_delay); their age counts from now
+    #[command(
+        after_help = "Examples:\n  athanor retention restore --data /var/lib/athanor\n  athanor retention restore 0196b1c5d0a3f1e2c4b5a69788796a5b --data /var/lib/athanor"
+    )]
+    Restore {
+        /// The block; all that can be restored if not given
+        #[arg(value_name = "BLOCK")]
+        block: Option<String>,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Confirm that the clock of a server that is alone is right, after it was off for long: retention goes by it at once
+    #[command(after_help = "Example:\n  athanor retention confirm-clock --data /var/lib/athanor")]
+    ConfirmClock(Settings),
+}

@@ -408,7 +408,7 @@ impl Numbers {
         counter("athanor_gateway_calls_total", "Calls of gateways, second ones not counted", calls);
         counter("athanor_gateway_second_calls_total", "Those made beside one that took long", second);
         counter("athanor_gateway_second_calls_won_total", "Those of them that were answered first", won);
-        let DoneNow { condemned, deleted, failed } = self.janitor;
+        let DoneNow { condemned, deleted, failed, overdue, restorable, clock_ahead_seconds } = self.janitor;
         counter("athanor_janitor_condemned_blocks_total", "Blocks that were past their retention", condemned);
         counter("athanor_janitor_deleted_blocks_total", "Blocks whose objects were removed", deleted);
         counter(
@@ -416,6 +416,13 @@ impl Numbers {
             "Rounds of removing that failed and are tried again",
             failed,
         );
+        let mut gauge = |name, help, value: f64| page.gauge(name, help, alone(value));
+        let help = "Blocks past their retention that are not expired yet";
+        gauge("athanor_retention_overdue_blocks", help, overdue as f64);
+        let help = "Expired blocks that can be restored";
+        gauge("athanor_retention_restorable_blocks", help, restorable as f64);
+        let help = "Seconds by which the clock of the catalog's leader is ahead of the catalog's time";
+        gauge("athanor_catalog_clock_ahead_seconds", help, clock_ahead_seconds as f64);
         self.parts(page);
         self.answers(page);
         self.shelf(page);

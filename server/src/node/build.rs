@@ -181,10 +181,7 @@ impl Site<'_> {
     pub fn catalogue(&self, voter: Option<&Voter>, offered: &Offered) -> Result<(Client, Views), StartError> {
         let System { clock, random, compute, .. } = &self.system;
         let local = voter.map(|voter| voter.metastore.clone());
-        let others = self.others.map(|others| {
-            let Afar { peers, introductions } = others.afar().clone();
-            athanor_metastore::Others { peers, introductions }
-        });
+        let others = self.others.map(voters_of);
         if let (Some(metastore), Some(others)) = (local.clone(), others.clone()) {
             let service = Service::new(ServiceDeps {
                 metastore,
@@ -305,7 +302,7 @@ impl Site<'_> {
             catalog: Arc::clone(catalog),
             store: store.clone(),
             clock: clock.clone(),
-            retention,
+            config: self.config.retention(),
             done: Arc::clone(&done),
         };
         let (token, leading) = (tasks.token(), leads(metastore));
@@ -319,6 +316,7 @@ impl Site<'_> {
                 metastore: metastore.clone(),
                 deciding: self.deciding(others),
                 compute: self.system.compute.clone(),
+                others: voters_of(others),
             };
             voting.spawn(tasks)?;
             let settings = &self.config.cluster;
@@ -392,6 +390,11 @@ impl Site<'_> {
             tasks: self.tasks.clone(),
         }
     }
+}
+
+fn voters_of(others: &Others) -> athanor_metastore::Others {
+    let Afar { peers, introductions } = others.afar().clone();
+    athanor_metastore::Others { peers, introductions }
 }
 
 /// Opens and ends shards as the catalogue says. Those that do not open are tried again.

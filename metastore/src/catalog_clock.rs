@@ -1,0 +1,216 @@
+//! The catalog's time: the time that commands are stamped with.
+//!
+//! The catalog's time never goes back, and blocks are removed by it. One wrong clock must not move it:
+//!
+//! - Of several voters, a majority must have reached it. Each voter reads the clocks of the others.
+//! - While less than a majority is known, it goes on from the newest command with the monotonic clock.
+//! - A sole voter's clock is checked against the newest command's time plus uptime. Where the clock is ahead of that,
+//!   the server was off or its clock is wrong, and nothing tells which. Then the catalog's time runs at
+//!   [`CATCH_UP`] times the normal speed until it has caught up, or an operator confirms the clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Timestamp};
+use athanor_cluster::NodeId;
+
+/// How fast the catalog's time follows a sole voter's clock that is ahead of it.
+const CATCH_UP: u32 = 2;
+
+/// Clock of the catalog as one voter computes it.
+pub(crate) struct CatalogClock {
+    clock: Clock,
+    reckoning: Mutex<Reckoning>,
+}
+
+#[derive(Default)]
+struct Reckoning {
+    /// The time returned last.
+    time: Timestamp,
+    /// When, by the monotonic clock.
+    returned_at: Duration,
+    /// The wall time of each other voter when this process's monotonic clock was at zero.
+    others: BTreeMap<NodeId, Timestamp>,
+}
+
+/// What the catalog's time is computed from.
+struct Evidence {
+    /// The time of the newest command, or a later time that was returned before; the epoch if there is neither.
+    base: Timestamp,
+    /// Time that has passed since `base` by the monotonic clock.
+    elapsed: Duration,
+    /// The clock of this voter.
+    wall: Timestamp,
+    /// Clocks of other voters, as far as they are known.
+    others: Vec<Timestamp>,
+    /// All voters, this one included.
+    voters: usize,
+}
+
+impl CatalogClock {
+    pub(crate) fn new(clock: Clock) -> Self {
+        let reckoning = Reckoning { returned_at: clock.monotonic(), ..Reckoning::default() };
+        Self { clock, reckoning: Mutex::new(reckoning) }
+    }
+
+    fn reckoning(&self) -> MutexGuard<'_, Reckoning> {
+        self.reckoning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the catalog's time, given the time of the newest command and who votes.
+    pub(crate) fn now(&self, newest_command: Timestamp, me: NodeId, voters: &BTreeSet<NodeId>) -> Timestamp {
+        let monotonic = self.clock.monotonic();
+        let wall = self.clock.wall();
+        let mut reckoning = self.reckoning();
+        reckoning.others.retain(|node, _| voters.contains(node) && *node != me);
+        let is_newer = newest_command > reckoning.time;
+        let evidence = Evidence {
+            base: newest_command.max(reckoning.time),
+            elapsed: match is_newer {
+                true => Duration::ZERO,
+                false => monotonic.saturating_sub(reckoning.returned_at),
+            },
+            wall,
+            others: reckoning.others.values().map(|start| start.plus(monotonic)).collect(),
+            voters: voters.len(),
+        };
+        let time = evidence.time();
+        // Without a command there is nothing that a wrong clock could be checked against, so it must not stick.
+        if evidence.has_history() {
+            reckoning.time = time;
+            reckoning.returned_at = monotonic;
+        }
+        time
+    }
+
+    /// Records the clock of another voter, which was read at a moment of the monotonic clock.
+    pub(crate) fn record(&self, voter: NodeId, wall: Timestamp, read_at: Duration) {
+        self.reckoning().others.insert(voter, wall.minus(read_at));
+    }
+
+    /// Adopts this machine's wall time, on an operator's word.
+    pub(crate) fn confirm(&self) -> Timestamp {
+        let mut reckoning = self.reckoning();
+        reckoning.time = reckoning.time.max(self.clock.wall());
+        reckoning.returned_at = self.clock.monotonic();
+        reckoning.time
+    }
+}
+
+impl Evidence {
+    fn has_history(&self) -> bool {
+        self.base > Timestamp::EPOCH
+    }
+
+    fn time(&self) -> Timestamp {
+        if self.voters == 1 && self.has_history() {
+            return self.wall.min(self.base.plus(self.elapsed * CATCH_UP)).max(self.base);
+        }
+        match self.majority_time() {
+            Some(time) if self.voters > 1 => time.max(self.base),
+            _ if self.has_history() => self.base.plus(self.elapsed),
+            _ => self.wall,
+        }
+    }
+
+    /// Returns the latest time that a majority of voters has reached, if the clocks of a majority are known.
+    fn majority_time(&self) -> Option<Timestamp> {
+        let mut clocks: Vec<Timestamp> = self.others.iter().copied().chain([self.wall]).collect();
+        clocks.sort_unstable_by(|one, other| other.cmp(one));
+        clocks.get(self.voters / 2).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    const MINUTE: Duration = Duration::from_secs(60);
+    const BEGIN: Timestamp = Timestamp::from_seconds(1_700_000_000);
+
+    fn voters(count: u64) -> BTreeSet<NodeId> {
+        (1..=count).collect()
+    }
+
+    #[test]
+    fn sole_voter_far_ahead_moves_time_by_twice_its_uptime() {
+        let (clock, hand) = Clock::manual(BEGIN.plus(DAY * 40));
+        let catalog = CatalogClock::new(clock);
+        assert_eq!(catalog.now(BEGIN, 1, &voters(1)), BEGIN);
+        hand.advance(MINUTE);
+        assert_eq!(catalog.now(BEGIN, 1, &voters(1)), BEGIN.plus(MINUTE * 2));
+        hand.advance(MINUTE);
+        // A command was stamped meanwhile.
+        assert_eq!(catalog.now(BEGIN.plus(MINUTE * 2), 1, &voters(1)), BEGIN.plus(MINUTE * 4));
+        hand.advance(DAY * 40);
+        let caught_up = BEGIN.plus(DAY * 80 + MINUTE * 2);
+        assert_eq!(catalog.now(BEGIN, 1, &voters(1)), caught_up);
+    }
+
+    #[test]
+    fn sole_voter_in_step_follows_its_clock() {
+        let (clock, hand) = Clock::manual(BEGIN);
+        let catalog = CatalogClock::new(clock);
+        assert_eq!(catalog.now(Timestamp::EPOCH, 1, &voters(1)), BEGIN, "a new catalog has no history");
+        assert_eq!(catalog.now(BEGIN, 1, &voters(1)), BEGIN);
+        hand.advance(DAY);
+        assert_eq!(catalog.now(BEGIN, 1, &voters(1)), BEGIN.plus(DAY));
+    }
+
+    #[test]
+    fn sole_voter_confirmed_by_operator_catches_up_at_once() {
+        let (clock, _hand) = Clock::manual(BEGIN.plus(DAY * 40));
+        let catalog = CatalogClock::new(clock);
+        assert_eq!(catalog.now(BEGIN, 1, &voters(1)), BEGIN);
+        assert_eq!(catalog.confirm(), BEGIN.plus(DAY * 40));
+        assert_eq!(catalog.now(BEGIN, 1, &voters(1)), BEGIN.plus(DAY * 40));
+    }
+
+    #[test]
+    fn sole_voter_behind_keeps_the_newest_time() {
+        let (clock, hand) = Clock::manual(BEGIN.minus(DAY));
+        let catalog = CatalogClock::new(clock);
+        hand.advance(MINUTE);
+        assert_eq!(catalog.now(BEGIN, 1, &voters(1)), BEGIN);
+    }
+
+    #[test]
+    fn majority_outvotes_one_clock_wherever_it_leads() {
+        for (wall, others, expected) in [
+            (BEGIN.plus(DAY * 40), [BEGIN.plus(MINUTE), BEGIN.plus(MINUTE * 2)], BEGIN.plus(MINUTE * 2)),
+            (BEGIN.plus(MINUTE), [BEGIN.plus(DAY * 40), BEGIN.plus(MINUTE * 2)], BEGIN.plus(MINUTE * 2)),
+            (BEGIN.plus(MINUTE), [BEGIN.minus(DAY), BEGIN.plus(MINUTE * 2)], BEGIN.plus(MINUTE)),
+        ] {
+            let (clock, _hand) = Clock::manual(wall);
+            let catalog = CatalogClock::new(clock.clone());
+            (2..).zip(others).for_each(|(node, other)| catalog.record(node, other, clock.monotonic()));
+            assert_eq!(catalog.now(BEGIN, 1, &voters(3)), expected);
+        }
+    }
+
+    #[test]
+    fn clock_far_ahead_before_the_first_command_does_not_stick() {
+        let (clock, hand) = Clock::manual(BEGIN.plus(DAY * 40));
+        let catalog = CatalogClock::new(clock);
+        // A voter that has not heard of anything yet.
+        assert_eq!(catalog.now(Timestamp::EPOCH, 1, &voters(0)), BEGIN.plus(DAY * 40));
+        assert_eq!(catalog.now(BEGIN, 1, &voters(3)), BEGIN);
+        hand.advance(MINUTE);
+        assert_eq!(catalog.now(BEGIN, 1, &voters(3)), BEGIN.plus(MINUTE));
+    }
+
+    #[test]
+    fn majority_unknown_goes_on_with_the_monotonic_clock() {
+        let (clock, hand) = Clock::manual(BEGIN.plus(DAY * 40));
+        let catalog = CatalogClock::new(clock.clone());
+        assert_eq!(catalog.now(BEGIN, 1, &voters(3)), BEGIN);
+        hand.advance(MINUTE);
+        assert_eq!(catalog.now(BEGIN, 1, &voters(3)), BEGIN.plus(MINUTE));
+        catalog.record(2, BEGIN.plus(MINUTE * 3), clock.monotonic());
+        hand.advance(MINUTE);
+        assert_eq!(catalog.now(BEGIN, 1, &voters(3)), BEGIN.plus(MINUTE * 4), "read clocks go on");
+        assert_eq!(catalog.now(BEGIN, 1, &voters(5)), BEGIN.plus(MINUTE * 4), "two of five are too few");
+    }
+}

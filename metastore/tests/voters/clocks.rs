@@ -1,0 +1,42 @@
+//! The catalog's time while the clock of a voter is wrong.
+
+use std::time::Duration;
+
+use athanor_catalog::Catalog;
+
+use crate::asking::change;
+use crate::harness::{PATIENCE, Town, simulate};
+
+const FAR_AHEAD: Duration = Duration::from_secs(40 * 24 * 3600);
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn leader_far_ahead_does_not_move_the_catalogs_time() {
+    simulate(async {
+        let mut town = Town::new(51);
+        for node in 1..=3 {
+            town.begin(node, 3).await;
+        }
+        let grown = async {
+            while town.client(1).voters().await.unwrap().len() < 3 {
+                town.clock.sleep(Duration::from_millis(100)).await;
+            }
+        };
+        town.clock.within(PATIENCE, grown).await.expect("three vote");
+        // Until each knows the clocks of the others.
+        town.clock.sleep(Duration::from_secs(30)).await;
+        let begin = town.clock.wall();
+        let leader = town.leader().await;
+        for ahead in [FAR_AHEAD, Duration::ZERO] {
+            town.clocks[&leader].jump(ahead.as_nanos() as i64);
+            for number in 0..3 {
+                town.clock.sleep(Duration::from_secs(30)).await;
+                town.client(number + 1).propose(change(number)).await.unwrap();
+                let ages = town.metastore(leader).ages(HOUR).await.unwrap();
+                assert!(ages.newest_command >= begin, "{ages:?}");
+                assert!(ages.time.since(begin) < HOUR, "ahead by {ahead:?}: {ages:?}, it began at {begin}");
+            }
+        }
+        assert_eq!(town.leader().await, leader, "else another clock was looked at");
+    });
+}

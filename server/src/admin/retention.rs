@@ -1,0 +1,97 @@
+//! Operator commands about the removal of blocks by age.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::{Answer, BlockId, Catalog, Command};
+use athanor_chassis::{Code, Status, Timestamp};
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::post;
+use serde_json::{Value, json};
+
+use super::Desk;
+use super::cluster::answered;
+
+/// Expired blocks that the status names one by one.
+const MAX_LISTED_BLOCKS: usize = 1000;
+
+/// Adds what is about retention.
+pub fn routes(router: Router, desk: &Arc<Desk>) -> Router {
+    let [report, force, all, single, confirm] = [(); 5].map(|()| Arc::clone(desk));
+    router
+        .route("/retention", post(move || async move { answered(status(&report).await) }))
+        .route("/retention/apply", post(move || async move { answered(apply(&force).await) }))
+        .route("/retention/restore", post(move || async move { answered(restore(&all, Vec::new()).await) }))
+        .route(
+            "/retention/restore/{block}",
+            post(move |Path(block): Path<String>| async move {
+                answered(match parsed(&block) {
+                    Ok(block) => restore(&single, vec![block]).await,
+                    Err(status) => Err(status),
+                })
+            }),
+        )
+        .route(
+            "/retention/confirm-clock",
+            post(move || async move { answered(confirm_clock(&confirm).await) }),
+        )
+}
+
+fn parsed(block: &str) -> Result<BlockId, Status> {
+    block.parse().map_err(|_| {
+        let message = format!(
+            "{block:?} is not the id of a block; `athanor retention status` lists those that expired"
+        );
+        Status::new(Code::Invalid, message)
+    })
+}
+
+/// Reports the catalog's time, what is overdue and what can be restored.
+async fn status(desk: &Desk) -> Result<Value, Status> {
+    let ages =
+        desk.overview.client.ages(desk.retention.retention).await.map_err(|error| Status::of(&error))?;
+    let entry =
+        |(block, since): (&BlockId, &Timestamp)| json!({ "block": block, "expired": since.to_string() });
+    Ok(json!({
+        "catalog_time": ages.time.to_string(),
+        "wall_time": desk.overview.ways.clock.wall().to_string(),
+        "blocks": ages.blocks,
+        "overdue": ages.overdue,
+        "restorable": ages.expired.len(),
+        "expired": ages.expired.iter().take(MAX_LISTED_BLOCKS).map(entry).collect::<Vec<_>>(),
+    }))
+}
+
+/// Expires all overdue blocks, whatever their share.
+async fn apply(desk: &Desk) -> Result<Value, Status> {
+    let retention = desk.retention.retention;
+    let mut expired = 0;
+    loop {
+        match changed(desk, Command::Expire { retention, max_percent: None }).await? {
+            0 => return Ok(json!({ "expired": expired })),
+            count => expired += count,
+        }
+    }
+}
+
+async fn restore(desk: &Desk, blocks: Vec<BlockId>) -> Result<Value, Status> {
+    Ok(json!({ "restored": changed(desk, Command::Restore { blocks }).await? }))
+}
+
+/// Has the catalog's time catch up with this machine's clock.
+async fn confirm_clock(desk: &Desk) -> Result<Value, Status> {
+    let time = desk.overview.client.confirm_clock()?;
+    // Expires nothing; the command carries the time.
+    let stamp = Command::Expire { retention: Duration::ZERO, max_percent: Some(0) };
+    changed(desk, stamp).await?;
+    Ok(json!({ "catalog_time": time.to_string() }))
+}
+
+async fn changed(desk: &Desk, command: Command) -> Result<usize, Status> {
+    match desk.overview.client.propose(command).await.map_err(|error| Status::of(&error))? {
+        Answer::Changed(count) => Ok(count),
+        Answer::Refused(refused) => Err(Status::new(Code::Conflict, refused.to_string())),
+        other => Err(Status::new(Code::Internal, format!("the catalog answered {other:?}"))),
+    }
+}
