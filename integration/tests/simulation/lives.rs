@@ -28,6 +28,10 @@ use super::world::{Death, Fate, Story, Weather, World};
 const BEGIN: Timestamp = Timestamp::from_seconds(1_900_000_000);
 /// Where blocks are not kept for ever, they are kept so long: longer than any id.
 const RETENTION: Duration = Duration::from_secs(45 * 60);
+/// How far ahead a clock is that was far ahead at boot.
+const FAR_AHEAD: Duration = Duration::from_secs(40 * 24 * 3600);
+/// How long a process runs by such a clock: longer than it takes until old blocks are looked for, and less than `SKEW`.
+const FAR_AHEAD_SPAN: Duration = Duration::from_secs(100);
 /// Nothing takes a node longer than that.
 const FOREVER: Duration = Duration::from_secs(20 * 60);
 
@@ -55,6 +59,8 @@ enum Plan {
     Trouble,
     /// Everything is repeated until it is stored, and compared; then it ends so.
     Settle(Option<Death>),
+    /// The clock is far ahead at boot, and nothing may come of it.
+    FarAhead,
     /// Long after, nothing is kept.
     Expire,
 }
@@ -90,7 +96,11 @@ pub fn run(seed: u64, told: Option<File>) -> Result<Story, Breach> {
         random,
     };
     let mut plans = vec![Plan::Trouble; 1 + remains.random.below(5) as usize];
-    plans.extend([Plan::Settle(None), Plan::Settle(Some(Death::Power)), Plan::Settle(Some(Death::Kill))]);
+    plans.push(Plan::Settle(None));
+    if !retention.is_zero() {
+        plans.push(Plan::FarAhead);
+    }
+    plans.extend([Plan::Settle(Some(Death::Power)), Plan::Settle(Some(Death::Kill))]);
     if !retention.is_zero() {
         plans.push(Plan::Expire);
     }
@@ -157,6 +167,7 @@ impl<'a> Process<'a> {
         let clock = match plan {
             Plan::Trouble if random.below(4) == 0 => Clock::starting(remains.now).skewed(skew),
             Plan::Trouble | Plan::Settle(_) => Clock::starting(remains.now),
+            Plan::FarAhead => Clock::starting(remains.now.plus(FAR_AHEAD)),
             Plan::Expire => Clock::starting(remains.now.plus(RETENTION + 2 * SKEW)),
         };
         let fated = plan == Plan::Trouble && random.below(4) > 0;
@@ -252,6 +263,7 @@ impl<'a> Process<'a> {
         match plan {
             Plan::Trouble => self.trouble(clients, random).await,
             Plan::Settle(_) => self.settle(clients).await,
+            Plan::FarAhead => self.run_far_ahead(clients).await,
             Plan::Expire => self.expire(clients).await,
         }
     }
@@ -265,7 +277,7 @@ impl<'a> Process<'a> {
         let death = match plan {
             Plan::Trouble => [None, Some(Death::Power), Some(Death::Kill)][random.below(3) as usize],
             Plan::Settle(death) => death,
-            Plan::Expire => None,
+            Plan::FarAhead | Plan::Expire => None,
         };
         world.tell(format_args!("it ends by {death:?}"));
         match death {
@@ -468,8 +480,24 @@ impl<'a> Process<'a> {
         .await
     }
 
-    /// All that was stored is older than what is kept.
+    /// Blocks are cut and looked through by a clock that is far ahead; all of them stay. What is stored is compared in
+    /// the lives that follow, whose clocks are right.
+    async fn run_far_ahead(&self, clients: &Clients<'_>) -> Result<(), Breach> {
+        let blocks = async || clients.roles.catalog.blocks().await.map_err(|error| error.to_string());
+        let before = blocks().await?.len();
+        clients.cut(FOREVER).await?;
+        self.pause(FAR_AHEAD_SPAN).await?;
+        let after = blocks().await?.len();
+        if after < before {
+            return Err(format!("of {before} blocks {after} are left by a clock that is far ahead"));
+        }
+        self.remains.world.count("clocks far ahead at boot");
+        Ok(())
+    }
+
+    /// All that was stored is older than what is kept, and somebody confirms that so much time has passed.
     async fn expire(&self, clients: &Clients<'_>) -> Result<(), Breach> {
+        clients.roles.client().confirm_clock().map_err(|status| status.to_string())?;
         self.pause(Duration::from_secs(130)).await?;
         let left = clients.roles.catalog.blocks().await.map_err(|error| error.to_string())?;
         if !left.is_empty() {

@@ -46,17 +46,19 @@ const FOUND: [u64; 1] = [
 ];
 
 /// What must happen in some seed, or the simulation shows nothing.
-const MUST: [&str; 37] = [
+const MUST: [&str; 39] = [
     "acknowledged",
     "answers that lack something",
     "answers that may count twice",
-    "died after a bucket call",
-    "died before a bucket call",
+    "answers that name what age took",
     "blocks",
     "clients that left",
+    "clocks far ahead at boot",
     "comparisons of everything",
     "comparisons of processes",
     "cuts",
+    "died after a bucket call",
+    "died before a bucket call",
     "died while starting",
     "disks full for minutes",
     "failed cuts",
@@ -68,8 +70,8 @@ const MUST: [&str; 37] = [
     "full disks",
     "killed in a disk call",
     "killed in between",
-    "power lost in between",
     "power lost in another disk call",
+    "power lost in between",
     "power lost in the sync of a commit",
     "power lost in the write of a commit",
     "processes that began anew",

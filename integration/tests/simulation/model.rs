@@ -349,6 +349,11 @@ impl Model {
         }
     }
 
+    /// Whether blocks are removed by age.
+    pub fn has_retention(&self) -> bool {
+        !self.retention.is_zero()
+    }
+
     /// Whether disks were damaged: else no answer lacks anything, and all blocks are a chain.
     pub fn is_damaged(&self) -> bool {
         self.damaged
@@ -480,7 +485,8 @@ impl Leaf {
     /// From the first time that it is known to be there, it stays as long as blocks are kept.
     fn stays(&mut self, retention: Duration, now: Timestamp) {
         if !retention.is_zero() {
-            self.until.get_or_insert(now.plus(retention).minus(2 * SKEW));
+            // A clock far ahead moves the catalog's time by less than one more `SKEW`.
+            self.until.get_or_insert(now.plus(retention).minus(3 * SKEW));
         }
     }
 }

@@ -24,6 +24,9 @@ use crate::world::{Death, Fate, World};
 /// Nothing takes a node longer.
 const FOREVER: Duration = Duration::from_secs(10 * 60);
 
+/// How far ahead a clock is that was far ahead at boot: further than blocks are kept.
+pub const FAR_AHEAD: Duration = Duration::from_secs(40 * 24 * 3600);
+
 /// What all machines share.
 pub struct Ground {
     pub world: World,
@@ -37,6 +40,10 @@ pub struct Ground {
     pub objects: Arc<Objects>,
     /// Nothing fails by itself any more.
     pub is_quiet: Cell<bool>,
+    /// Clocks may be far ahead at boot, of one machine at a time.
+    pub goes_far: bool,
+    /// The clock of a machine is far ahead.
+    pub has_far: Cell<bool>,
 }
 
 pub struct Machine {
@@ -47,6 +54,10 @@ pub struct Machine {
     clock: RefCell<Clock>,
     /// How far it may be wrong, either way.
     skew: Duration,
+    /// Its clock is far ahead until then.
+    far_until: Cell<Option<Duration>>,
+    /// It has run before.
+    has_lived: Cell<bool>,
     ground: Rc<Ground>,
     random: Random,
     disks: RefCell<[MemoryDisk; 2]>,
@@ -97,6 +108,8 @@ impl Machine {
             world: ground.world.machine(&name),
             clock: RefCell::new(ground.clock.skewed(0)),
             skew,
+            far_until: Cell::default(),
+            has_lived: Cell::new(false),
             ground: Rc::clone(ground),
             random: ground.random.split(),
             disks: RefCell::default(),
@@ -175,12 +188,38 @@ impl Machine {
 
     /// Its clock may jump while it is off.
     fn set_clock(&self) {
+        self.correct_far_clock(true);
         // A process that is over keeps the clock that it had.
         let clock = match self.random.below(3) {
+            _ if self.boots_far_ahead() => FAR_AHEAD.as_nanos() as i64,
             0 => self.wrong_by(),
             _ => self.clock().wall().nanos() - self.ground.clock.wall().nanos(),
         };
         *self.clock.borrow_mut() = self.ground.clock.skewed(clock);
+    }
+
+    /// Whether its clock is far ahead from now on, for some minutes.
+    fn boots_far_ahead(&self) -> bool {
+        let Ground { goes_far, has_far, is_quiet, clock, world, .. } = &*self.ground;
+        let may = *goes_far && self.has_lived.replace(true) && !is_quiet.get() && !has_far.get();
+        if !may || self.random.below(2) > 0 {
+            return false;
+        }
+        world.count("clocks far ahead at boot");
+        self.world.tell(format_args!("its clock is far ahead"));
+        has_far.set(true);
+        self.far_until.set(Some(clock.monotonic() + Duration::from_secs(70 + self.random.below(120))));
+        true
+    }
+
+    /// A clock that is far ahead is set right, when its time has come or at once.
+    pub fn correct_far_clock(&self, at_once: bool) {
+        let Some(until) = self.far_until.get() else { return };
+        if at_once || self.ground.clock.monotonic() >= until {
+            self.far_until.set(None);
+            self.ground.has_far.set(false);
+            self.jump();
+        }
     }
 
     fn wrong_by(&self) -> i64 {

@@ -23,6 +23,7 @@ impl Fleet {
         let Ground { world, wires, is_quiet, .. } = &*self.ground;
         world.tell(format_args!("peace"));
         is_quiet.set(true);
+        self.machines.iter().for_each(|machine| machine.correct_far_clock(true));
         wires.heal();
         world.set_weather(Weather::Fair);
         // Fates that were drawn are fulfilled, and whose log has failed is started anew.

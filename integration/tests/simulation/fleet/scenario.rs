@@ -13,7 +13,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::growth::GROWING;
 use super::listed::Listed;
-use super::machine::{Ground, Machine, Running};
+use super::machine::{FAR_AHEAD, Ground, Machine, Running};
 use super::net::Wires;
 use super::post::Post;
 use crate::client::{Breach, Clients, Question};
@@ -45,6 +45,9 @@ const SHAPES: [&[&str]; 3] = [
         "distributor,querier",
     ],
 ];
+
+/// In one of so many seeds clocks are far ahead at boot.
+const FAR_SEEDS: u64 = 8;
 
 /// All machines of a seed, and what clients know of them.
 pub struct Fleet {
@@ -93,6 +96,9 @@ impl Fleet {
         world.boot(clock.clone(), None);
         let wires = Wires::new(clock.clone(), random.split());
         let post = Post::new(clock.clone(), random.split(), wires.clone());
+        let grows = seed.is_multiple_of(GROWING);
+        // A shard that took a profile of a far time lets no table begin before that.
+        let goes_far = !grows && seed % FAR_SEEDS == 1;
         let ground = Rc::new(Ground {
             world,
             random: random.split(),
@@ -102,9 +108,10 @@ impl Fleet {
             post,
             objects: std::sync::Arc::default(),
             is_quiet: Cell::new(false),
+            goes_far,
+            has_far: Cell::new(false),
         });
         let shape = SHAPES[random.below(SHAPES.len() as u64) as usize];
-        let grows = seed.is_multiple_of(GROWING);
         let slots = (1 + random.below(3) as usize).max(if grows { 2 } else { 1 });
         let mut base = config(&random, slots, secret);
         if grows {
@@ -132,7 +139,7 @@ impl Fleet {
             slots,
             loss: Rc::default(),
             harmed: Cell::new(false),
-            apart: 2 * skew,
+            apart: if goes_far { 2 * FAR_AHEAD } else { 2 * skew },
             listed: RefCell::default(),
             merges: (seed >= MERGING).then(|| Random::seeded(seed).split()),
             grows,

@@ -33,6 +33,7 @@ impl Fleet {
         let looking = async {
             loop {
                 self.list().await?;
+                self.machines.iter().for_each(|machine| machine.correct_far_clock(false));
                 self.sleep(Duration::from_millis(self.random.below(300))).await;
             }
         };
