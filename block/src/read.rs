@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use athanor_chassis::Stop;
+use athanor_chassis::compute::yield_slice;
 use athanor_profile::hash::Hash;
 use athanor_profile::source::SourceError;
 use athanor_profile::symbols::NONE;
@@ -148,8 +149,9 @@ pub(crate) fn within_or_none(file: &str, id: i32, run: Run) -> Result<u32, Block
 }
 
 impl Part<'_> {
-    /// An error once nobody waits for what is read.
+    /// An error once nobody waits for what is read. Other jobs may run here: no lock is held, or the slice is.
     pub(crate) fn go_on(&self) -> Result<(), BlockError> {
+        yield_slice();
         if self.stop.is_set() { Err(BlockError::Held(SourceError::Left)) } else { Ok(()) }
     }
 

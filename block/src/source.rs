@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use athanor_chassis::Stop;
-use athanor_chassis::compute::Compute;
+use athanor_chassis::compute::{Compute, hold_slice};
 use athanor_profile::series::{ProfileRow, Series};
 use athanor_profile::source::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
 use athanor_profile::tree::{Shape, Tree};
@@ -324,14 +324,16 @@ impl<T> Lazy<T> {
             return Ok(known);
         }
         // One makes it, the others wait for that.
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.known() {
-            Some(known) => Ok(known),
-            None => {
-                let made = make()?;
-                let bytes = bytes(&made);
-                Ok(&self.value.get_or_init(|| (made, bytes)).0)
+        hold_slice(|| {
+            let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+            match self.known() {
+                Some(known) => Ok(known),
+                None => {
+                    let made = make()?;
+                    let bytes = bytes(&made);
+                    Ok(&self.value.get_or_init(|| (made, bytes)).0)
+                }
             }
-        }
+        })
     }
 }

@@ -94,15 +94,24 @@ impl Drop for Back {
 
 /// Counts what this thread did so far, goes on with something else, and tells what it was.
 fn switch(to: usize) -> usize {
-    let now = thread_time();
+    let now = nanos(clock_gettime(ClockId::ThreadCPUTime));
     let (before, since) = NOW.replace((to, now));
     SPENT[before].fetch_add(now.saturating_sub(since), Ordering::Relaxed);
     before
 }
 
-/// The processor's time of this thread, nanoseconds.
-fn thread_time() -> u64 {
-    nanos(clock_gettime(ClockId::ThreadCPUTime))
+/// Returns the CPU time of this thread.
+pub(crate) fn thread_time() -> Duration {
+    Duration::from_nanos(nanos(clock_gettime(ClockId::ThreadCPUTime)))
+}
+
+/// Returns a number that changes with each tick of the operating system, every few milliseconds. Costs no system call.
+pub(crate) fn coarse_tick() -> u64 {
+    #[cfg(target_os = "linux")]
+    let clock = ClockId::MonotonicCoarse;
+    #[cfg(not(target_os = "linux"))]
+    let clock = ClockId::Monotonic;
+    nanos(clock_gettime(clock))
 }
 
 /// The processor's time of this process, all of its threads that ever were.
@@ -121,7 +130,7 @@ mod tests {
 
     /// Burns so much of this thread's own time, whatever else the machine does.
     fn burn(span: Duration) {
-        let end = thread_time() + span.as_nanos() as u64;
+        let end = thread_time() + span;
         while thread_time() < end {}
     }
 
@@ -137,7 +146,7 @@ mod tests {
             });
             assert_eq!(Activity::here(), Some(Activity::Cut));
         });
-        let whole = Duration::from_nanos(thread_time() - whole);
+        let whole = thread_time() - whole;
         let (cut, snapshot) = (Activity::Cut.spent() - cut, Activity::Snapshot.spent() - snapshot);
         assert!(cut >= Duration::from_millis(4) && snapshot >= Duration::from_millis(8));
         assert!(cut + snapshot <= whole, "{cut:?} and {snapshot:?} are parts of {whole:?}");

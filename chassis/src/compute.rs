@@ -1,24 +1,49 @@
-//! A pool of threads for work that would hold up an I/O thread: decoding, compressing, sorting, file calls.
+//! Threads for work that would hold up an I/O thread: decoding, compressing, sorting, file calls.
+//!
+//! ```text
+//!  run ──► ingest: first, tenants in turns ────────────────────► one thread per core
+//!      ──► maintenance: long jobs in order ────────────────────► one thread per core, lower priority
+//!      ──► query: tenants in turns, jobs yield every 10 ms ────► one slot per core, lowest priority
+//! ```
+//!
+//! The turns are deficit round robin on measured CPU time (`compute/fair_queue.rs`). Which class may run how much is in
+//! `compute/schedule.rs`. Both are pure.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::activity::Activity;
+use crate::TenantId;
+use crate::activity::{Activity, coarse_tick, thread_time};
 use crate::code::{Code, Coded};
 use crate::tasks::panic_message;
 
-type Job = Box<dyn FnOnce() + Send>;
+use self::fair_queue::FlowKey;
+use self::pool::{CpuClock, Shared};
+use self::schedule::Class;
 
-/// A bounded pool of threads, or the caller itself. Cheap to clone; the threads end with the last clone.
+mod fair_queue;
+mod pool;
+mod schedule;
+mod slice;
+
+pub use slice::{hold_slice, yield_slice};
+
+/// Tenants whose queue limits are remembered. Above it, those without jobs are dropped.
+const MAX_LIMITS: usize = 4096;
+
+/// A pool of threads, or the caller itself. Cheap to clone; the threads end with the last clone.
 #[derive(Clone)]
 pub struct Compute {
     pool: Option<Arc<Pool>>,
+    /// Tenant that pays for the jobs. `None` is the process itself.
+    tenant: Option<TenantId>,
 }
 
 /// Why a job gave no result.
@@ -45,10 +70,10 @@ impl ComputeError {
 
 struct Pool {
     workers: usize,
-    jobs: mpsc::Sender<Job>,
-    /// One permit for each job that runs or waits in the queue.
-    room: Arc<Semaphore>,
-    limit: usize,
+    shared: Arc<Shared>,
+    /// Jobs of one tenant and class that run or wait.
+    max_jobs: usize,
+    limits: Mutex<BTreeMap<(Class, FlowKey), Weak<Semaphore>>>,
 }
 
 /// Starts a thread for one loop that blocks and lasts as long as its owner, who joins it. Few have one: work that ends
@@ -65,50 +90,68 @@ pub fn dedicated(
 // === impl Compute ===
 
 impl Compute {
-    /// So many threads, and at most `queue` jobs waiting for them; further callers wait their turn.
-    #[expect(clippy::disallowed_methods, reason = "one of the places that start threads")]
+    /// Threads for so many cores, and at most `queue` waiting jobs of each tenant and class. Further callers of the
+    /// tenant wait.
     pub fn threads(workers: NonZeroUsize, queue: usize) -> Result<Self, ComputeError> {
-        let (jobs, inbox) = mpsc::channel();
-        let inbox = Arc::new(Mutex::new(inbox));
+        Self::with_clock(workers, queue, CpuClock { thread_time, tick: coarse_tick })
+    }
+
+    fn with_clock(workers: NonZeroUsize, queue: usize, clock: CpuClock) -> Result<Self, ComputeError> {
         let workers = workers.get();
-        for number in 0..workers {
-            let inbox = Arc::clone(&inbox);
-            std::thread::Builder::new()
-                .name(format!("compute-{number}"))
-                .spawn(move || work(&inbox))
-                .map_err(|error| ComputeError::NoThreads(error.to_string()))?;
-        }
-        let limit = (workers + queue).min(Semaphore::MAX_PERMITS);
-        let room = Arc::new(Semaphore::new(limit));
-        Ok(Self { pool: Some(Arc::new(Pool { workers, jobs, room, limit })) })
+        let max_jobs = workers.saturating_add(queue).min(Semaphore::MAX_PERMITS);
+        let shared = Shared::start(workers, clock)?;
+        let pool = Pool { workers, shared, max_jobs, limits: Mutex::default() };
+        Ok(Self { pool: Some(Arc::new(pool)), tenant: None })
     }
 
     /// No threads: each job runs on its caller, at once. For simulations, where everything is one thread.
     pub const fn inline() -> Self {
-        Self { pool: None }
+        Self { pool: None, tenant: None }
     }
 
-    /// How many jobs run at once.
+    /// Returns the same threads for jobs of a tenant, which pays for their CPU time.
+    #[must_use]
+    pub fn for_tenant(&self, tenant: &TenantId) -> Self {
+        Self { pool: self.pool.clone(), tenant: Some(tenant.clone()) }
+    }
+
+    /// How many jobs of a class run at once.
     pub fn width(&self) -> usize {
         self.pool.as_ref().map_or(1, |pool| pool.workers)
     }
 
     /// How many jobs run or wait.
     pub fn busy(&self) -> usize {
-        self.pool.as_ref().map_or(0, |pool| pool.limit.saturating_sub(pool.room.available_permits()))
+        self.pool.as_ref().map_or(0, |pool| pool.shared.lock().schedule.jobs())
     }
 
-    /// As [`run`](Self::run), and counts the job's time.
+    /// As [`run`](Self::run), and counts the job's time. Jobs that answer queries run after all others, and those that
+    /// write blocks and snapshots on threads of their own.
     pub async fn run_as<R, F>(&self, activity: Activity, job: F) -> Result<R, ComputeError>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
-        self.run(move || activity.measure(job)).await
+        let class = match activity {
+            Activity::Query => Class::Query,
+            Activity::Cut | Activity::Snapshot => Class::Maintenance,
+            Activity::Body | Activity::Walk | Activity::Prepare | Activity::Apply | Activity::Log => {
+                Class::Ingest
+            }
+        };
+        self.run_in(class, move || activity.measure(job)).await
     }
 
-    /// Runs one job. If the caller leaves before the job has begun, it never does.
+    /// Runs one short job. If the caller leaves before the job has begun, it never does.
     pub async fn run<R, F>(&self, job: F) -> Result<R, ComputeError>
+    where
+        R: Send + 'static,
+        F: FnOnce() -> R + Send + 'static,
+    {
+        self.run_in(Class::Ingest, job).await
+    }
+
+    async fn run_in<R, F>(&self, class: Class, job: F) -> Result<R, ComputeError>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
@@ -116,7 +159,7 @@ impl Compute {
         let Some(pool) = &self.pool else {
             return catch(job);
         };
-        let permit = Arc::clone(&pool.room).acquire_owned().await.expect("the semaphore is never closed");
+        let permit = pool.permit(class, &self.tenant).await;
         let (answer, answered) = oneshot::channel();
         let job = move || {
             let _permit = permit;
@@ -125,12 +168,13 @@ impl Compute {
                 let _ = answer.send(catch(job));
             }
         };
-        pool.jobs.send(Box::new(job)).expect("workers live as long as the pool, which self holds");
+        pool.shared.submit(class, &self.tenant, Box::new(job));
         answered.await.expect("a worker answers each job whose caller waits")
     }
 
     /// Applies `each` to every item, on as many threads as the pool has, and gives the results in order. Blocks:
-    /// for commands, not for tasks. The threads are of this call alone, so items may borrow.
+    /// for commands and jobs, not for tasks. The threads are of this call alone, so items may borrow. In a query job they
+    /// take slots of the pool that no other job waits for.
     #[expect(clippy::disallowed_methods, reason = "one of the places that start threads")]
     pub fn map<T, R, F>(&self, items: Vec<T>, each: F) -> Result<Vec<R>, ComputeError>
     where
@@ -139,7 +183,8 @@ impl Compute {
         F: Fn(T) -> R + Sync,
     {
         let width = self.width().min(items.len());
-        if width <= 1 {
+        let helpers = slice::start_helpers(width.saturating_sub(1));
+        if width <= 1 || helpers.as_ref().is_some_and(Vec::is_empty) {
             return items.into_iter().map(|item| catch(|| each(item))).collect();
         }
         let items: Vec<_> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
@@ -160,9 +205,25 @@ impl Compute {
         // Who helps does what the caller does.
         let here = Activity::here();
         let worker = || here.map_or_else(all, |activity| activity.measure(all));
-        let mut results: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..width).map(|_| scope.spawn(worker)).collect();
-            threads.into_iter().flat_map(|thread| thread.join().expect("panics are caught inside")).collect()
+        let mut results: Vec<_> = std::thread::scope(|scope| match helpers {
+            None => {
+                let threads: Vec<_> = (0..width).map(|_| scope.spawn(worker)).collect();
+                threads
+                    .into_iter()
+                    .flat_map(|thread| thread.join().expect("panics are caught inside"))
+                    .collect()
+            }
+            Some(helpers) => {
+                let worker = &worker;
+                let threads: Vec<_> =
+                    helpers.into_iter().map(|slice| scope.spawn(move || slice::run(slice, worker))).collect();
+                let own = all();
+                let join = || {
+                    threads.into_iter().flat_map(|thread| thread.join().expect("panics are caught inside"))
+                };
+                let others: Vec<_> = slice::wait_for_helpers(|| join().collect());
+                own.into_iter().chain(others).collect()
+            }
         });
         results.sort_unstable_by_key(|(index, _)| *index);
         results.into_iter().map(|(_, result)| result).collect()
@@ -175,13 +236,28 @@ impl fmt::Debug for Compute {
     }
 }
 
-fn work(inbox: &Mutex<mpsc::Receiver<Job>>) {
-    loop {
-        let job = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        match job {
-            Ok(job) => job(),
-            Err(mpsc::RecvError) => return,
-        }
+impl Pool {
+    /// Waits until the tenant may queue one more job.
+    async fn permit(&self, class: Class, flow: &FlowKey) -> OwnedSemaphorePermit {
+        let limit = {
+            let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+            if limits.len() >= MAX_LIMITS {
+                limits.retain(|_, limit| limit.strong_count() > 0);
+            }
+            let limit = limits.entry((class, flow.clone())).or_default();
+            limit.upgrade().unwrap_or_else(|| {
+                let new = Arc::new(Semaphore::new(self.max_jobs));
+                *limit = Arc::downgrade(&new);
+                new
+            })
+        };
+        limit.acquire_owned().await.expect("the semaphore is never closed")
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.close();
     }
 }
 
@@ -205,8 +281,11 @@ impl Coded for ComputeError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
-    use crate::Status;
+    use crate::{Clock, Status};
 
     fn pool(workers: usize, queue: usize) -> Compute {
         Compute::threads(NonZeroUsize::new(workers).unwrap(), queue).unwrap()
@@ -246,11 +325,131 @@ mod tests {
         assert!(first.as_mut().poll(&mut context).is_pending());
         let _: std::task::Poll<Result<(), _>> = second.as_mut().poll(&mut context);
         assert!(third.as_mut().poll(&mut context).is_pending());
-        assert_eq!(compute.pool.as_ref().unwrap().room.available_permits(), 0);
+        assert_eq!(compute.busy(), 2);
         drop(second);
         release.send(()).unwrap();
         assert_eq!(first.await, Ok(true));
         assert_eq!(third.await, Ok(3));
+    }
+
+    /// A clock on which each look takes as long as a slice.
+    fn hasty_clock() -> CpuClock {
+        static LOOKS: AtomicUsize = AtomicUsize::new(0);
+        CpuClock {
+            thread_time: || Duration::from_millis(10) * LOOKS.fetch_add(1, Ordering::Relaxed) as u32,
+            tick: || LOOKS.fetch_add(1, Ordering::Relaxed) as u64,
+        }
+    }
+
+    /// Fails instead of waiting for ever.
+    async fn within_a_minute<F: Future>(future: F) -> F::Output {
+        Clock::system().within(Duration::from_secs(60), future).await.expect("it runs")
+    }
+
+    fn tenants<const N: usize>(compute: &Compute, names: [&str; N]) -> [Compute; N] {
+        names.map(|name| compute.for_tenant(&name.parse().unwrap()))
+    }
+
+    /// Query jobs that do not yield, on all the slots that queries of the tenant may have.
+    fn endless_queries(
+        compute: &Compute,
+    ) -> (mpsc::Sender<()>, Vec<impl Future<Output = Result<bool, ComputeError>>>) {
+        let (release, blocked) = mpsc::channel::<()>();
+        let blocked = Arc::new(Mutex::new(blocked));
+        let jobs =
+            (0..8).map(|_| {
+                let (compute, blocked) = (compute.clone(), Arc::clone(&blocked));
+                async move {
+                    compute.run_as(Activity::Query, move || blocked.lock().unwrap().recv().is_err()).await
+                }
+            });
+        (release, jobs.collect())
+    }
+
+    #[tokio::test]
+    async fn ingest_job_runs_beside_queries_that_never_yield() {
+        let compute = pool(1, 100);
+        let [heavy, light] = tenants(&compute, ["heavy", "light"]);
+        let (release, queries) = endless_queries(&heavy);
+        let mut queries = Box::pin(futures::future::join_all(queries));
+        assert!(futures::poll!(queries.as_mut()).is_pending());
+        assert_eq!(within_a_minute(light.run_as(Activity::Walk, || 1)).await, Ok(1));
+        assert_eq!(within_a_minute(compute.run_as(Activity::Apply, || 2)).await, Ok(2));
+        assert_eq!(within_a_minute(compute.run_as(Activity::Cut, || 3)).await, Ok(3));
+        // A query of another tenant does as well.
+        assert_eq!(within_a_minute(light.run_as(Activity::Query, || 4)).await, Ok(4));
+        drop(release);
+        assert!(queries.await.into_iter().all(|ended| ended == Ok(true)));
+    }
+
+    #[tokio::test]
+    async fn query_jobs_yield_to_those_of_other_tenants() {
+        let compute = Compute::with_clock(NonZeroUsize::MIN, 100, hasty_clock()).unwrap();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let jobs = ["a", "b", "c", "d", "e"].map(|name| {
+            let ([compute], begun) = (tenants(&compute, [name]), Arc::clone(&begun));
+            let job = move || {
+                begun.fetch_add(1, Ordering::SeqCst);
+                // One slot is not enough for all, unless they yield it.
+                while begun.load(Ordering::SeqCst) < 5 {
+                    yield_slice();
+                }
+            };
+            async move { compute.run_as(Activity::Query, job).await }
+        });
+        let ended = within_a_minute(futures::future::join_all(jobs)).await;
+        assert_eq!(ended, vec![Ok(()); 5]);
+    }
+
+    #[tokio::test]
+    async fn job_that_holds_its_slice_does_not_yield() {
+        let compute = Compute::with_clock(NonZeroUsize::MIN, 100, hasty_clock()).unwrap();
+        let lock = Arc::new(Mutex::new(0));
+        let jobs = ["a", "b", "c"].map(|name| {
+            let ([compute], lock) = (tenants(&compute, [name]), Arc::clone(&lock));
+            let job = move || {
+                hold_slice(|| {
+                    let mut count = lock.lock().unwrap();
+                    (0..100).for_each(|_| yield_slice());
+                    *count += 1;
+                });
+                (0..100).for_each(|_| yield_slice());
+            };
+            async move { compute.run_as(Activity::Query, job).await }
+        });
+        let ended = within_a_minute(futures::future::join_all(jobs)).await;
+        assert_eq!((ended, *lock.lock().unwrap()), (vec![Ok(()); 3], 3));
+    }
+
+    #[tokio::test]
+    async fn query_jobs_map_on_slots_that_are_free() {
+        let compute = Compute::with_clock(NonZeroUsize::new(3).unwrap(), 100, hasty_clock()).unwrap();
+        let jobs = ["a", "a", "b", "c", "d"].map(|name| {
+            let ([compute], parts) = (tenants(&compute, [name]), compute.clone());
+            let each = |n: usize| {
+                (0..20).for_each(|_| yield_slice());
+                n * 2
+            };
+            let job = move || parts.map((0..50).collect(), each).map_err(ComputeError::or_panic);
+            async move { compute.run_as(Activity::Query, job).await }
+        });
+        let expected: Vec<usize> = (0..50).map(|n| n * 2).collect();
+        for done in within_a_minute(futures::future::join_all(jobs)).await {
+            assert_eq!(done.unwrap().unwrap(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn tenant_with_a_full_queue_holds_up_no_other_tenant() {
+        let compute = pool(1, 1);
+        let [heavy, light] = tenants(&compute, ["heavy", "light"]);
+        let (release, queries) = endless_queries(&heavy);
+        let mut queries = Box::pin(futures::future::join_all(queries));
+        assert!(futures::poll!(queries.as_mut()).is_pending());
+        assert_eq!(compute.busy(), 2, "six callers wait to queue up");
+        assert_eq!(within_a_minute(light.run_as(Activity::Query, || 1)).await, Ok(1));
+        drop(release);
+        queries.await;
     }
 
     #[tokio::test]

@@ -28,7 +28,8 @@
 //! * [`compute`]: threads for what would hold up an I/O thread.
 //! * [`activity`], [`process`], [`histogram`]: what a process uses, what for, and how numbers are spread.
 //! * [`deaths`]: what was under way when the process before this one died.
-//! * [`room`], [`turns`]: memory that answers share, and whose question is next.
+//! * [`room`], [`turns`]: memory that answers share, and whose question is next; [`tenant_shares`]: how much of it one tenant
+//!   may have.
 //! * [`config`], [`units`], [`limits`], [`tenant`]: settings, and what each tenant may do.
 //! * [`telemetry`]: log lines.
 //!
@@ -52,6 +53,7 @@ pub mod stop;
 pub mod tasks;
 pub mod telemetry;
 pub mod tenant;
+pub mod tenant_shares;
 pub mod turns;
 pub mod units;
 

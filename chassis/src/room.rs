@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
+use crate::tenant_shares::TenantShares;
 use crate::units::ByteSize;
-use crate::{Code, Status};
+use crate::{Code, Status, TenantId};
 
 /// How long to stay away when all the room is taken.
 const BUSY: Duration = Duration::from_secs(2);
@@ -19,13 +22,23 @@ pub struct Bound {
     pub setting: &'static str,
 }
 
-/// The room for all answers.
+/// The room for all answers, as some tenants have part in it.
 #[derive(Debug)]
 pub struct Room {
+    whole: Arc<Whole>,
+    /// Tenants whose answers these are. Nobody where it is not said.
+    tenants: Arc<[TenantId]>,
+}
+
+#[derive(Debug)]
+struct Whole {
     each: Bound,
     all: Bound,
     taken: AtomicU64,
     refused: AtomicU64,
+    shares: TenantShares,
+    /// Signals that bytes were given back.
+    given: Notify,
 }
 
 /// How full a room is.
@@ -49,36 +62,86 @@ pub struct Taken {
 impl Room {
     /// Room for each answer, and for all together.
     pub fn new(each: Bound, all: Bound) -> Arc<Self> {
-        Arc::new(Room { each, all, taken: AtomicU64::new(0), refused: AtomicU64::new(0) })
+        let whole = Whole {
+            each,
+            all,
+            taken: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            shares: TenantShares::new(all.limit.get()),
+            given: Notify::new(),
+        };
+        Arc::new(Room { whole: Arc::new(whole), tenants: Arc::default() })
+    }
+
+    /// Returns the same room for answers to these tenants, which count for each of them.
+    #[must_use]
+    pub fn for_tenants(&self, tenants: &[TenantId]) -> Arc<Self> {
+        Arc::new(Room { whole: Arc::clone(&self.whole), tenants: tenants.into() })
+    }
+
+    /// Waits until no other tenant holds more than its share. Such a tenant gets no more meanwhile.
+    pub async fn until_fair(&self) {
+        loop {
+            let given = self.whole.given.notified();
+            tokio::pin!(given);
+            // From here on no signal is missed.
+            given.as_mut().enable();
+            if self.whole.shares.is_free_for(&self.tenants) {
+                return;
+            }
+            given.await;
+        }
     }
 
     /// How full it is.
     pub fn stats(&self) -> RoomStats {
         let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        RoomStats { taken: now(&self.taken), limit: self.all.limit.get(), refused: now(&self.refused) }
+        let Whole { taken, all, refused, .. } = &*self.whole;
+        RoomStats { taken: now(taken), limit: all.limit.get(), refused: now(refused) }
     }
 
     /// Takes room for a part of an answer.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Taken, Status> {
         self.check(bytes)?;
         let bytes = bytes as u64;
-        let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
+        let Whole { all: Bound { limit, setting }, shares, refused, .. } = &*self.whole;
+        let refuse = |message: String| {
+            refused.fetch_add(1, Ordering::Relaxed);
+            Err(Status::new(Code::Exhausted, message).after(BUSY))
+        };
+        let more = ByteSize::bytes(bytes);
+        if let Err(exceeded) = shares.take(&self.tenants, bytes) {
+            return refuse(format!(
+                "answers under way to tenant {} take {}, this one {more} more, the limit of one tenant among others is {}, \
+                 half of {setting}; ask again later",
+                exceeded.tenant,
+                ByteSize::bytes(exceeded.held),
+                ByteSize::bytes(exceeded.share)
+            ));
+        }
+        let before = self.whole.taken.fetch_add(bytes, Ordering::Relaxed);
         let taken = Taken { room: Arc::clone(self), bytes };
-        let Bound { limit, setting } = self.all;
         if before.saturating_add(bytes) > limit.get() {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            let (before, bytes) = (ByteSize::bytes(before), ByteSize::bytes(bytes));
-            let message = format!(
-                "answers under way take {before}, this one {bytes} more, the limit is {limit} ({setting}); ask again later"
-            );
-            return Err(Status::new(Code::Exhausted, message).after(BUSY));
+            let before = ByteSize::bytes(before);
+            return refuse(format!(
+                "answers under way take {before}, this one {more} more, the limit is {limit} ({setting}); ask again later"
+            ));
         }
         Ok(taken)
     }
 
+    fn give(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.whole.taken.fetch_sub(bytes, Ordering::Relaxed);
+        self.whole.shares.give(&self.tenants, bytes);
+        self.whole.given.notify_waiters();
+    }
+
     /// Refuses an answer that takes too much alone.
     pub fn check(&self, bytes: usize) -> Result<(), Status> {
-        let Bound { limit, setting } = self.each;
+        let Bound { limit, setting } = self.whole.each;
         if bytes <= limit.as_usize() {
             return Ok(());
         }
@@ -91,10 +154,16 @@ impl Room {
 }
 
 impl Taken {
-    /// Adds another part.
+    /// Adds another part, which counts for the tenants of this one from now on.
     #[must_use]
     pub fn and(mut self, mut other: Taken) -> Taken {
-        self.bytes += std::mem::take(&mut other.bytes);
+        let bytes = std::mem::take(&mut other.bytes);
+        if self.room.tenants != other.room.tenants {
+            let shares = &self.room.whole.shares;
+            shares.give(&other.room.tenants, bytes);
+            shares.force(&self.room.tenants, bytes);
+        }
+        self.bytes += bytes;
         self
     }
 
@@ -102,7 +171,7 @@ impl Taken {
     pub fn shrink(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes as u64);
         self.bytes -= less;
-        self.room.taken.fetch_sub(less, Ordering::Relaxed);
+        self.room.give(less);
     }
 
     /// How much it is.
@@ -113,7 +182,7 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.room.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.room.give(self.bytes);
     }
 }
 
@@ -134,5 +203,32 @@ mod tests {
         assert_eq!(code(50), Ok(()));
         drop(both);
         assert_eq!(room.stats(), RoomStats { taken: 0, limit: 100, refused: 2 });
+    }
+
+    #[tokio::test]
+    async fn tenant_leaves_half_of_the_room_to_others() {
+        let bound = |bytes, setting| Bound { limit: ByteSize::bytes(bytes), setting };
+        let room = Room::new(bound(100, "a.each"), bound(100, "a.all"));
+        let [heavy, light] = ["heavy", "light"].map(|name| room.for_tenants(&[name.parse().unwrap()]));
+        let alone = heavy.take(90).unwrap();
+        let mut waits = Box::pin(light.until_fair());
+        assert!(futures::poll!(waits.as_mut()).is_pending());
+        let refused = heavy.take(1).unwrap_err();
+        assert_eq!(refused.code, Code::Exhausted);
+        assert!(
+            refused.message.contains("tenant heavy take 90B") && refused.message.contains("is 50B"),
+            "{refused}"
+        );
+        drop(alone);
+        waits.await;
+        let half = heavy.take(30).unwrap().and(heavy.take(20).unwrap());
+        assert!(heavy.take(1).is_err());
+        let other = light.take(50).unwrap();
+        assert_eq!(room.stats().taken, 100);
+        let mut all = other.and(half);
+        all.shrink(20);
+        assert!(heavy.take(50).is_ok() && light.take(31).is_err());
+        drop(all);
+        assert_eq!(room.stats().taken, 0);
     }
 }

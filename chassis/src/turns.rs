@@ -2,7 +2,8 @@
 //!
 //! Each tenant pays with the bytes that its questions read. A turn goes to whoever waits and has paid least, so that
 //! one tenant's hundred wide questions do not keep another one's narrow ones waiting. Who comes, or comes back, begins
-//! with what others have paid by now: nobody saves up turns.
+//! with what others have paid by now: nobody saves up turns. Once there is a second tenant, each has at most half of the
+//! turns: else long questions of one tenant would hold all of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::tenant_shares::tenant_share;
 use crate::{Code, Status, TenantId};
 
 /// Questions that wait for their turn, of one tenant.
@@ -133,7 +135,7 @@ impl Turns {
         state.sweep();
         let mut given = Vec::new();
         while state.running < self.most
-            && let Some(Waiter { tenants, turn, .. }) = state.next()
+            && let Some(Waiter { tenants, turn, .. }) = state.next(self.most)
         {
             given.push((turn, Turn { turns: Arc::clone(self), tenants }));
         }
@@ -186,14 +188,14 @@ impl State {
         ))
     }
 
-    /// Begins the question that is next, if there is one.
-    fn next(&mut self) -> Option<Waiter> {
+    /// Begins the question that is next, if there is one, of so many that may be answered at once.
+    fn next(&mut self, all: usize) -> Option<Waiter> {
         let State { tenants, waiting, .. } = &*self;
+        let share = (tenant_share(all as u64, tenants.len()) as usize).max(1);
         let may = |waiter: &Waiter| {
-            waiter
-                .tenants
-                .iter()
-                .all(|tenant| tenants.get(tenant).is_none_or(|account| account.running < waiter.most))
+            waiter.tenants.iter().all(|tenant| {
+                tenants.get(tenant).is_none_or(|account| account.running < waiter.most.min(share))
+            })
         };
         let paid = |waiter: &Waiter| {
             let of = |tenant| tenants.get(tenant).map_or(0, |account| account.paid);
@@ -343,6 +345,23 @@ mod tests {
         assert!(third.now_or_never().is_some() && both.now_or_never().is_some());
         drop(other);
         assert_eq!(turns.state().running, 0);
+    }
+
+    #[test]
+    fn tenant_has_all_turns_alone_and_half_beside_others() {
+        let turns = turns(4);
+        let alone = [(); 4].map(|()| ask(&turns, &["wide"], 64).now_or_never().unwrap());
+        let mut narrow = ask(&turns, &["narrow"], 64);
+        assert!(narrow.as_mut().now_or_never().is_none());
+        let mut more = ask(&turns, &["wide"], 64);
+        drop(alone);
+        let narrow = narrow.now_or_never().expect("its turn");
+        let more = more.as_mut().now_or_never().expect("its turn");
+        let half = ask(&turns, &["wide"], 64).now_or_never().expect("its turn");
+        assert!(ask(&turns, &["wide"], 64).now_or_never().is_none(), "it has two of four");
+        let last = ask(&turns, &["narrow"], 64).now_or_never();
+        assert!(last.is_some(), "the other half is free");
+        drop((narrow, more, half, last));
     }
 
     #[test]

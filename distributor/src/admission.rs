@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use athanor_chassis::tenant_shares::TenantShares;
 use athanor_chassis::{Clock, Code, Limits, Random, Status, TenantId};
 
 /// How long to stay away when too much is under way.
@@ -17,6 +18,7 @@ const TENANTS: usize = 100_000;
 pub(crate) struct Admission {
     under_way: Arc<AtomicU64>,
     limit: u64,
+    shares: Arc<TenantShares>,
     buckets: Mutex<BTreeMap<TenantId, Bucket>>,
     clock: Clock,
     random: Random,
@@ -27,6 +29,10 @@ pub(crate) struct Admission {
 pub(crate) struct Admitted {
     under_way: Arc<AtomicU64>,
     bytes: u64,
+    shares: Arc<TenantShares>,
+    tenant: TenantId,
+    /// Bytes that count for the tenant.
+    shared_bytes: u64,
 }
 
 /// A token bucket: tokens are bytes.
@@ -39,11 +45,12 @@ struct Bucket {
 
 impl Admission {
     pub(crate) fn new(limit: u64, clock: Clock, random: Random) -> Self {
-        Admission { under_way: Arc::default(), limit, buckets: Mutex::default(), clock, random }
+        let shares = Arc::new(TenantShares::new(limit));
+        Admission { under_way: Arc::default(), limit, shares, buckets: Mutex::default(), clock, random }
     }
 
     pub(crate) fn admit(&self, tenant: &TenantId, bytes: u64, limits: &Limits) -> Result<Admitted, Status> {
-        let admitted = self.enter(bytes)?;
+        let admitted = self.enter(tenant, bytes)?;
         if let Some(rate) = limits.ingestion_rate {
             let burst = limits.ingestion_burst_size.unwrap_or(rate);
             self.take(tenant, bytes, rate.get() as f64, burst.get() as f64)?;
@@ -51,14 +58,21 @@ impl Admission {
         Ok(admitted)
     }
 
-    fn enter(&self, bytes: u64) -> Result<Admitted, Status> {
-        let mut admitted = Admitted { under_way: Arc::clone(&self.under_way), bytes: 0 };
+    fn enter(&self, tenant: &TenantId, bytes: u64) -> Result<Admitted, Status> {
+        let mut admitted = Admitted {
+            under_way: Arc::clone(&self.under_way),
+            bytes: 0,
+            shares: Arc::clone(&self.shares),
+            tenant: tenant.clone(),
+            shared_bytes: 0,
+        };
         self.widen(&mut admitted, bytes)?;
         Ok(admitted)
     }
 
     /// Takes room for more bytes. One request is always let in, however large: it is within its tenant's limit.
     pub(crate) fn widen(&self, admitted: &mut Admitted, bytes: u64) -> Result<(), Status> {
+        self.take_share(admitted, bytes)?;
         let before = self.under_way.fetch_add(bytes, Ordering::Relaxed);
         let own = admitted.bytes;
         admitted.bytes = own.saturating_add(bytes);
@@ -70,6 +84,25 @@ impl Admission {
             let status = Status::new(Code::Exhausted, message).because("too_much_under_way");
             return Err(status.after(self.random.jitter(BUSY)));
         }
+        Ok(())
+    }
+
+    /// Counts bytes for the tenant. One request of a tenant is always let in, as one of all is.
+    fn take_share(&self, admitted: &mut Admitted, bytes: u64) -> Result<(), Status> {
+        let tenant = std::slice::from_ref(&admitted.tenant);
+        if let Err(exceeded) = self.shares.take(tenant, bytes) {
+            if exceeded.held > admitted.shared_bytes {
+                let message = format!(
+                    "requests under way of tenant {} hold {} bytes and this one needs {bytes} more, the limit of one tenant \
+                     among others is {}, half of distributor.in_flight_bytes; try again",
+                    exceeded.tenant, exceeded.held, exceeded.share
+                );
+                let status = Status::new(Code::Exhausted, message).because("too_much_under_way");
+                return Err(status.after(self.random.jitter(BUSY)));
+            }
+            self.shares.force(tenant, bytes);
+        }
+        admitted.shared_bytes = admitted.shared_bytes.saturating_add(bytes);
         Ok(())
     }
 
@@ -107,6 +140,7 @@ impl Admission {
 impl Drop for Admitted {
     fn drop(&mut self) {
         self.under_way.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.shares.give(std::slice::from_ref(&self.tenant), self.shared_bytes);
     }
 }
 
@@ -154,6 +188,26 @@ mod tests {
         assert_eq!(admission.under_way.load(Ordering::Relaxed), 90);
         drop(first);
         assert_eq!(admission.under_way.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn tenant_leaves_half_of_the_bytes_to_others() {
+        let (admission, _) = admission(100);
+        let admit =
+            |tenant: &str, bytes| admission.admit(&tenant.parse().unwrap(), bytes, &Limits::default());
+        let alone = admit("heavy", 90).ok().unwrap();
+        let other = admit("light", 10).ok().unwrap();
+        drop((alone, other));
+        let half = admit("heavy", 50).ok().unwrap();
+        let refused = admit("heavy", 1).err().unwrap();
+        assert_eq!(refused.code, Code::Exhausted);
+        assert!(
+            refused.message.contains("tenant heavy hold 50 bytes") && refused.message.contains("is 50,"),
+            "{refused}"
+        );
+        let other = admit("light", 50).ok().unwrap();
+        drop((half, other));
+        assert!(admit("heavy", 1000).is_ok(), "one request is let in, however large");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::counts::Counts;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// How many bytes all requests that are under way may hold together, as sent and in the profiles that come of them.
-    /// Example: `512MiB`.
+    /// Those of one tenant among others hold at most half of it. Example: `512MiB`.
     pub in_flight_bytes: ByteSize,
     /// The most profiles in one request. Example: `10000`.
     pub max_profiles_per_request: u32,

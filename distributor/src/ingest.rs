@@ -79,7 +79,7 @@ impl Distributor {
             .map_err(malformed)
             .inspect_err(refused)?;
         let mut admitted = self.admit(tenant, bytes, &limits).map_err(Refused::plain).inspect_err(refused)?;
-        let converted = self.converted(&limits, request, body).await.inspect_err(refused)?;
+        let converted = self.converted(tenant, &limits, request, body).await.inspect_err(refused)?;
         // The body itself is let go of where it is not what is stored.
         let made: usize = converted.made.iter().map(Made::bytes).sum();
         self.widen(&mut admitted, made.saturating_sub(bytes)).map_err(Refused::plain).inspect_err(refused)?;
@@ -110,10 +110,16 @@ impl Distributor {
     }
 
     /// What came of a body.
-    async fn converted(&self, limits: &Limits, request: Request, body: Bytes) -> Result<Converted, Refused> {
+    async fn converted(
+        &self,
+        tenant: &TenantId,
+        limits: &Limits,
+        request: Request,
+        body: Bytes,
+    ) -> Result<Converted, Refused> {
         let bounds = Bounds::of(limits);
-        let converted =
-            self.deps.compute.run_as(Activity::Body, move || convert(&request, body, &bounds)).await;
+        let compute = self.deps.compute.for_tenant(tenant);
+        let converted = compute.run_as(Activity::Body, move || convert(&request, body, &bounds)).await;
         converted
             .map_err(|error| Refused::plain(Status::new(Code::Internal, format!("not converted: {error}"))))?
     }

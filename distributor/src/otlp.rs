@@ -85,7 +85,7 @@ impl Distributor {
         };
         let jfr = recording_bounds(&limits);
         let work = move || convert(body, written, &bounds, &jfr);
-        let converted = self.deps.compute.run_as(Activity::Body, work).await;
+        let converted = self.deps.compute.for_tenant(tenant).run_as(Activity::Body, work).await;
         let converted = converted
             .map_err(|error| Status::new(Code::Internal, format!("not converted: {error}")))
             .and_then(std::convert::identity)

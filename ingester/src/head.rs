@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use std::time::Duration;
 
 use athanor_block::{EachRow, Held, HeldRow};
+use athanor_chassis::compute::yield_slice;
 use athanor_chassis::{Compute, TenantId};
 use athanor_profile::growth::{self, Mark};
 use athanor_profile::packed::{PackedError, Unpacker};
@@ -76,8 +77,8 @@ pub struct Rows {
     pieces: Vec<Vec<u8>>,
     /// What trees of all stacks look like, of the dictionary as it was.
     shape: Mutex<Option<Arc<Shape>>>,
-    /// What was added up for queries.
-    sums: Sums,
+    /// What was added up for queries. Shared, so that queries add up without the lock of the rows.
+    sums: Arc<Sums>,
 }
 
 /// Where a profile's packed rows lie.
@@ -335,15 +336,18 @@ impl View {
     pub fn times(&self) -> Option<(i64, i64)> {
         read(&self.rows).times
     }
+    /// Called between profiles, without the lock of the rows: other jobs may run here.
     fn go_on(&self) -> Result<(), SourceError> {
+        yield_slice();
         if self.has_left.load(Ordering::Relaxed) { Err(SourceError::Left) } else { Ok(()) }
     }
 }
 
 impl Held for View {
     fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
-        let rows = read(&self.rows);
         for &profile in picked {
+            self.go_on()?;
+            let rows = read(&self.rows);
             let walked = rows::each_with_moments(rows.packed(profile), |row, moments| {
                 let rows::Row { stack, span, trace, value } = row;
                 each(profile, HeldRow { stack, span, trace, value, moments });
@@ -366,10 +370,14 @@ impl Source for View {
         Ok(read(&self.rows).profiles[..self.profiles].into())
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
-        let rows = read(&self.rows);
-        let stacks = rows.dictionary.stacks.len();
-        let totals = rows.sums.totals(picked, stacks, &self.compute, |profile, factor, totals| {
+        let (stacks, sums) = {
+            let rows = read(&self.rows);
+            (rows.dictionary.stacks.len(), Arc::clone(&rows.sums))
+        };
+        // New rows are added between two profiles.
+        let totals = sums.totals(picked, stacks, &self.compute, |profile, factor, totals| {
             self.go_on().map_err(|_| SumError::Left)?;
+            let rows = read(&self.rows);
             let walked = rows::each(rows.packed(profile), |row| {
                 if let Some(total) = totals.get_mut(row.stack as usize) {
                     *total = total.wrapping_add(row.value.wrapping_mul(factor));
@@ -383,13 +391,12 @@ impl Source for View {
         })
     }
     fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
-        let rows = read(&self.rows);
         let (mut stacks, mut values) = (Vec::new(), Vec::new());
         for &profile in picked {
             self.go_on()?;
             stacks.clear();
             values.clear();
-            let walked = rows::each(rows.packed(profile), |row| {
+            let walked = rows::each(read(&self.rows).packed(profile), |row| {
                 stacks.push(row.stack);
                 values.push(row.value);
             });
@@ -399,18 +406,19 @@ impl Source for View {
         Ok(())
     }
     fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
-        let rows = read(&self.rows);
         let (mut stacks, mut values, mut requests) = (Vec::new(), Vec::new(), Vec::new());
         for &profile in picked {
             self.go_on()?;
             stacks.clear();
             values.clear();
             requests.clear();
+            let rows = read(&self.rows);
             let walked = rows::each(rows.packed(profile), |rows::Row { stack, span, trace, value }| {
                 stacks.push(stack);
                 values.push(value);
                 requests.push(Request { span, trace });
             });
+            drop(rows);
             walked.map_err(|error| damaged(&error))?;
             each(profile, &stacks, &values, &requests);
         }
@@ -436,7 +444,11 @@ impl Source for View {
             return Err(SourceError::Damaged("totals are of other stacks than names".into()));
         }
         Ok(match stacks > totals.len() / MANY {
-            true => rows.shape().tree(totals),
+            true => {
+                let shape = rows.shape();
+                drop(rows);
+                shape.tree(totals)
+            }
             false => Tree::from_totals(&rows.dictionary, totals),
         })
     }

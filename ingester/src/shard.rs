@@ -279,7 +279,7 @@ impl<'s> Sending<'s> {
         };
         let (tenant, limits, now) = (self.tenant.clone(), Arc::clone(&self.limits), self.now);
         let read = move |intake: &mut Intake| intake.read(&tenant, upload, &limits, now);
-        let walked = walkers.walk(&turn, read).await;
+        let walked = walkers.walk(&turn, self.tenant, read).await;
         let walked = match walked {
             Ok(mut intake) => {
                 let room = match walkers.room_now(&intake) {

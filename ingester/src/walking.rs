@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use athanor_chassis::{Activity, ByteSize, Compute, Status};
+use athanor_chassis::{Activity, ByteSize, Compute, Status, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::intake::Intake;
@@ -52,14 +52,16 @@ impl Walkers {
         Turn { _permit }
     }
 
-    /// Walks.
+    /// Walks an upload of a tenant.
     pub async fn walk(
         &self,
         _: &Turn<'_>,
+        tenant: &TenantId,
         read: impl FnOnce(&mut Intake) -> Result<(), Status> + Send + 'static,
     ) -> Result<Intake, Status> {
         let mut intake = lock(&self.spare).pop().unwrap_or_default();
-        let walked = self.compute.run_as(Activity::Walk, move || {
+        let compute = self.compute.for_tenant(tenant);
+        let walked = compute.run_as(Activity::Walk, move || {
             let read = read(&mut intake);
             (intake, read)
         });

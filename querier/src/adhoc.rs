@@ -179,9 +179,9 @@ impl AdHoc {
             let (columns, profile_type) = of.pick(profile_type)?;
             let value = left.header.types[columns[0]].clone();
             let trees = move || (Tree::of(&left, columns[0]), Tree::of(&right, columns[1]));
-            let (before, after) = self.querier.compute(trees).await?;
+            let (before, after) = self.querier.compute(reader, trees).await?;
             self.querier.make_room(reader, (before.nodes().len() + after.nodes().len()) * SHOWN)?;
-            let json = self.querier.compute(move || {
+            let json = self.querier.compute(reader, move || {
                 let mut diff = DiffTree::of(&before, &after);
                 diff.truncate(nodes.asked, nodes.most);
                 show_diff(&diff, &value)
@@ -285,13 +285,13 @@ impl AdHoc {
         turn.pay(tenant(reader), bytes.len() as u64);
         let limit = self.querier.config.adhoc_profile;
         // Room for what it may be once it is decompressed, then for what it is.
-        let mut taken = self.querier.room.take(limit.as_usize())?;
-        let raw = self.querier.compute(move || open::inflate(&bytes, limit)).await??;
+        let mut taken = self.querier.room_for(reader).take(limit.as_usize())?;
+        let raw = self.querier.compute(reader, move || open::inflate(&bytes, limit)).await??;
         taken.shrink(0);
-        let room = taken.and(self.querier.room.take(raw.len().saturating_mul(GROWTH))?);
-        let profile = self.querier.compute(move || open::read(&raw, limit)).await??;
+        let room = taken.and(self.querier.room_for(reader).take(raw.len().saturating_mul(GROWTH))?);
+        let profile = self.querier.compute(reader, move || open::read(&raw, limit)).await??;
         let memory = profile.dictionary.memory() + profile.samples.memory();
-        let more = self.querier.room.take(memory.saturating_sub(room.bytes()))?;
+        let more = self.querier.room_for(reader).take(memory.saturating_sub(room.bytes()))?;
         reader.hold(room.and(more));
         Ok(profile)
     }
@@ -307,14 +307,14 @@ impl AdHoc {
         let of = Types::of(&profile);
         let ([column, _], profile_type) = of.pick(profile_type.as_deref())?;
         let value = profile.header.types[column].clone();
-        let tree = self.querier.compute(move || {
+        let tree = self.querier.compute(reader, move || {
             let mut tree = Tree::of(&profile, column);
             tree.truncate_with_ties(nodes.asked, nodes.most);
             tree
         });
         let tree = tree.await?;
         self.querier.make_room(reader, tree.nodes().len() * SHOWN)?;
-        let json = text(self.querier.compute(move || show(&tree, &value)).await?);
+        let json = text(self.querier.compute(reader, move || show(&tree, &value)).await?);
         Ok(Shown { profile_type, profile_types: of.names(), json })
     }
 

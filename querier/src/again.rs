@@ -292,10 +292,10 @@ impl Querier {
         if !is_kept && !is_awaited {
             return Ok((answer, None));
         }
-        let (kept_as, held, room) = (is_kept.then_some(key), reader.held(), Arc::clone(&self.room));
+        let (kept_as, held, room) = (is_kept.then_some(key), reader.held(), self.room_for(reader));
         let of = Written { kept_as, is_awaited, made, held, missing, room };
         let answers = Arc::clone(&self.answers);
-        self.compute(move || {
+        self.compute(reader, move || {
             let told = answers.write(&answer, of);
             (answer, told)
         })
@@ -311,7 +311,7 @@ impl Querier {
     ) -> Result<Option<A>, Status> {
         self.make_room(reader, room)?;
         let read = move || (hash::bytes(&kept.bytes) == kept.sum).then(|| A::of_bytes(&kept.bytes)).flatten();
-        let answer = self.compute(read).await?;
+        let answer = self.compute(reader, read).await?;
         if answer.is_none() {
             self.answers.damaged.fetch_add(1, Ordering::Relaxed);
         }

@@ -111,7 +111,7 @@ impl Querier {
         R: Send + 'static,
         F: FnOnce() -> Result<R, Status> + Send + 'static,
     {
-        if is_short(texts) { check() } else { self.compute(check).await? }
+        if is_short(texts) { check() } else { self.parse(check).await? }
     }
 
     /// The profiles of one type.

@@ -14,7 +14,8 @@ use crate::adhoc::GROWTH;
 pub struct Config {
     /// Memory that one answer may take, and as much again to be shown. Example: `512MiB`.
     pub answer: ByteSize,
-    /// Memory that all answers that are under way may take together. Example: `2GiB`.
+    /// Memory that all answers that are under way may take together. Those to one tenant among others take at most half of
+    /// it. Example: `2GiB`.
     pub answers: ByteSize,
     /// Memory for answers that are made of blocks alone: the same request is answered by them as long as it still would be
     /// made of the same. With 0 none is kept. Example: `64MiB`.
@@ -34,7 +35,7 @@ pub struct Config {
     /// The largest of them, decompressed: at most an eighth of `answer`. Example: `16MiB`.
     pub adhoc_profile: ByteSize,
     /// Queries that are answered at once; others wait for their turn, those of tenants that have read less lately go
-    /// first. Example: `64`.
+    /// first. One tenant among others has at most half of them. Example: `64`.
     pub concurrent_queries: usize,
     /// Of a hundred calls of store-gateways, those that may be made again, of another gateway, while the first one takes
     /// long. With 0 none is. Example: `10`.

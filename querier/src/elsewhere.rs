@@ -112,7 +112,7 @@ impl Errand<'_> {
 
     /// Takes room for a part of the answer, until that was shown.
     pub fn take(&self, bytes: usize) -> Result<(), Status> {
-        self.reader.hold(self.room.take(bytes)?);
+        self.reader.hold(self.room.for_tenants(self.reader.tenants()).take(bytes)?);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::turns::Turn;
-use athanor_chassis::{Activity, Code, Status, Stop, TenantId};
+use athanor_chassis::{Activity, Code, Compute, Status, Stop, TenantId};
 use athanor_profile::hash::{self, Hash};
 use athanor_query::{Ask, Held, Meeting, Partial};
 use futures::future::{BoxFuture, try_join_all};
@@ -27,6 +27,8 @@ const PEERS: usize = 64;
 /// What is asked, and what has come so far.
 pub(crate) struct Merging {
     pub(crate) ask: Arc<Ask>,
+    /// Threads of the tenant that asks.
+    pub(crate) compute: Compute,
     /// When nobody waits for the answer any more, on the clock that goes on.
     pub(crate) until: Duration,
     /// Where answers meet.
@@ -74,7 +76,7 @@ impl Querier {
             return Ok(Partial::none(&merging.ask.what));
         };
         // As much again is made of it to be shown.
-        reader.hold(self.room.take(taken.bytes())?);
+        reader.hold(self.room_for(reader).take(taken.bytes())?);
         reader.hold(taken);
         Ok(partial)
     }
@@ -110,9 +112,10 @@ impl Querier {
         attempt: &Attempt,
     ) -> Result<Arc<Merging>, Asked> {
         let until = reader.until(&self.deps.clock);
-        let meeting = Meeting::new(ask.bounds, Arc::clone(&self.room));
+        let meeting = Meeting::new(ask.bounds, self.room_for(reader));
         let merging = Arc::new(Merging {
             ask: Arc::clone(ask),
+            compute: self.compute_for(reader),
             until,
             meeting,
             scribe: scribe.clone(),
@@ -173,12 +176,11 @@ impl Querier {
 
     async fn open(&self, merging: &Arc<Merging>, stored: Box<dyn Stored>) -> Result<(), Asked> {
         let begun = merging.scribe.now();
-        let mut inbox = Inbox::new(Arc::clone(merging), self.deps.compute.clone());
+        let mut inbox = Inbox::new(Arc::clone(merging));
         let Some((partial, part)) = stored.answer(&mut inbox).await? else { return Ok(inbox.check()?) };
         let of = Arc::clone(merging);
         let job = move || Ok(of.scribe.merging(|| of.meeting.add(partial, None))?);
-        let done =
-            self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?;
+        let done = merging.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?;
         merging.tell(begun, part, &done);
         done
     }
@@ -191,8 +193,7 @@ impl Querier {
         }
         let (of, begun) = (Arc::clone(merging), merging.scribe.now());
         let job = move || of.answer(&lying);
-        let done =
-            self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?;
+        let done = merging.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?;
         merging.tell(begun, Part::default(), &done);
         done
     }
@@ -203,7 +204,7 @@ impl Querier {
         tenant: TenantId,
         remote: Arc<dyn Remote>,
     ) -> Result<(), Asked> {
-        let mut inbox = Inbox::new(Arc::clone(merging), self.deps.compute.clone());
+        let mut inbox = Inbox::new(Arc::clone(merging));
         remote.ask(&tenant, &merging.ask, &mut inbox).await?;
         Ok(inbox.check()?)
     }

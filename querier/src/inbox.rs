@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::room::Taken;
-use athanor_chassis::{Activity, Clock, Code, Compute, Status, TenantId};
+use athanor_chassis::{Activity, Clock, Code, Status, TenantId};
 use athanor_query::{Ask, Held, Meeting, Partial, Received};
 
 use crate::diagnostics::Part;
@@ -26,7 +26,6 @@ pub trait Remote: Send + Sync {
 /// Takes the answers of one peer.
 pub struct Inbox {
     merging: Arc<Merging>,
-    compute: Compute,
     /// What has come of the answer that is under way, and the room for it and for what it will be.
     received: Received,
     taken: Option<Taken>,
@@ -36,14 +35,14 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    pub(crate) fn new(merging: Arc<Merging>, compute: Compute) -> Self {
-        Inbox { merging, compute, received: Received::default(), taken: None, made_room: false, met: None }
+    pub(crate) fn new(merging: Arc<Merging>) -> Self {
+        Inbox { merging, received: Received::default(), taken: None, made_room: false, met: None }
     }
 
     /// For another answer, of the same or another peer, that comes meanwhile.
     #[must_use]
     pub fn another(&self) -> Self {
-        Inbox::new(Arc::clone(&self.merging), self.compute.clone())
+        Inbox::new(Arc::clone(&self.merging))
     }
 
     /// How long there is until nobody waits for the answer any more.
@@ -105,7 +104,7 @@ impl Inbox {
                 merging.meeting.add(partial, taken)
             })
         };
-        self.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
+        self.merging.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
     }
 
     /// What has come of the answer that is under way is not used: it broke off.

@@ -295,6 +295,12 @@ impl Querier {
                 ": it waited for its turn (querier.concurrent_queries, limits.max_concurrent_queries); ask again later",
             )
         })??;
+        // Answers to another tenant may fill more than its share of the memory, if this one is new.
+        let room = self.room_for(reader);
+        let fair = clock.within(left(), room.until_fair()).await;
+        fair.map_err(|_| {
+            late(": it waited for memory that another tenant holds (querier.answers); ask again later")
+        })?;
         reader.plans();
         let done = clock.within(left(), work(turn)).await;
         done.map_err(|_| late("; select fewer series or a shorter time"))?
@@ -329,22 +335,44 @@ impl Querier {
             let question = || Question::of(reader.tenants(), &asked);
             self.quarantine.begin_together(reader.asking(), question).await?;
         }
-        self.compute(job).await.inspect_err(|status| self.mind(reader, &asked, status))
+        self.compute(reader, job).await.inspect_err(|status| self.mind(reader, &asked, status))
     }
 
     /// Takes room for what is made of an answer to be shown, until the reader has it.
     fn make_room(&self, reader: &Reader, bytes: usize) -> Result<(), Status> {
-        reader.hold(self.room.take(bytes)?);
+        reader.hold(self.room_for(reader).take(bytes)?);
         Ok(())
     }
 
-    /// Runs what would hold up an I/O thread.
-    async fn compute<R, F>(&self, job: F) -> Result<R, Status>
+    /// Returns the room for answers to a reader.
+    fn room_for(&self, reader: &Reader) -> Arc<Room> {
+        self.room.for_tenants(reader.tenants())
+    }
+
+    /// Returns the threads for queries of a reader. Of several tenants the first one pays.
+    fn compute_for(&self, reader: &Reader) -> Compute {
+        let first = reader.tenants().first();
+        first.map_or_else(|| self.deps.compute.clone(), |tenant| self.deps.compute.for_tenant(tenant))
+    }
+
+    /// Reads a part of a request that would hold up an I/O thread. No tenant pays.
+    async fn parse<R, F>(&self, job: F) -> Result<R, Status>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
-        self.deps.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))
+        let done = self.deps.compute.run_as(Activity::Query, job).await;
+        done.map_err(|error| Status::of(&error))
+    }
+
+    /// Runs a part of a reader's query that would hold up an I/O thread.
+    async fn compute<R, F>(&self, reader: &Reader, job: F) -> Result<R, Status>
+    where
+        R: Send + 'static,
+        F: FnOnce() -> R + Send + 'static,
+    {
+        let done = self.compute_for(reader).run_as(Activity::Query, job).await;
+        done.map_err(|error| Status::of(&error))
     }
 }
 

@@ -227,7 +227,7 @@ impl Querier {
             return Ok(Once::Counted(Some(Held { partial, taken })));
         }
         // Ids are held until they are compared, and once more in their order.
-        let sorted = self.room.take(ids.bytes())?;
+        let sorted = merging.meeting.room().take(ids.bytes())?;
         let (known, tenants) = (Arc::clone(&doubts.doubles), reader.tenants().to_vec());
         let twice = Arc::clone(&self.twice);
         let job = move || {
@@ -243,7 +243,7 @@ impl Querier {
             taken.shrink(partial.bytes());
             (once, Held { partial, taken })
         };
-        let compared = self.deps.compute.run_as(Activity::Query, job).await;
+        let compared = merging.compute.run_as(Activity::Query, job).await;
         let (once, held) = compared.map_err(|error| Status::of(&error))?;
         match once {
             Ok(()) if merging.met.late().is_none() => {}

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use athanor_chassis::Status;
+use athanor_chassis::compute::yield_slice;
 use athanor_chassis::room::{Room, Taken};
 
 use crate::{Bounds, Partial};
@@ -55,6 +56,7 @@ impl Meeting {
                 return Ok(());
             };
             drop(held);
+            yield_slice();
             mine = self.merge(other, mine)?;
         }
     }

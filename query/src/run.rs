@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use athanor_chassis::compute::yield_slice;
 use athanor_profile::hash::{Hash, HashedSet, list_memory};
 use athanor_profile::identity::profile_of;
 use athanor_profile::series::{METRIC_NAME, SERVICE_NAME};
@@ -323,6 +324,7 @@ fn tree_of(
         let others = totals.iter_mut().zip(passing).filter(|(_, passes)| !**passes);
         others.for_each(|(total, _)| *total = 0);
     }
+    yield_slice();
     Ok(source.tree(&totals)?.below(&stacks.call_site))
 }
 

@@ -32,7 +32,7 @@ pub struct Config {
     pub admin_token_file: Option<PathBuf>,
     /// Whether the X-Scope-OrgID header names the tenant; else everything is the tenant `anonymous`.
     pub multitenancy_enabled: bool,
-    /// Room for the bodies of all requests at once. Example: `512MiB`.
+    /// Room for the bodies of all requests at once. One tenant among others has at most half of it. Example: `512MiB`.
     pub request_bytes: ByteSize,
     /// Connections at once; as many as three quarters of the files that the process may open, if not given. Example:
     /// `2000`.

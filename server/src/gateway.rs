@@ -98,7 +98,8 @@ impl Offering {
             unread: unread.iter().map(unread_of).collect(),
         };
         let pack = move || summed(question, pieces, [done].into_iter()).into_iter().map(to_wire).collect();
-        let said = self.compute.run_as(Activity::Query, pack).await.map_err(|error| Status::of(&error))?;
+        let said = self.compute.for_tenant(&tenant).run_as(Activity::Query, pack).await;
+        let said = said.map_err(|error| Status::of(&error))?;
         Ok((said, taken))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{Activity, Code, Status};
 use athanor_profile::symbols::{Function, Line, NONE};
 use athanor_profile::{Profile, ValueType, pprof};
 
@@ -39,7 +39,7 @@ pub async fn profile(query: &str, door: &Door) -> Result<Vec<u8>, Status> {
     door.clock.sleep(Duration::from_secs(seconds)).await;
     let report = guard.report().build().map_err(failed)?;
     drop(guard);
-    door.on_compute(usize::MAX, move || encode(&report, began.nanos(), seconds)).await
+    door.on_compute(Activity::Query, usize::MAX, move || encode(&report, began.nanos(), seconds)).await
 }
 
 fn encode(report: &::pprof::Report, time_nanos: i64, seconds: u64) -> Vec<u8> {

@@ -103,7 +103,11 @@ impl Telling {
             let packed = partial.pack().map_err(|error| Status::of(&error))?;
             Ok(summed(question, packed, done.into_iter()))
         };
-        self.compute.run_as(Activity::Query, job).await.map_err(|error| Status::of(&error))?
+        self.compute
+            .for_tenant(tenant)
+            .run_as(Activity::Query, job)
+            .await
+            .map_err(|error| Status::of(&error))?
     }
 }
 

@@ -131,7 +131,8 @@ impl Blocks {
         let origin = self.origin(id);
         let said = origin.meta().await?;
         let compute = self.compute.clone();
-        let begun = self.compute(move || {
+        let payer = tenant.clone();
+        let begun = self.compute(&payer, move || {
             let (folder, meta) = Fetched::begin(&said)?;
             let folder = Arc::new(folder);
             let block = Arc::new(Block::with_meta(Arc::<Fetched>::clone(&folder), meta)?);
@@ -155,9 +156,10 @@ impl Blocks {
 
     async fn compute<R: Send + 'static>(
         &self,
+        tenant: &TenantId,
         job: impl FnOnce() -> Result<R, BlockError> + Send + 'static,
     ) -> Result<R, Status> {
-        let done = self.compute.run_as(Activity::Query, job).await;
+        let done = self.compute.for_tenant(tenant).run_as(Activity::Query, job).await;
         done.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
     }
 
@@ -221,7 +223,7 @@ impl Wanted {
         &self,
         job: impl FnOnce() -> Result<R, BlockError> + Send + 'static,
     ) -> Result<R, Status> {
-        self.blocks.compute(job).await
+        self.blocks.compute(&self.tenant, job).await
     }
 
     fn origin(&self) -> Origin<'_> {

@@ -27,14 +27,15 @@ pub struct Config {
     /// no profile is refused for it. Example: `2GiB`.
     pub disk_spare: ByteSize,
     /// Questions of other nodes that are answered at once; others wait, and tenants for which less was read go first.
-    /// Example: `32`.
+    /// One tenant among others has at most half of them. Example: `32`.
     pub questions: usize,
     /// Blocks of one such question that are open at once, and never fewer than keep all threads busy: while some are
     /// fetched, others are read. Example: `16`.
     pub open_blocks: usize,
     /// Memory that the answer to one question of another node may take. Example: `512MiB`.
     pub answer: ByteSize,
-    /// Memory that all such answers that are under way may take together. Example: `2GiB`.
+    /// Memory that all such answers that are under way may take together. Those to one tenant among others take at most half
+    /// of it. Example: `2GiB`.
     pub answers_under_way: ByteSize,
 }
 

@@ -194,7 +194,8 @@ impl Gateway {
             return Err(Status::new(Code::Invalid, message));
         }
         let question = Arc::new(Question::new(tenant.clone(), ask));
-        let place = Arc::new(Meeting::new(question.ask.bounds, Arc::clone(&self.room)));
+        let place =
+            Arc::new(Meeting::new(question.ask.bounds, self.room.for_tenants(std::slice::from_ref(tenant))));
         let met = self.meet(&question, blocks, &place).await?;
         let read = question.read.load(Ordering::Relaxed);
         let pack = move || {
@@ -205,7 +206,7 @@ impl Gateway {
             let pieces = partial.pack().map_err(|error| Status::of(&error))?;
             Ok::<_, Status>((pieces, taken))
         };
-        let packed = self.reading.blocks.compute.run_as(Activity::Query, pack).await;
+        let packed = self.reading.blocks.compute.for_tenant(tenant).run_as(Activity::Query, pack).await;
         let (pieces, taken) = packed.map_err(|error| Status::of(&error))??;
         Ok(Answer { pieces, met, read, taken })
     }
@@ -246,7 +247,8 @@ impl Gateway {
         };
         let place = Arc::clone(place);
         let job = move || place.add(partial, None);
-        let done = self.reading.blocks.compute.run_as(Activity::Query, job).await;
+        let compute = self.reading.blocks.compute.for_tenant(&question.tenant);
+        let done = compute.run_as(Activity::Query, job).await;
         done.map_err(|error| Status::of(&error))?.map(|()| One::Found(found))
     }
 
@@ -322,12 +324,12 @@ impl Gateway {
         question.reads(made.bytes);
         let found = if joined { Found::Joined } else { Found::ByReading };
         let partial = match (made.take(), &made.packed) {
-            (Some(partial), _) => reading.as_asked(&canonical, partial).await?,
-            (None, Some(packed)) => reading.unpack(&canonical, packed.clone()).await?,
+            (Some(partial), _) => reading.as_asked(tenant, &canonical, partial).await?,
+            (None, Some(packed)) => reading.unpack(tenant, &canonical, packed.clone()).await?,
             (None, None) => {
                 let made =
                     Arc::clone(reading).make(tenant.clone(), (at.block, at.whole), asked, || false).await?;
-                reading.as_asked(&canonical, made.take().ok_or_else(lost)?).await?
+                reading.as_asked(tenant, &canonical, made.take().ok_or_else(lost)?).await?
             }
         };
         Ok((partial, found))

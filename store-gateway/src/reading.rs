@@ -72,7 +72,7 @@ impl Reading {
     ) -> Option<Result<(Partial, Found), Status>> {
         let kept = self.kept(key).await?;
         let (Kept::InMemory(packed) | Kept::OnDisk(packed)) = &kept;
-        match self.unpack(canonical, packed.clone()).await {
+        match self.unpack(&key.tenant, canonical, packed.clone()).await {
             // It is whole, and more than may be asked for.
             Err(status) if status.code != Code::Invalid => {
                 self.damaged(key).await;
@@ -102,7 +102,8 @@ impl Reading {
         let (shelf, on_shelf) = (self.blocks.shelf.as_ref()?, key.on_shelf());
         let (place, shelf) = (shelf.find(&on_shelf)?, Arc::clone(shelf));
         let job = move || shelf.read(&on_shelf, place).map(Packed::new);
-        let packed = self.blocks.compute.run_as(Activity::Query, job).await.ok().flatten()?;
+        let compute = self.blocks.compute.for_tenant(&key.tenant);
+        let packed = compute.run_as(Activity::Query, job).await.ok().flatten()?;
         self.answers.put(key.clone(), packed.clone());
         Some(Kept::OnDisk(packed))
     }
@@ -126,6 +127,7 @@ impl Reading {
         is_packed: impl FnOnce() -> bool + Send + 'static,
     ) -> Result<Made, Status> {
         let (stop, _waiting) = Stop::when_left();
+        let compute = self.blocks.compute.for_tenant(&tenant);
         let wanted = Wanted { blocks: Arc::clone(&self.blocks), block, tenant, ask: Arc::clone(&ask), whole };
         let Opened { part, picked, held } = wanted.open().await.map_err(|status| named(block, status))?;
         let source = part.source().until(stop);
@@ -138,7 +140,7 @@ impl Reading {
             let packed = packed.map(|pieces| Packed::new(pieces.into_bytes()));
             Ok::<_, Status>(Made { fresh: Mutex::new(Some(partial)), packed, bytes })
         };
-        let done = self.blocks.compute.run_as(Activity::Query, job).await;
+        let done = compute.run_as(Activity::Query, job).await;
         match done.map_err(|error| Status::of(&error))? {
             Err(status) if status.code == Code::DataLoss => {
                 self.blocks.doubt(&part).await;
@@ -148,7 +150,12 @@ impl Reading {
         }
     }
 
-    pub async fn unpack(&self, canonical: &Arc<Canonical>, packed: Packed) -> Result<Partial, Status> {
+    pub async fn unpack(
+        &self,
+        tenant: &TenantId,
+        canonical: &Arc<Canonical>,
+        packed: Packed,
+    ) -> Result<Partial, Status> {
         let canonical = Arc::clone(canonical);
         let job = move || {
             let changed = || Status::new(Code::DataLoss, "a kept answer is not what was kept");
@@ -156,17 +163,23 @@ impl Reading {
             let partial = Partial::unpack(bytes, &canonical.ask).map_err(|error| Status::of(&error))?;
             Ok(canonical.answer(partial))
         };
-        let done = self.blocks.compute.run_as(Activity::Query, job).await;
+        let done = self.blocks.compute.for_tenant(tenant).run_as(Activity::Query, job).await;
         done.map_err(|error| Status::of(&error))?
     }
 
     /// An answer as the one that was asked for. There may be many points to be moved.
-    pub async fn as_asked(&self, canonical: &Arc<Canonical>, partial: Partial) -> Result<Partial, Status> {
+    pub async fn as_asked(
+        &self,
+        tenant: &TenantId,
+        canonical: &Arc<Canonical>,
+        partial: Partial,
+    ) -> Result<Partial, Status> {
         if !canonical.is_moved() {
             return Ok(partial);
         }
         let canonical = Arc::clone(canonical);
-        let moved = self.blocks.compute.run_as(Activity::Query, move || canonical.answer(partial)).await;
+        let compute = self.blocks.compute.for_tenant(tenant);
+        let moved = compute.run_as(Activity::Query, move || canonical.answer(partial)).await;
         moved.map_err(|error| Status::of(&error))
     }
 }

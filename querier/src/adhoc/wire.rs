@@ -29,7 +29,7 @@ impl AdHoc {
     ) -> Result<AdHocProfilesGetResponse, Status> {
         let nodes = self.nodes(reader, request.max_nodes)?;
         let AdHocProfilesUploadRequest { name, profile, .. } = request;
-        let decoded = self.querier.compute(move || BASE64.decode(profile.as_bytes())).await?;
+        let decoded = self.querier.compute(reader, move || BASE64.decode(profile.as_bytes())).await?;
         let bytes =
             decoded.map_err(|error| invalid(format!("profile is no base64: {error}; encode its bytes")))?;
         let (upload, shown) = self.keep(reader, name, bytes, nodes).await?;

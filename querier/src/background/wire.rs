@@ -128,7 +128,7 @@ impl Querier {
                     read
                 };
                 let unreadable = |error: prost::DecodeError| Status::new(Code::Internal, error.to_string());
-                let mut answer = self.compute(read).await?.map_err(unreadable)?;
+                let mut answer = self.compute(reader, read).await?.map_err(unreadable)?;
                 answer.r#async = progress(request_id, AsyncQueryStatus::Success, String::new()).r#async;
                 Ok(answer)
             }

@@ -59,7 +59,7 @@ impl Querier {
         match selector {
             // Its expressions are compiled, and each may take a while.
             Some(selector) if selector.frame_filter.is_some() => {
-                self.compute(move || stacks_of(selector)).await?
+                self.parse(move || stacks_of(selector)).await?
             }
             Some(selector) => stacks_of(selector),
             None => Ok(StacksAsked::default()),

@@ -3,9 +3,11 @@
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use athanor_chassis::{Activity, ByteSize, Code, Status};
+use athanor_chassis::tenant_shares::TenantShares;
+use athanor_chassis::{Activity, ByteSize, Code, Status, TenantId};
 use athanor_profile::pprof::{DecodeError, gzip_fast, inflate};
 use axum::body::Body;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
@@ -42,6 +44,20 @@ pub struct Held {
     /// The bytes.
     pub bytes: Bytes,
     room: Vec<OwnedSemaphorePermit>,
+    shares: Vec<HeldShare>,
+}
+
+/// Bytes that count for a tenant until they are dropped.
+struct HeldShare {
+    shares: Arc<TenantShares>,
+    tenant: TenantId,
+    bytes: u64,
+}
+
+impl Drop for HeldShare {
+    fn drop(&mut self) {
+        self.shares.give(std::slice::from_ref(&self.tenant), self.bytes);
+    }
 }
 
 /// A body of one piece and the trailers after it.
@@ -88,7 +104,7 @@ impl Door {
 
     /// Takes room for what has come, not for what was announced: else whoever sends nothing keeps others out.
     async fn receive(&self, mut body: Body, admits: &Admits) -> Result<Held, Status> {
-        let mut held = Held { bytes: Bytes::new(), room: Vec::new() };
+        let mut held = Held::default();
         let mut pieces: Vec<Bytes> = Vec::new();
         let (mut length, mut entered) = (0u64, 0u64);
         while let Some(frame) = body.frame().await {
@@ -122,7 +138,8 @@ impl Door {
             );
             return Err(Status::new(Code::TooLarge, message).because("body_size_limit_exceeded"));
         }
-        let permit = std::sync::Arc::clone(&self.room).try_acquire_many_owned(kibibytes);
+        self.take_share(held, bytes)?;
+        let permit = Arc::clone(&self.room).try_acquire_many_owned(kibibytes);
         held.room.push(permit.map_err(|_| {
             let free = ByteSize::bytes(self.room.available_permits() as u64 * 1024);
             let message = format!(
@@ -133,6 +150,23 @@ impl Door {
             );
             Status::new(Code::Exhausted, message).because("too_much_under_way").after(BUSY)
         })?);
+        Ok(())
+    }
+
+    /// Counts more bytes for the tenant of the request.
+    fn take_share(&self, held: &mut Held, bytes: u64) -> Result<(), Status> {
+        let Some(tenant) = &self.tenant else { return Ok(()) };
+        self.shares.take(std::slice::from_ref(tenant), bytes).map_err(|exceeded| {
+            let message = format!(
+                "too many bytes in flight: tenant {tenant} holds {}, this needs {} more, the limit of one tenant among others \
+                 is {}, half of request_bytes; send it again later",
+                ByteSize::bytes(exceeded.held).about(),
+                ByteSize::bytes(bytes).about(),
+                ByteSize::bytes(exceeded.share)
+            );
+            Status::new(Code::Exhausted, message).because("too_much_under_way").after(BUSY)
+        })?;
+        held.shares.push(HeldShare { shares: Arc::clone(&self.shares), tenant: tenant.clone(), bytes });
         Ok(())
     }
 
@@ -158,7 +192,7 @@ impl Door {
         let length = length.unwrap_or(0).min(admits.limit.get());
         self.enter(held, length)?;
         let (bytes, limit) = (std::mem::take(&mut held.bytes), admits.limit.as_usize());
-        let plain = self.on_compute(bytes.len(), move || inflate(&bytes, limit)).await?;
+        let plain = self.on_compute(Activity::Body, bytes.len(), move || inflate(&bytes, limit)).await?;
         held.bytes = match plain {
             Ok(plain) => plain.into(),
             Err(DecodeError::OverLimit { seen, .. }) => return Err(admits.too_large(seen as u64)),
@@ -169,19 +203,20 @@ impl Door {
 
     /// Compresses an answer.
     pub async fn gzip(&self, bytes: Bytes) -> Result<Bytes, Status> {
-        self.on_compute(bytes.len(), move || gzip_fast(&bytes).into()).await
+        self.on_compute(Activity::Query, bytes.len(), move || gzip_fast(&bytes).into()).await
     }
 
     /// Runs small work here and large work on the compute pool.
     pub async fn on_compute<R: Send + 'static>(
         &self,
+        activity: Activity,
         size: usize,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, Status> {
         if size <= LARGE {
             return Ok(work());
         }
-        self.compute.run_as(Activity::Body, work).await.map_err(|error| Status::of(&error))
+        self.compute.run_as(activity, work).await.map_err(|error| Status::of(&error))
     }
 }
 
@@ -304,11 +339,11 @@ mod tests {
         let text = Bytes::from(vec![b'x'; 100_000]);
         let bytes = door.gzip(text.clone()).await.unwrap();
         assert!(bytes.len() < 1000, "{}", bytes.len());
-        let mut held = Held { bytes: bytes.clone(), room: Vec::new() };
-        let mut large = Held { bytes: bytes.clone(), room: Vec::new() };
+        let mut held = Held { bytes: bytes.clone(), ..Held::default() };
+        let mut large = Held { bytes: bytes.clone(), ..Held::default() };
         door.gunzip(&mut held, &admits(100_000)).await.unwrap();
         assert_eq!(held.bytes, text);
-        let mut plain = Held { bytes: text, room: Vec::new() };
+        let mut plain = Held { bytes: text, ..Held::default() };
         assert_eq!(door.gunzip(&mut plain, &admits(1 << 20)).await.unwrap_err().code, Code::Invalid);
         let refused = door.gunzip(&mut large, &admits(99_999)).await.unwrap_err();
         assert_eq!(refused, admits(99_999).too_large(100_000));
@@ -340,14 +375,14 @@ mod tests {
             (whole.into(), Packing::Zstd),
         ] {
             let unpacked = async |limit| {
-                let mut held = Held { bytes: packed.clone(), room: Vec::new() };
+                let mut held = Held { bytes: packed.clone(), ..Held::default() };
                 let unpacked = door(1 << 20).unpack(&mut held, &admits(limit), packing).await;
                 unpacked.map(|()| held.bytes.len()).map_err(|status| status.code)
             };
             assert_eq!(unpacked(100_000).await, Ok(100_000));
             assert_eq!(unpacked(99_999).await, Err(Code::TooLarge));
         }
-        let mut held = Held { bytes: Bytes::from_static(b"plain"), room: Vec::new() };
+        let mut held = Held { bytes: Bytes::from_static(b"plain"), ..Held::default() };
         let refused = door(1 << 20).unpack(&mut held, &admits(100), Packing::Zstd).await.unwrap_err();
         assert_eq!(refused.message, "the body is said to be zstd and is not");
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::{ByteSize, Clock, Compute};
+use athanor_chassis::tenant_shares::TenantShares;
+use athanor_chassis::{ByteSize, Clock, Compute, TenantId};
 use tokio::sync::Semaphore;
 
 /// What every request passes.
@@ -18,12 +19,24 @@ pub struct Door {
     pub clock: Clock,
     /// Where large bodies are decoded.
     pub compute: Compute,
+    /// What of the room each tenant has.
+    pub shares: Arc<TenantShares>,
+    /// Tenant of the request, as soon as it is known.
+    pub tenant: Option<TenantId>,
 }
 
 impl Door {
     /// A door with room for so many bytes of bodies at once.
     pub fn new(multitenancy: bool, in_flight: ByteSize, clock: Clock, compute: Compute) -> Self {
         let kibibytes = (in_flight.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
-        Self { multitenancy, room: Arc::new(Semaphore::new(kibibytes)), in_flight, clock, compute }
+        let (room, shares) = (Arc::new(Semaphore::new(kibibytes)), TenantShares::new(in_flight.get()));
+        Self { multitenancy, room, in_flight, clock, compute, shares: Arc::new(shares), tenant: None }
+    }
+
+    /// Returns the door for requests of a tenant: it pays for their memory and CPU time.
+    #[must_use]
+    pub fn for_tenant(&self, tenant: &TenantId) -> Self {
+        let compute = self.compute.for_tenant(tenant);
+        Self { compute, tenant: Some(tenant.clone()), ..self.clone() }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{Activity, Code, Status};
 use axum::body::Body;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -107,7 +107,7 @@ impl Encoding {
     {
         self.plain(door, headers, held, admits).await?;
         let (bytes, json) = (std::mem::take(&mut held.bytes), self.json);
-        door.on_compute(bytes.len(), move || decode(&bytes, json)).await?
+        door.on_compute(Activity::Body, bytes.len(), move || decode(&bytes, json)).await?
     }
 
     /// Leaves the bytes of the message in `held`, without what is around them, and takes room for what comes of them.

@@ -46,14 +46,15 @@ pub fn profiles(hall: Arc<Hall>, request: Request<Body>) -> Answering {
         let answered = async {
             let distributor = hall.services.distributor()?;
             let admits = Admits::export(distributor.body_limit(&tenant));
+            let door = hall.door.for_tenant(&tenant);
             let read = async {
                 let packing = packing(&parts.headers)?;
-                let mut held = hall.door.read(&parts.headers, body, &admits).await?;
+                let mut held = door.read(&parts.headers, body, &admits).await?;
                 if let Some(packing) = packing {
-                    hall.door.unpack(&mut held, &admits, packing).await?;
+                    door.unpack(&mut held, &admits, packing).await?;
                 }
                 let weight = admits.weigh(&held.bytes, written == Written::Json)?;
-                hall.door.enter(&mut held, weight as u64)?;
+                door.enter(&mut held, weight as u64)?;
                 Ok::<Held, Status>(held)
             };
             let counts = distributor.counts();
@@ -146,9 +147,10 @@ async fn call(hall: &Hall, encoding: Encoding, headers: &HeaderMap, body: Body) 
     let tenant = caller::writer(headers, hall.door.multitenancy)?;
     let distributor = hall.services.distributor()?;
     let admits = Admits::export(distributor.body_limit(&tenant));
+    let door = hall.door.for_tenant(&tenant);
     let read = async {
-        let mut held = hall.door.read(headers, body, &admits).await?;
-        encoding.plain(&hall.door, headers, &mut held, &admits).await?;
+        let mut held = door.read(headers, body, &admits).await?;
+        encoding.plain(&door, headers, &mut held, &admits).await?;
         Ok::<Held, Status>(held)
     };
     let counts = distributor.counts();

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::{Status, Timestamp};
+use athanor_chassis::{Activity, Status, Timestamp};
 use athanor_profile::printable::printable;
 use athanor_profile::svg;
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
@@ -140,7 +140,9 @@ async fn draw(hall: &Hall, reader: &Reader, query: &str) -> Result<String, Statu
     let tree = hall.services.querier()?.merged_tree(reader, asked).await?;
     let unit = of("type").split(':').nth(2).unwrap_or_default().to_owned();
     let title = format!("{} · {}", of("service"), of("type"));
-    hall.door.on_compute(usize::MAX, move || svg::write(&tree, &unit, &title)).await
+    let first = reader.tenants().first();
+    let door = first.map_or_else(|| hall.door.clone(), |tenant| hall.door.for_tenant(tenant));
+    door.on_compute(Activity::Query, usize::MAX, move || svg::write(&tree, &unit, &title)).await
 }
 
 pub(super) fn escaped(text: &str) -> String {

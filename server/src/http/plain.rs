@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use athanor_chassis::clock::Elapsed;
 use athanor_chassis::{Code, Status};
-use athanor_querier::Rendered;
+use athanor_querier::{Reader, Rendered};
 use axum::body::Body;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -48,7 +48,7 @@ pub fn ingest(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
             let distributor = hall.services.distributor()?.clone();
             let admits = Admits::profiles(distributor.body_limit(&tenant));
-            let read = hall.door.read(&parts.headers, body, &admits).await;
+            let read = hall.door.for_tenant(&tenant).read(&parts.headers, body, &admits).await;
             let counts = distributor.counts();
             let held = read.inspect_err(|status| counts.request_refused(&tenant, status))?;
             Ok::<_, Status>((tenant, held, distributor))
@@ -135,21 +135,28 @@ fn read(hall: Arc<Hall>, request: Request<Body>, what: Read) -> Answering {
             Err(status) => Err(status),
         };
         let failed = rendered.as_ref().err().cloned();
-        let mut response = show(&hall, &parts.headers, rendered).await;
+        let mut response = show(&hall, &reader, &parts.headers, rendered).await;
         name(&mut response, reader.ended(failed.as_ref()));
         mark(&mut response, &reader.all_missing());
         response
     })
 }
 
-async fn show(hall: &Hall, headers: &HeaderMap, rendered: Result<Rendered, Status>) -> Response<Body> {
+async fn show(
+    hall: &Hall,
+    reader: &Reader,
+    headers: &HeaderMap,
+    rendered: Result<Rendered, Status>,
+) -> Response<Body> {
     let (content_type, body) = match rendered {
         Ok(Rendered { content_type, body }) => (content_type, bytes::Bytes::from(body)),
         Err(status) => return vary(json_error(&status)),
     };
     let mut response = text(content_type, body.clone());
     if takes_gzip(headers) {
-        match hall.door.gzip(body).await {
+        let first = reader.tenants().first();
+        let door = first.map_or_else(|| hall.door.clone(), |tenant| hall.door.for_tenant(tenant));
+        match door.gzip(body).await {
             Ok(bytes) => {
                 response.headers_mut().insert(CONTENT_ENCODING, GZIP);
                 *response.body_mut() = bytes.into();

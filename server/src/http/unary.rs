@@ -26,6 +26,11 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Who asks.
 pub trait Caller: Clone {
+    /// Returns the tenant that pays for the request.
+    fn payer(&self) -> Option<&TenantId> {
+        None
+    }
+
     /// What the answers so far lack, in words; nothing if they are whole.
     fn missing(&self) -> Vec<String> {
         Vec::new()
@@ -50,8 +55,16 @@ pub trait Caller: Clone {
 }
 
 impl Caller for () {}
-impl Caller for TenantId {}
+impl Caller for TenantId {
+    fn payer(&self) -> Option<&TenantId> {
+        Some(self)
+    }
+}
 impl Caller for Reader {
+    fn payer(&self) -> Option<&TenantId> {
+        self.tenants().first()
+    }
+
     fn missing(&self) -> Vec<String> {
         self.all_missing()
     }
@@ -100,6 +113,7 @@ where
                 caller.waits(&door.clock, wait);
             }
             let asked = caller.clone();
+            let door = &caller.payer().map_or_else(|| door.clone(), |tenant| door.for_tenant(tenant));
             let answered = async move {
                 let admits = admits(&asked);
                 let message = async {

@@ -1,0 +1,325 @@
+//! The threads of a pool.
+//!
+//! Ingest and maintenance threads take their jobs themselves. Query jobs are handed to threads by [`Shared::dispatch`],
+//! which also wakes jobs that yielded: these keep their thread, so there are more query threads than slots.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::ComputeError;
+use super::fair_queue::{FlowKey, Picked};
+use super::schedule::{Class, Schedule};
+use super::slice::{self, Slice};
+
+/// Query threads of one kind beyond one per core: as many jobs may have yielded at once.
+const MAX_SUSPENDED: usize = 32;
+
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// Source of CPU time. Tests have one of their own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CpuClock {
+    /// CPU time of the calling thread.
+    pub(super) thread_time: fn() -> Duration,
+    /// A value that changes every few milliseconds and is cheap to read.
+    pub(super) tick: fn() -> u64,
+}
+
+/// A query job that waits: for a thread, or on its thread.
+pub(super) enum Task {
+    Start(Job),
+    Resume(Arc<Gate>),
+}
+
+/// Signal that lets a suspended thread continue.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+/// Threads that differ in what they run and in their priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ThreadKind {
+    Ingest,
+    Maintenance,
+    /// Queries of tenants below their share.
+    UrgentQuery,
+    /// All other queries.
+    Query,
+}
+
+/// State that all threads share.
+pub(super) struct Shared {
+    pub(super) clock: CpuClock,
+    state: Mutex<State>,
+    changed: [Condvar; 4],
+    /// Copy of [`Schedule::is_pressed`], which running jobs read without the lock.
+    pub(super) is_pressed: AtomicBool,
+}
+
+pub(super) struct State {
+    pub(super) schedule: Schedule<Task>,
+    pub(super) is_closed: bool,
+    urgent: Starts,
+    others: Starts,
+}
+
+/// Threads of one kind of query, and jobs that were handed to them.
+struct Starts {
+    handed: VecDeque<Picked<Job>>,
+    idle: usize,
+    threads: usize,
+    max_threads: usize,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Starts the threads of a pool for so many cores.
+    pub(super) fn start(cores: usize, clock: CpuClock) -> Result<Arc<Self>, ComputeError> {
+        let starts =
+            || Starts { handed: VecDeque::new(), idle: 0, threads: 1, max_threads: cores + MAX_SUSPENDED };
+        let state =
+            State { schedule: Schedule::new(cores), is_closed: false, urgent: starts(), others: starts() };
+        let shared = Arc::new(Self {
+            clock,
+            state: Mutex::new(state),
+            changed: [const { Condvar::new() }; 4],
+            is_pressed: AtomicBool::new(false),
+        });
+        let spawned = (0..cores).try_for_each(|_| {
+            shared.spawn(ThreadKind::Ingest)?;
+            shared.spawn(ThreadKind::Maintenance)
+        });
+        let spawned = spawned
+            .and_then(|()| shared.spawn(ThreadKind::UrgentQuery))
+            .and_then(|()| shared.spawn(ThreadKind::Query));
+        match spawned {
+            Ok(()) => Ok(shared),
+            Err(error) => {
+                shared.close();
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn submit(self: &Arc<Self>, class: Class, flow: &FlowKey, job: Job) {
+        let mut state = self.lock();
+        state.schedule.push(class, flow, Task::Start(job));
+        match class {
+            Class::Ingest => self.changed(ThreadKind::Ingest).notify_one(),
+            Class::Maintenance => self.changed(ThreadKind::Maintenance).notify_one(),
+            Class::Query => {}
+        }
+        self.dispatch(&mut state);
+    }
+
+    /// Ends all threads, once they have run what they began.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let waiting = state.schedule.drain();
+        self.changed.iter().for_each(Condvar::notify_all);
+        drop(state);
+        for task in waiting {
+            if let Task::Resume(gate) = task {
+                gate.open();
+            }
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets all query jobs run that may run now.
+    pub(super) fn dispatch(self: &Arc<Self>, state: &mut State) {
+        loop {
+            let State { schedule, urgent, others, .. } = &mut *state;
+            let (starts_urgent, starts_other) = (urgent.has_thread(), others.has_thread());
+            let can_run = |task: &Task, has_thread| has_thread || matches!(task, Task::Resume(_));
+            let picked =
+                schedule.pop_query(|task| can_run(task, starts_urgent), |task| can_run(task, starts_other));
+            let Some(Picked { flow, ticket, is_urgent, job }) = picked else { break };
+            match job {
+                Task::Resume(gate) => gate.open(),
+                Task::Start(job) => self.hand_over(state, Picked { flow, ticket, is_urgent, job }),
+            }
+        }
+        self.is_pressed.store(state.schedule.is_pressed(), Ordering::Relaxed);
+    }
+
+    /// Gives a job to an idle thread, or to a new one. Where none can be started the job waits on.
+    fn hand_over(self: &Arc<Self>, state: &mut State, picked: Picked<Job>) {
+        let kind = if picked.is_urgent { ThreadKind::UrgentQuery } else { ThreadKind::Query };
+        let starts = state.starts(kind);
+        if starts.idle <= starts.handed.len() {
+            if self.spawn(kind).is_err() {
+                starts.max_threads = starts.threads;
+                let Picked { flow, ticket, job, .. } = picked;
+                state.schedule.suspend_query(&flow, ticket, Duration::ZERO, Task::Start(job));
+                return;
+            }
+            starts.threads += 1;
+        }
+        starts.handed.push_back(picked);
+        self.changed(kind).notify_one();
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "one of the places that start threads")]
+    fn spawn(self: &Arc<Self>, kind: ThreadKind) -> Result<(), ComputeError> {
+        let shared = Arc::clone(self);
+        let run = move || {
+            set_nice(kind.nice());
+            match kind {
+                ThreadKind::Ingest => shared.run_ingest(),
+                ThreadKind::Maintenance => shared.run_maintenance(),
+                ThreadKind::UrgentQuery | ThreadKind::Query => shared.run_queries(kind),
+            }
+        };
+        let spawned = std::thread::Builder::new().name(kind.name().to_owned()).spawn(run);
+        spawned.map(drop).map_err(|error| ComputeError::NoThreads(error.to_string()))
+    }
+
+    fn run_ingest(self: &Arc<Self>) {
+        let mut state = self.lock();
+        loop {
+            if let Some((flow, task)) = state.schedule.pop_ingest() {
+                // Queries may have their slots back.
+                self.dispatch(&mut state);
+                drop(state);
+                let cpu_time = self.measure(|| task.start());
+                state = self.lock();
+                state.schedule.end_ingest(&flow, cpu_time);
+            } else if state.is_closed {
+                return;
+            } else {
+                state = self.wait(ThreadKind::Ingest, state);
+            }
+        }
+    }
+
+    fn run_maintenance(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(task) = state.schedule.pop_maintenance() {
+                drop(state);
+                task.start();
+                state = self.lock();
+                state.schedule.end_maintenance();
+            } else if state.is_closed {
+                return;
+            } else {
+                state = self.wait(ThreadKind::Maintenance, state);
+            }
+        }
+    }
+
+    fn run_queries(self: &Arc<Self>, kind: ThreadKind) {
+        let mut state = self.lock();
+        loop {
+            if let Some(Picked { flow, ticket, job, .. }) = state.starts(kind).handed.pop_front() {
+                drop(state);
+                slice::run(Slice::new(self, flow, ticket), job);
+                state = self.lock();
+            } else if state.is_closed {
+                return;
+            } else {
+                state.starts(kind).idle += 1;
+                state = self.wait(kind, state);
+                state.starts(kind).idle -= 1;
+            }
+        }
+    }
+
+    fn wait<'s>(&self, kind: ThreadKind, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed(kind).wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self, kind: ThreadKind) -> &Condvar {
+        &self.changed[kind as usize]
+    }
+
+    fn measure(&self, work: impl FnOnce()) -> Duration {
+        let begun = (self.clock.thread_time)();
+        work();
+        (self.clock.thread_time)().saturating_sub(begun)
+    }
+}
+
+impl State {
+    fn starts(&mut self, kind: ThreadKind) -> &mut Starts {
+        if kind == ThreadKind::UrgentQuery { &mut self.urgent } else { &mut self.others }
+    }
+}
+
+impl Starts {
+    fn has_thread(&self) -> bool {
+        self.idle > self.handed.len() || self.threads < self.max_threads
+    }
+}
+
+// === impl Task, Gate ===
+
+impl Task {
+    /// Runs a job of a class that does not yield.
+    fn start(self) {
+        match self {
+            Self::Start(job) => job(),
+            Self::Resume(gate) => gate.open(),
+        }
+    }
+}
+
+impl Gate {
+    pub(super) fn open(&self) {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.opened.notify_one();
+    }
+
+    pub(super) fn wait(&self) {
+        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_open {
+            is_open = self.opened.wait(is_open).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+// === impl ThreadKind ===
+
+impl ThreadKind {
+    /// Priority among the threads of this machine. One unit is about a tenth of CPU time: beside a busy ingest thread
+    /// of the same core, a query of a tenant above its share gets a tenth of the core.
+    const fn nice(self) -> i32 {
+        match self {
+            Self::Ingest => 0,
+            Self::Maintenance => 5,
+            Self::UrgentQuery => 2,
+            Self::Query => 10,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ingest => "ingest",
+            Self::Maintenance => "maintenance",
+            Self::UrgentQuery => "query-urgent",
+            Self::Query => "query",
+        }
+    }
+}
+
+/// Sets the priority of the calling thread. Without it the operating system gives all threads the same time.
+#[cfg(target_os = "linux")]
+fn set_nice(nice: i32) {
+    if nice != 0 {
+        // On Linux a thread is what other systems call a process here.
+        let _ = rustix::process::setpriority_process(None, nice);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set_nice(_: i32) {}

@@ -1,0 +1,171 @@
+//! Slices of CPU time: a query job yields where it calls [`yield_slice`].
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::fair_queue::{FlowKey, QUANTUM};
+use super::pool::{Gate, Shared, State, Task};
+
+thread_local! {
+    /// The slice of the query job on this thread.
+    static CURRENT: RefCell<Option<Slice>> = const { RefCell::new(None) };
+}
+
+/// Slice of a query job.
+pub(super) struct Slice {
+    shared: Arc<Shared>,
+    flow: FlowKey,
+    ticket: u64,
+    /// CPU time of the thread at the beginning of the slice.
+    begun: Duration,
+    /// Tick at which the CPU time was last read.
+    checked_tick: u64,
+    /// How many callers of [`hold_slice`] are on the stack.
+    holds: usize,
+}
+
+/// Lets other jobs run, if the job on this thread has used up its slice or a tenant below its share waits. Returns when
+/// the job may continue. Cheap, and without effect outside of query jobs.
+///
+/// No lock may be held that other jobs wait for: they may have all the slots. Where that cannot be avoided, the caller
+/// holds the slice ([`hold_slice`]).
+pub fn yield_slice() {
+    CURRENT.with_borrow_mut(|current| {
+        if let Some(slice) = current.as_mut().filter(|slice| slice.holds == 0) {
+            slice.check();
+        }
+    });
+}
+
+/// Runs a step of a query job during which [`yield_slice`] has no effect.
+pub fn hold_slice<R>(step: impl FnOnce() -> R) -> R {
+    struct Hold;
+    impl Drop for Hold {
+        fn drop(&mut self) {
+            change_holds(|holds| holds - 1);
+        }
+    }
+    change_holds(|holds| holds + 1);
+    let _hold = Hold;
+    step()
+}
+
+fn change_holds(change: impl FnOnce(usize) -> usize) {
+    CURRENT.with_borrow_mut(|current| {
+        if let Some(slice) = current {
+            slice.holds = change(slice.holds);
+        }
+    });
+}
+
+/// Runs a query job in its slice.
+pub(super) fn run<R>(mut slice: Slice, job: impl FnOnce() -> R) -> R {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            if let Some(slice) = CURRENT.take() {
+                slice.end();
+            }
+        }
+    }
+    slice.begin();
+    CURRENT.set(Some(slice));
+    let _end = End;
+    job()
+}
+
+/// Starts up to so many helpers of the query job on this thread. `None` outside of query jobs.
+pub(super) fn start_helpers(max_helpers: usize) -> Option<Vec<Slice>> {
+    CURRENT.with_borrow(|current| {
+        let Slice { shared, flow, holds, .. } = current.as_ref()?;
+        let tickets = shared.lock().schedule.start_helpers(flow, max_helpers);
+        let helper = |ticket| Slice { holds: *holds, ..Slice::new(shared, flow.clone(), ticket) };
+        Some(tickets.into_iter().map(helper).collect())
+    })
+}
+
+/// Waits for helpers. Meanwhile the job gives its slot away, unless it holds its slice: then its helpers do so as well.
+pub(super) fn wait_for_helpers<R>(wait: impl FnOnce() -> R) -> R {
+    CURRENT.with_borrow(|current| {
+        if let Some(slice) = current.as_ref().filter(|slice| slice.holds == 0) {
+            slice.release();
+        }
+    });
+    let done = wait();
+    CURRENT.with_borrow_mut(|current| {
+        if let Some(slice) = current.as_mut().filter(|slice| slice.holds == 0) {
+            slice.queue_up();
+        }
+    });
+    done
+}
+
+impl Slice {
+    pub(super) fn new(shared: &Arc<Shared>, flow: FlowKey, ticket: u64) -> Self {
+        Self { shared: Arc::clone(shared), flow, ticket, begun: Duration::ZERO, checked_tick: 0, holds: 0 }
+    }
+
+    fn begin(&mut self) {
+        self.begun = (self.shared.clock.thread_time)();
+        self.checked_tick = (self.shared.clock.tick)();
+    }
+
+    fn used(&self) -> Duration {
+        (self.shared.clock.thread_time)().saturating_sub(self.begun)
+    }
+
+    fn check(&mut self) {
+        let tick = (self.shared.clock.tick)();
+        if tick == self.checked_tick && !self.shared.is_pressed.load(Ordering::Relaxed) {
+            return;
+        }
+        self.checked_tick = tick;
+        let used = self.used();
+        let mut state = self.shared.lock();
+        if state.is_closed {
+            return;
+        }
+        if state.schedule.must_yield(&self.flow, used) {
+            let gate = Arc::new(Gate::default());
+            state.schedule.suspend_query(&self.flow, self.ticket, used, Task::Resume(Arc::clone(&gate)));
+            self.shared.dispatch(&mut state);
+            drop(state);
+            gate.wait();
+            self.begin();
+        } else if used >= QUANTUM {
+            state.schedule.renew_slice(&self.flow, used);
+            drop(state);
+            self.begin();
+        }
+    }
+
+    /// Waits for a slot.
+    fn queue_up(&mut self) {
+        let mut state = self.shared.lock();
+        if state.is_closed {
+            return;
+        }
+        let gate = Arc::new(Gate::default());
+        state.schedule.resume_query(&self.flow, self.ticket, Task::Resume(Arc::clone(&gate)));
+        self.shared.dispatch(&mut state);
+        drop(state);
+        gate.wait();
+        self.begin();
+    }
+
+    /// Gives the slot away.
+    fn release(&self) {
+        self.end_in(&mut self.shared.lock());
+    }
+
+    fn end(self) {
+        self.end_in(&mut self.shared.lock());
+    }
+
+    fn end_in(&self, state: &mut State) {
+        state.schedule.end_query(&self.flow, self.used());
+        self.shared.dispatch(state);
+    }
+}

@@ -1,0 +1,152 @@
+//! Budget of bytes of which no tenant holds more than half, once there is a second tenant.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::TenantId;
+
+/// Returns the share of one tenant in a limit, among so many tenants.
+pub const fn tenant_share(limit: u64, tenants: usize) -> u64 {
+    if tenants > 1 { limit / 2 } else { limit }
+}
+
+/// Bytes that each tenant holds of a budget.
+///
+/// A tenant that is alone may hold the whole budget. From the first request of a second tenant until the process ends,
+/// each may hold half: then there is a part that the other one can have at once.
+#[derive(Debug)]
+pub struct TenantShares {
+    limit: u64,
+    state: Mutex<Holdings>,
+}
+
+/// Refusal of bytes that would exceed the share of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareExceeded {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Bytes that it holds.
+    pub held: u64,
+    /// Bytes that it may hold.
+    pub share: u64,
+}
+
+#[derive(Debug, Default)]
+struct Holdings {
+    /// Tenants that hold something.
+    held: BTreeMap<TenantId, u64>,
+    first: Option<TenantId>,
+    has_second: bool,
+}
+
+impl TenantShares {
+    /// Returns shares of so many bytes, of which nothing is held.
+    pub fn new(limit: u64) -> Self {
+        Self { limit, state: Mutex::default() }
+    }
+
+    /// Adds bytes to what each of these tenants holds. A tenant that is alone has no share: who has the budget checks that.
+    pub fn take(&self, tenants: &[TenantId], bytes: u64) -> Result<(), ShareExceeded> {
+        let mut state = self.state();
+        tenants.iter().for_each(|tenant| state.see(tenant));
+        let share = self.share(&state);
+        for tenant in tenants {
+            let held = state.held.get(tenant).copied().unwrap_or_default();
+            if state.has_second && held.saturating_add(bytes) > share {
+                return Err(ShareExceeded { tenant: tenant.clone(), held, share });
+            }
+        }
+        state.add(tenants, bytes);
+        Ok(())
+    }
+
+    /// Adds bytes to what each of these tenants holds, whatever their shares are.
+    pub fn force(&self, tenants: &[TenantId], bytes: u64) {
+        self.state().add(tenants, bytes);
+    }
+
+    /// Subtracts bytes from what each of these tenants holds.
+    pub fn give(&self, tenants: &[TenantId], bytes: u64) {
+        let mut state = self.state();
+        for tenant in tenants {
+            let Some(held) = state.held.get_mut(tenant) else { continue };
+            *held = held.saturating_sub(bytes);
+            if *held == 0 {
+                state.held.remove(tenant);
+            }
+        }
+    }
+
+    /// Whether each tenant but these holds no more than its share. Counts these as tenants from now on.
+    pub fn is_free_for(&self, tenants: &[TenantId]) -> bool {
+        let mut state = self.state();
+        tenants.iter().for_each(|tenant| state.see(tenant));
+        let share = self.share(&state);
+        state.held.iter().all(|(tenant, held)| *held <= share || tenants.contains(tenant))
+    }
+
+    fn share(&self, state: &Holdings) -> u64 {
+        tenant_share(self.limit, if state.has_second { 2 } else { 1 })
+    }
+
+    fn state(&self) -> MutexGuard<'_, Holdings> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Holdings {
+    fn see(&mut self, tenant: &TenantId) {
+        match &self.first {
+            None => self.first = Some(tenant.clone()),
+            Some(first) => self.has_second |= first != tenant,
+        }
+    }
+
+    fn add(&mut self, tenants: &[TenantId], bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        for tenant in tenants {
+            let held = self.held.entry(tenant.clone()).or_default();
+            *held = held.saturating_add(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenants(names: &[&str]) -> Vec<TenantId> {
+        names.iter().map(|name| name.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn tenant_alone_holds_everything_until_a_second_one_comes() {
+        let shares = TenantShares::new(100);
+        let (a, b) = (tenants(&["a"]), tenants(&["b"]));
+        assert_eq!(shares.take(&a, 90), Ok(()));
+        assert!(!shares.is_free_for(&b), "the first one holds more than half");
+        let refused = shares.take(&a, 1).unwrap_err();
+        assert_eq!((refused.held, refused.share), (90, 50));
+        shares.give(&a, 40);
+        assert!(shares.is_free_for(&b));
+        assert_eq!((shares.take(&b, 50), shares.take(&a, 1).is_err()), (Ok(()), true));
+        shares.give(&b, 50);
+        assert!(shares.take(&a, 1).is_err(), "the second one may come back at any time");
+    }
+
+    #[test]
+    fn bytes_of_several_tenants_count_for_each() {
+        let shares = TenantShares::new(100);
+        let both = tenants(&["a", "b"]);
+        assert_eq!(shares.take(&both, 30), Ok(()));
+        assert_eq!(shares.take(&both[..1], 20), Ok(()));
+        assert_eq!(shares.take(&both, 1).unwrap_err().tenant.as_str(), "a");
+        shares.give(&both, 30);
+        assert_eq!(shares.take(&both[1..], 50), Ok(()));
+        shares.give(&both[..1], 20);
+        shares.give(&both[1..], 50);
+        assert!(shares.state().held.is_empty());
+    }
+}
