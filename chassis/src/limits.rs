@@ -78,6 +78,12 @@ pub struct Limits {
     pub max_concurrent_queries: u32,
     /// How many bytes of debug information are kept of the tenant. 0: any number. Example: `100GiB`.
     pub max_debuginfo_bytes: ByteSize,
+    /// How many bytes of profiles uploaded by hand are kept of the tenant; the oldest make room for another one. Example:
+    /// `512MiB`.
+    pub max_adhoc_bytes: ByteSize,
+    /// How many bytes of settings of pages and recording rules are kept of the tenant, at most 1 MiB; all tenants share
+    /// 16 MiB. Example: `64KiB`.
+    pub max_settings_bytes: ByteSize,
     /// The largest file of debug information. Example: `1GiB`.
     pub debuginfo_upload_max_size: ByteSize,
     /// How long an upload of debug information may take; one that is older may be tried again. Example: `15m`.
@@ -148,6 +154,8 @@ impl Default for Limits {
             max_query_bytes: None,
             max_concurrent_queries: 32,
             max_debuginfo_bytes: ByteSize::mib(100 << 10),
+            max_adhoc_bytes: ByteSize::mib(512),
+            max_settings_bytes: ByteSize::kib(64),
             debuginfo_upload_max_size: ByteSize::mib(1024),
             debuginfo_upload_max_duration: Duration::from_secs(15 * 60),
             max_concurrent_debuginfo_uploads: 32,

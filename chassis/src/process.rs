@@ -1,6 +1,7 @@
 //! What this process, or another one, uses of its machine, as Linux tells it.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -51,6 +52,12 @@ pub fn raise_max_files() -> u64 {
     let raised = setrlimit(Resource::Nofile, wanted).is_ok();
     let most = if raised { limit.maximum } else { limit.current };
     most.unwrap_or(u64::MAX)
+}
+
+/// Returns the free bytes of the disk that holds a folder.
+pub fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(folder)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 fn kibibytes(text: &str, name: &str) -> u64 {

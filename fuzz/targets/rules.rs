@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use athanor_catalog::{Answer, Catalog, Command, Memory};
-use athanor_chassis::{Clock, Code, Status, TenantId, Timestamp};
+use athanor_chassis::{Clock, Code, Limits, Overrides, Status, TenantId, Timestamp};
 use athanor_proto::settings::v1::{
     DeleteRecordingRuleRequest, GetRecordingRuleRequest, ListRecordingRulesRequest, RecordingRule,
     UpsertRecordingRuleRequest,
@@ -93,7 +93,7 @@ impl Rules {
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };
     let catalog = Arc::new(Memory::new(Clock::manual(Timestamp::from_seconds(5)).0));
-    let companion = Companion::new(Arc::clone(&catalog) as _);
+    let companion = Companion::new(Arc::clone(&catalog) as _, Overrides::new(Limits::default()));
     let rules = Rules { companion, catalog, tenant: TenantId::anonymous() };
     match first % 3 {
         0 => {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use athanor_catalog::{Answer, Logged, State};
+use athanor_catalog::{Answer, Logged, Notes, State};
+use athanor_chassis::TenantId;
 use athanor_consensus::StateMachine;
 use athanor_consensus::replicated::{Restored, Snapshot};
 use tokio::sync::Notify;
@@ -70,6 +71,15 @@ impl Facts {
             |size: Size, bytes: u64| Size { blocks: size.blocks + 1, bytes: size.bytes + bytes, ..size };
         let size = blocks.map(|block| block.bytes).fold(Size::default(), add);
         Size { condemned: self.state.condemned().count() as u64, ..size }
+    }
+
+    /// Returns how many settings each tenant keeps, and their bytes.
+    pub fn note_sizes(&self) -> Vec<(TenantId, usize, u64)> {
+        let size = |(tenant, notes): (&TenantId, &Notes)| {
+            let bytes = notes.iter().map(|(name, note)| (name.len() + note.text.len()) as u64).sum();
+            (tenant.clone(), notes.len(), bytes)
+        };
+        self.state.all_notes().map(size).collect()
     }
 
     pub(crate) fn state(&self) -> &State {

@@ -119,6 +119,13 @@ impl AdHoc {
             return Err(invalid(format!("name of a profile has {seen} bytes; write one of 1 to {MAX_NAME}")));
         }
         let size = bytes.len() as u64;
+        let limit = self.max_bytes(tenant(reader));
+        if size > limit.get() {
+            let message = format!(
+                "profile has {size} bytes, and the tenant may keep {limit} of uploaded profiles (limits.max_adhoc_bytes)"
+            );
+            return Err(Status::new(Code::TooLarge, message));
+        }
         let kept = Bytes::from(bytes);
         self.in_turn(reader, |turn| async move {
             // What cannot be shown is not kept.
@@ -198,21 +205,25 @@ impl AdHoc {
         Ok(self.newest(tenant, most).await?.0)
     }
 
-    /// The newest ones of a tenant, so many, and those that are older; either the oldest first.
+    /// The newest ones of a tenant, so many and within its bytes, and those that are older; either the oldest first.
     async fn newest(
         &self,
         tenant: &TenantId,
         most: usize,
     ) -> Result<(VecDeque<Upload>, Vec<Upload>), Status> {
-        let (mut newest, mut older) = (VecDeque::new(), Vec::new());
-        let mut from = 0;
+        let max_bytes = self.max_bytes(tenant).get();
+        let (mut newest, mut older) = (VecDeque::<Upload>::new(), Vec::new());
+        let (mut from, mut bytes) = (0, 0u64);
         loop {
             let page = self.shelf.list(tenant, from, PAGE).await?;
             let next = page.last().and_then(|last| last.number.checked_add(1)).filter(|_| page.len() >= PAGE);
             for upload in page {
+                bytes += upload.size;
                 newest.push_back(upload);
-                if newest.len() > most {
-                    older.extend(newest.pop_front());
+                while newest.len() > most || bytes > max_bytes {
+                    let Some(oldest) = newest.pop_front() else { break };
+                    bytes -= oldest.size;
+                    older.push(oldest);
                 }
             }
             match next {
@@ -222,7 +233,7 @@ impl AdHoc {
         }
     }
 
-    /// Removes the oldest ones, so that there are not too many.
+    /// Removes the oldest ones, so that there are not too many, nor too many bytes.
     async fn remove_older(&self, tenant: &TenantId) -> Result<(), Status> {
         let most = self.most()?;
         let (_, too_many) = self.newest(tenant, most).await?;
@@ -257,6 +268,10 @@ impl AdHoc {
         let number = numbers.map_err(|refused| if may_be_id { self.gone(id) } else { refused })?[0];
         let found = self.shelf.list(tenant, number, 1).await?.pop();
         found.filter(|upload| upload.number == number).ok_or_else(|| self.gone(id))
+    }
+
+    fn max_bytes(&self, tenant: &TenantId) -> ByteSize {
+        self.querier.deps.overrides.of(tenant).max_adhoc_bytes
     }
 
     fn gone(&self, id: &str) -> Status {

@@ -97,11 +97,19 @@ fn place_on(
     shelf: Arc<dyn Shelf>,
     change: impl FnOnce(&mut Config),
 ) -> (AdHoc, athanor_chassis::clock::ManualClock) {
+    place_with(shelf, Limits::default(), change)
+}
+
+fn place_with(
+    shelf: Arc<dyn Shelf>,
+    limits: Limits,
+    change: impl FnOnce(&mut Config),
+) -> (AdHoc, athanor_chassis::clock::ManualClock) {
     let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
     let mut config = Config::default();
     change(&mut config);
     let random = Random::seeded(1);
-    let overrides = Overrides::new(Limits::default());
+    let overrides = Overrides::new(limits);
     let deps = Deps { sources: Arc::new(Nothing), overrides, clock, compute: Compute::inline() };
     (Querier::new(config, deps).ad_hoc(shelf, &random), hand)
 }
@@ -165,6 +173,22 @@ async fn what_is_uploaded_is_shown_then_and_later() {
     let unpadded = BASE64_STANDARD_NO_PAD.encode(b"a 1\n");
     let request = AdHocProfilesUploadRequest { name: "b".into(), profile: unpadded, max_nodes: None };
     assert!(place.upload(&reader("a"), request).await.is_ok(), "without padding");
+}
+
+#[tokio::test]
+async fn uploads_over_tenant_bytes_evict_oldest() {
+    let limits = Limits { max_adhoc_bytes: ByteSize::bytes(30), ..Limits::default() };
+    let (place, hand) = place_with(Arc::<Memory>::default(), limits, |_| {});
+    for name in ["1", "2", "3", "4"] {
+        upload(&place, name, b"main 1234\n").await.expect("kept");
+        hand.advance(Duration::from_secs(1));
+    }
+    assert_eq!(names(&place, "a").await, ["4", "3", "2"], "of 10 bytes each");
+    upload(&place, "5", b"main;work 123456789\n").await.expect("kept");
+    assert_eq!(names(&place, "a").await, ["5", "4"]);
+    let refused = upload(&place, "6", b"main;work;more;and;more 1234567\n").await.expect_err("too large");
+    assert_eq!(refused.code, Code::TooLarge);
+    assert!(refused.message.contains("limits.max_adhoc_bytes"), "{refused}");
 }
 
 /// In each format the same calls are the same graph, and what is shown can be uploaded again.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Memory, Notes};
-use athanor_chassis::{Clock, Code, Status, TenantId, Timestamp};
+use athanor_chassis::{Clock, Code, Limits, Overrides, Status, TenantId, Timestamp};
 use athanor_proto::capabilities::v1::GetFeatureFlagsRequest;
 use athanor_proto::settings::v1::*;
 use athanor_proto::vcs::v1::Question;
@@ -38,7 +38,7 @@ impl Catalog for Slow {
 
 fn companion() -> Companion {
     let (clock, _hand) = Clock::manual(Timestamp::from_seconds(5));
-    Companion::new(Arc::new(Slow(Memory::new(clock))))
+    Companion::new(Arc::new(Slow(Memory::new(clock))), Overrides::new(Limits::default()))
 }
 
 fn tenant(name: &str) -> TenantId {
@@ -75,6 +75,27 @@ async fn settings_are_a_tenants() {
     let code = |result: Result<_, Status>| result.unwrap_err().code;
     assert_eq!(code(set(&companion, "a", "", "x").await), Code::Invalid);
     assert_eq!(code(set(&companion, "a", "x", &"x".repeat(1 << 20)).await), Code::Invalid);
+}
+
+#[tokio::test]
+async fn settings_of_tenant_over_quota_are_refused_and_others_are_not() {
+    let companion = companion();
+    let quota = Limits::default().max_settings_bytes.as_usize();
+    let half = "x".repeat(quota / 2);
+    set(&companion, "a", "1", &half).await.unwrap();
+    let refused = set(&companion, "a", "2", &half).await.unwrap_err();
+    assert_eq!(refused.code, Code::Exhausted);
+    for said in ["64KiB", "limits.max_settings_bytes", "athanor settings delete"] {
+        assert!(refused.message.contains(said), "{said}: {refused}");
+    }
+    // Replacing does not add up, and whoever deletes has space again.
+    set(&companion, "a", "1", &"y".repeat(quota / 2)).await.unwrap();
+    companion.delete_setting(&tenant("a"), DeleteSettingsRequest { name: "1".to_owned() }).await.unwrap();
+    set(&companion, "a", "2", &half).await.unwrap();
+    for other in 0..17 {
+        set(&companion, &format!("b{other}"), "1", &half).await.unwrap();
+    }
+    set(&companion, "c", "1", &half).await.unwrap();
 }
 
 fn upsert(id: &str, metric: &str, generation: i64) -> UpsertRecordingRuleRequest {

@@ -1,19 +1,28 @@
-//! Administration: a Unix socket in the data folder, so that whoever may open the folder may use it.
+//! Administration: a Unix socket in the data folder, which this user alone may open and use.
 //!
 //! It speaks HTTP: `curl --unix-socket DIR/admin.sock -X POST http://athanor/cut`.
 
 mod cluster;
+mod ranking;
 mod retention;
+mod settings;
+mod tenants;
+mod uploads;
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Code, Status, Tasks};
+use athanor_consensus::Replicated;
 use athanor_ingester::{Ingester, Written};
+use athanor_metastore::Facts;
 use athanor_querier::Querier;
+use athanor_storage::Store;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Response;
@@ -45,6 +54,10 @@ pub struct Desk {
     pub querier: Option<Querier>,
     /// What is too old.
     pub retention: RetentionConfig,
+    /// The catalogue's state, where this node votes in it.
+    pub facts: Option<Replicated<Facts>>,
+    /// The bucket.
+    pub store: Store,
 }
 
 /// Opens the socket and answers on it until the tasks end. A socket of an earlier process is replaced.
@@ -55,6 +68,7 @@ pub fn serve(data: &Path, desk: Desk, clock: Clock, tasks: &Tasks) -> io::Result
         _ => {}
     }
     let socket = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
     let router = {
         let (clock, ingester) = (clock.clone(), desk.ingester.clone());
         let cut = post(move || cut(ingester.clone(), clock.clone()));
@@ -62,7 +76,8 @@ pub fn serve(data: &Path, desk: Desk, clock: Clock, tasks: &Tasks) -> io::Result
         let lift = post(move || async move { lift(querier.as_ref()) });
         let own = Router::new().route("/cut", cut).route("/queries/lift", lift);
         let desk = Arc::new(desk);
-        retention::routes(cluster::routes(own, &desk), &desk)
+        let own = retention::routes(cluster::routes(own, &desk), &desk);
+        tenants::routes(own, &desk)
     };
     let (token, inner) = (tasks.token(), tasks.clone());
     let listening = async move {

@@ -1,11 +1,15 @@
-//! `lift`, `metastore`, `shard` and `retention`: what is said to a running server or cluster, by way of a server on a folder of this machine.
+//! `lift`, `metastore`, `shard`, `retention`, `upload` and `settings`: what is said to a running server or cluster, by way of a
+//! server on a folder of this machine.
 
 use std::fmt::Write;
 
-use athanor_chassis::Status;
+use athanor_chassis::{Status, TenantId};
 use serde_json::Value;
 
-use crate::args::{Metastore, MetastoreCommand, Retention, RetentionCommand, Settings, Shard, ShardCommand};
+use crate::args::{
+    Metastore, MetastoreCommand, Retention, RetentionCommand, Settings, SettingsArgs, SettingsCommand, Shard,
+    ShardCommand, UploadArgs, UploadCommand,
+};
 use crate::output::{Output, harmless};
 use crate::serve::administered;
 
@@ -135,11 +139,93 @@ fn retention_text(report: &Value) -> String {
     lines
 }
 
+/// Lists or deletes uploads.
+pub fn upload(args: UploadArgs, output: &Output) -> Result<(), Status> {
+    match args.command {
+        UploadCommand::List { tenant, settings } => {
+            let listed =
+                administered(&settings, &path("/uploads", &[("tenant", tenant_text(tenant.as_ref()))]))?;
+            output.either(|| listed.clone(), || rows_text(&listed, "uploads"))
+        }
+        UploadCommand::Delete { tenant, selection, settings } => {
+            let parameters = [
+                ("tenant", Some(tenant.as_str())),
+                ("build_id", selection.build_id.as_deref()),
+                ("id", selection.id.as_deref()),
+                ("all", selection.all.then_some("true")),
+            ];
+            let told = administered(&settings, &path("/uploads/delete", &parameters))?;
+            output.either(|| told.clone(), || format!("{} uploads were deleted\n", told["deleted"]))
+        }
+    }
+}
+
+/// Lists or deletes settings that tenants keep.
+pub fn tenant_settings(args: SettingsArgs, output: &Output) -> Result<(), Status> {
+    match args.command {
+        SettingsCommand::List { tenant, settings } => {
+            let listed =
+                administered(&settings, &path("/settings", &[("tenant", tenant_text(tenant.as_ref()))]))?;
+            output.either(|| listed.clone(), || rows_text(&listed, "settings"))
+        }
+        SettingsCommand::Delete { tenant, selection, settings } => {
+            let parameters = [
+                ("tenant", Some(tenant.as_str())),
+                ("name", selection.name.as_deref()),
+                ("all", selection.all.then_some("true")),
+            ];
+            let told = administered(&settings, &path("/settings/delete", &parameters))?;
+            output.either(|| told.clone(), || format!("{} settings were deleted\n", told["deleted"]))
+        }
+    }
+}
+
+fn tenant_text(tenant: Option<&TenantId>) -> Option<&str> {
+    tenant.map(TenantId::as_str)
+}
+
+fn path(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+    let mut query = form_urlencoded::Serializer::new(format!("{path}?"));
+    for (name, value) in parameters.iter().filter_map(|(name, value)| Some((name, (*value)?))) {
+        query.append_pair(name, value);
+    }
+    query.finish()
+}
+
+/// A line for each row: its bytes, then its other fields.
+fn rows_text(listed: &Value, name: &str) -> String {
+    let mut text = String::new();
+    for row in listed[name].as_array().into_iter().flatten() {
+        let _ = write!(text, "{:>14} bytes", row["bytes"].to_string());
+        for (field, value) in row.as_object().into_iter().flatten().filter(|(field, _)| *field != "bytes") {
+            let shown = value.as_str().map_or_else(|| value.to_string(), harmless);
+            let _ = write!(text, "  {field} {shown}");
+        }
+        text.push('\n');
+    }
+    let _ = writeln!(text, "{:>14} bytes in all", listed["bytes"].to_string());
+    if listed["left_out"] != 0 {
+        let _ = writeln!(text, "{} smaller ones are not shown", listed["left_out"]);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn rows_show_bytes_first_and_what_is_left_out() {
+        let row = json!({ "kind": "adhoc", "tenant": "a", "name": "x\u{1b}[1m", "files": 1, "bytes": 12 });
+        let text = rows_text(&json!({ "uploads": [row], "bytes": 20, "left_out": 3 }), "uploads");
+        assert!(text.starts_with("            12 bytes  "), "{text}");
+        assert!(text.contains("tenant a") && !text.contains('\u{1b}'), "{text}");
+        assert!(text.ends_with("            20 bytes in all\n3 smaller ones are not shown\n"), "{text}");
+        let parameters = [("tenant", Some("a&b c")), ("id", None), ("all", Some("true"))];
+        assert_eq!(path("/x", &parameters), "/x?tenant=a%26b+c&all=true");
+    }
 
     #[test]
     fn people_see_names() {

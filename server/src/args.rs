@@ -3,6 +3,7 @@
 mod check;
 mod cluster;
 mod remote;
+mod tenants;
 
 use std::path::PathBuf;
 
@@ -19,6 +20,7 @@ pub use remote::{
     Aggregation, Labels, Load, Push, Query, QueryCommand, QueryDiff, QueryFlamegraph, QueryTop, Remote,
     Select, Series, Times, Types, Written,
 };
+pub use tenants::{SettingsArgs, SettingsCommand, UploadArgs, UploadCommand};
 
 /// Reads, merges, compares, converts and stores profiles.
 #[derive(Parser)]
@@ -95,6 +97,10 @@ pub enum Command {
     Shard(Shard),
     /// The removal of blocks by age, and how to undo it
     Retention(Retention),
+    /// Uploads of debug information and of profiles by hand
+    Upload(UploadArgs),
+    /// Settings of pages and recording rules that tenants keep
+    Settings(SettingsArgs),
     /// What a cluster knows of its blocks and shards
     Catalogue(Catalogue),
     /// List the functions that cost most, as `go tool pprof -top` does

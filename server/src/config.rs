@@ -9,6 +9,7 @@ use std::time::Duration;
 use athanor_chassis::telemetry::TelemetryConfig;
 use athanor_chassis::units::{duration_text, format_duration};
 use athanor_chassis::{ByteSize, Code, Coded, Limits};
+use athanor_storage::UploadBounds;
 use serde::{Deserialize, Serialize};
 
 use crate::janitor::RetentionConfig;
@@ -76,6 +77,8 @@ pub struct Config {
     pub querier: athanor_querier::Config,
     /// Reading blocks, and keeping what was found.
     pub store_gateway: athanor_store_gateway::Config,
+    /// Uploads beside profiles: debug information, and profiles uploaded by hand.
+    pub uploads: UploadSettings,
     /// What each tenant may do.
     pub limits: Limits,
     /// What the server says of itself.
@@ -92,6 +95,16 @@ pub struct OtlpSettings {
     pub http_listen: Option<String>,
 }
 
+/// Quotas of uploads over all tenants. Uploads to a local bucket also leave twice `log.reserve` of its disk free.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UploadSettings {
+    /// Most bytes of debug information in the bucket. Example: `1TiB`.
+    pub max_debuginfo_bytes: ByteSize,
+    /// Most bytes of profiles in the bucket that were uploaded by hand. Example: `16GiB`.
+    pub max_adhoc_bytes: ByteSize,
+}
+
 /// The node's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -100,7 +113,8 @@ pub struct LogSettings {
     pub segment: ByteSize,
     /// Files that are prepared ahead. Example: `4`.
     pub spares: u32,
-    /// Free space of the disk below which profiles are refused. Example: `512MiB`.
+    /// Free space of the disk below which profiles are refused; below twice of it, uploads of debug information and by hand
+    /// to a local bucket. Example: `512MiB`.
     pub reserve: ByteSize,
 }
 
@@ -128,6 +142,7 @@ impl Default for Config {
             ingester: athanor_ingester::Config::default(),
             querier: athanor_querier::Config::default(),
             store_gateway: athanor_store_gateway::Config::default(),
+            uploads: UploadSettings::default(),
             limits: Limits::default(),
             telemetry: TelemetryConfig::default(),
         }
@@ -137,6 +152,12 @@ impl Default for Config {
 impl Default for LogSettings {
     fn default() -> Self {
         Self { segment: ByteSize::mib(64), spares: 4, reserve: ByteSize::mib(512) }
+    }
+}
+
+impl Default for UploadSettings {
+    fn default() -> Self {
+        Self { max_debuginfo_bytes: ByteSize::mib(1 << 20), max_adhoc_bytes: ByteSize::mib(16 << 10) }
     }
 }
 
@@ -237,6 +258,16 @@ impl Config {
             retention: self.retention,
             max_expired_percent: self.max_expired_percent,
             deletion_delay: self.deletion_delay,
+        }
+    }
+
+    /// Returns the bounds of all uploads. Only with more free space than the log's reserve are uploads taken, so that they
+    /// are refused before profiles are.
+    pub(crate) fn upload_bounds(&self) -> UploadBounds {
+        UploadBounds {
+            min_free_bytes: ByteSize::bytes(self.log.reserve.get().saturating_mul(2)),
+            max_debuginfo_bytes: self.uploads.max_debuginfo_bytes,
+            max_adhoc_bytes: self.uploads.max_adhoc_bytes,
         }
     }
 

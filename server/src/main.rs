@@ -67,6 +67,8 @@ fn run(cli: Cli) -> Result<(), Status> {
         Command::Metastore(args) => administer::metastore(args, &output),
         Command::Shard(args) => administer::shard(args, &output),
         Command::Retention(args) => administer::retention(args, &output),
+        Command::Upload(args) => administer::upload(args, &output),
+        Command::Settings(args) => administer::tenant_settings(args, &output),
         Command::Catalogue(args) => serve::catalogue(args, &output),
         Command::Top(args) => views::top(&args, &output),
         Command::Flamegraph(args) => views::flamegraph(&args, &output),

@@ -153,7 +153,7 @@ impl Node {
         if let Some(path) = &config.admin_token_file {
             crate::http::token(path).map_err(StartError::Token)?;
         }
-        let (clock, compute) = (system.clock.clone(), system.compute.clone());
+        let (clock, compute, store) = (system.clock.clone(), system.compute.clone(), system.store.clone());
         let (tasks, readiness) = (Tasks::new(clock.clone(), TASKS), Arc::<Readiness>::default());
         let (stop, enough) = (CancellationToken::new(), CancellationToken::new());
         let entry = Entry::of(config, &system.net, &clock).await?;
@@ -176,13 +176,14 @@ impl Node {
                 tokio::join!(all, futures::future::join_all(otlp));
             })?
         };
+        let limits = overrides.clone();
         let opened = Roles::open_on(config, system, overrides, (tasks, entry), Arc::clone(&readiness)).await;
         let roles = opened.inspect_err(|_| stop.cancel())?;
         let door = Door::new(config.multitenancy_enabled, config.request_bytes, clock.clone(), compute);
         let services = Services {
             distributor: roles.distributor.clone(),
             querier: roles.querier.clone(),
-            companion: roles.querier.as_ref().map(|_| Companion::new(Arc::clone(&roles.catalog))),
+            companion: roles.querier.as_ref().map(|_| Companion::new(Arc::clone(&roles.catalog), limits)),
             adhoc: roles.adhoc.clone(),
             debuginfo: roles.debuginfo.clone(),
             scrape: Arc::clone(&roles.scrape),
@@ -197,6 +198,8 @@ impl Node {
             overview: roles.overview.clone(),
             querier: roles.querier.clone(),
             retention: config.retention(),
+            facts: roles.facts().cloned(),
+            store,
         };
         let opened = crate::admin::serve(&config.data, desk, clock.clone(), &roles.tasks);
         if let Err(error) = opened {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_querier::{Shelf, Upload};
 use athanor_storage::path::{Key, Prefix, UploadName};
-use athanor_storage::{Entry, Store, StoreError};
+use athanor_storage::{Entry, Store, StoreError, UploadKind, UploadSpace};
 use bytes::Bytes;
 
 const _: () = assert!(Upload::LONGEST_NAME <= UploadName::MAX, "whatever name is taken can be kept");
@@ -13,6 +13,8 @@ const _: () = assert!(Upload::LONGEST_NAME <= UploadName::MAX, "whatever name is
 pub struct Uploads {
     /// The bucket.
     pub store: Store,
+    /// Space for uploads of all tenants.
+    pub space: UploadSpace,
 }
 
 fn key(tenant: &TenantId, upload: &Upload) -> Result<Key, Status> {
@@ -34,7 +36,9 @@ fn read(entry: Entry) -> Option<Upload> {
 #[async_trait]
 impl Shelf for Uploads {
     async fn keep(&self, tenant: &TenantId, upload: &Upload, bytes: Bytes) -> Result<(), Status> {
-        let kept = self.store.create(&key(tenant, upload)?, bytes).await;
+        let key = key(tenant, upload)?;
+        let _reserved = self.space.reserve(UploadKind::AdHoc, bytes.len() as u64).await?;
+        let kept = self.store.create(&key, bytes).await;
         kept.map_err(|error| Status::of(&error))
     }
 
@@ -73,8 +77,8 @@ impl Shelf for Uploads {
 
 #[cfg(test)]
 mod tests {
-    use athanor_chassis::{Clock, Random};
-    use athanor_storage::{Config, StoreDeps};
+    use athanor_chassis::{ByteSize, Clock, Random};
+    use athanor_storage::{Config, StoreDeps, UploadBounds};
 
     use super::*;
 
@@ -86,7 +90,13 @@ mod tests {
             Config { local: Some(folder.path().to_owned()), ..Config::default() },
         ] {
             let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
-            let shelf = Uploads { store: Store::open(&config, deps).unwrap() };
+            let store = Store::open(&config, deps).unwrap();
+            let bounds = UploadBounds {
+                min_free_bytes: ByteSize::bytes(1),
+                max_debuginfo_bytes: ByteSize::bytes(0),
+                max_adhoc_bytes: ByteSize::bytes(12),
+            };
+            let shelf = Uploads { space: UploadSpace::new(store.clone(), bounds), store };
             let [a, b]: [TenantId; 2] = ["a", "a_b"].map(|name| name.parse().unwrap());
             let upload = |number, name: &str| Upload { number, name: name.to_owned(), size: 3 };
             let longest = "ß".repeat(75);
@@ -95,6 +105,8 @@ mod tests {
                 shelf.keep(&a, one, Bytes::from_static(b"abc")).await.unwrap();
             }
             shelf.keep(&b, &upload(7, "b"), Bytes::from_static(b"abc")).await.unwrap();
+            let refused = shelf.keep(&b, &upload(8, "b"), Bytes::from_static(b"a")).await.unwrap_err();
+            assert_eq!(refused.code, Code::Exhausted, "all tenants have 12 bytes");
             assert_eq!(shelf.list(&a, 0, 10).await.unwrap(), all);
             assert_eq!(shelf.list(&a, 3, 1).await.unwrap(), all[..1]);
             assert_eq!(shelf.list(&a, 4, 10).await.unwrap(), all[1..]);

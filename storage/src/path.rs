@@ -100,10 +100,14 @@ pub enum Prefix {
     BlocksOf(Owner),
     /// The files of one block.
     Block(Owner, u128),
+    /// What people of all tenants uploaded by hand.
+    AllUploads,
     /// What a tenant's people uploaded by hand.
     Uploads(TenantId),
     /// All snapshots.
     Snapshots,
+    /// All debug information.
+    AllDebuginfo,
     /// All debug information of a tenant.
     Debuginfo(TenantId),
     /// That of one binary.
@@ -315,8 +319,10 @@ impl fmt::Display for Prefix {
             Self::Blocks => f.write_str("blocks"),
             Self::BlocksOf(owner) => write!(f, "blocks/{owner}"),
             Self::Block(owner, block) => write!(f, "blocks/{owner}/{block:032x}"),
+            Self::AllUploads => f.write_str("adhoc"),
             Self::Uploads(tenant) => write!(f, "adhoc/{}", Owner::Tenant(tenant.clone())),
             Self::Snapshots => f.write_str("catalogue/snapshots"),
+            Self::AllDebuginfo => f.write_str("debuginfo"),
             Self::Debuginfo(tenant) => write!(f, "debuginfo/{}", Owner::Tenant(tenant.clone())),
             Self::DebuginfoOf(tenant, build) => {
                 write!(f, "{}/{}", Self::Debuginfo(tenant.clone()), build.written())

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use athanor_chassis::{Clock, Random};
+use athanor_chassis::{Clock, Code, Random, Status, process};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
@@ -42,28 +43,30 @@ pub struct Entry {
 
 struct Shared {
     bucket: Bucket,
+    /// The folder, where the bucket is one.
+    folder: Option<PathBuf>,
     attempts: Attempts,
 }
 
 impl Store {
     /// Opens the bucket that the configuration names. Nothing is sent yet.
     pub fn open(config: &Config, deps: StoreDeps) -> Result<Self, StoreError> {
-        Ok(Self::of(config.bucket()?, config, deps))
+        Ok(Self::of(config.bucket()?, config, deps, config.local.clone()))
     }
 
     /// A store on a bucket that is given, which lists its keys in order; the configuration says how patient to be.
     pub fn on(objects: Arc<dyn ObjectStore>, config: &Config, deps: StoreDeps) -> Self {
-        Self::of(Bucket { objects, ordered: true }, config, deps)
+        Self::of(Bucket { objects, ordered: true }, config, deps, None)
     }
 
-    fn of(bucket: Bucket, config: &Config, deps: StoreDeps) -> Self {
+    fn of(bucket: Bucket, config: &Config, deps: StoreDeps, folder: Option<PathBuf>) -> Self {
         let attempts = Attempts {
             clock: deps.clock,
             random: deps.random,
             patience: config.patience.clone(),
             room: Room::of(config),
         };
-        Self { shared: Arc::new(Shared { bucket, attempts }) }
+        Self { shared: Arc::new(Shared { bucket, folder, attempts }) }
     }
 
     /// Writes an object under a name that must be free; otherwise [`StoreError::Exists`].
@@ -97,6 +100,16 @@ impl Store {
         let (objects, path) = (self.objects(), &path);
         let attempt = |_| Box::pin(async move { objects.get(path).await?.bytes().await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("get", path.as_ref(), attempt).await
+    }
+
+    /// Returns the free bytes of the bucket's disk; `None` where the bucket is not a folder of this machine.
+    pub fn free_bytes(&self) -> Result<Option<u64>, Status> {
+        let Some(folder) = &self.shared.folder else { return Ok(None) };
+        process::free_bytes(folder).map(Some).map_err(|error| {
+            let message =
+                format!("{}: the free space of the bucket's disk is not known: {error}", folder.display());
+            Status::new(Code::Unavailable, message)
+        })
     }
 
     /// By which it measures deadlines.

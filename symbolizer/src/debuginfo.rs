@@ -3,7 +3,7 @@
 //! ```text
 //!  wanted? ─► begin: number ─► receive: parts, checked while they come ─► finish ─► older ones go
 //! ```
-//! Whatever fails leaves what was there before as it is. What deletes: [`Debuginfo::delete`], and a later upload of the same
+//! Whatever fails leaves what was there before as it is. What deletes: [`delete_debuginfo`], and a later upload of the same
 //! file. Nothing expires.
 
 pub mod counts;
@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::{ByteSize, Clock, Code, Limits, Overrides, Random, Status, Tasks, TenantId};
-use athanor_storage::Store;
 use athanor_storage::path::{BuildId, Prefix};
+use athanor_storage::{Store, UploadKind, UploadSpace};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use counts::{Counts, CountsNow};
@@ -39,6 +39,8 @@ const BUSY: Duration = Duration::from_secs(5);
 pub struct Deps {
     /// Where uploads are kept.
     pub store: Store,
+    /// Space for uploads of all tenants.
+    pub space: UploadSpace,
     /// The limits of each tenant.
     pub overrides: Overrides,
     /// Time.
@@ -183,6 +185,7 @@ impl Debuginfo {
         }
         // Of a file whose size nobody said, it is known that it is not empty.
         self.room(&place.tenant, None, limits.max_debuginfo_bytes).await?.check(begun.size.max(1))?;
+        self.deps.space.check(UploadKind::Debuginfo, begun.size.max(1)).await?;
         let number = state::number(&seen, now.millis, self.deps.random.id128());
         if !self.shelf.write(&place.note(number, Note::Begun), begun).await? {
             return Err(Status::new(Code::Conflict, "another upload has this number; begin again"));
@@ -329,18 +332,19 @@ impl Debuginfo {
             finished: Some((sent, finished_millis)),
         }))
     }
+}
 
-    /// Removes all that is known of a binary.
-    async fn delete(&self, tenant: &TenantId, build: &BuildId) -> Result<(), Status> {
-        for kind in state::Kind::ALL {
-            let place = Place { tenant: tenant.clone(), build: build.clone(), kind };
-            let uploads = self.shelf.uploads(&place).await?;
-            self.shelf.remove(&place, uploads, |_| true).await?;
-        }
-        let below = Prefix::DebuginfoOf(tenant.clone(), build.clone());
-        tracing::debug!(%below, "debug information was removed");
-        Ok(())
+/// Deletes all debug information of a binary from the bucket.
+pub async fn delete_debuginfo(store: &Store, tenant: &TenantId, build: &BuildId) -> Result<(), Status> {
+    let shelf = Shelf { store: store.clone() };
+    for kind in state::Kind::ALL {
+        let place = Place { tenant: tenant.clone(), build: build.clone(), kind };
+        let uploads = shelf.uploads(&place).await?;
+        shelf.remove(&place, uploads, |_| true).await?;
     }
+    let below = Prefix::DebuginfoOf(tenant.clone(), build.clone());
+    tracing::debug!(%below, "debug information was removed");
+    Ok(())
 }
 
 fn removed() -> Status {

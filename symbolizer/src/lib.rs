@@ -20,4 +20,4 @@ mod debuginfo;
 
 pub use debuginfo::counts::{CountsNow, Refused};
 pub use debuginfo::state::{Kind, Reason};
-pub use debuginfo::{Debuginfo, Deps, PART, Receiving};
+pub use debuginfo::{Debuginfo, Deps, PART, Receiving, delete_debuginfo};

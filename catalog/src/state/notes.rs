@@ -39,6 +39,11 @@ impl State {
         self.notes.get(tenant).cloned().unwrap_or_default()
     }
 
+    /// Returns what all tenants keep.
+    pub fn all_notes(&self) -> impl Iterator<Item = (&TenantId, &Notes)> {
+        self.notes.iter()
+    }
+
     /// Writes a note, or forgets it where there is no text, if it says what is expected.
     pub(super) fn note(
         &mut self,

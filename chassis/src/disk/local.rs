@@ -203,8 +203,7 @@ impl Folder {
     }
 
     fn free(&self) -> io::Result<u64> {
-        let stat = rustix::fs::statvfs(&self.path)?;
-        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+        crate::process::free_bytes(&self.path)
     }
 
     fn size(&self) -> io::Result<u64> {

@@ -5,8 +5,10 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, mpsc};
 
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Compute, Disk, compute};
+use athanor_chassis::{ByteSize, Compute, Disk, compute, process};
 use athanor_integration::server::{Answer, PATIENCE, Server, send};
+use athanor_server::request;
+use serde_json::Value;
 
 const PUSH: &str = "POST /ingest?name=shop.cpu";
 
@@ -84,4 +86,67 @@ fn what_is_in_no_block_has_a_bound() {
         server.runtime.block_on(async { ingester.cut(&athanor_chassis::Clock::system(), PATIENCE).await });
     assert!(cut.unwrap().blocks > 0);
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;g 4\n").status, 200);
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+const SHOULD_UPLOAD: &str = "/debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload";
+const UPLOAD: &str = "/adhocprofiles.v1.AdHocProfileService/Upload";
+const FILE: &[u8] = br#"{"file":{"gnuBuildId":"0123abcd","name":"app"}}"#;
+/// `main 3`, in base64.
+const PROFILE: &[u8] = br#"{"name":"mine","profile":"bWFpbiAzCg=="}"#;
+
+#[test]
+fn uploads_are_refused_before_profiles() {
+    let (disk, folder) = (MemoryDisk::new(), tempfile::tempdir().unwrap());
+    disk.set_capacity(Some(1 << 50));
+    let free = process::free_bytes(folder.path()).unwrap();
+    let server = Server::start_on(
+        |config| config.log.reserve = ByteSize::bytes(free / 4 * 3),
+        |system| system.log = Arc::new(disk.clone()),
+    );
+    for (path, body) in [(SHOULD_UPLOAD, FILE), (UPLOAD, PROFILE)] {
+        let refused = server.post(path, &[JSON], body);
+        assert_eq!(refused.status, 429, "{path}: {}", refused.text());
+        assert!(refused.text().contains("twice log.reserve"), "{path}: {}", refused.text());
+    }
+    assert_eq!(send(server.address, PUSH, &[], b"main;g 4\n").status, 200);
+}
+
+#[test]
+fn administrators_list_and_delete_what_tenants_keep() {
+    let server = Server::start(|config| config.multitenancy_enabled = true);
+    let admin = |path: &str| -> Value {
+        let told = server.runtime.block_on(request(server.folder.path(), path)).unwrap();
+        serde_json::from_str(&told).unwrap()
+    };
+    for tenant in ["a", "b"] {
+        let post = |path: &str, body: &[u8]| {
+            let answer = server.post(path, &[JSON, ("x-scope-orgid", tenant)], body);
+            assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        };
+        post(SHOULD_UPLOAD, FILE);
+        post("/debuginfo.v1alpha1.DebuginfoService/Upload/0123abcd", b"\x7fELF and more");
+        post(UPLOAD, PROFILE);
+        post("/settings.v1.SettingsService/Set", br#"{"setting":{"name":"maxNodes","value":"100"}}"#);
+    }
+    let count = |path: &str, name: &str| admin(path)[name].as_array().unwrap().len();
+    assert_eq!((count("/uploads", "uploads"), count("/settings", "settings")), (4, 2));
+    let of_a = admin("/uploads?tenant=a");
+    let named = |field: &str| {
+        let rows = of_a["uploads"].as_array().unwrap().iter();
+        rows.filter_map(|row| row[field].as_str()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!((named("build_id"), named("name")), (vec!["0123abcd".to_owned()], vec!["mine".to_owned()]));
+    assert_eq!(admin("/settings?tenant=a")["settings"][0]["name"], "setting/maxNodes");
+    assert_eq!(admin("/settings/delete?tenant=a&name=setting/other")["deleted"], 0);
+    assert_eq!(admin("/settings/delete?tenant=a&name=setting/maxNodes")["deleted"], 1);
+    assert_eq!(admin("/uploads/delete?tenant=a&build_id=0123abcd")["deleted"], 1);
+    assert_eq!(admin("/uploads/delete?tenant=a&all=true")["deleted"], 1);
+    assert_eq!((count("/uploads", "uploads"), count("/settings", "settings")), (2, 1), "those of b");
+    for wrong in
+        ["/uploads/delete?all=true", "/uploads/delete?tenant=a", "/settings/delete?tenant=a%2Fb&all=true"]
+    {
+        let refused = server.runtime.block_on(request(server.folder.path(), wrong)).unwrap_err();
+        assert!(refused.message.contains("the server refused"), "{wrong}: {refused}");
+    }
 }

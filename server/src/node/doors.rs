@@ -15,6 +15,7 @@ use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
 use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
 use athanor_proto::athanor::internal::v1::queriers_server::QueriersServer;
 use athanor_querier::{AdHoc, Elsewhere, Place, Querier};
+use athanor_storage::UploadSpace;
 use athanor_store_gateway::{Blocks, Gateway};
 use athanor_symbolizer::Debuginfo;
 use tokio_util::sync::CancellationToken;
@@ -184,10 +185,11 @@ impl Site<'_> {
     }
 
     /// Who takes debug information: agents send it where they send profiles.
-    pub fn debuginfo(&self) -> Option<Debuginfo> {
+    pub fn debuginfo(&self, space: &UploadSpace) -> Option<Debuginfo> {
         let System { store, clock, random, .. } = &self.system;
         let deps = || athanor_symbolizer::Deps {
             store: store.clone(),
+            space: space.clone(),
             overrides: self.overrides.clone(),
             clock: clock.clone(),
             // Nothing is drawn as long as nobody uploads.
@@ -198,9 +200,10 @@ impl Site<'_> {
     }
 
     /// Where profiles are kept that people upload by hand.
-    pub fn ad_hoc(&self, querier: Option<&Querier>) -> Option<AdHoc> {
+    pub fn ad_hoc(&self, querier: Option<&Querier>, space: &UploadSpace) -> Option<AdHoc> {
         let System { store, random, .. } = &self.system;
-        querier.map(|querier| querier.ad_hoc(Arc::new(Uploads { store: store.clone() }), random))
+        let uploads = || Arc::new(Uploads { store: store.clone(), space: space.clone() });
+        querier.map(|querier| querier.ad_hoc(uploads(), random))
     }
 }
 

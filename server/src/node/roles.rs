@@ -13,11 +13,13 @@ use std::time::Duration;
 use athanor_catalog::Catalog;
 use athanor_chassis::{Clock, Code, Overrides, Status, Tasks};
 use athanor_cluster::members::MemberState;
+use athanor_consensus::Replicated;
 use athanor_consensus::log::Log;
 use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
-use athanor_metastore::{Client, Views};
+use athanor_metastore::{Client, Facts, Views};
 use athanor_querier::{AdHoc, Querier};
+use athanor_storage::UploadSpace;
 use athanor_store_gateway::Gateway;
 use athanor_symbolizer::Debuginfo;
 use futures::future::{BoxFuture, FutureExt};
@@ -112,8 +114,9 @@ impl Roles {
         let gateway = site.gateway(&reaching, &offered)?;
         let querier = site.querier(&catalog, ingester.as_ref(), &reaching, &gateway);
         site.offer_kept(querier.as_ref(), &offered);
-        let adhoc = site.ad_hoc(querier.as_ref());
-        let debuginfo = site.debuginfo();
+        let space = UploadSpace::new(site.system.store.clone(), config.upload_bounds());
+        let adhoc = site.ad_hoc(querier.as_ref(), &space);
+        let debuginfo = site.debuginfo(&space);
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
         let overview = site.overview(client.clone(), &views, &reaching);
         let facts = voter.map(|voter| voter.facts);
@@ -162,6 +165,11 @@ impl Roles {
     /// Whether requests are welcome, or why not.
     pub fn ready(&self) -> Result<(), Status> {
         self.readiness.now()
+    }
+
+    /// The catalogue's state on this node, where it votes.
+    pub(super) fn facts(&self) -> Option<&Replicated<Facts>> {
+        self.health.groups.first()
     }
 
     /// The other nodes; none where there are no settings of a cluster.

@@ -2,6 +2,7 @@
 
 use athanor_chassis::tasks::Task;
 use athanor_chassis::{ByteSize, Code, Status, Tasks};
+use athanor_storage::{UploadKind, UploadSpace};
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -40,6 +41,7 @@ pub(super) struct Bounds {
 struct Kept {
     shelf: Shelf,
     tasks: Tasks,
+    space: UploadSpace,
     place: Place,
     number: u128,
     attempt: String,
@@ -60,6 +62,7 @@ impl Receiving {
         let kept = Kept {
             shelf: debuginfo.shelf.clone(),
             tasks: debuginfo.deps.tasks.clone(),
+            space: debuginfo.deps.space.clone(),
             place,
             number,
             attempt: format!("{:016x}", debuginfo.deps.random.next_u64()),
@@ -115,11 +118,16 @@ impl Receiving {
 
     async fn keep(&mut self) -> Result<(), Status> {
         let part = std::mem::take(&mut self.waits).freeze();
+        let reservation = self.kept.space.reserve(UploadKind::Debuginfo, part.len() as u64).await?;
         let key = self.kept.place.part(self.kept.number, &self.kept.attempt, self.kept.parts);
         // From here on it may be there, whatever is heard of it.
         self.kept.parts += 1;
         let shelf = self.kept.shelf.clone();
-        let keeping = async move { shelf.keep(&key, part).await };
+        let keeping = async move {
+            let kept = shelf.keep(&key, part).await;
+            drop(reservation);
+            kept
+        };
         let not_kept =
             |why: String| Status::new(Code::Unavailable, format!("a part of the file was not kept: {why}"));
         let task = self.kept.tasks.spawn("part of an upload", keeping);

@@ -7,7 +7,7 @@ use athanor_chassis::{ByteSize, Timestamp};
 use athanor_proto::debuginfo::v1alpha1 as pyroscope;
 use athanor_proto::parca::debuginfo::v1alpha1 as parca;
 use athanor_proto::parca::debuginfo::v1alpha1::upload_request::Data;
-use athanor_storage::{Config, StoreDeps};
+use athanor_storage::{Config, StoreDeps, UploadBounds};
 use bytes::Bytes;
 
 use super::counts::Refused;
@@ -35,6 +35,11 @@ impl World {
 
     /// One in which a tenant may have so many bytes.
     fn with_room(max_debuginfo_bytes: ByteSize) -> Self {
+        Self::with_total(max_debuginfo_bytes, ByteSize::mib(1024))
+    }
+
+    /// World where a tenant may have so many bytes, and all tenants together so many.
+    fn with_total(max_debuginfo_bytes: ByteSize, total: ByteSize) -> Self {
         let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
         let config = Config { memory: true, ..Config::default() };
         let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(1) };
@@ -44,8 +49,15 @@ impl World {
             max_concurrent_debuginfo_uploads: 2,
             ..Limits::default()
         };
+        let store = Store::open(&config, deps).unwrap();
+        let bounds = UploadBounds {
+            min_free_bytes: ByteSize::bytes(0),
+            max_debuginfo_bytes: total,
+            max_adhoc_bytes: ByteSize::bytes(0),
+        };
         let debuginfo = Debuginfo::new(Deps {
-            store: Store::open(&config, deps).unwrap(),
+            space: UploadSpace::new(store.clone(), bounds),
+            store,
             overrides: Overrides::new(limits),
             tasks: Tasks::new(clock.clone(), 100),
             clock,
@@ -335,6 +347,28 @@ async fn uploads_that_began_while_there_was_room_are_held_to_it_when_they_come()
     let sent = stream::iter([Ok(Bytes::from(elf(3000, 3)))]);
     let refused = world.debuginfo.upload_file(&world.tenant, "ABCD", sent).await;
     assert_eq!(code(refused), Err(Code::Exhausted));
+}
+
+#[tokio::test]
+async fn uploads_of_all_tenants_share_one_quota() {
+    let mut world = World::with_total(ByteSize::mib(20), ByteSize::mib(10));
+    world.whole(&elf(6 << 20, 1)).await;
+    world.tenant = "b".parse().unwrap();
+    let refused = world.initiate("hash", true, 5 << 20).await.unwrap_err();
+    assert_eq!((refused.code, refused.reason), (Code::Exhausted, Some("uploads_full")));
+    // A file whose size the client did not say is refused while it comes, and nothing of it stays.
+    let file = pyroscope::FileMetadata { gnu_build_id: "ABCD".into(), r#type: 1, ..Default::default() };
+    let asked = pyroscope::ShouldInitiateUploadRequest { file: Some(file) };
+    world.debuginfo.should_initiate_upload(&world.tenant, asked).await.unwrap();
+    let sent = stream::iter([Ok(Bytes::from(elf(5 << 20, 3)))]);
+    let refused = world.debuginfo.upload_file(&world.tenant, "ABCD", sent).await;
+    assert_eq!(code(refused), Err(Code::Exhausted));
+    world.settled().await;
+    assert_eq!(world.keys().await.len(), 1, "only the note that it was begun");
+    let a = "a".parse().unwrap();
+    delete_debuginfo(&world.debuginfo.deps.store, &a, &BuildId::new(BUILD).unwrap()).await.unwrap();
+    world.hand.advance(MINUTE);
+    world.whole(&elf(5 << 20, 2)).await;
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use futures::{Stream, StreamExt};
 
 use super::shelf::{Begun, Place};
 use super::state::{Asked, Kind, Reason};
-use super::{Debuginfo, Listed};
+use super::{Debuginfo, Listed, delete_debuginfo};
 
 /// The longest id in Pyroscope's words, in digits.
 const GNU: std::ops::RangeInclusive<usize> = 2..=40;
@@ -292,7 +292,7 @@ impl Debuginfo {
             let id = &request.gnu_build_id;
             let bad =
                 |_| invalid(format!("gnu_build_id {} is none that ListDebuginfo answers", shortened(id)));
-            self.delete(tenant, &BuildId::new(id).map_err(bad)?).await
+            delete_debuginfo(&self.deps.store, tenant, &BuildId::new(id).map_err(bad)?).await
         };
         answered.await.inspect_err(|status| self.refused(status))?;
         Ok(pyroscope::DeleteDebuginfoResponse {})

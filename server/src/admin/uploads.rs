@@ -1,0 +1,246 @@
+//! Uploads of debug information and of profiles by hand: which there are, and their deletion.
+
+use athanor_chassis::{Code, Status, TenantId};
+use athanor_storage::path::{BuildId, Key, Prefix};
+use athanor_storage::{Entry, Store, UploadKind};
+use athanor_symbolizer::delete_debuginfo;
+use serde_json::{Value, json};
+
+use super::ranking::Ranking;
+
+/// Keys per page of a listing.
+const LIST_PAGE: usize = 10_000;
+
+/// Uploads that a request selects.
+#[derive(Debug)]
+pub(super) enum Selected {
+    /// Debug information of one binary.
+    Build(BuildId),
+    /// One profile uploaded by hand, by its id.
+    Profile(u128),
+    /// All uploads of the tenant.
+    All,
+}
+
+/// Objects that are listed as one: those of a tenant, or of one upload of it.
+struct Group {
+    row: Value,
+    files: u64,
+    bytes: u64,
+}
+
+/// Objects below a prefix, page by page.
+struct Pages<'a> {
+    store: &'a Store,
+    below: Prefix,
+    after: Option<String>,
+    is_done: bool,
+}
+
+impl<'a> Pages<'a> {
+    fn new(store: &'a Store, below: Prefix) -> Self {
+        Self { store, below, after: None, is_done: false }
+    }
+}
+
+impl Selected {
+    /// Reads which uploads are meant from the parameters of a request.
+    pub(super) fn parse(build_id: Option<&str>, id: Option<&str>, all: bool) -> Result<Self, Status> {
+        let invalid = |message: String| Status::new(Code::Invalid, message);
+        match (build_id, id, all) {
+            (Some(build), None, false) => {
+                BuildId::new(build).map(Self::Build).map_err(|error| invalid(error.to_string()))
+            }
+            (None, Some(id), false) => u128::from_str_radix(id, 16).map(Self::Profile).map_err(|_| {
+                invalid(format!("{id:?} is no id of an upload: write the 32 hexadecimal digits of the list"))
+            }),
+            (None, None, true) => Ok(Self::All),
+            _ => Err(invalid("name one of build_id, id and all".to_owned())),
+        }
+    }
+}
+
+/// Lists the tenants with uploads, or the uploads of one tenant; those with most bytes first.
+pub(super) async fn list(store: &Store, tenant: Option<&TenantId>) -> Result<Value, Status> {
+    let mut ranking = Ranking::default();
+    for kind in [UploadKind::Debuginfo, UploadKind::AdHoc] {
+        let below = match (kind, tenant) {
+            (_, None) => kind.prefix(),
+            (UploadKind::Debuginfo, Some(tenant)) => Prefix::Debuginfo(tenant.clone()),
+            (UploadKind::AdHoc, Some(tenant)) => Prefix::Uploads(tenant.clone()),
+        };
+        // Keys of one group lie in a row.
+        let mut group: Option<Group> = None;
+        let mut pages = Pages::new(store, below);
+        while let Some(page) = pages.next().await? {
+            for entry in page {
+                let Some(row) = row(&entry.key, tenant.is_some()) else { continue };
+                match &mut group {
+                    Some(group) if group.row == row => {
+                        group.files += 1;
+                        group.bytes += entry.size;
+                    }
+                    other => {
+                        let next = Group { row, files: 1, bytes: entry.size };
+                        other.replace(next).into_iter().for_each(|done| add(&mut ranking, done));
+                    }
+                }
+            }
+        }
+        group.into_iter().for_each(|done| add(&mut ranking, done));
+    }
+    Ok(ranking.into_json("uploads"))
+}
+
+fn add(ranking: &mut Ranking, Group { mut row, files, bytes }: Group) {
+    row["files"] = files.into();
+    row["bytes"] = bytes.into();
+    ranking.add(bytes, row);
+}
+
+/// Returns the group that an object belongs to; none for an object that is no upload.
+fn row(key: &str, is_single: bool) -> Option<Value> {
+    Some(match (Key::parse(key).ok()?, is_single) {
+        (Key::Debuginfo { tenant, .. }, false) => json!({ "kind": "debuginfo", "tenant": tenant.as_str() }),
+        (Key::Upload { tenant, .. }, false) => json!({ "kind": "adhoc", "tenant": tenant.as_str() }),
+        (Key::Debuginfo { tenant, build, .. }, true) => {
+            json!({ "kind": "debuginfo", "tenant": tenant.as_str(), "build_id": build.as_str() })
+        }
+        (Key::Upload { tenant, upload, name }, true) => json!({
+            "kind": "adhoc", "tenant": tenant.as_str(), "id": format!("{upload:032x}"), "name": name.as_str(),
+        }),
+        _ => return None,
+    })
+}
+
+/// Deletes uploads of a tenant, and says how many binaries and profiles they were of.
+pub(super) async fn delete(store: &Store, tenant: &TenantId, selected: &Selected) -> Result<Value, Status> {
+    let deleted = match selected {
+        Selected::Build(build) => {
+            let below = Prefix::DebuginfoOf(tenant.clone(), build.clone());
+            let page = store.list(&below, None, 1).await.map_err(|error| Status::of(&error))?;
+            delete_debuginfo(store, tenant, build).await?;
+            page.len()
+        }
+        Selected::Profile(number) => delete_profiles(store, tenant, Some(*number)).await?,
+        Selected::All => {
+            delete_profiles(store, tenant, None).await? + delete_all_debuginfo(store, tenant).await?
+        }
+    };
+    Ok(json!({ "deleted": deleted }))
+}
+
+/// Deletes the profile of a number, or all profiles of a tenant.
+async fn delete_profiles(store: &Store, tenant: &TenantId, number: Option<u128>) -> Result<usize, Status> {
+    let mut deleted = 0;
+    let mut pages = Pages::new(store, Prefix::Uploads(tenant.clone()));
+    while let Some(page) = pages.next().await? {
+        for key in page.iter().filter_map(|entry| Key::parse(&entry.key).ok()) {
+            let Key::Upload { upload, .. } = &key else { continue };
+            if number.is_none_or(|number| number == *upload) {
+                store.delete(&key).await.map_err(|error| Status::of(&error))?;
+                deleted += 1;
+            }
+        }
+    }
+    Ok(deleted)
+}
+
+async fn delete_all_debuginfo(store: &Store, tenant: &TenantId) -> Result<usize, Status> {
+    let (mut deleted, mut last) = (0, None);
+    let mut pages = Pages::new(store, Prefix::Debuginfo(tenant.clone()));
+    while let Some(page) = pages.next().await? {
+        for entry in page {
+            let Ok(Key::Debuginfo { build, .. }) = Key::parse(&entry.key) else { continue };
+            if last.as_ref() != Some(&build) {
+                delete_debuginfo(store, tenant, &build).await?;
+                deleted += 1;
+                last = Some(build);
+            }
+        }
+    }
+    Ok(deleted)
+}
+
+impl Pages<'_> {
+    /// Returns the next objects; none after the last.
+    async fn next(&mut self) -> Result<Option<Vec<Entry>>, Status> {
+        if self.is_done {
+            return Ok(None);
+        }
+        let page = self.store.list(&self.below, self.after.as_deref(), LIST_PAGE).await;
+        let page = page.map_err(|error| Status::of(&error))?;
+        self.is_done = page.len() < LIST_PAGE;
+        self.after = page.last().map(|entry| entry.key.clone());
+        Ok(Some(page))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::{Clock, Random};
+    use athanor_storage::path::{FileName, UploadName};
+    use athanor_storage::{Config, StoreDeps};
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn debuginfo(tenant: &str, build: &str, file: &str) -> Key {
+        Key::Debuginfo {
+            tenant: tenant.parse().unwrap(),
+            build: BuildId::new(build).unwrap(),
+            kind: FileName::new("debuginfo").unwrap(),
+            upload: 1,
+            file: FileName::new(file).unwrap(),
+        }
+    }
+
+    fn profile(tenant: &str, upload: u128) -> Key {
+        Key::Upload { tenant: tenant.parse().unwrap(), upload, name: UploadName::new("n 1").unwrap() }
+    }
+
+    #[tokio::test]
+    async fn uploads_are_listed_by_size_and_deleted_of_their_tenant_only() {
+        let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
+        let store = Store::open(&Config { memory: true, ..Config::default() }, deps).unwrap();
+        let sizes = [
+            (debuginfo("a", "abcd", "begun"), 10),
+            (debuginfo("a", "abcd", "0.00000"), 1_000),
+            (debuginfo("a", "ef01", "begun"), 20),
+            (debuginfo("b", "abcd", "begun"), 30),
+            (profile("a", 0xa), 500),
+            (profile("a", 0xb), 600),
+            (profile("b", 0xa), 2_000),
+        ];
+        for (key, size) in &sizes {
+            store.create(key, Bytes::from(vec![0; *size])).await.unwrap();
+        }
+        let tenants = ["a", "b"].map(|name| name.parse::<TenantId>().unwrap());
+        let all = list(&store, None).await.unwrap();
+        let rows = |listed: &Value| listed["uploads"].as_array().unwrap().clone();
+        assert_eq!(rows(&all)[0], json!({ "kind": "adhoc", "tenant": "b", "files": 1, "bytes": 2_000 }));
+        assert_eq!(rows(&all)[1], json!({ "kind": "adhoc", "tenant": "a", "files": 2, "bytes": 1_100 }));
+        assert_eq!((rows(&all).len(), &all["bytes"], &all["left_out"]), (4, &json!(4_160), &json!(0)));
+        let of_a = list(&store, Some(&tenants[0])).await.unwrap();
+        let first =
+            json!({ "kind": "debuginfo", "tenant": "a", "build_id": "abcd", "files": 2, "bytes": 1_010 });
+        assert_eq!((rows(&of_a).len(), &rows(&of_a)[0]), (4, &first));
+        let id = rows(&of_a)[1]["id"].as_str().unwrap().to_owned();
+        let deleted = async |build, id, all| {
+            let selected = Selected::parse(build, id, all).unwrap();
+            delete(&store, &tenants[0], &selected).await.unwrap()["deleted"].clone()
+        };
+        assert_eq!(deleted(None, Some(&id), false).await, 1);
+        assert_eq!(deleted(None, Some(&id), false).await, 0);
+        assert_eq!(deleted(Some("ABCD"), None, false).await, 1);
+        assert_eq!(deleted(Some("abcd"), None, false).await, 0);
+        assert_eq!(rows(&list(&store, Some(&tenants[0])).await.unwrap()).len(), 2);
+        assert_eq!(deleted(None, None, true).await, 2);
+        let left = list(&store, None).await.unwrap();
+        assert_eq!((rows(&left).len(), &left["bytes"]), (2, &json!(2_030)), "those of b");
+        for (build, id, all) in [(None, None, false), (Some("a"), Some("b"), false), (None, Some("x"), false)]
+        {
+            assert_eq!(Selected::parse(build, id, all).unwrap_err().code, Code::Invalid);
+        }
+    }
+}

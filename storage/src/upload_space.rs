@@ -1,0 +1,251 @@
+//! Space that uploads may take in a bucket.
+//!
+//! Agents and people upload files that no profile needs to be acknowledged. They share the bucket with blocks, and a bucket
+//! in a folder shares its disk with the log. So uploads leave free space on that disk, and each kind has a quota over all
+//! tenants. Quotas of single tenants are checked where uploads are received.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use athanor_chassis::{ByteSize, Code, Status};
+use tokio::sync::Mutex;
+
+use crate::path::Prefix;
+use crate::store::Store;
+
+/// Keys per page of a count.
+const COUNT_PAGE: usize = 10_000;
+/// How long a counted total is used. Other nodes write meanwhile, which the next count sees.
+const COUNT_MAX_AGE: Duration = Duration::from_secs(60);
+/// How old a total may be by which an upload is refused: somebody may have deleted some since.
+const REFUSAL_MAX_AGE: Duration = Duration::from_secs(2);
+
+/// Kind of upload, each with its own quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadKind {
+    /// Debug information of binaries.
+    Debuginfo,
+    /// Profiles uploaded by hand.
+    AdHoc,
+}
+
+/// Bounds of all uploads.
+#[derive(Clone, Copy, Debug)]
+pub struct UploadBounds {
+    /// Bytes that uploads leave free on the disk of a bucket in a folder.
+    pub min_free_bytes: ByteSize,
+    /// Most bytes of debug information, of all tenants.
+    pub max_debuginfo_bytes: ByteSize,
+    /// Most bytes of profiles uploaded by hand, of all tenants.
+    pub max_adhoc_bytes: ByteSize,
+}
+
+/// Space for uploads in one bucket. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct UploadSpace {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Store,
+    bounds: UploadBounds,
+    /// Bytes that are being written, and that the disk may not show yet.
+    in_flight_bytes: AtomicU64,
+    totals: [Mutex<Total>; 2],
+}
+
+/// Bytes of one kind in the bucket: as counted, and what this node wrote since.
+#[derive(Debug, Default)]
+struct Total {
+    bytes: u64,
+    counted_at: Option<Duration>,
+}
+
+/// Permission to write some bytes. Dropped when they are written, or given up.
+#[derive(Debug)]
+#[must_use]
+pub struct SpaceReservation {
+    shared: Arc<Shared>,
+    bytes: u64,
+}
+
+impl UploadKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Debuginfo => "debug information",
+            Self::AdHoc => "profiles uploaded by hand",
+        }
+    }
+
+    const fn setting(self) -> &'static str {
+        match self {
+            Self::Debuginfo => "uploads.max_debuginfo_bytes",
+            Self::AdHoc => "uploads.max_adhoc_bytes",
+        }
+    }
+
+    /// Returns the prefix of the keys of all tenants.
+    pub const fn prefix(self) -> Prefix {
+        match self {
+            Self::Debuginfo => Prefix::AllDebuginfo,
+            Self::AdHoc => Prefix::AllUploads,
+        }
+    }
+}
+
+impl UploadSpace {
+    /// Returns the space of a bucket, with nothing counted yet.
+    pub fn new(store: Store, bounds: UploadBounds) -> Self {
+        let shared = Shared { store, bounds, in_flight_bytes: AtomicU64::new(0), totals: Default::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Refuses bytes for which there is no space now.
+    pub async fn check(&self, kind: UploadKind, bytes: u64) -> Result<(), Status> {
+        self.check_disk(bytes)?;
+        self.count(kind, bytes, |_| ()).await
+    }
+
+    /// Reserves space for bytes that are about to be written. They count from now on, written or not, until the next
+    /// count.
+    pub async fn reserve(&self, kind: UploadKind, bytes: u64) -> Result<SpaceReservation, Status> {
+        self.shared.in_flight_bytes.fetch_add(bytes, Ordering::SeqCst);
+        let reservation = SpaceReservation { shared: Arc::clone(&self.shared), bytes };
+        self.check_disk(0)?;
+        self.count(kind, bytes, |total| total.bytes = total.bytes.saturating_add(bytes)).await?;
+        Ok(reservation)
+    }
+
+    fn check_disk(&self, bytes: u64) -> Result<(), Status> {
+        let Shared { store, bounds, in_flight_bytes, .. } = &*self.shared;
+        let Some(free) = store.free_bytes()? else { return Ok(()) };
+        let in_flight = in_flight_bytes.load(Ordering::SeqCst).saturating_add(bytes);
+        let min_free = bounds.min_free_bytes;
+        if free >= min_free.get().saturating_add(in_flight) {
+            return Ok(());
+        }
+        let message = format!(
+            "the disk of the bucket has {} free, {} more are to come, and uploads leave {min_free} of it free (twice \
+             log.reserve): free some space, or delete uploads with athanor upload delete",
+            ByteSize::bytes(free).about(),
+            ByteSize::bytes(in_flight).about()
+        );
+        Err(Status::new(Code::Exhausted, message).because("upload_disk_full"))
+    }
+
+    async fn count(
+        &self,
+        kind: UploadKind,
+        bytes: u64,
+        admit: impl FnOnce(&mut Total),
+    ) -> Result<(), Status> {
+        let Shared { store, bounds, totals, .. } = &*self.shared;
+        let (limit, total) = match kind {
+            UploadKind::Debuginfo => (bounds.max_debuginfo_bytes, &totals[0]),
+            UploadKind::AdHoc => (bounds.max_adhoc_bytes, &totals[1]),
+        };
+        let mut total = total.lock().await;
+        let now = store.clock().monotonic();
+        let age = total.counted_at.map(|counted| now.saturating_sub(counted));
+        let fits = |total: &Total| total.bytes.saturating_add(bytes) <= limit.get();
+        if age.is_none_or(|age| age >= COUNT_MAX_AGE || (age >= REFUSAL_MAX_AGE && !fits(&total))) {
+            *total = Total { bytes: count_bytes(store, kind).await?, counted_at: Some(now) };
+        }
+        if fits(&total) {
+            admit(&mut total);
+            return Ok(());
+        }
+        let (name, setting) = (kind.name(), kind.setting());
+        let message = format!(
+            "all tenants have {} of {name} and {bytes} bytes are to come, the limit is {limit} ({setting}): delete some \
+             with athanor upload delete, or raise the limit",
+            ByteSize::bytes(total.bytes).about()
+        );
+        Err(Status::new(Code::Exhausted, message).because("uploads_full"))
+    }
+}
+
+async fn count_bytes(store: &Store, kind: UploadKind) -> Result<u64, Status> {
+    let (below, mut bytes, mut after) = (kind.prefix(), 0u64, None);
+    loop {
+        let page = store.list(&below, after.as_deref(), COUNT_PAGE).await;
+        let page = page.map_err(|error| Status::of(&error))?;
+        bytes = page.iter().fold(bytes, |sum, entry| sum.saturating_add(entry.size));
+        if page.len() < COUNT_PAGE {
+            return Ok(bytes);
+        }
+        after = page.into_iter().last().map(|entry| entry.key);
+    }
+}
+
+impl Drop for SpaceReservation {
+    fn drop(&mut self) {
+        self.shared.in_flight_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_chassis::{Clock, Random, Timestamp};
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::path::{Key, UploadName};
+    use crate::{Config, StoreDeps};
+
+    const GENEROUS: UploadBounds = UploadBounds {
+        min_free_bytes: ByteSize::bytes(0),
+        max_debuginfo_bytes: ByteSize::mib(1),
+        max_adhoc_bytes: ByteSize::mib(1),
+    };
+
+    fn key(tenant: &str) -> Key {
+        let name = UploadName::new("x").unwrap();
+        Key::Upload { tenant: tenant.parse().unwrap(), upload: 1, name }
+    }
+
+    #[tokio::test]
+    async fn total_over_all_tenants_is_bounded_and_follows_deletions() {
+        let (clock, hand) = Clock::manual(Timestamp::from_seconds(1));
+        let config = Config { memory: true, ..Config::default() };
+        let store = Store::open(&config, StoreDeps { clock, random: Random::seeded(1) }).unwrap();
+        store.create(&key("a"), Bytes::from(vec![0; 600])).await.unwrap();
+        let bounds = UploadBounds { max_adhoc_bytes: ByteSize::bytes(1_000), ..GENEROUS };
+        let space = UploadSpace::new(store.clone(), bounds);
+        let _written = space.reserve(UploadKind::AdHoc, 300).await.unwrap();
+        let refused = space.reserve(UploadKind::AdHoc, 101).await.unwrap_err();
+        assert_eq!(refused.code, Code::Exhausted);
+        for said in ["900", "101 bytes", "1000", "uploads.max_adhoc_bytes", "athanor upload delete"] {
+            assert!(refused.message.contains(said), "{said}: {refused}");
+        }
+        space.check(UploadKind::Debuginfo, 5_000).await.unwrap();
+        store.delete(&key("a")).await.unwrap();
+        hand.advance(REFUSAL_MAX_AGE);
+        space.check(UploadKind::AdHoc, 1_000).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn disk_of_a_folder_keeps_its_reserve_with_bytes_in_flight() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config { local: Some(folder.path().to_owned()), ..Config::default() };
+        let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
+        let store = Store::open(&config, deps).unwrap();
+        let free = store.free_bytes().unwrap().unwrap();
+        let with_reserve = |bytes| {
+            let min_free_bytes = ByteSize::bytes(bytes);
+            UploadSpace::new(store.clone(), UploadBounds { min_free_bytes, ..GENEROUS })
+        };
+        let refused = with_reserve(u64::MAX / 2).check(UploadKind::AdHoc, 1).await.unwrap_err();
+        assert_eq!((refused.code, refused.reason), (Code::Exhausted, Some("upload_disk_full")));
+        assert!(refused.message.contains("twice log.reserve"), "{refused}");
+        let space = with_reserve(free / 2);
+        let held = space.reserve(UploadKind::AdHoc, 1_000).await.unwrap();
+        assert_eq!(space.shared.in_flight_bytes.load(Ordering::SeqCst), 1_000);
+        assert!(space.check(UploadKind::AdHoc, u64::MAX / 2).await.is_err());
+        assert!(space.reserve(UploadKind::AdHoc, u64::MAX / 2).await.is_err(), "nothing stays of it");
+        drop(held);
+        assert_eq!(space.shared.in_flight_bytes.load(Ordering::SeqCst), 0);
+    }
+}
