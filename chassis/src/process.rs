@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 
 /// What a process uses. What the system does not tell is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,11 @@ pub fn raise_max_files() -> u64 {
     let raised = setrlimit(Resource::Nofile, wanted).is_ok();
     let most = if raised { limit.maximum } else { limit.current };
     most.unwrap_or(u64::MAX)
+}
+
+/// Closes files and folders that this process creates from now on to other users.
+pub fn restrict_new_files() {
+    umask(Mode::RWXG | Mode::RWXO);
 }
 
 /// Returns the free bytes of the disk that holds a folder.

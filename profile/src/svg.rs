@@ -25,7 +25,8 @@ const STYLE: &str = "text{font:12px monospace;fill:#111;pointer-events:none}\
     .b{cursor:pointer}.b:hover rect{stroke:#111}.d rect{opacity:.45}.h{display:none}.m rect{fill:#c3f}\
     input{font:12px monospace;width:100%;box-sizing:border-box}";
 
-const SCRIPT: &str = r#"
+/// Script of every graph, always the same, so that servers can allow it by its hash.
+pub const SCRIPT: &str = r#"
 "use strict";
 (function () {
   const width = 1200, letter = 7.25;

@@ -31,6 +31,9 @@ pub struct Config {
     /// A file with the token for pages of administration: `/config`, `/shards`, `/members` and `/debug/pprof/profile`. Without
     /// one only a server that listens on its own machine alone shows them. Example: `/etc/athanor/admin-token`.
     pub admin_token_file: Option<PathBuf>,
+    /// Names of this server beside `localhost`. A server that listens on its own machine alone answers no other name, and
+    /// web pages of these hosts may send it profiles. Example: `[profiles.example.com]`.
+    pub allowed_hosts: Vec<String>,
     /// Whether the X-Scope-OrgID header names the tenant; else everything is the tenant `anonymous`.
     pub multitenancy_enabled: bool,
     /// Room for the bodies of all requests at once. One tenant among others has at most half of it. Example: `512MiB`.
@@ -125,6 +128,7 @@ impl Default for Config {
             listen: "127.0.0.1:4040".to_owned(),
             data: PathBuf::from("athanor-data"),
             admin_token_file: None,
+            allowed_hosts: Vec::new(),
             multitenancy_enabled: false,
             request_bytes: ByteSize::mib(512),
             max_connections: None,

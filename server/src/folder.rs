@@ -1,7 +1,9 @@
 //! The data folder: taken, or refused with a reason that names it.
 
+mod access;
+
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -52,6 +54,14 @@ pub fn open(data: &Path) -> Result<Parts, FolderError> {
     }
     if fs::metadata(data).is_ok_and(|found| !found.is_dir()) {
         return Err(refused("it is no folder".to_owned(), ANOTHER, Code::Conflict));
+    }
+    access::restrict(data);
+    let unreadable = |error: io::Error| refused(error.to_string(), ANOTHER, Code::Unavailable);
+    if let Some(link) = access::find_link(data).map_err(unreadable)? {
+        let why =
+            format!("{} is a symbolic link, by which others may lead the server elsewhere", link.display());
+        let way_out = "put what it leads to in its place (a mount does, or storage.local), or name another one with --data";
+        return Err(refused(why, way_out, Code::PermissionDenied));
     }
     let taken = |error: DiskError| {
         let (way_out, code) = match &error {
@@ -114,6 +124,11 @@ mod tests {
             assert!(said.ends_with("with --data") && error.code() == code, "{said}");
         }
         assert!(!at("nowhere").exists(), "nothing is begun");
+        fs::create_dir(at("linked")).unwrap();
+        symlink(folder.path(), at("linked/log")).unwrap();
+        let error = refused("linked");
+        assert!(error.to_string().contains("linked/log is a symbolic link"), "{error}");
+        assert_eq!(error.code(), Code::PermissionDenied);
         let held = open(&at("mine")).unwrap();
         assert_eq!(refused("mine").code(), Code::Conflict);
         drop(held);

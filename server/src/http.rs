@@ -32,7 +32,9 @@ mod routes;
 mod seldom;
 mod shards;
 mod starting;
+mod throttle;
 mod unary;
+mod web;
 mod weight;
 
 pub use door::Door;
@@ -43,3 +45,4 @@ pub use routes::{Services, otlp_router, router};
 pub use seldom::Seldom;
 pub use shards::listed_shards;
 pub use starting::starting;
+pub use web::WebPolicy;

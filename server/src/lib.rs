@@ -49,6 +49,7 @@ mod readiness;
 mod repair;
 mod room;
 mod route;
+pub mod secrets;
 mod shard_outages;
 mod sources;
 mod telling;
@@ -59,6 +60,7 @@ mod ways;
 pub use admin::{SOCKET, request};
 pub use config::{
     BadSetting, ClusterSettings, Config, Joining, LogSettings, OtlpSettings, Target, TlsSettings,
+    UploadSettings,
 };
 pub use metrics::{Routes, Scrape};
 pub use node::{Node, Roles, StartError, System, rebuild_catalogue};

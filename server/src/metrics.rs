@@ -13,4 +13,4 @@ mod routes;
 mod scrape;
 
 pub use routes::{Routes, Underway};
-pub use scrape::Scrape;
+pub use scrape::{MetricsView, Scrape};

@@ -37,7 +37,9 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Desk;
 use crate::config::{Config, OtlpSettings};
 use crate::folder::{self, Parts as Folders};
-use crate::http::{Door, Guard, Lasting, Listener, ListenerError, Services, otlp_router, router, starting};
+use crate::http::{
+    Door, Guard, Lasting, Listener, ListenerError, Services, WebPolicy, otlp_router, router, starting,
+};
 use crate::others::Entry;
 use crate::readiness::Readiness;
 
@@ -150,6 +152,7 @@ impl Node {
         settings: Arc<str>,
     ) -> Result<Self, StartError> {
         let address = listener.address();
+        crate::secrets::warn_of_readable_files(config);
         if let Some(path) = &config.admin_token_file {
             crate::http::token(path).map_err(StartError::Token)?;
         }
@@ -160,7 +163,7 @@ impl Node {
         let (begin, begun) = watch::channel(None);
         let (begin_otlp, begun_otlp) = watch::channel(None);
         let otlp = listeners(&config.otlp, &*system.net).await?;
-        let otlp_addresses = otlp.iter().map(Listener::address).collect();
+        let otlp_addresses: Vec<SocketAddr> = otlp.iter().map(Listener::address).collect();
         let served = {
             let first = starting(Arc::clone(&readiness), clock.clone(), begun.clone());
             let room = Arc::new(Semaphore::new(connections(config)));
@@ -190,7 +193,8 @@ impl Node {
             readiness,
             stop: stop.clone(),
             settings,
-            guard: Guard::new(address, config.admin_token_file.clone()),
+            guard: Guard::new(address, config.admin_token_file.clone(), clock.clone()),
+            web: WebPolicy::new(&[address], &config.allowed_hosts),
             overview: roles.overview.clone(),
         };
         let desk = Desk {
@@ -205,7 +209,8 @@ impl Node {
         if let Err(error) = opened {
             tracing::warn!(%error, "there is no administration socket");
         }
-        begin_otlp.send_replace(Some(otlp_router(door.clone(), services.clone())));
+        let web = WebPolicy::new(&otlp_addresses, &config.allowed_hosts);
+        begin_otlp.send_replace(Some(otlp_router(door.clone(), Services { web, ..services.clone() })));
         begin.send_replace(Some(router(door, services)));
         tracing::info!(%address, data = %config.data.display(), "serving");
         Ok(Self { roles, address, otlp: otlp_addresses, stop, enough, served, haste: Arc::default() })

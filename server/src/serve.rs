@@ -10,6 +10,7 @@ use athanor_chassis::net::LocalNet;
 use athanor_chassis::{Clock, Code, Limits, Overrides, Status, Telemetry};
 use athanor_ingester::{BadRules, check_rules};
 use athanor_server::http::Listener;
+use athanor_server::secrets::{SECRET_SETTINGS, warn_if_readable};
 use athanor_server::{Config, Node, StartError, System, rebuild_catalogue, request};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -123,6 +124,13 @@ pub fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R
 
 async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Status> {
     let settings: Arc<str> = explained(&loaded).into();
+    for setting in loaded.explain() {
+        if let (Origin::File(file), true) =
+            (&setting.origin, SECRET_SETTINGS.contains(&setting.path.as_str()))
+        {
+            warn_if_readable(&setting.path, file);
+        }
+    }
     let config = loaded.value;
     // First of all: whoever finds the port taken begins no folder.
     let net = LocalNet::new(Clock::system());

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::OFlags;
 
 use super::{Disk, DiskError, check};
 use crate::clock::Clock;
@@ -44,7 +46,7 @@ impl LocalDisk {
         let shown = path.to_string_lossy().into_owned();
         let fail = |error| DiskError::of("open", &shown, error);
         std::fs::create_dir_all(&path).map_err(fail)?;
-        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path.join(LOCK));
+        let lock = no_follow().write(true).create(true).truncate(false).open(path.join(LOCK));
         let lock = lock.map_err(fail)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -73,6 +75,13 @@ impl LocalDisk {
     }
 }
 
+/// Options that refuse a symbolic link.
+fn no_follow() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options
+}
+
 impl Folder {
     fn clear(&self) -> io::Result<()> {
         for entry in std::fs::read_dir(&self.path)? {
@@ -97,7 +106,7 @@ impl Folder {
         if let Some(file) = open.get(name) {
             return Ok(Arc::clone(file));
         }
-        let file = Arc::new(OpenOptions::new().read(true).write(true).open(self.at(name))?);
+        let file = Arc::new(no_follow().read(true).write(true).open(self.at(name))?);
         if open.len() >= MAX_OPEN {
             open.clear();
         }
@@ -156,7 +165,7 @@ impl Folder {
         let mut open = self.handles();
         let unfinished = self.at(&format!("{UNFINISHED}{name}"));
         let put = || {
-            let mut file = File::create(&unfinished)?;
+            let mut file = no_follow().write(true).create(true).truncate(true).open(&unfinished)?;
             file.write_all(bytes)?;
             file.sync_all()?;
             std::fs::rename(&unfinished, self.at(name))?;

@@ -28,7 +28,7 @@ impl Watching {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let body = asked(service);
         let head = format!(
-            "POST /grpc.health.v1.Health/Watch HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\
+            "POST /grpc.health.v1.Health/Watch HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\
              content-type: application/grpc-web+proto\r\n\r\n",
             body.len()
         );

@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use athanor_integration::server::{Answer, PATIENCE, Server};
 
@@ -36,12 +38,12 @@ fn methods_types_and_paths_that_are_not_taken_are_named() {
 fn broken_http_is_a_bad_request() {
     let server = Server::start(|_| {});
     let close = "Connection: close\r\n";
-    for hosts in ["", "Host: a\r\nHost: b\r\n"] {
+    for hosts in ["", "Host: localhost\r\nHost: 127.0.0.1\r\n"] {
         let answer = raw(&server, &format!("GET /ready HTTP/1.1\r\n{hosts}{close}\r\n"));
         assert!(answer.status == 400 && answer.text().contains("one Host header"), "{}", answer.text());
     }
     assert_eq!(raw(&server, &format!("GET /ready HTTP/1.0\r\n{close}\r\n")).status, 200);
-    let head = "POST /ingest?name=a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n";
+    let head = "POST /ingest?name=a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n";
     let answer = raw(&server, &format!("{head}{close}\r\nZZ\r\nabc\r\n0\r\n\r\n"));
     assert!(answer.status == 400 && answer.text().contains("chunk"), "{} {}", answer.status, answer.text());
 }
@@ -87,11 +89,95 @@ fn pages_of_administration_are_shut_where_others_reach_the_port() {
     let asks = Server::start(|config| {
         config.listen = "0.0.0.0:0".to_owned();
         config.admin_token_file = Some(file.path().to_owned());
+        config.multitenancy_enabled = true;
     });
     for path in ["/config", "/shards"] {
         let refused = asks.get(path, &[]);
         assert_eq!((refused.status, refused.header("www-authenticate").is_empty()), (401, false));
         assert_eq!(asks.get(path, &[("authorization", "Bearer a-token-of-some-length")]).status, 200);
     }
-    assert_eq!(open.map(|path| asks.get(path, &[]).status), [200; 4]);
+    let tenant = [("x-scope-orgid", "a")];
+    assert_eq!(open.map(|path| asks.get(path, &tenant).status), [200; 4]);
+    tenants_are_named_to_administrators_only(&asks, "Bearer a-token-of-some-length");
+}
+
+fn tenants_are_named_to_administrators_only(server: &Server, token: &str) {
+    for tenant in ["team-a", "team-b"] {
+        let pushed = server.post("/ingest?name=shop.cpu", &[("x-scope-orgid", tenant)], b"main;f 3\n");
+        assert_eq!(pushed.status, 200);
+    }
+    let summed = server.get("/metrics", &[]);
+    assert!(!summed.text().contains("team-"), "{}", summed.text());
+    assert!(summed.text().contains("\nathanor_stored_profiles_total 2\n"), "{}", summed.text());
+    let wrong = server.get("/metrics", &[("authorization", "Bearer another-token-of-that-kind")]);
+    assert_eq!(wrong.status, 401);
+    let named = server.get("/metrics", &[("authorization", token)]);
+    assert!(
+        named.text().contains("athanor_stored_profiles_total{tenant=\"team-b\"} 1\n"),
+        "{}",
+        named.text()
+    );
+    assert!(named.text().contains("\nathanor_admin_token_failures_total 1\n"), "{}", named.text());
+}
+
+#[test]
+fn pages_of_others_reach_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Server::start(|config| {
+        config.data.clone_from(&data);
+        config.allowed_hosts = vec!["profiles.example.com".to_owned()];
+    });
+    let asked_as = |host: &str, request: &str| {
+        raw(
+            &server,
+            &format!("{request} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
+        )
+    };
+    for path in ["/config", "/ready", "/metrics", "/nowhere", "/pyroscope/render?query=x"] {
+        let refused = asked_as("evil.example:4040", &format!("GET {path}"));
+        assert!(refused.status == 403 && refused.text().contains("allowed_hosts"), "{}", refused.text());
+    }
+    let port = server.address.port();
+    for host in ["profiles.example.com", "localhost", &format!("127.0.0.1:{port}"), "[::1]"] {
+        assert_eq!(asked_as(host, "GET /config").status, 200, "{host}");
+    }
+    let pushed = |headers: &[(&str, &str)]| server.post("/ingest?name=shop.cpu", headers, b"main;f 3\n");
+    for foreign in [("origin", "http://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site")] {
+        let refused = pushed(&[("content-type", "text/plain"), foreign]);
+        assert_eq!(refused.status, 403, "{foreign:?}: {}", refused.text());
+        let json = server.post("/profiles/writeraw", &[("content-type", "text/plain"), foreign], b"{}");
+        assert_eq!(json.status, 403, "{foreign:?}: {}", json.text());
+    }
+    assert!(server.totals("anonymous").is_empty());
+    let own = format!("http://127.0.0.1:{port}");
+    assert_eq!(pushed(&[("origin", &own), ("sec-fetch-site", "same-origin")]).status, 200);
+    assert_eq!(pushed(&[("origin", "https://profiles.example.com")]).status, 200);
+    for page in
+        ["/", "/shards", "/flamegraph.svg?service=shop&type=process_cpu:cpu:nanoseconds:cpu:nanoseconds"]
+    {
+        let answer = server.get(page, &[]);
+        let policy = answer.header("content-security-policy");
+        assert!(
+            policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"),
+            "{page}: {policy}"
+        );
+        assert_eq!((answer.status, answer.header("x-content-type-options")), (200, "nosniff"), "{page}");
+    }
+    // Nothing in the folder can be opened by others.
+    let mut folders = vec![data];
+    while let Some(folder) = folders.pop() {
+        assert_eq!(mode(&folder), 0o700, "{}", folder.display());
+        for entry in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else {
+                assert_eq!(mode(&entry), 0o600, "{}", entry.display());
+            }
+        }
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }

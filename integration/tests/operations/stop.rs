@@ -88,7 +88,7 @@ impl Held {
     fn begin(address: SocketAddr) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = "POST /ingest?name=shop.cpu HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 9\r\n\
+        let head = "POST /ingest?name=shop.cpu HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 9\r\n\
                     expect: 100-continue\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         // That it may go on is said when the body is waited for.

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use athanor_chassis::{Code, Compute, Status};
+use athanor_chassis::{Clock, Code, Compute, Status};
 use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Response};
@@ -18,6 +18,7 @@ use base64::prelude::BASE64_STANDARD;
 use ring::hmac;
 
 use super::encoding::json_error;
+use super::throttle::TokenThrottle;
 
 /// Bytes of a token, at least and at most.
 const LENGTH: std::ops::RangeInclusive<usize> = 16..=1024;
@@ -30,16 +31,48 @@ const CHALLENGE: HeaderValue =
 pub struct Guard {
     token: Option<Arc<PathBuf>>,
     is_local: bool,
+    throttle: Arc<TokenThrottle>,
 }
+
+/// Address of the client of a connection, as an extension of its requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
 
 impl Guard {
     /// For a server that listens there, with the file that holds the token, if one is named.
-    pub fn new(listens: SocketAddr, token: Option<PathBuf>) -> Self {
-        Self { token: token.map(Arc::new), is_local: listens.ip().is_loopback() }
+    pub fn new(listens: SocketAddr, token: Option<PathBuf>, clock: Clock) -> Self {
+        let throttle = Arc::new(TokenThrottle::new(clock));
+        Self { token: token.map(Arc::new), is_local: listens.ip().is_loopback(), throttle }
+    }
+
+    /// Returns how many wrong tokens came.
+    pub fn failed_tokens(&self) -> u64 {
+        self.throttle.failed()
+    }
+
+    /// Whether whoever sent these headers may see the names of tenants; an answer instead, if a wrong token came.
+    pub async fn shows_tenants(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+        compute: &Compute,
+    ) -> Result<bool, Response<Body>> {
+        if self.is_local {
+            return Ok(true);
+        }
+        if self.token.is_none() || brought(headers).is_none() {
+            return Ok(false);
+        }
+        self.admit(headers, peer, compute).await.map(|()| true)
     }
 
     /// Whether whoever sent these headers may pass, or what is answered instead.
-    pub async fn admit(&self, headers: &HeaderMap, compute: &Compute) -> Result<(), Response<Body>> {
+    pub async fn admit(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+        compute: &Compute,
+    ) -> Result<(), Response<Body>> {
         let Some(path) = &self.token else {
             let message = "this page is for administration, and this server listens for more than its own machine: name a \
                            file with a token in admin_token_file and bring the token, or ask on the machine itself with \
@@ -57,20 +90,25 @@ impl Guard {
             let message = "the file that admin_token_file names cannot be used; the server's log says why";
             json_error(&Status::new(status.code, message))
         })?;
-        match brought(headers) {
-            Some(brought) if is_equal(&brought, token.as_bytes()) => Ok(()),
-            brought => {
-                let what = if brought.is_some() { "another token came" } else { "no token came" };
-                let message = format!(
-                    "this page is for administration, and {what}: send the one of the file that admin_token_file names, as \
-                     Authorization: Bearer TOKEN, or as the password of any user"
-                );
-                let mut refused = json_error(&Status::new(Code::Unauthenticated, message));
-                refused.headers_mut().insert(WWW_AUTHENTICATE, CHALLENGE);
-                Err(refused)
-            }
+        let Some(brought) = brought(headers) else { return Err(challenge("no token came")) };
+        let attempt = self.throttle.begin().await.map_err(|status| json_error(&status))?;
+        if is_equal(&brought, token.as_bytes()) {
+            return Ok(());
         }
+        attempt.fail(peer.map(|peer| peer.0));
+        Err(challenge("another token came"))
     }
+}
+
+/// An answer that asks for the token.
+fn challenge(what: &str) -> Response<Body> {
+    let message = format!(
+        "this page is for administration, and {what}: send the one of the file that admin_token_file names, as Authorization: \
+         Bearer TOKEN, or as the password of any user"
+    );
+    let mut refused = json_error(&Status::new(Code::Unauthenticated, message));
+    refused.headers_mut().insert(WWW_AUTHENTICATE, CHALLENGE);
+    refused
 }
 
 /// The token of a file.
@@ -124,12 +162,16 @@ mod tests {
 
     const TOKEN: &str = "a-token-of-some-length";
 
+    fn guard_on(listens: &str, token: Option<PathBuf>) -> Guard {
+        Guard::new(listens.parse().unwrap(), token, Clock::system())
+    }
+
     async fn asked(guard: &Guard, authorization: Option<&str>) -> Result<(), (StatusCode, bool)> {
         let mut headers = HeaderMap::new();
         if let Some(value) = authorization {
             headers.insert(AUTHORIZATION, value.parse().unwrap());
         }
-        let admitted = guard.admit(&headers, &Compute::inline()).await;
+        let admitted = guard.admit(&headers, None, &Compute::inline()).await;
         admitted.map_err(|response| (response.status(), response.headers().contains_key(WWW_AUTHENTICATE)))
     }
 
@@ -139,7 +181,7 @@ mod tests {
         std::fs::write(file.path(), format!("{TOKEN}\n")).unwrap();
         let basic = |text: &str| format!("Basic {}", BASE64_STANDARD.encode(text));
         for listens in ["0.0.0.0:4040", "127.0.0.1:4040"] {
-            let guard = Guard::new(listens.parse().unwrap(), Some(file.path().to_owned()));
+            let guard = guard_on(listens, Some(file.path().to_owned()));
             for good in [format!("Bearer {TOKEN}"), format!("bearer  {TOKEN}"), basic(&format!("me:{TOKEN}"))]
             {
                 assert_eq!(asked(&guard, Some(&good)).await, Ok(()), "{good}");
@@ -153,7 +195,7 @@ mod tests {
             }
         }
         // Another one holds at once; none opens nothing.
-        let guard = Guard::new("0.0.0.0:1".parse().unwrap(), Some(file.path().to_owned()));
+        let guard = guard_on("0.0.0.0:1", Some(file.path().to_owned()));
         std::fs::write(file.path(), "another-token-of-that-kind").unwrap();
         assert!(asked(&guard, Some(&format!("Bearer {TOKEN}"))).await.is_err());
         for odd in ["", "short", "two words of some length"] {
@@ -172,7 +214,7 @@ mod tests {
             ("[::]:1", Err((StatusCode::FORBIDDEN, false))),
             ("10.0.0.5:1", Err((StatusCode::FORBIDDEN, false))),
         ] {
-            let guard = Guard::new(listens.parse().unwrap(), None);
+            let guard = guard_on(listens, None);
             assert_eq!(asked(&guard, None).await, expected, "{listens}");
         }
     }

@@ -12,6 +12,9 @@ use athanor_chassis::code::{Code, Coded};
 use athanor_chassis::net::{Accept, Stream};
 use athanor_chassis::{Clock, Net, Tasks};
 use axum::Router;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -20,6 +23,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::guard::Peer;
 use super::opening::Opening;
 use super::seldom::Seldom;
 
@@ -138,13 +142,13 @@ impl Listener {
         let (mut refused, mut full) = (Seldom::default(), Seldom::default());
         loop {
             let accept = |context: &mut Context<'_>| self.socket.poll_accept(context);
-            let (stream, _) = tokio::select! {
+            let (stream, peer) = tokio::select! {
                 biased;
                 () = stop.cancelled() => return connections,
                 accepted = patient(&lasting.clock, &mut refused, accept) => accepted,
             };
             match Arc::clone(&lasting.room).try_acquire_owned() {
-                Ok(place) => connect(stream, place, router, lasting, &connections),
+                Ok(place) => connect((stream, Peer(peer)), place, router, lasting, &connections),
                 Err(_) => {
                     if let Some(times) = full.again(lasting.clock.monotonic()) {
                         tracing::warn!(
@@ -161,7 +165,7 @@ impl Listener {
 
 /// Serves a connection, which keeps its place until it ends.
 fn connect(
-    stream: Stream,
+    (stream, peer): (Stream, Peer),
     place: OwnedSemaphorePermit,
     router: &Router,
     lasting: &Lasting,
@@ -175,7 +179,11 @@ fn connect(
         .max_concurrent_streams(1024)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PONG_WITHIN);
-    let service = TowerToHyperService::new(router.clone());
+    let router = TowerToHyperService::new(router.clone());
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        router.call(request)
+    });
     let opening = Opening::new(stream, &lasting.clock, HEAD_TIMEOUT);
     let connection = http.serve_connection(TokioIo::new(opening), service).into_owned();
     let connection = connections.watch(connection);

@@ -10,6 +10,7 @@ use axum::http::{Request, Response};
 use super::encoding::json_error;
 use super::plain::Answering;
 use super::routes::{Hall, text};
+use crate::metrics::MetricsView;
 use crate::readiness::Readiness;
 
 /// `GET /ready`: whether requests are welcome, or why not.
@@ -25,15 +26,22 @@ pub fn readiness(readiness: &Readiness) -> Response<Body> {
     }
 }
 
-/// `GET /metrics`, for Prometheus.
+/// `GET /metrics`, for Prometheus. Where others reach the port, tenants are named to administrators only.
 pub fn metrics(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     let accepted = request.headers().get_all(ACCEPT).iter();
     let open_metrics = accepted
         .filter_map(|value| value.to_str().ok())
         .any(|value| value.contains("application/openmetrics-text"));
+    let (headers, peer) = (request.headers().clone(), request.extensions().get().copied());
     Box::pin(async move {
+        let guard = &hall.services.guard;
+        let names_tenants = match guard.shows_tenants(&headers, peer, &hall.door.compute).await {
+            Ok(names_tenants) => names_tenants,
+            Err(refused) => return refused,
+        };
+        let view = MetricsView { open_metrics, names_tenants, failed_tokens: guard.failed_tokens() };
         let scrape = Arc::clone(&hall.services.scrape);
-        let written = hall.door.compute.run(move || scrape.text(open_metrics)).await;
+        let written = hall.door.compute.run(move || scrape.text(&view)).await;
         let kind = if open_metrics {
             "application/openmetrics-text; version=1.0.0; charset=utf-8"
         } else {

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::encoding::{Refused, json_error};
 use super::partial::PARTIAL;
+use super::web::{WebPolicy, protect};
 use super::weight::Admits;
 use super::{
     Door, Guard, caller, debuginfo, diagnostics, health, members, operations, otlp, pages, parca, plain,
@@ -54,6 +55,8 @@ pub struct Services {
     pub settings: Arc<str>,
     /// Who may see it.
     pub guard: Guard,
+    /// Which web pages may use it.
+    pub web: WebPolicy,
     /// What this node sees of its cluster.
     pub overview: Overview,
 }
@@ -111,16 +114,18 @@ pub(super) struct Hall {
 
 /// All routes.
 pub fn router(door: Door, services: Services) -> Router {
+    let web = services.web.clone();
     let hall = Arc::new(Hall { door, services, watchers: Arc::new(Semaphore::new(health::WATCHERS)) });
     let router = Router::new();
     let router = calls(router, &hall);
     let router = plain_routes(router, &hall);
     let router = router.fallback_service(counted(&hall, "none", any(|| async { plain::not_found() })));
-    router.layer(axum::middleware::from_fn(civil))
+    behind_policy(router, web)
 }
 
 /// The routes of exports of OpenTelemetry alone, as ports of their own have them.
 pub fn otlp_router(door: Door, services: Services) -> Router {
+    let web = services.web.clone();
     let hall = Arc::new(Hall { door, services, watchers: Arc::new(Semaphore::new(0)) });
     let inner = Arc::clone(&hall);
     let export = any(move |request: Request<Body>| otlp::export(Arc::clone(&inner), request));
@@ -130,7 +135,24 @@ pub fn otlp_router(door: Door, services: Services) -> Router {
         .route(otlp::EXPORT, counted(&hall, otlp::EXPORT, export))
         .route(otlp::PROFILES, counted(&hall, otlp::PROFILES, profiles))
         .fallback_service(counted(&hall, "none", any(|| async { plain::not_found() })));
-    router.layer(axum::middleware::from_fn(civil))
+    behind_policy(router, web)
+}
+
+/// Adds what holds for every request, whatever it asks for.
+fn behind_policy(router: Router, web: WebPolicy) -> Router {
+    router.layer(axum::middleware::from_fn(
+        move |request: axum::extract::Request, next: axum::middleware::Next| {
+            let web = web.clone();
+            async move {
+                let mut response = match web.check(&request) {
+                    Ok(()) => civil(request, next).await,
+                    Err(status) => json_error(&status),
+                };
+                protect(&mut response);
+                response
+            }
+        },
+    ))
 }
 
 /// Refuses requests that do not say whom they ask, as HTTP/1.1 must, and says in words what was refused without any.
@@ -404,7 +426,8 @@ fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
         move |request: Request<Body>| -> plain::Answering {
             let hall = Arc::clone(&hall);
             Box::pin(async move {
-                match hall.services.guard.admit(request.headers(), &hall.door.compute).await {
+                let peer = request.extensions().get().copied();
+                match hall.services.guard.admit(request.headers(), peer, &hall.door.compute).await {
                     Ok(()) => handler(hall, request).await,
                     Err(refused) => refused,
                 }

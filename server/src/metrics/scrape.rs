@@ -10,7 +10,7 @@ use athanor_chassis::process::Usage;
 use athanor_chassis::{Clock, Compute, Tasks, TenantId, Timestamp};
 use athanor_consensus::Replicated;
 use athanor_consensus::log::{Damage, Health, Hurt, Log, Usage as LogUsage};
-use athanor_distributor::{Distributor, Refusals, TenantCounts};
+use athanor_distributor::{Distributor, TenantCounts};
 use athanor_ingester::{Cuts, Ingester, ShardStats, Tally};
 use athanor_metastore::{Facts, Size};
 use athanor_querier::{Querier, QuerierStats};
@@ -25,9 +25,7 @@ use crate::readiness::Readiness;
 
 mod debuginfo;
 mod queries;
-
-/// Tenants that are not counted by name; no tenant can be called so.
-const OTHERS: &str = "<others>";
+mod tenants;
 
 /// Where the numbers are.
 pub struct Scrape {
@@ -65,8 +63,21 @@ pub struct Scrape {
     pub tasks: Tasks,
 }
 
+/// How a page of metrics is written, and what the server's door adds to it.
+#[derive(Clone, Copy, Debug)]
+pub struct MetricsView {
+    /// Whether the format is OpenMetrics; else it is the older one.
+    pub open_metrics: bool,
+    /// Whether tenants are named; else the numbers of all tenants are added up.
+    pub names_tenants: bool,
+    /// How many wrong administration tokens came.
+    pub failed_tokens: u64,
+}
+
 /// The numbers of one moment.
 struct Numbers {
+    names_tenants: bool,
+    failed_tokens: u64,
     routes: Vec<Counted>,
     started: Timestamp,
     uptime: Duration,
@@ -88,15 +99,17 @@ struct Numbers {
 }
 
 impl Scrape {
-    /// All of it as text: OpenMetrics if that is asked for, else the older format.
-    pub fn text(&self, open_metrics: bool) -> String {
-        let mut page = Page::new(open_metrics);
-        self.now().write(&mut page);
+    /// All of it as text.
+    pub fn text(&self, view: &MetricsView) -> String {
+        let mut page = Page::new(view.open_metrics);
+        self.now(view).write(&mut page);
         page.finish()
     }
 
-    fn now(&self) -> Numbers {
+    fn now(&self, view: &MetricsView) -> Numbers {
         Numbers {
+            names_tenants: view.names_tenants,
+            failed_tokens: view.failed_tokens,
             routes: self.routes.now(),
             started: self.started,
             uptime: self.clock.wall().since(self.started),
@@ -195,73 +208,10 @@ impl Numbers {
             "Answers that lacked something, and said so",
             asked().map(|counted| (route(counted), counted.partial as f64)),
         );
-    }
-
-    fn profiles(&self, page: &mut Page) {
-        let mut counter = |name, help, count: fn(&TenantCounts) -> u64| {
-            let of = |tenant: &Option<TenantId>| labels(&[("tenant", named(tenant))]);
-            page.counter(
-                name,
-                help,
-                self.tenants.iter().map(|(tenant, counts)| (of(tenant), count(counts) as f64)),
-            );
-        };
-        counter("athanor_received_profiles_total", "Profiles that were sent", |counts| counts.profiles);
-        counter("athanor_received_compressed_bytes_total", "Their bytes as they were sent", |counts| {
-            counts.bytes
-        });
-        counter(
-            "athanor_received_decompressed_bytes_total",
-            "Bytes of profiles that were taken, decompressed",
-            |counts| counts.raw_bytes,
-        );
-        counter("athanor_received_samples_total", "Samples of profiles that were taken", |counts| {
-            counts.samples
-        });
-        counter("athanor_stored_profiles_total", "Profiles that were stored", |counts| counts.new);
-        counter(
-            "athanor_repeated_profiles_total",
-            "Profiles that had been stored before, and count once",
-            |counts| counts.repeats,
-        );
-        counter("athanor_empty_profiles_total", "Profiles with nothing in them to store", |counts| {
-            counts.empty
-        });
-        let dropped = self.tenants.iter().flat_map(|(tenant, counts)| {
-            let of = |what| labels(&[("tenant", named(tenant)), ("what", what)]);
-            counts.dropped.each().map(|(what, count)| (of(what), count as f64))
-        });
         page.counter(
-            "athanor_dropped_total",
-            "Parts that were left out of stored profiles: what dangles, is negative, too deep or too long, or what rules drop",
-            dropped,
-        );
-        let oddities = self.tenants.iter().flat_map(|(tenant, counts)| {
-            let of = |what| labels(&[("tenant", named(tenant)), ("what", what)]);
-            let seen = counts.oddities.each().into_iter().filter(|(_, count)| *count > 0);
-            seen.map(move |(what, count)| (of(what), count as f64))
-        });
-        page.counter(
-            "athanor_otlp_oddities_total",
-            "What in exports of OpenTelemetry was not as the format says, and was taken",
-            oddities,
-        );
-    }
-
-    fn refusals(&self, page: &mut Page) {
-        let mut counter = |name, help, count: fn(&Refusals) -> u64| {
-            let all = self.tenants.iter().flat_map(|(tenant, counts)| {
-                let of = move |reason| labels(&[("tenant", named(tenant)), ("reason", reason)]);
-                counts.refused.iter().map(move |(reason, refused)| (of(reason), count(refused) as f64))
-            });
-            page.counter(name, help, all);
-        };
-        counter("athanor_discarded_profiles_total", "Profiles that were refused", |refused| refused.profiles);
-        counter("athanor_discarded_bytes_total", "Their bytes as they were sent", |refused| refused.bytes);
-        counter(
-            "athanor_discarded_requests_total",
-            "Requests that were refused before profiles in them were counted",
-            |refused| refused.requests,
+            "athanor_admin_token_failures_total",
+            "Requests with a wrong administration token",
+            alone(self.failed_tokens as f64),
         );
     }
 
@@ -518,10 +468,6 @@ impl Told {
             counter(of, damaged);
         }
     }
-}
-
-fn named(tenant: &Option<TenantId>) -> &str {
-    tenant.as_ref().map_or(OTHERS, TenantId::as_str)
 }
 
 fn of_shard(shard: &ShardStats) -> String {
