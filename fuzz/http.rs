@@ -7,6 +7,7 @@ mod part {
     pub mod caller;
     pub mod door;
     pub mod encoding;
+    pub mod escaping;
     pub mod json;
     pub mod partial;
     pub mod recorded;

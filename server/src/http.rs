@@ -15,6 +15,7 @@ mod debuginfo;
 mod diagnostics;
 mod door;
 mod encoding;
+mod escaping;
 mod guard;
 mod health;
 mod json;

@@ -56,8 +56,18 @@ fn times_in_urls_are_read_or_refused() {
         let answer = server.get(&format!("{page}&{wrong}"), &[]);
         assert!(answer.status == 400 && answer.text().contains("write now-1h"), "{wrong}: {}", answer.text());
     }
+    urls_are_taken_as_people_write_them(&server);
     let empty = server.get(&format!("{page}&from=now-1h&until=now"), &[]);
     assert!(empty.status == 200 && empty.text().contains("There are no samples"), "{}", empty.text());
+}
+
+fn urls_are_taken_as_people_write_them(server: &Server) {
+    assert_eq!(server.post("/ingest?name=other.cpu{zone=<a>}", &[], b"main;f 3\n").status, 200);
+    for zone in ["=\"<a>\"", "=~\"<a>|`b`\"", "=%22%3Ca%3E%22"] {
+        let query = format!("process_cpu:cpu:nanoseconds:cpu:nanoseconds{{zone{zone}}}");
+        let answer = server.get(&format!("/pyroscope/render?query={query}&from=now-1h&until=now"), &[]);
+        assert!(answer.status == 200 && answer.text().contains("\"main\""), "{zone}: {}", answer.text());
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::escaping::Escaping;
 use super::guard::Peer;
 use super::opening::Opening;
 use super::seldom::Seldom;
@@ -184,7 +185,7 @@ fn connect(
         request.extensions_mut().insert(peer);
         router.call(request)
     });
-    let opening = Opening::new(stream, &lasting.clock, HEAD_TIMEOUT);
+    let opening = Escaping::new(Opening::new(stream, &lasting.clock, HEAD_TIMEOUT));
     let connection = http.serve_connection(TokioIo::new(opening), service).into_owned();
     let connection = connections.watch(connection);
     let enough = lasting.enough.clone();
