@@ -14,8 +14,8 @@ use crate::adhoc::GROWTH;
 pub struct Config {
     /// Memory that one answer may take, and as much again to be shown. Example: `512MiB`.
     pub answer: ByteSize,
-    /// Memory that all answers that are under way may take together. Those to one tenant among others take at most half of
-    /// it. Example: `2GiB`.
+    /// Memory that all answers that are under way may take together, each until its last byte is sent. Those to one tenant
+    /// among others take at most half of it. Example: `2GiB`.
     pub answers: ByteSize,
     /// Memory for answers that are made of blocks alone: the same request is answered by them as long as it still would be
     /// made of the same. With 0 none is kept. Example: `64MiB`.
@@ -92,7 +92,7 @@ impl Config {
     }
 
     /// The room for answers: what is put together, and what is made of it to be shown, takes memory until it is sent.
-    pub(crate) fn room(&self) -> Arc<Room> {
+    pub fn room(&self) -> Arc<Room> {
         Room::new(
             Bound { limit: self.answer, setting: "querier.answer" },
             Bound { limit: self.answers, setting: "querier.answers" },

@@ -222,6 +222,11 @@ impl Querier {
         self
     }
 
+    /// Returns the budget of all answers, which responses hold until they are sent.
+    pub fn response_room(&self) -> &Arc<Room> {
+        &self.room
+    }
+
     /// The process ends in order: no question that is still under way is to blame.
     pub fn close(&self) {
         self.quarantine.close();

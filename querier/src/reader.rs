@@ -246,6 +246,14 @@ impl Reader {
         left
     }
 
+    /// Takes the memory of the answers over for a response of so many bytes. Frees what is more than that.
+    pub fn take_response_budget(&self, bytes: usize) -> Option<Taken> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = held.drain(..).reduce(Taken::and)?;
+        all.shrink(bytes);
+        Some(all)
+    }
+
     /// Who they are, each once and in their order.
     pub fn tenants(&self) -> &[TenantId] {
         &self.tenants

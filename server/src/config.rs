@@ -41,6 +41,9 @@ pub struct Config {
     /// Connections at once; as many as three quarters of the files that the process may open, if not given. Example:
     /// `2000`.
     pub max_connections: Option<u32>,
+    /// Requests at once, over all connections, each until its response is sent. A connection with many open requests is
+    /// refused first. Example: `16384`.
+    pub max_requests: u32,
     /// How long the server still answers after SIGTERM, while `/ready` says 503, so that load balancers look elsewhere; a
     /// part of `drain`. Another signal ends this, and Ctrl-C does without. Example: `2s`.
     #[serde(with = "duration_text")]
@@ -132,6 +135,7 @@ impl Default for Config {
             multitenancy_enabled: false,
             request_bytes: ByteSize::mib(512),
             max_connections: None,
+            max_requests: 16_384,
             shutdown_delay: Duration::from_secs(2),
             drain: Duration::from_secs(10),
             retention: Duration::from_secs(31 * 24 * 3600),
@@ -191,6 +195,9 @@ impl Config {
                 "max_connections",
                 "0 would serve nobody; write 1 or more, or leave it out".to_owned(),
             );
+        }
+        if self.max_requests == 0 {
+            return bad("max_requests", "0 would serve nobody; write 1 or more".to_owned());
         }
         if self.shutdown_delay > Duration::ZERO && self.shutdown_delay >= self.drain {
             let (delay, drain) = (format_duration(self.shutdown_delay), format_duration(self.drain));
@@ -307,7 +314,7 @@ mod tests {
         assert_eq!(checked(keeps_nothing), Ok(()));
         let at_once = |config: &mut Config| (config.shutdown_delay, config.drain) = Default::default();
         assert_eq!(checked(at_once), Ok(()));
-        let bad: [(Change, &str); 16] = [
+        let bad: [(Change, &str); 17] = [
             (
                 |config| config.max_expired_percent = 0,
                 "max_expired_percent: 0 percent; write 1 to 100, or retention: 0s to keep blocks",
@@ -348,6 +355,7 @@ mod tests {
                 "querier.adhoc_profile: profiles of 16MiB take up to 128MiB when they are read",
             ),
             (|config| config.max_connections = Some(0), "max_connections: 0"),
+            (|config| config.max_requests = 0, "max_requests: 0"),
             (
                 |config| config.drain = Duration::from_secs(1),
                 "shutdown_delay: 2s is a part of drain, which is 1s; write less, or a longer drain",

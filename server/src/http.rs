@@ -1,9 +1,9 @@
 //! One port for everything: Connect, gRPC, gRPC-Web and plain HTTP, over HTTP/1.1 and cleartext HTTP/2.
 //!
 //! ```text
-//!  listener ─► router ─┬─► unary  (encoding ─► caller ─► body ─► message ─► method ─► answer)
-//!                      ├─► plain  (ingest, render, pages, operations)
-//!                      └─► debuginfo, parca  (files that are larger than memory; the words of another server)
+//!  listener ─► connection ─► router ─┬─► unary  (encoding ─► caller ─► body ─► message ─► method ─► answer)
+//!                                    ├─► plain  (ingest, render, pages, operations)
+//!                                    └─► debuginfo, parca  (files that are larger than memory; the words of another server)
 //! ```
 //!
 //! A request is refused as early as it can be: by its path, method and content type before its headers are
@@ -11,6 +11,7 @@
 
 mod body;
 mod caller;
+mod connection;
 mod debuginfo;
 mod diagnostics;
 mod door;
@@ -24,6 +25,7 @@ mod members;
 mod opening;
 mod operations;
 mod otlp;
+mod pace;
 mod pages;
 mod parca;
 mod partial;
@@ -38,6 +40,7 @@ mod unary;
 mod web;
 mod weight;
 
+pub use connection::Requests;
 pub use door::Door;
 pub use encoding::json_error;
 pub use guard::{Guard, token};

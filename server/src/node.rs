@@ -38,7 +38,7 @@ use crate::admin::Desk;
 use crate::config::{Config, OtlpSettings};
 use crate::folder::{self, Parts as Folders};
 use crate::http::{
-    Door, Guard, Lasting, Listener, ListenerError, Services, WebPolicy, otlp_router, router, starting,
+    Door, Guard, Lasting, Listener, ListenerError, Requests, Services, WebPolicy, otlp_router, router, starting,
 };
 use crate::others::Entry;
 use crate::readiness::Readiness;
@@ -168,7 +168,8 @@ impl Node {
             let first = starting(Arc::clone(&readiness), clock.clone(), begun.clone());
             let room = Arc::new(Semaphore::new(connections(config)));
             let (tasks, clock, enough) = (tasks.clone(), clock.clone(), enough.clone());
-            let lasting = Lasting { tasks: tasks.clone(), clock, enough, room };
+            let requests = Requests::of_clients(config.max_requests);
+            let lasting = Lasting { tasks: tasks.clone(), clock, enough, room, requests };
             let first_otlp = starting(Arc::clone(&readiness), lasting.clock.clone(), begun_otlp.clone());
             let stop = stop.clone();
             tasks.spawn("listener", async move {
@@ -196,6 +197,10 @@ impl Node {
             guard: Guard::new(address, config.admin_token_file.clone(), clock.clone()),
             web: WebPolicy::new(&[address], &config.allowed_hosts),
             overview: roles.overview.clone(),
+            responses: match &roles.querier {
+                Some(querier) => Arc::clone(querier.response_room()),
+                None => config.querier.room(),
+            },
         };
         let desk = Desk {
             ingester: roles.ingester.clone(),

@@ -36,12 +36,15 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::certificates::{Certificates, CertificatesError};
 use crate::config::{ClusterSettings, Config, Joining};
-use crate::http::{Lasting, Listener};
+use crate::http::{Lasting, Listener, Requests};
 use crate::node::{StartError, System};
 use crate::ways::Afar;
 
 /// Connections of other nodes.
 const CONNECTIONS: usize = 1024;
+/// Calls that one node may have under way at another, and those of all nodes.
+const MAX_CALLS_PER_CONNECTION: u32 = 1024;
+const MAX_CALLS: usize = CONNECTIONS * MAX_CALLS_PER_CONNECTION as usize;
 /// How often the file with the secret is read again.
 const RELOAD: Duration = Duration::from_secs(10);
 /// Bytes of it, at most.
@@ -194,7 +197,13 @@ impl Entry {
         let routes = offered(Services::default()).raft(answering).guarded(secrets.clone());
         let room = Arc::new(Semaphore::new(CONNECTIONS));
         let enough = CancellationToken::new();
-        let lasting = Lasting { tasks: tasks.clone(), clock: clock.clone(), enough, room };
+        let lasting = Lasting {
+            tasks: tasks.clone(),
+            clock: clock.clone(),
+            enough,
+            room,
+            requests: Arc::new(Requests::new(MAX_CALLS, MAX_CALLS_PER_CONNECTION)),
+        };
         let serving = serve(listener, routes, lasting, stop.clone());
         let served = tasks.spawn("listener for other nodes", serving)?;
         let compute = system.compute.clone();

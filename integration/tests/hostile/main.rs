@@ -17,6 +17,7 @@ mod exports;
 mod pprofs;
 mod process;
 mod recordings;
+mod streams;
 
 use std::thread;
 

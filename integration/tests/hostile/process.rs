@@ -41,6 +41,11 @@ pub struct Served {
 impl Served {
     /// Starts one with these limits.
     pub fn start(limits: &Limits) -> Self {
+        Self::start_with(limits, &[])
+    }
+
+    /// As [`Served::start`], with more settings.
+    pub fn start_with(limits: &Limits, more: &[&str]) -> Self {
         let Limits { body, profile, answer, requests } = limits;
         // An address of this machine that no other test has: processes have 22 bits, and this one some servers.
         static STARTED: AtomicU8 = AtomicU8::new(0);
@@ -48,7 +53,7 @@ impl Served {
         let first = 1 + a + 64 * STARTED.fetch_add(1, Ordering::Relaxed);
         let otlp = [4317, 4318].map(|port| SocketAddr::from(([127, first, b, c.max(1)], port)));
         let folder = TempDir::new().unwrap();
-        let settings = [
+        let mut settings = vec![
             "ingester.shards=1".to_owned(),
             "log.reserve=0MiB".to_owned(),
             "log.spares=1".to_owned(),
@@ -66,6 +71,7 @@ impl Served {
             "telemetry.level=warn".to_owned(),
             "shutdown_delay=0s".to_owned(),
         ];
+        settings.extend(more.iter().map(|setting| (*setting).to_owned()));
         // What was freed goes back to the kernel at once, so that what is measured is what is held.
         let variables = [
             ("MALLOC_ARENA_MAX", "1"),
@@ -110,6 +116,11 @@ impl Served {
         let status = fs::read_to_string(self.proc("status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says it");
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// Its port for clients.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Sends one, and gives the status of the answer and what it says; why there is none, if there is none.

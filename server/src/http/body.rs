@@ -13,19 +13,22 @@ use axum::body::Body;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
 use axum::http::{HeaderMap, HeaderValue};
 use bytes::{Bytes, BytesMut};
-use http_body::Frame;
-use http_body_util::BodyExt;
+use http_body::{Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Door;
+use super::pace::PacedBody;
 use super::weight::Admits;
 
 /// Above this, work on a body leaves the threads that serve connections.
 const LARGE: usize = 32 * 1024;
 /// How long a body may take to arrive.
 const BODY_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
-/// Room is taken in steps, so that many small pieces cost what one large piece does.
-const ROOM_STEP: u64 = 16 * 1024;
+/// Room is taken in steps, of which a body up to the larger one takes small ones.
+pub const ROOM_STEP: u64 = 16 * 1024;
+const SMALL_ROOM_STEP: u64 = 1024;
+/// Pieces below this are copied together. So a few bytes do not pin the network buffer that they came in.
+const MIN_PIECE_BYTES: usize = 4 * 1024;
 /// How long a client is told to wait when bodies take all the room.
 const BUSY: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -84,14 +87,19 @@ impl http_body::Body for Framed {
         let data = self.data.take().map(Frame::data);
         Poll::Ready(data.or_else(|| self.trailers.take().map(Frame::trailers)).map(Ok))
     }
+
+    /// Not exact: with an exact length HTTP/1.1 would send no chunks, and trailers only come after chunks.
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = SizeHint::new();
+        hint.set_lower(self.data.as_ref().map_or(0, |data| data.len() as u64));
+        hint
+    }
 }
 
 impl Door {
     /// Reads a whole body.
     pub async fn read(&self, headers: &HeaderMap, body: Body, admits: &Admits) -> Result<Held, Status> {
-        let announced =
-            headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if let Some(length) = announced.filter(|&length| length > admits.limit.get()) {
+        if let Some(length) = announced(headers).filter(|&length| length > admits.limit.get()) {
             return Err(admits.too_large(length));
         }
         let received = self.clock.within(BODY_WITHIN, self.receive(body, admits)).await;
@@ -103,25 +111,26 @@ impl Door {
     }
 
     /// Takes room for what has come, not for what was announced: else whoever sends nothing keeps others out.
-    async fn receive(&self, mut body: Body, admits: &Admits) -> Result<Held, Status> {
+    async fn receive(&self, body: Body, admits: &Admits) -> Result<Held, Status> {
         let mut held = Held::default();
-        let mut pieces: Vec<Bytes> = Vec::new();
-        let (mut length, mut entered) = (0u64, 0u64);
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| broken(&error, length))?;
-            let Ok(piece) = frame.into_data() else { continue };
-            length += piece.len() as u64;
+        let mut body = PacedBody::new(body, self.clock.clone());
+        let mut pieces = Pieces::default();
+        let mut entered = 0u64;
+        while let Some(piece) = body.next_piece().await {
+            let piece = piece?;
+            let length = body.length();
             if length > admits.limit.get() {
                 return Err(admits.too_large(length));
             }
             if length > entered {
-                let more = (length - entered).max(ROOM_STEP);
+                let step = if length <= ROOM_STEP { SMALL_ROOM_STEP } else { ROOM_STEP };
+                let more = (length - entered).next_multiple_of(step);
                 self.enter(&mut held, more)?;
                 entered += more;
             }
             pieces.push(piece);
         }
-        held.bytes = join(pieces, length as usize);
+        held.bytes = pieces.join();
         Ok(held)
     }
 
@@ -220,6 +229,11 @@ impl Door {
     }
 }
 
+/// Returns the length that the client announced.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// A body that cannot be read on: its client has left, or its chunks are none.
 pub fn broken(error: &(dyn std::error::Error + 'static), length: u64) -> Status {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
@@ -252,13 +266,39 @@ fn zstd_length(bytes: &[u8]) -> Option<u64> {
     (length > 0).then(|| u64::from_le_bytes(number).saturating_add(from))
 }
 
-fn join(mut pieces: Vec<Bytes>, length: usize) -> Bytes {
-    if pieces.len() == 1 {
-        return pieces.remove(0);
+/// Pieces of a body in memory.
+#[derive(Default)]
+struct Pieces {
+    whole: Vec<Bytes>,
+    /// The last pieces, which are small.
+    small: BytesMut,
+}
+
+impl Pieces {
+    fn push(&mut self, piece: Bytes) {
+        if piece.len() < MIN_PIECE_BYTES {
+            self.small.extend_from_slice(&piece);
+            return;
+        }
+        self.end_small();
+        self.whole.push(piece);
     }
-    let mut whole = BytesMut::with_capacity(length);
-    pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
-    whole.freeze()
+
+    fn end_small(&mut self) {
+        if !self.small.is_empty() {
+            self.whole.push(std::mem::take(&mut self.small).freeze());
+        }
+    }
+
+    fn join(mut self) -> Bytes {
+        self.end_small();
+        if self.whole.len() == 1 {
+            return self.whole.remove(0);
+        }
+        let mut joined = BytesMut::with_capacity(self.whole.iter().map(Bytes::len).sum());
+        self.whole.iter().for_each(|piece| joined.extend_from_slice(piece));
+        joined.freeze()
+    }
 }
 
 /// Whether a client takes gzip.

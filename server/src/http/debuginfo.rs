@@ -1,7 +1,7 @@
 //! Debug information: calls of Parca and of Pyroscope, and the two that carry a file, which are read while they come.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::clock::Elapsed;
@@ -13,11 +13,12 @@ use axum::http::{Request, Response};
 use axum::routing::{any, post};
 use bytes::Bytes;
 use futures::stream::{Stream, unfold};
-use http_body_util::BodyExt;
 
-use super::body::{Held, broken};
+use super::Door;
+use super::body::{Held, ROOM_STEP};
 use super::caller;
 use super::encoding::{Encoding, STREAMS, json_error_with};
+use super::pace::PacedBody;
 use super::parca::with_gateway;
 use super::plain::Answering;
 use super::routes::{Hall, call, counted, writer};
@@ -95,9 +96,14 @@ fn upload(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             let wait = unary::deadline(&parts.headers)?;
             let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
             let debuginfo = hall.services.debuginfo()?;
-            let messages = encoding.incoming(&parts.headers, body, MESSAGE)?;
+            let memory = UploadMemory::new(&hall.door, debuginfo);
+            let charged = Arc::clone(&memory);
+            let charge = Box::new(move |bytes| charged.grow(bytes));
+            let body = PacedBody::new(body, hall.door.clock.clone());
+            let messages = encoding.incoming(&parts.headers, body, MESSAGE, charge)?;
             let taken = debuginfo.upload(&tenant, messages);
             let response = in_time(&hall, debuginfo, &tenant, wait, taken).await?;
+            drop(memory);
             encoding.answer(&hall.door, &parts.headers, response).await
         };
         answered.await.unwrap_or_else(|status: Status| encoding.error(&status))
@@ -107,13 +113,15 @@ fn upload(hall: Arc<Hall>, request: Request<Body>) -> Answering {
 /// A file as the body of a plain request.
 fn upload_file(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     Box::pin(async move {
-        let (parts, mut body) = request.into_parts();
+        let (parts, body) = request.into_parts();
+        let mut body = PacedBody::new(body, hall.door.clock.clone());
         let answered = async {
             let wait = unary::deadline(&parts.headers)?;
             let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
             let debuginfo = hall.services.debuginfo()?;
             let id = parts.uri.path().rsplit('/').next().unwrap_or_default();
-            let taken = debuginfo.upload_file(&tenant, id, pieces(&mut body));
+            let memory = UploadMemory::new(&hall.door, debuginfo);
+            let taken = debuginfo.upload_file(&tenant, id, pieces(&mut body, &memory));
             in_time(&hall, debuginfo, &tenant, wait, taken).await
         };
         match answered.await {
@@ -128,7 +136,40 @@ fn upload_file(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     })
 }
 
-/// Takes a file while there is room and time for it.
+/// Memory of an upload, taken as its bytes come: a client that sends nothing holds none.
+struct UploadMemory {
+    door: Door,
+    debuginfo: Debuginfo,
+    grown: Mutex<Grown>,
+}
+
+#[derive(Default)]
+struct Grown {
+    held: Held,
+    came: u64,
+    taken: u64,
+}
+
+impl UploadMemory {
+    fn new(door: &Door, debuginfo: &Debuginfo) -> Arc<Self> {
+        Arc::new(Self { door: door.clone(), debuginfo: debuginfo.clone(), grown: Mutex::default() })
+    }
+
+    /// Takes memory for so many bytes more. An upload holds at most [`ROOM`].
+    fn grow(&self, bytes: usize) -> Result<(), Status> {
+        let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
+        grown.came = (grown.came + bytes as u64).min(ROOM);
+        if grown.came > grown.taken {
+            let more = (grown.came - grown.taken).next_multiple_of(ROOM_STEP);
+            let entered = self.door.enter(&mut grown.held, more);
+            entered.inspect_err(|status| self.debuginfo.refused(status))?;
+            grown.taken += more;
+        }
+        Ok(())
+    }
+}
+
+/// Takes a file while there is time for it.
 async fn in_time<T>(
     hall: &Hall,
     debuginfo: &Debuginfo,
@@ -136,8 +177,6 @@ async fn in_time<T>(
     wait: Option<Duration>,
     taken: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
-    let mut held = Held::default();
-    hall.door.enter(&mut held, ROOM).inspect_err(|status| debuginfo.refused(status))?;
     let longest = debuginfo.longest(tenant);
     let wait = wait.map_or(longest, |wait| wait.min(longest));
     let late = |elapsed: Elapsed| {
@@ -153,28 +192,25 @@ async fn in_time<T>(
 }
 
 /// Reads on, but for what is too long.
-async fn throw_away(body: &mut Body) {
+async fn throw_away(body: &mut PacedBody) {
     let mut length = 0;
-    while let Some(Ok(frame)) = body.frame().await
+    while let Some(Ok(piece)) = body.next_piece().await
         && length < THROWN_AWAY
     {
-        length += frame.data_ref().map_or(0, Bytes::len);
+        length += piece.len();
     }
 }
 
 /// A body, piece by piece; an error is the last one.
-fn pieces(body: &mut Body) -> impl Stream<Item = Result<Bytes, Status>> + Send {
-    unfold((Some(body), 0), |(body, mut length)| async move {
+fn pieces<'a>(
+    body: &'a mut PacedBody,
+    memory: &'a UploadMemory,
+) -> impl Stream<Item = Result<Bytes, Status>> + Send + 'a {
+    unfold(Some(body), move |body| async move {
         let body = body?;
-        loop {
-            match body.frame().await? {
-                Ok(frame) => {
-                    let Ok(piece) = frame.into_data() else { continue };
-                    length += piece.len() as u64;
-                    return Some((Ok(piece), (Some(body), length)));
-                }
-                Err(error) => return Some((Err(broken(&error, length)), (None, length))),
-            }
+        match body.next_piece().await?.and_then(|piece| memory.grow(piece.len()).map(|()| piece)) {
+            Ok(piece) => Some((Ok(piece), Some(body))),
+            Err(status) => Some((Err(status), None)),
         }
     })
 }

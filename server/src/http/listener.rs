@@ -12,17 +12,14 @@ use athanor_chassis::code::{Code, Coded};
 use athanor_chassis::net::{Accept, Stream};
 use athanor_chassis::{Clock, Net, Tasks};
 use axum::Router;
-use axum::http::Request;
-use hyper::body::Incoming;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::connection::{ConnectionService, Requests, StreamExecutor, WriteTimeout};
 use super::escaping::Escaping;
 use super::guard::Peer;
 use super::opening::Opening;
@@ -59,6 +56,8 @@ pub struct Lasting {
     pub enough: CancellationToken,
     /// Room for connections.
     pub room: Arc<Semaphore>,
+    /// Open requests of all connections.
+    pub requests: Arc<Requests>,
 }
 
 /// A port that cannot be had.
@@ -172,30 +171,27 @@ fn connect(
     lasting: &Lasting,
     connections: &GracefulShutdown,
 ) {
-    let mut http = Builder::new(TokioExecutor::new());
+    let close = lasting.enough.child_token();
+    let mut http = Builder::new(StreamExecutor::new(lasting.clock.clone(), close.clone()));
     http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     http.http2()
         .timer(TokioTimer::new())
         .adaptive_window(true)
-        .max_concurrent_streams(1024)
+        .max_concurrent_streams(lasting.requests.max_streams())
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PONG_WITHIN);
-    let router = TowerToHyperService::new(router.clone());
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer);
-        router.call(request)
-    });
+    let service = ConnectionService::new(router.clone(), &lasting.requests, peer);
+    let stream = WriteTimeout::new(stream, lasting.clock.clone());
     let opening = Escaping::new(Opening::new(stream, &lasting.clock, HEAD_TIMEOUT));
     let connection = http.serve_connection(TokioIo::new(opening), service).into_owned();
     let connection = connections.watch(connection);
-    let enough = lasting.enough.clone();
     let served = lasting.tasks.spawn("connection", async move {
         tokio::select! {
             biased;
             ended = connection => if let Err(error) = ended {
                 tracing::debug!(error, "connection ended early");
             },
-            () = enough.cancelled() => {}
+            () = close.cancelled() => {}
         }
         drop(place);
     });
@@ -265,7 +261,8 @@ mod tests {
         let room = Arc::new(Semaphore::new(1));
         let net = LocalNet::new(clock.clone());
         let enough = CancellationToken::new();
-        let lasting = Lasting { tasks, clock, enough, room: Arc::clone(&room) };
+        let requests = Requests::of_clients(10);
+        let lasting = Lasting { tasks, clock, enough, room: Arc::clone(&room), requests };
         let mut listener = Listener::bind(&net, "127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.address(), CancellationToken::new());
         let router = Router::new().route("/", axum::routing::get(async || "here"));

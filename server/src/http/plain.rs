@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
 use super::body::{GZIP, takes_gzip};
 use super::caller;
+use super::connection::keep_budget;
 use super::diagnostics::watched;
 use super::encoding::{json_error, json_error_with};
 use super::partial::mark;
@@ -138,6 +139,7 @@ fn read(hall: Arc<Hall>, request: Request<Body>, what: Read) -> Answering {
         let mut response = show(&hall, &reader, &parts.headers, rendered).await;
         name(&mut response, reader.ended(failed.as_ref()));
         mark(&mut response, &reader.all_missing());
+        keep_budget(&mut response, |bytes| reader.take_response_budget(bytes));
         response
     })
 }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use athanor_chassis::room::Room;
 use athanor_chassis::{Code, Status, TenantId};
 use athanor_distributor::Distributor;
 use athanor_proto::grpc::health::v1::HealthCheckRequest;
@@ -20,7 +21,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::encoding::{Refused, json_error};
+use super::connection::fit_budget;
+use super::encoding::{Encoding, Refused, json_error};
 use super::partial::PARTIAL;
 use super::web::{WebPolicy, protect};
 use super::weight::Admits;
@@ -59,6 +61,8 @@ pub struct Services {
     pub web: WebPolicy,
     /// What this node sees of its cluster.
     pub overview: Overview,
+    /// Memory budget of responses that are being sent.
+    pub responses: Arc<Room>,
 }
 
 impl Services {
@@ -120,7 +124,7 @@ pub fn router(door: Door, services: Services) -> Router {
     let router = calls(router, &hall);
     let router = plain_routes(router, &hall);
     let router = router.fallback_service(counted(&hall, "none", any(|| async { plain::not_found() })));
-    behind_policy(router, web)
+    behind_policy(router, web, &hall)
 }
 
 /// The routes of exports of OpenTelemetry alone, as ports of their own have them.
@@ -135,24 +139,36 @@ pub fn otlp_router(door: Door, services: Services) -> Router {
         .route(otlp::EXPORT, counted(&hall, otlp::EXPORT, export))
         .route(otlp::PROFILES, counted(&hall, otlp::PROFILES, profiles))
         .fallback_service(counted(&hall, "none", any(|| async { plain::not_found() })));
-    behind_policy(router, web)
+    behind_policy(router, web, &hall)
 }
 
 /// Adds what holds for every request, whatever it asks for.
-fn behind_policy(router: Router, web: WebPolicy) -> Router {
+fn behind_policy(router: Router, web: WebPolicy, hall: &Hall) -> Router {
+    let responses = Arc::clone(&hall.services.responses);
     router.layer(axum::middleware::from_fn(
         move |request: axum::extract::Request, next: axum::middleware::Next| {
-            let web = web.clone();
+            let (web, responses) = (web.clone(), Arc::clone(&responses));
             async move {
                 let mut response = match web.check(&request) {
                     Ok(()) => civil(request, next).await,
                     Err(status) => json_error(&status),
                 };
                 protect(&mut response);
-                response
+                sendable(response, &responses)
             }
         },
     ))
+}
+
+/// Takes memory for a response that is to be sent.
+fn sendable(mut response: Response<Body>, responses: &Arc<Room>) -> Response<Body> {
+    match fit_budget(&mut response, responses) {
+        Ok(()) => response,
+        Err(status) => {
+            let encoding = Encoding::of(response.headers());
+            encoding.map_or_else(|| json_error(&status), |encoding| encoding.error(&status))
+        }
+    }
 }
 
 /// Refuses requests that do not say whom they ask, as HTTP/1.1 must, and says in words what was refused without any.

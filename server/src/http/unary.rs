@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use athanor_chassis::room::Taken;
 use athanor_chassis::{Clock, Code, Status, TenantId};
 use athanor_querier::Reader;
 use axum::body::Body;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Door;
+use super::connection::keep_budget;
 use super::encoding::{ACCEPTED, Encoding};
 use super::partial::mark;
 use super::recorded::name;
@@ -48,6 +50,11 @@ pub trait Caller: Clone {
         self
     }
 
+    /// Memory that was taken for the answer, for the response of so many bytes to hold until it is sent.
+    fn response_budget(&self, _bytes: usize) -> Option<Taken> {
+        None
+    }
+
     /// It is answered, or why it is not: the id of the record of that, if there is one.
     fn ended(&self, _: Option<&Status>) -> Option<String> {
         None
@@ -75,6 +82,10 @@ impl Caller for Reader {
 
     fn watched(self, watch: impl FnOnce(Reader) -> Reader) -> Self {
         watch(self)
+    }
+
+    fn response_budget(&self, bytes: usize) -> Option<Taken> {
+        self.take_response_budget(bytes)
     }
 
     fn ended(&self, failed: Option<&Status>) -> Option<String> {
@@ -126,6 +137,7 @@ where
                 let answer = method(asked.clone(), message).await?;
                 let mut response = encoding.answer(door, headers, answer).await?;
                 mark(&mut response, &asked.missing());
+                keep_budget(&mut response, |bytes| asked.response_budget(bytes));
                 Ok(response)
             };
             let result = match wait {

@@ -2,22 +2,24 @@
 
 use athanor_chassis::{ByteSize, Code, Status};
 use athanor_profile::pprof::{DecodeError, inflate};
-use axum::body::Body;
 use axum::http::HeaderMap;
 use bytes::{Buf, Bytes, BytesMut};
 use futures::stream::{Stream, unfold};
-use http_body_util::BodyExt;
 use prost::Message;
 use serde::de::DeserializeOwned;
 
 use super::{Encoding, GRPC_ENCODING, PREFIX, compression, decode};
-use crate::http::body::broken;
+use crate::http::pace::PacedBody;
+
+/// Takes memory for so many bytes more, or refuses them.
+pub type Charge = Box<dyn FnMut(usize) -> Result<(), Status> + Send>;
 
 /// The messages of a call, as they come.
 pub struct Incoming {
-    body: Body,
+    body: PacedBody,
+    /// Takes memory for bytes that came.
+    charge: Charge,
     came: BytesMut,
-    length: u64,
     limit: ByteSize,
     gzip: bool,
 }
@@ -27,14 +29,15 @@ impl Encoding {
     pub fn incoming<M>(
         self,
         headers: &HeaderMap,
-        body: Body,
+        body: PacedBody,
         limit: ByteSize,
+        charge: Charge,
     ) -> Result<impl Stream<Item = Result<M, Status>> + Send, Status>
     where
         M: Message + Default + DeserializeOwned + 'static,
     {
         let gzip = compression(headers, GRPC_ENCODING)?;
-        let incoming = Incoming { body, came: BytesMut::new(), length: 0, limit, gzip };
+        let incoming = Incoming { body, charge, came: BytesMut::new(), limit, gzip };
         let json = self.json;
         Ok(unfold(Some(incoming), move |incoming| async move {
             let mut incoming = incoming?;
@@ -92,12 +95,10 @@ impl Incoming {
     /// Waits until so many bytes have come; `false` if the body ends before.
     async fn fill(&mut self, bytes: usize) -> Result<bool, Status> {
         while self.came.len() < bytes {
-            let Some(frame) = self.body.frame().await else { return Ok(false) };
-            let frame = frame.map_err(|error| broken(&error, self.length))?;
-            if let Ok(piece) = frame.into_data() {
-                self.length += piece.len() as u64;
-                self.came.extend_from_slice(&piece);
-            }
+            let Some(piece) = self.body.next_piece().await else { return Ok(false) };
+            let piece = piece?;
+            (self.charge)(piece.len())?;
+            self.came.extend_from_slice(&piece);
         }
         Ok(true)
     }
@@ -117,8 +118,10 @@ impl Incoming {
 mod tests {
     use std::convert::Infallible;
 
+    use athanor_chassis::Clock;
     use athanor_profile::pprof::gzip;
     use athanor_proto::parca::debuginfo::v1alpha1::UploadInfo;
+    use axum::body::Body;
     use axum::http::HeaderValue;
     use axum::http::header::CONTENT_TYPE;
     use futures::StreamExt;
@@ -136,7 +139,9 @@ mod tests {
         headers.insert(GRPC_ENCODING, HeaderValue::from_static(encoding));
         let pieces = pieces.into_iter().map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
         let body = Body::from_stream(futures::stream::iter(pieces));
-        let messages = Encoding::of(&headers).unwrap().incoming::<UploadInfo>(&headers, body, LIMIT).unwrap();
+        let (body, charge) = (PacedBody::new(body, Clock::system()), Box::new(|_| Ok(())));
+        let encoding = Encoding::of(&headers).unwrap();
+        let messages = encoding.incoming::<UploadInfo>(&headers, body, LIMIT, charge).unwrap();
         messages.map(|message| message.map_err(|status| status.code)).collect().await
     }
 

@@ -1,0 +1,78 @@
+//! One connection: the service that hyper calls for each request, and the executor that runs each HTTP/2 stream.
+//!
+//! ```text
+//!  stream ─► WriteTimeout ─► Opening ─► hyper ─► ConnectionService ─► router
+//!                                         │          └─ RequestSlot, held until the response is sent
+//!                                         └─► StreamExecutor: ends HTTP/2 streams whose client reads nothing
+//! ```
+
+mod requests;
+mod response;
+mod stream;
+mod write_timeout;
+
+use std::convert::Infallible;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+
+use super::encoding::{Encoding, json_error};
+use super::guard::Peer;
+
+pub use requests::Requests;
+pub use response::{fit_budget, keep_budget};
+pub use stream::StreamExecutor;
+pub use write_timeout::WriteTimeout;
+
+use requests::ConnectionRequests;
+use response::SentBody;
+
+/// A client may read nothing for so long, then its stream is closed, or its connection where that is all there is.
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Service of one connection. Admits each request and holds its slot until the response is sent.
+#[derive(Clone)]
+pub struct ConnectionService {
+    router: TowerToHyperService<Router>,
+    /// The other end, which is added to each request.
+    peer: Peer,
+    requests: Arc<ConnectionRequests>,
+}
+
+impl ConnectionService {
+    /// Creates the service of a new connection.
+    pub fn new(router: Router, requests: &Arc<Requests>, peer: Peer) -> Self {
+        let requests = Arc::new(ConnectionRequests::new(Arc::clone(requests)));
+        Self { router: TowerToHyperService::new(router), peer, requests }
+    }
+}
+
+impl Service<Request<Incoming>> for ConnectionService {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let slot = match self.requests.admit() {
+            Ok(slot) => slot,
+            Err(status) => {
+                let refused = match Encoding::of(request.headers()) {
+                    Some(encoding) => encoding.error(&status),
+                    None => json_error(&status),
+                };
+                return Box::pin(ready(Ok(SentBody::wrap(refused, None))));
+            }
+        };
+        request.extensions_mut().insert(self.peer);
+        let response = self.router.call(request);
+        Box::pin(async move { Ok(SentBody::wrap(response.await?, Some(slot))) })
+    }
+}

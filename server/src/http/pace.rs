@@ -1,0 +1,109 @@
+//! The pace at which a request body has to come.
+
+use std::time::Duration;
+
+use athanor_chassis::units::format_duration;
+use athanor_chassis::{ByteSize, Clock, Code, Status};
+use axum::body::Body;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+
+use super::body::broken;
+
+/// Bytes of a body that have to come per second, once [`PACE_GRACE`] is over.
+const MIN_BYTES_PER_SECOND: u64 = 1024;
+/// Time that a client may be behind that pace.
+const PACE_GRACE: Duration = Duration::from_secs(5);
+
+/// Request body that fails where it comes too slowly. Only time in which the server waits for bytes counts.
+pub struct PacedBody {
+    body: Body,
+    clock: Clock,
+    length: u64,
+    waited: Duration,
+}
+
+impl PacedBody {
+    /// Wraps a body of which nothing was read.
+    pub fn new(body: Body, clock: Clock) -> Self {
+        Self { body, clock, length: 0, waited: Duration::ZERO }
+    }
+
+    /// Returns the number of bytes that came so far.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Reads the next bytes. Returns nothing at the end of the body. After an error the body cannot be read on.
+    pub async fn next_piece(&mut self) -> Option<Result<Bytes, Status>> {
+        loop {
+            let due = PACE_GRACE + Duration::from_millis(self.length * 1000 / MIN_BYTES_PER_SECOND);
+            let begun = self.clock.monotonic();
+            let left = due.saturating_sub(self.waited);
+            let Ok(frame) = self.clock.within(left, self.body.frame()).await else {
+                return Some(Err(self.too_slow(due)));
+            };
+            self.waited += self.clock.monotonic().saturating_sub(begun);
+            match frame? {
+                Ok(frame) => {
+                    let Ok(piece) = frame.into_data() else { continue };
+                    self.length += piece.len() as u64;
+                    return Some(Ok(piece));
+                }
+                Err(error) => return Some(Err(broken(&error, self.length))),
+            }
+        }
+    }
+
+    fn too_slow(&self, waited: Duration) -> Status {
+        let message = format!(
+            "the body comes too slowly: {} came in {}, and after {} it has to bring {} per second; send smaller batches, or \
+             over a faster connection",
+            ByteSize::bytes(self.length),
+            format_duration(waited),
+            format_duration(PACE_GRACE),
+            ByteSize::bytes(MIN_BYTES_PER_SECOND)
+        );
+        Status::new(Code::Deadline, message).because("body_too_slow")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use athanor_chassis::Timestamp;
+    use futures::StreamExt;
+    use futures::channel::mpsc::unbounded;
+    use futures::future::poll_immediate;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn body_slower_than_the_pace_fails_after_the_grace() {
+        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let (sender, receiver) = unbounded::<Bytes>();
+        let mut body = PacedBody::new(Body::from_stream(receiver.map(Ok::<_, Infallible>)), clock);
+        // As fast as it has to be, for longer than the grace.
+        for _ in 0..20 {
+            let mut next = std::pin::pin!(body.next_piece());
+            assert!(poll_immediate(&mut next).await.is_none());
+            hand.advance(Duration::from_secs(1));
+            sender.unbounded_send(Bytes::from(vec![7; 1024])).unwrap();
+            assert_eq!(next.await.unwrap().unwrap().len(), 1024);
+        }
+        // Time in which nobody reads is the server's.
+        hand.advance(Duration::from_secs(60));
+        let mut next = std::pin::pin!(body.next_piece());
+        assert!(poll_immediate(&mut next).await.is_none());
+        hand.advance(PACE_GRACE - Duration::from_millis(1));
+        assert!(poll_immediate(&mut next).await.is_none());
+        hand.advance(PACE_GRACE);
+        let refused = next.await.unwrap().unwrap_err();
+        assert_eq!(refused.code, Code::Deadline);
+        assert!(
+            refused.message.starts_with("the body comes too slowly: 20KiB came in 25s, and after 5s"),
+            "{refused}"
+        );
+    }
+}
