@@ -17,17 +17,20 @@ pub enum Way {
     Grpc,
     GrpcProto,
     GrpcJson,
+    /// gRPC over HTTP/1.1, as connect-go speaks it to `http://`.
+    GrpcOverHttp1,
     GrpcWeb,
     GrpcWebProto,
     GrpcWebJson,
 }
 
-pub const WAYS: [Way; 8] = [
+pub const WAYS: [Way; 9] = [
     Way::ConnectJson,
     Way::ConnectProto,
     Way::Grpc,
     Way::GrpcProto,
     Way::GrpcJson,
+    Way::GrpcOverHttp1,
     Way::GrpcWeb,
     Way::GrpcWebProto,
     Way::GrpcWebJson,
@@ -38,7 +41,7 @@ impl Way {
         match self {
             Way::ConnectJson => "application/json",
             Way::ConnectProto => "application/proto",
-            Way::Grpc => "application/grpc",
+            Way::Grpc | Way::GrpcOverHttp1 => "application/grpc",
             Way::GrpcProto => "application/grpc+proto",
             Way::GrpcJson => "application/grpc+json",
             Way::GrpcWeb => "application/grpc-web",
@@ -110,6 +113,28 @@ impl Grpc {
     }
 }
 
+/// As [`Grpc::post`], in one request of HTTP/1.1.
+#[expect(clippy::disallowed_methods, reason = "a client as others have it")]
+async fn post_over_http1(
+    server: &Server,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Vec<u8>,
+) -> (http::response::Parts, Bytes, http::HeaderMap) {
+    let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let mut request = http::Request::post(path).header("host", server.address.to_string());
+    for (name, value) in [("te", "trailers")].iter().chain(headers) {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(Bytes::from(body))).unwrap();
+    let (head, body) = sender.send_request(request).await.unwrap().into_parts();
+    let collected = body.collect().await.unwrap();
+    let trailers = collected.trailers().cloned().unwrap_or_default();
+    (head, collected.to_bytes(), trailers)
+}
+
 /// Asks in words of Connect, in one request of HTTP/1.1.
 pub fn post(server: &Server, call: &Call, headers: &[(&str, &str)], body: &[u8]) -> Answer {
     server.post(&format!("/{}", call.path), headers, body)
@@ -131,8 +156,11 @@ pub fn send(server: &Server, call: &Call, way: Way, headers: &[(&str, &str)], me
         return of_web(call, way, &post(server, call, &all, &framed(0, &message)));
     }
     let (head, body, trailers) = server.runtime.block_on(async {
-        let mut client = Grpc::connect(server).await;
-        client.post(&format!("/{}", call.path), &all, framed(0, &message)).await
+        let (path, body) = (format!("/{}", call.path), framed(0, &message));
+        if way == Way::GrpcOverHttp1 {
+            return post_over_http1(server, &path, &all, body).await;
+        }
+        Grpc::connect(server).await.post(&path, &all, body).await
     });
     let content_type = head.headers["content-type"].to_str().unwrap().to_owned();
     let told = if trailers.is_empty() { &head.headers } else { &trailers };

@@ -4,10 +4,11 @@ use std::convert::Infallible;
 
 use athanor_chassis::{Activity, Code, Status};
 use axum::body::Body;
-use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, RETRY_AFTER};
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, RETRY_AFTER, TRAILER};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream::{Stream, StreamExt, unfold};
+use http_body::Body as _;
 use http_body_util::StreamBody;
 use prost::Message;
 use serde::Serialize;
@@ -236,6 +237,17 @@ impl Encoding {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         response.extensions_mut().insert(Refused(status.code));
         response
+    }
+}
+
+/// Names the trailers of a gRPC response over HTTP/1.1. Trailers that are not named are not sent there.
+pub fn announce_trailers(response: &mut Response<Body>, version: Version) {
+    if version != Version::HTTP_11 || response.body().is_end_stream() {
+        return;
+    }
+    let content_type = response.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    if content_type.starts_with(b"application/grpc") && !content_type.starts_with(b"application/grpc-web") {
+        response.headers_mut().insert(TRAILER, HeaderValue::from_static("grpc-status, grpc-message"));
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::fit_budget;
-use super::encoding::{Encoding, Refused, json_error};
+use super::encoding::{Encoding, Refused, announce_trailers, json_error};
 use super::partial::PARTIAL;
 use super::web::{WebPolicy, protect};
 use super::weight::Admits;
@@ -149,19 +149,21 @@ fn behind_policy(router: Router, web: WebPolicy, hall: &Hall) -> Router {
         move |request: axum::extract::Request, next: axum::middleware::Next| {
             let (web, responses) = (web.clone(), Arc::clone(&responses));
             async move {
+                let version = request.version();
                 let mut response = match web.check(&request) {
                     Ok(()) => civil(request, next).await,
                     Err(status) => json_error(&status),
                 };
                 protect(&mut response);
-                sendable(response, &responses)
+                sendable(response, version, &responses)
             }
         },
     ))
 }
 
-/// Takes memory for a response that is to be sent.
-fn sendable(mut response: Response<Body>, responses: &Arc<Room>) -> Response<Body> {
+/// Prepares a response to be sent: takes memory for it, and announces its trailers.
+fn sendable(mut response: Response<Body>, version: Version, responses: &Arc<Room>) -> Response<Body> {
+    announce_trailers(&mut response, version);
     match fit_budget(&mut response, responses) {
         Ok(()) => response,
         Err(status) => {
