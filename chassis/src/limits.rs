@@ -55,8 +55,8 @@ pub struct Limits {
     pub reject_newer_than: Duration,
     /// The largest body of one push request, as sent. Example: `256MiB`.
     pub ingestion_body_limit: ByteSize,
-    /// How many bytes of requests each distributor takes in a second, as sent. None: as many as come.
-    /// Example: `4MiB`.
+    /// How many bytes of profiles each distributor takes in a second, decompressed. What a request is beyond its bytes as
+    /// sent is charged once it is stored. None: as many as come. Example: `4MiB`.
     pub ingestion_rate: Option<ByteSize>,
     /// How many bytes may come at once above that rate. None: as many as the rate gives in a second. Example: `2MiB`.
     pub ingestion_burst_size: Option<ByteSize>,

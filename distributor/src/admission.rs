@@ -1,4 +1,7 @@
 //! Who is let in: so many bytes under way in all, and so many in a second for each tenant.
+//!
+//! A rate limit counts decompressed bytes. Their number is known only after decoding, so a request pays for its bytes as
+//! sent when it is admitted, and for the rest when it is stored. That may leave a debt, which later requests wait for.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +46,13 @@ struct Bucket {
     at: Duration,
 }
 
+/// Limit of one tenant, in bytes.
+#[derive(Clone, Copy)]
+struct Rate {
+    per_second: f64,
+    burst: f64,
+}
+
 impl Admission {
     pub(crate) fn new(limit: u64, clock: Clock, random: Random) -> Self {
         let shares = Arc::new(TenantShares::new(limit));
@@ -51,9 +61,8 @@ impl Admission {
 
     pub(crate) fn admit(&self, tenant: &TenantId, bytes: u64, limits: &Limits) -> Result<Admitted, Status> {
         let admitted = self.enter(tenant, bytes)?;
-        if let Some(rate) = limits.ingestion_rate {
-            let burst = limits.ingestion_burst_size.unwrap_or(rate);
-            self.take(tenant, bytes, rate.get() as f64, burst.get() as f64)?;
+        if let Some(rate) = Rate::of(limits) {
+            self.take(tenant, bytes, rate)?;
         }
         Ok(admitted)
     }
@@ -87,6 +96,37 @@ impl Admission {
         Ok(())
     }
 
+    /// Refuses a request before its body is read, if its tenant has sent too much. Takes nothing.
+    pub(crate) fn check_rate(
+        &self,
+        tenant: &TenantId,
+        length: Option<u64>,
+        limits: &Limits,
+    ) -> Result<(), Status> {
+        let Some(rate) = Rate::of(limits) else { return Ok(()) };
+        let now = self.clock.monotonic();
+        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(bucket) = buckets.get(tenant) else { return Ok(()) };
+        let tokens = bucket.refilled(now, rate).tokens;
+        // A request of unknown length has a byte at least.
+        if tokens >= rate.needed(length.unwrap_or(1)) {
+            return Ok(());
+        }
+        Err(self.over_rate(length, tokens, rate))
+    }
+
+    /// Charges bytes that came of a request that was admitted.
+    pub(crate) fn charge(&self, tenant: &TenantId, bytes: u64, limits: &Limits) {
+        let Some(rate) = Rate::of(limits) else { return };
+        let now = self.clock.monotonic();
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        // A tenant without a bucket was forgotten meanwhile, as its bucket was full.
+        if let Some(bucket) = buckets.get_mut(tenant) {
+            *bucket = bucket.refilled(now, rate);
+            bucket.tokens -= bytes as f64;
+        }
+    }
+
     /// Counts bytes for the tenant. One request of a tenant is always let in, as one of all is.
     fn take_share(&self, admitted: &mut Admitted, bytes: u64) -> Result<(), Status> {
         let tenant = std::slice::from_ref(&admitted.tenant);
@@ -107,7 +147,7 @@ impl Admission {
     }
 
     /// Takes tokens. A request over the burst size passes when the bucket is full and leaves a debt.
-    fn take(&self, tenant: &TenantId, bytes: u64, rate: f64, burst: f64) -> Result<(), Status> {
+    fn take(&self, tenant: &TenantId, bytes: u64, rate: Rate) -> Result<(), Status> {
         let now = self.clock.monotonic();
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= TENANTS && !buckets.contains_key(tenant) {
@@ -119,21 +159,46 @@ impl Admission {
             let status = Status::new(Code::Exhausted, message).because("rate_limited");
             return Err(status.after(self.random.jitter(BUSY)));
         }
-        let bucket = buckets.entry(tenant.clone()).or_insert(Bucket { tokens: burst, at: now });
-        let refilled = now.saturating_sub(bucket.at).as_secs_f64() * rate;
-        *bucket = Bucket { tokens: (bucket.tokens + refilled).min(burst), at: now };
-        let needed = (bytes as f64).min(burst);
-        if bucket.tokens >= needed {
+        let bucket = buckets.entry(tenant.clone()).or_insert(Bucket { tokens: rate.burst, at: now });
+        *bucket = bucket.refilled(now, rate);
+        if bucket.tokens >= rate.needed(bytes) {
             bucket.tokens -= bytes as f64;
             return Ok(());
         }
-        let wait = Duration::from_secs_f64(((needed - bucket.tokens) / rate.max(1.0)).clamp(0.001, 3600.0));
+        Err(self.over_rate(Some(bytes), bucket.tokens, rate))
+    }
+
+    fn over_rate(&self, length: Option<u64>, tokens: f64, rate: Rate) -> Status {
+        let needed = rate.needed(length.unwrap_or(1));
+        let Rate { per_second, burst } = rate;
+        let wait = Duration::from_secs_f64(((needed - tokens) / per_second.max(1.0)).clamp(0.001, 3600.0));
+        let size = length.map_or_else(|| "unknown length".to_owned(), |bytes| format!("{bytes} bytes"));
         let message = format!(
-            "request of {bytes} bytes, {:.0} are left of the {burst} that may come at once (limits.ingestion_burst_size), and {rate} come in a second (limits.ingestion_rate): send it again as late as the answer says, profile less often, or raise them",
-            bucket.tokens.max(0.0),
+            "request of {size}, {:.0} are left of the {burst} that may come at once (limits.ingestion_burst_size), and {per_second} come in a second (limits.ingestion_rate), decompressed: send it again as late as the answer says, profile less often, or raise them",
+            tokens.max(0.0),
         );
         let status = Status::new(Code::Exhausted, message).because("rate_limited");
-        Err(status.after(wait + self.random.jitter(Duration::from_secs(1))))
+        status.after(wait + self.random.jitter(Duration::from_secs(1)))
+    }
+}
+
+impl Rate {
+    fn of(limits: &Limits) -> Option<Self> {
+        let rate = limits.ingestion_rate?;
+        let burst = limits.ingestion_burst_size.unwrap_or(rate);
+        Some(Self { per_second: rate.get() as f64, burst: burst.get() as f64 })
+    }
+
+    /// Returns the tokens that a request of so many bytes waits for.
+    fn needed(self, bytes: u64) -> f64 {
+        (bytes as f64).min(self.burst)
+    }
+}
+
+impl Bucket {
+    fn refilled(self, now: Duration, rate: Rate) -> Self {
+        let came = now.saturating_sub(self.at).as_secs_f64() * rate.per_second;
+        Self { tokens: (self.tokens + came).min(rate.burst), at: now }
     }
 }
 
@@ -236,5 +301,25 @@ mod tests {
         hand.advance(Duration::from_secs(3));
         assert!(ask(101).is_err());
         ask(100).unwrap();
+    }
+    #[test]
+    fn decompressed_bytes_are_charged_and_a_debt_refuses_before_the_body() {
+        let (admission, hand) = admission(1 << 40);
+        let rate = Some(ByteSize::bytes(100));
+        let limits = Limits { ingestion_rate: rate, ..Limits::default() };
+        let tenant = TenantId::anonymous();
+        let check = |length| admission.check_rate(&tenant, length, &limits);
+        assert_eq!(check(Some(1_000_000)), Ok(()), "a full bucket lets any request pass");
+        drop(admission.admit(&tenant, 10, &limits).ok().unwrap());
+        assert_eq!((check(None), check(Some(90))), (Ok(()), Ok(())));
+        assert!(check(Some(91)).is_err());
+        admission.charge(&tenant, 290, &limits);
+        let refused = check(None).unwrap_err();
+        assert_eq!(refused.reason, Some("rate_limited"));
+        assert!(refused.message.starts_with("request of unknown length, 0 are left of the 100"), "{refused}");
+        assert!(refused.retry_after.unwrap() >= Duration::from_secs(2), "{refused:?}");
+        assert!(admission.admit(&tenant, 1, &limits).is_err());
+        hand.advance(Duration::from_secs(3));
+        assert_eq!((check(None), check(Some(100))), (Ok(()), Ok(())));
     }
 }

@@ -170,6 +170,29 @@ impl Distributor {
         self.admission.admit(tenant, bytes as u64, limits)
     }
 
+    /// Refuses a request of a tenant whose rate limit leaves nothing, before its body is read. `length` is what the client
+    /// announced.
+    pub fn check_rate(&self, tenant: &TenantId, length: Option<u64>) -> Result<(), Status> {
+        let limits = self.deps.overrides.of(tenant);
+        if length.is_some_and(|length| length > limits.ingestion_body_limit.get()) {
+            // It is refused for its size, however late it is sent again.
+            return Ok(());
+        }
+        self.admission.check_rate(tenant, length, &limits)
+    }
+
+    /// Charges the rate limit for what a request was decompressed to, beyond its bytes as sent.
+    pub(crate) fn charge_decompressed<'a>(
+        &self,
+        tenant: &TenantId,
+        limits: &Limits,
+        sent_bytes: usize,
+        stored: impl Iterator<Item = &'a Stored>,
+    ) {
+        let decompressed: u64 = stored.map(|stored| stored.raw_bytes).sum();
+        self.admission.charge(tenant, decompressed.saturating_sub(sent_bytes as u64), limits);
+    }
+
     /// Takes room for what came of a request, until it is stored.
     pub(crate) fn widen(&self, admitted: &mut Admitted, bytes: usize) -> Result<(), Status> {
         self.admission.widen(admitted, bytes as u64)

@@ -102,6 +102,7 @@ impl Distributor {
         let refused = refused.map(|refused| (refused.http, refused.code));
         let outcomes = self.store_made(tenant, converted, &label_limits(&limits)).await;
         outcomes.iter().for_each(|outcome| counted.settled(outcome, share));
+        self.charge_decompressed(tenant, &limits, bytes, outcomes.iter().flatten());
         report(places.into_iter().zip(outcomes).collect()).map_err(|status| match refused {
             // What could not be made of the body says by its status what was wrong with it.
             Some((http, code)) if status.code == Code::Invalid => Refused { http, code, status },

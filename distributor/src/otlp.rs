@@ -102,6 +102,8 @@ impl Distributor {
                 counted.refused(status, 1, share);
             }
         }
+        let stored = outcomes.iter().flat_map(|outcome| &outcome.stored);
+        self.charge_decompressed(tenant, &limits, bytes, stored);
         report(outcomes)
     }
 

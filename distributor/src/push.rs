@@ -96,6 +96,8 @@ impl Distributor {
         }
         outcomes.extend(places.into_iter().zip(self.append(tenant, uploads).await));
         outcomes.iter().for_each(|(place, outcome)| counted.settled(outcome, place.bytes));
+        let stored = outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().ok());
+        self.charge_decompressed(tenant, &limits, size, stored);
         report(outcomes)
     }
 

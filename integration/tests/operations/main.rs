@@ -9,4 +9,5 @@ mod metrics;
 mod refusals;
 mod room;
 mod stop;
+mod throttling;
 mod tls;

@@ -230,7 +230,7 @@ impl Door {
 }
 
 /// Returns the length that the client announced.
-fn announced(headers: &HeaderMap) -> Option<u64> {
+pub fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 

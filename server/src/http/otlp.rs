@@ -9,7 +9,7 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 
-use super::body::{Held, Packing};
+use super::body::{Held, Packing, announced};
 use super::caller;
 use super::encoding::{ACCEPTED, Encoding, json_error};
 use super::plain::Answering;
@@ -48,6 +48,7 @@ pub fn profiles(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             let admits = Admits::export(distributor.body_limit(&tenant));
             let door = hall.door.for_tenant(&tenant);
             let read = async {
+                distributor.check_rate(&tenant, announced(&parts.headers))?;
                 let packing = packing(&parts.headers)?;
                 let mut held = door.read(&parts.headers, body, &admits).await?;
                 if let Some(packing) = packing {
@@ -149,6 +150,7 @@ async fn call(hall: &Hall, encoding: Encoding, headers: &HeaderMap, body: Body) 
     let admits = Admits::export(distributor.body_limit(&tenant));
     let door = hall.door.for_tenant(&tenant);
     let read = async {
+        distributor.check_rate(&tenant, announced(headers))?;
         let mut held = door.read(headers, body, &admits).await?;
         encoding.plain(&door, headers, &mut held, &admits).await?;
         Ok::<Held, Status>(held)

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
-use super::body::{GZIP, takes_gzip};
+use super::body::{GZIP, announced, takes_gzip};
 use super::caller;
 use super::connection::keep_budget;
 use super::diagnostics::watched;
@@ -49,9 +49,12 @@ pub fn ingest(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
             let distributor = hall.services.distributor()?.clone();
             let admits = Admits::profiles(distributor.body_limit(&tenant));
-            let read = hall.door.for_tenant(&tenant).read(&parts.headers, body, &admits).await;
+            let read = async {
+                distributor.check_rate(&tenant, announced(&parts.headers))?;
+                hall.door.for_tenant(&tenant).read(&parts.headers, body, &admits).await
+            };
             let counts = distributor.counts();
-            let held = read.inspect_err(|status| counts.request_refused(&tenant, status))?;
+            let held = read.await.inspect_err(|status| counts.request_refused(&tenant, status))?;
             Ok::<_, Status>((tenant, held, distributor))
         };
         let (tenant, mut held, distributor) = match received.await {

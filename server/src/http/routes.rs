@@ -330,6 +330,10 @@ pub(super) struct Sender {
 }
 
 impl unary::Caller for Sender {
+    fn check_length(&self, length: Option<u64>) -> Result<(), Status> {
+        self.distributor.check_rate(&self.tenant, length)
+    }
+
     fn unread(&self, status: &Status) {
         self.distributor.counts().request_refused(&self.tenant, status);
     }

@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Door;
+use super::body::announced;
 use super::connection::keep_budget;
 use super::encoding::{ACCEPTED, Encoding};
 use super::partial::mark;
@@ -40,6 +41,11 @@ pub trait Caller: Clone {
 
     /// Waits no longer than so.
     fn waits(&self, _: &Clock, _: Duration) {}
+
+    /// Refuses a request before its body is read, whose length is what the client announced.
+    fn check_length(&self, _length: Option<u64>) -> Result<(), Status> {
+        Ok(())
+    }
 
     /// Hears of a request whose body was not read to a message.
     fn unread(&self, _: &Status) {}
@@ -127,7 +133,9 @@ where
             let door = &caller.payer().map_or_else(|| door.clone(), |tenant| door.for_tenant(tenant));
             let answered = async move {
                 let admits = admits(&asked);
+                let checked = asked.check_length(announced(headers));
                 let message = async {
+                    checked?;
                     let mut held = door.read(headers, body, &admits).await?;
                     let message = encoding.read(door, headers, &mut held, &admits).await?;
                     Ok((message, held))
