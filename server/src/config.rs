@@ -38,8 +38,8 @@ pub struct Config {
     pub multitenancy_enabled: bool,
     /// Room for the bodies of all requests at once. One tenant among others has at most half of it. Example: `512MiB`.
     pub request_bytes: ByteSize,
-    /// Connections at once; as many as three quarters of the files that the process may open, if not given. Example:
-    /// `2000`.
+    /// Connections at once; as many as three quarters of the files that the process may open, and less where that leaves
+    /// fewer than 48 to the server, if not given. Example: `2000`.
     pub max_connections: Option<u32>,
     /// Requests at once, over all connections, each until its response is sent. A connection with many open requests is
     /// refused first. Example: `16384`.

@@ -49,6 +49,8 @@ pub use roles::Roles;
 
 /// Tasks that a node may have at once: connections, mostly.
 const TASKS: usize = 100_000;
+/// Files that connections leave to the rest of the server, where the process may open so many more.
+const RESERVED_FILES: u64 = 48;
 /// Connections that a node takes at the most; others of its tasks are few.
 const MOST_CONNECTIONS: usize = TASKS / 2;
 /// Jobs that may wait for a compute thread.
@@ -297,10 +299,19 @@ impl Node {
     }
 }
 
-/// How many connections there may be: a quarter of the files that may be open is for the log and the bucket.
+/// Returns how many of the files that the process may open are for connections. The others are for the log, blocks, the
+/// bucket and other nodes.
+fn files_for_connections(files: u64) -> u64 {
+    let quarter = files / 4;
+    let reserved = quarter.max(RESERVED_FILES.min(files - quarter));
+    files - reserved
+}
+
+/// How many connections there may be.
 fn connections(config: &Config) -> usize {
     let files = process::raise_max_files();
-    let most = usize::try_from(files - files / 4).unwrap_or(usize::MAX).clamp(1, MOST_CONNECTIONS);
+    let most = usize::try_from(files_for_connections(files)).unwrap_or(usize::MAX);
+    let most = most.clamp(1, MOST_CONNECTIONS);
     match config.max_connections {
         Some(wanted) if wanted as usize > most => {
             tracing::warn!(
@@ -355,5 +366,17 @@ async fn serve(
     };
     if let Some(router) = router {
         listener.serve(router, lasting, stop).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_server() {
+        for (files, connections) in [(64, 16), (32, 8), (192, 144), (1024, 768)] {
+            assert_eq!(files_for_connections(files), connections, "{files}");
+        }
     }
 }

@@ -33,6 +33,8 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
 /// How long to wait after the system refused a connection, for example for want of file descriptors.
 const BREATHER: Duration = Duration::from_millis(50);
+/// Clients that are told at once why they are turned away. Others are closed without a word, so that they take no files.
+const MAX_FAREWELLS: usize = 8;
 /// How long it may take to tell who is turned away why.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -140,6 +142,7 @@ impl Listener {
     ) -> GracefulShutdown {
         let connections = GracefulShutdown::new();
         let (mut refused, mut full) = (Seldom::default(), Seldom::default());
+        let farewells = Arc::new(Semaphore::new(MAX_FAREWELLS));
         loop {
             let accept = |context: &mut Context<'_>| self.socket.poll_accept(context);
             let (stream, peer) = tokio::select! {
@@ -156,7 +159,9 @@ impl Listener {
                             "connections refused: there are as many as there may be (max_connections)"
                         );
                     }
-                    turn_away(stream, lasting);
+                    if let Ok(permit) = Arc::clone(&farewells).try_acquire_owned() {
+                        turn_away(stream, permit, lasting);
+                    }
                 }
             }
         }
@@ -201,11 +206,12 @@ fn connect(
 }
 
 /// Says why, as far as that goes soon.
-fn turn_away(mut stream: Stream, lasting: &Lasting) {
+fn turn_away(mut stream: Stream, permit: OwnedSemaphorePermit, lasting: &Lasting) {
     let clock = lasting.clock.clone();
     // Where there is no room for that either, the connection is closed without a word.
     let _ = lasting.tasks.spawn("turning away", async move {
         let _ = clock.within(FAREWELL, stream.write_all(FULL)).await;
+        drop((stream, permit));
     });
 }
 
