@@ -38,7 +38,8 @@ use crate::admin::Desk;
 use crate::config::{Config, OtlpSettings};
 use crate::folder::{self, Parts as Folders};
 use crate::http::{
-    Door, Guard, Lasting, Listener, ListenerError, Requests, Services, WebPolicy, otlp_router, router, starting,
+    Door, Guard, Lasting, Listener, ListenerError, Requests, Services, WebPolicy, otlp_router, router,
+    starting,
 };
 use crate::others::Entry;
 use crate::readiness::Readiness;

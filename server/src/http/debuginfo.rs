@@ -96,7 +96,7 @@ fn upload(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             let wait = unary::deadline(&parts.headers)?;
             let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
             let debuginfo = hall.services.debuginfo()?;
-            let memory = UploadMemory::new(&hall.door, debuginfo);
+            let memory = UploadMemory::new(hall.door.for_tenant(&tenant), debuginfo);
             let charged = Arc::clone(&memory);
             let charge = Box::new(move |bytes| charged.grow(bytes));
             let body = PacedBody::new(body, hall.door.clock.clone());
@@ -120,7 +120,7 @@ fn upload_file(hall: Arc<Hall>, request: Request<Body>) -> Answering {
             let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
             let debuginfo = hall.services.debuginfo()?;
             let id = parts.uri.path().rsplit('/').next().unwrap_or_default();
-            let memory = UploadMemory::new(&hall.door, debuginfo);
+            let memory = UploadMemory::new(hall.door.for_tenant(&tenant), debuginfo);
             let taken = debuginfo.upload_file(&tenant, id, pieces(&mut body, &memory));
             in_time(&hall, debuginfo, &tenant, wait, taken).await
         };
@@ -151,8 +151,8 @@ struct Grown {
 }
 
 impl UploadMemory {
-    fn new(door: &Door, debuginfo: &Debuginfo) -> Arc<Self> {
-        Arc::new(Self { door: door.clone(), debuginfo: debuginfo.clone(), grown: Mutex::default() })
+    fn new(door: Door, debuginfo: &Debuginfo) -> Arc<Self> {
+        Arc::new(Self { door, debuginfo: debuginfo.clone(), grown: Mutex::default() })
     }
 
     /// Takes memory for so many bytes more. An upload holds at most [`ROOM`].
