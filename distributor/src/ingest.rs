@@ -135,7 +135,8 @@ impl Distributor {
         let Converted { made, time_nanos, .. } = converted;
         let mut outcomes: Vec<Result<Stored, Status>> = Vec::with_capacity(made.len());
         let (mut uploads, mut places) = (Vec::new(), Vec::new());
-        for (place, Made { mut labels, pprof, without_stack, .. }) in made.into_iter().enumerate() {
+        for (place, Made { mut labels, client_id, pprof, without_stack, .. }) in made.into_iter().enumerate()
+        {
             outcomes.push(Ok(Stored::NOTHING.without(without_stack)));
             // Clients of this door send what is to be stored, but where they say that it counts since they began.
             if !labels.iter().any(|(name, _)| name == DELTA) {
@@ -145,7 +146,7 @@ impl Distributor {
                 (_, Err(refused)) => outcomes[place] = Err(refused.status),
                 (Err(refused), _) => outcomes[place] = Err(labels_refused(&refused)),
                 (Ok(Series { sent, labels }), Ok(Some(pprof))) => {
-                    uploads.push(Upload { sent, labels, time_nanos, pprof, ..Upload::default() });
+                    uploads.push(Upload { sent, labels, client_id, time_nanos, pprof, ..Upload::default() });
                     places.push((place, without_stack));
                 }
                 (Ok(_), Ok(None)) => {}

@@ -25,7 +25,7 @@ pub(crate) use entries::HAS_ELF_ADDRESSES;
 pub use inflate::{Inflater, inflate, plain};
 pub(crate) use rewrite::{any_function, build_ids};
 pub use rewrite::{
-    number_functions, rename_functions, rename_types, rewrite_strings, sample_types, time_nanos,
+    number_functions, rename_functions, rename_types, rewrite_strings, sample_types, time_nanos, without_time,
 };
 pub use roots::TRUNCATED;
 pub(crate) use samples::MOMENTS;

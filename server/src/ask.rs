@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use athanor_block::{Block, BlockError, Part, ProfileRow, Series};
 use athanor_chassis::Compute;
 use athanor_chassis::code::{Code, Coded};
+use athanor_profile::normalise::shown_span;
 use athanor_profile::{Header, Profile, Samples, ValueType};
 use athanor_query::Query;
 
@@ -35,13 +36,19 @@ pub enum QueryError {
         known: String,
     },
     /// No profile in that time.
-    #[error("no profile in the time range; there are profiles from {first} to {last} (Unix nanoseconds)")]
+    #[error("no profile in the time range; {}", suggestion(*.known))]
     NoProfile {
-        /// Time of the first one.
-        first: i64,
-        /// Time of the last one.
-        last: i64,
+        /// Times of the first and the last profile; none where no profile states a time.
+        known: Option<(i64, i64)>,
     },
+}
+
+/// Returns the sentence that says which time range to query instead.
+fn suggestion(known: Option<(i64, i64)>) -> String {
+    match known {
+        Some((first, last)) => format!("there are profiles from {first} to {last} (Unix nanoseconds)"),
+        None => "no profile states its time; leave the time range out".to_owned(),
+    }
 }
 
 impl Coded for QueryError {
@@ -64,7 +71,7 @@ pub fn run(block: &Block, query: &Query, compute: &Compute) -> Result<Profile, Q
     let wanted: BTreeSet<u32> = columns.values().flatten().copied().collect();
     let picked = |row: &ProfileRow| wanted.contains(&row.series) && query.time.contains(row.time);
     if !profiles.iter().any(picked) {
-        return Err(QueryError::NoProfile { first: part.meta.min_time, last: part.meta.max_time });
+        return Err(QueryError::NoProfile { known: shown_span((part.meta.min_time, part.meta.max_time)) });
     }
     // Blocks of earlier versions may hold a profile in two series.
     let is_distinct = part.has_distinct_ids()?;

@@ -11,6 +11,7 @@ use athanor_catalog::{BlockEntry, Catalog, Phase, ProfileTimes, Scar, ShardEntry
 use athanor_chassis::{Status, TenantId, Timestamp};
 use athanor_ingester::{Ingester, Moved, View};
 use athanor_profile::hash::{self, Hash};
+use athanor_profile::normalise::shown_span;
 use athanor_querier::{Doubts, InMemory, Plan, Remote, Sources, Times};
 use athanor_query::{Ask, Doubles, Place, TimeRange};
 use athanor_store_gateway::BlockAt;
@@ -99,7 +100,7 @@ impl Sources for Everywhere {
         let of_blocks = blocks.iter().filter_map(|block| block.span(tenant, i64::MIN, i64::MAX));
         let of_blocks = of_blocks.map(|span| (span.min_time, span.max_time));
         let all = views.iter().filter_map(|(_, view)| view.times()).chain(of_blocks).chain(afar);
-        Ok(Times { span: span(all), missing, moved })
+        Ok(Times { span: span(all.filter_map(shown_span)), missing, moved })
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Made {
     pub(crate) name: String,
     /// Names and values of the series, before the rules.
     pub(crate) labels: Vec<(String, String)>,
+    /// The id that tells it from others, where its time does not.
+    pub(crate) client_id: Option<String>,
     /// Nothing if there is nothing in it; or why this one is refused, and no other.
     pub(crate) pprof: Result<Option<Bytes>, Refused>,
     /// Samples that were left out since they have no stack.
@@ -218,7 +220,7 @@ fn labels(request: &Request, metric: &str, app: &str, app_name: bool) -> Vec<(St
 impl Made {
     /// The only one of its body.
     fn only(labels: Vec<(String, String)>, pprof: Option<Bytes>) -> Self {
-        Made { name: String::new(), labels, pprof: Ok(pprof), without_stack: 0 }
+        Made { name: String::new(), labels, client_id: None, pprof: Ok(pprof), without_stack: 0 }
     }
 
     /// What it takes until it is stored.

@@ -185,6 +185,24 @@ fn pages_have_its_stacks() {
     );
 }
 
+/// Older clients write microseconds into the field of nanoseconds, and may not say `from`.
+#[test]
+fn pprof_of_1970_counts_once_at_its_arrival() {
+    let song = Song::new();
+    let micros = song.aviary.times.start * 1_000;
+    let body = crate::data::profile(micros).encode_to_vec();
+    for _ in 0..2 {
+        let sent = song.aviary.server.post("/ingest?name=old&format=pprof", &[], &body);
+        assert_eq!(sent.status, 200, "{}", sent.text());
+    }
+    let query = encoded(r#"made_up:made_up:profilos:made_up:profilos{service_name="old"}"#);
+    let page = song.page(&format!("/pyroscope/render?query={query}&from=now-1h"));
+    assert_eq!(page["flamebearer"]["numTicks"], 30);
+    let stats = song.ask("GetProfileStats", json!({}));
+    let oldest = stats["oldestProfileTime"].as_str().unwrap().parse::<i64>().unwrap();
+    assert!(oldest >= song.aviary.times.start, "{stats}");
+}
+
 /// What a data source does when it is saved, and what a home page asks first.
 #[test]
 fn first_questions_of_a_page_are_answered() {

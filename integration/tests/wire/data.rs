@@ -69,7 +69,7 @@ pub fn push(service: &str, time_nanos: i64) -> PushRequest {
 }
 
 /// `func1;func2` with 10, and `func1` with 20 in a span.
-fn profile(time_nanos: i64) -> Profile {
+pub fn profile(time_nanos: i64) -> Profile {
     let texts = ["", "made_up", "profilos", "func1", "func2", "profile_id", SPAN, "canary.go"];
     let value = ValueType { r#type: 1, unit: 2 };
     let function = |id, name| Function { id, name, filename: 7, ..Function::default() };

@@ -76,6 +76,12 @@ pub fn time_nanos(raw: &[u8]) -> Result<i64, DecodeError> {
     Ok(time)
 }
 
+/// Returns the uncompressed profile without its time. Of a field that is there twice the last one counts.
+pub fn without_time(raw: &[u8]) -> Vec<u8> {
+    const WIRE_TYPE_VARINT: u8 = 0;
+    [raw, &[(TIME as u8) << 3 | WIRE_TYPE_VARINT, 0]].concat()
+}
+
 /// The profile with other sample types: `rename` is given each name and may give a new one.
 pub fn rename_types(
     raw: &[u8],

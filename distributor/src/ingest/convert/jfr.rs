@@ -102,7 +102,7 @@ pub(super) fn jfr(
         }
         let pprof = pprof.map_err(|error| refused(error.into()));
         let pprof = pprof.map(|pprof| (!pprof.is_empty()).then(|| pprof.into()));
-        Made { name: kind.name().to_owned(), labels, pprof, without_stack }
+        Made { name: kind.name().to_owned(), labels, client_id: None, pprof, without_stack }
     });
     Ok(Converted { door, time_nanos, made: made.collect() })
 }

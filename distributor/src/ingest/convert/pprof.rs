@@ -1,9 +1,9 @@
 //! pprof, alone or in a form: its types say what it is called, and some SDKs need repairs.
 
-use athanor_profile::normalise::DELTA;
+use athanor_profile::normalise::{DELTA, is_in_1970};
 use athanor_profile::pprof::{
     DecodeError, Inflater, Limits as PprofLimits, number_functions, rename_functions, rename_types,
-    sample_types,
+    sample_types, time_nanos as stated_time, without_time,
 };
 use bytes::Bytes;
 
@@ -55,6 +55,14 @@ pub(super) fn pprof(
     let cumulative = config.cumulative(&types);
     if !cumulative.is_empty() {
         labels.push((DELTA.to_owned(), cumulative.join(",")));
+    }
+    let plain = repaired.as_deref().unwrap_or(raw);
+    let stated = stated_time(plain)?;
+    if time_nanos == 0 && stated != 0 && is_in_1970(stated) {
+        // The profile counts when it arrives. What it states still tells it from others, and a duplicate from a new one.
+        let client_id = Some(format!("stated time {stated}"));
+        let made = Made { client_id, ..Made::only(labels, Some(without_time(plain).into())) };
+        return Ok(Converted { door, time_nanos, made: vec![made] });
     }
     // Bytes that need no repair go on as they came, compressed and not copied.
     let pprof = Some(repaired.map_or_else(|| sent.clone(), Bytes::from));

@@ -51,7 +51,8 @@ pub(super) fn speedscope(request: &Request, body: &[u8], bounds: &Bounds) -> Res
             Ok((labels, pprof)) => (labels, Ok(pprof)),
             Err(refused) => (Vec::new(), Err(refused)),
         };
-        made.push(Made { name: name.chars().take(SHOWN).collect(), labels, pprof, without_stack: 0 });
+        let name = name.chars().take(SHOWN).collect();
+        made.push(Made { name, labels, client_id: None, pprof, without_stack: 0 });
     }
     if made.is_empty() {
         made.push(Made::only(labels(request, "process_cpu", &request.name.app, true), None));

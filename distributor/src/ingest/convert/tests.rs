@@ -2,9 +2,9 @@
 
 use athanor_chassis::{ByteSize, Timestamp};
 use athanor_profile::jfr::{CONSTANTS, FRAMES, NAMES};
-use athanor_profile::pprof::{Limits as All, decode};
+use athanor_profile::pprof::{Limits as All, decode, encode, gzip};
 use athanor_profile::tree::Tree;
-use athanor_profile::{Profile, folded};
+use athanor_profile::{Profile, ValueType, folded};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -278,6 +278,31 @@ proptest! {
             for made in made.iter().filter(|made| matches!(made.pprof, Ok(Some(_)))) {
                 let _ = read(made);
             }
+        }
+    }
+}
+
+#[test]
+fn pprof_of_1970_without_from_states_no_time_and_keeps_its_identity() {
+    let mut profile = Profile::default();
+    profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+    let stack = profile.dictionary.named_stack(["main"].into_iter());
+    profile.samples.push(stack, 0, &[7]);
+    // Microseconds in the field of nanoseconds.
+    let micros = 1_772_618_460_000_000;
+    for (time, query, stated, client_id) in [
+        (micros, "", 0, Some("stated time 1772618460000000")),
+        (micros, "&from=1772618460", micros, None),
+        (micros * 1_000, "", micros * 1_000, None),
+        (0, "", 0, None),
+    ] {
+        profile.header.time_nanos = time;
+        for sent in [encode(&profile), gzip(&encode(&profile))] {
+            let made =
+                converted(&format!("name=app&format=pprof{query}"), &sent, &Limits::default()).unwrap();
+            let read = read(&made[0]);
+            assert_eq!((read.header.time_nanos, read.total(0)), (stated, 7), "{time} {query}");
+            assert_eq!(made[0].client_id.as_deref(), client_id, "{time} {query}");
         }
     }
 }
