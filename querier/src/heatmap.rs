@@ -11,7 +11,7 @@ use athanor_profile::Labels;
 use athanor_query::{Ask, Heat, HeatSeries, Partial, Selection, Spot, SpotKey, Steps, What};
 
 use crate::check;
-use crate::points::{steps, time_of};
+use crate::points::{grid_range, steps, time_of};
 use crate::{Querier, Reader, mixed_up};
 
 mod wire;
@@ -83,7 +83,7 @@ impl Querier {
         let HeatmapAsked { mut selection, start, end, step, group_by, spans, exemplars, limit, spacing } =
             asked;
         let steps = steps(start, end, step);
-        selection.time = steps.time();
+        selection.time = grid_range(steps, end);
         let what = What::Heat(Heat { steps, group_by, spans, exemplars });
         let ask = Ask { selection, what, bounds: check::bounds() };
         let Partial::Heat(values) = self.ask(reader, ask).await? else { return Err(mixed_up()) };

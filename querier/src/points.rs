@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use athanor_chassis::Status;
 use athanor_profile::Labels;
-use athanor_query::{Ask, Cell, Exemplar, Partial, Points, Selection, StackFilter, Steps, What};
+use athanor_query::{Ask, Cell, Exemplar, Partial, Points, Selection, StackFilter, Steps, TimeRange, What};
 
 use crate::check::{self, MILLI};
 use crate::{Querier, Reader, mixed_up};
@@ -38,12 +38,22 @@ pub(crate) struct PointsOf {
     pub(crate) exemplars: Vec<Option<Exemplar>>,
 }
 
-/// Steps from `start` on, up to `end`: both in milliseconds, the step in nanoseconds.
+/// Returns the grid of points from `start` to `end`, both in milliseconds; `step` is in nanoseconds.
+///
+/// The time of a profile is cut to milliseconds before its point is chosen, so each point ends with the last nanosecond of
+/// its millisecond.
 pub(crate) fn steps(start: i64, end: i64, step: i64) -> Steps {
     let start = start.saturating_mul(MILLI);
     let span = i128::from(end.saturating_mul(MILLI)) - i128::from(start);
     let count = u64::try_from(span / i128::from(step)).unwrap_or_default() + 1;
-    Steps { start, step, count }
+    Steps { start: start.saturating_add(MILLI - 1), step, count }
+}
+
+/// Returns the time range that a grid reads. The range ends with `end`, in milliseconds, to the nanosecond, as every other
+/// range does.
+pub(crate) fn grid_range(steps: Steps, end: i64) -> TimeRange {
+    let TimeRange { from, to } = steps.time();
+    TimeRange { from, to: to.min(end.saturating_mul(MILLI).saturating_add(1)) }
 }
 
 /// When a step ends, in milliseconds.
@@ -57,7 +67,7 @@ impl Querier {
     pub(crate) async fn points(&self, reader: &Reader, asked: PointsAsked) -> Result<Vec<PointsOf>, Status> {
         let PointsAsked { mut selection, start, end, step, group_by, stacks, mean, exemplars } = asked;
         let steps = steps(start, end, step);
-        selection.time = steps.time();
+        selection.time = grid_range(steps, end);
         let points = Points { steps, group_by, stacks, mean, exemplars };
         let ask = Ask { selection, what: What::Points(points), bounds: check::bounds() };
         let Partial::Points(series) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
@@ -68,5 +78,26 @@ impl Querier {
             PointsOf { labels, points, exemplars }
         };
         self.shape(reader, move || series.into_iter().map(shown).collect()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn point_of_profile_follows_from_its_millisecond() {
+        // A chart of ten seconds by steps of fifteen: one point, at its start.
+        let (start, end, step) = (1_000_000, 1_010_000, 15_000 * MILLI);
+        let steps = steps(start, end, step);
+        let place = |millis: i64, nanos: i64| steps.place(millis * MILLI + nanos);
+        assert_eq!([place(start, 0), place(start, 300_000), place(start, MILLI - 1)], [Some(0); 3]);
+        assert_eq!([place(start + 1, 0), place(start - 15_000, MILLI - 1)], [None; 2]);
+        assert_eq!(place(start - 14_999, 0), Some(0));
+        assert_eq!(time_of(steps, 0), start);
+        let range = grid_range(steps, end);
+        assert_eq!((range.from, range.to), ((start - 14_999) * MILLI, (start + 1) * MILLI));
+        // The last millisecond ends as that of a flame graph does.
+        assert_eq!(grid_range(super::steps(start, start, step), start).to, start * MILLI + 1);
     }
 }

@@ -24,12 +24,13 @@ const BOTH: &[&str] = &["endpoint", "service_name"];
 /// Which point, counted from the first one at `start` on, stands for a time: each stands for what lies between the one
 /// before it and itself, itself included.
 pub fn place(naive: &Naive, step: i64, time: i64) -> Option<i64> {
-    let (start, step) = (naive.start * 1_000_000, step * 1_000_000);
+    let millis = time.div_euclid(1_000_000);
     let mut place = 0;
-    while start + place * step < time {
+    while naive.start + place * step < millis {
         place += 1;
     }
-    let is_there = time > start - step && start + place * step <= naive.end * 1_000_000;
+    let is_asked = naive.start - step < millis && time <= naive.end * 1_000_000;
+    let is_there = is_asked && naive.start + place * step <= naive.end;
     is_there.then_some(place)
 }
 

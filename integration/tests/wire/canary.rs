@@ -153,6 +153,12 @@ fn points_have_its_value_and_lead_back_to_it() {
         "another id is another profile"
     );
 
+    // A chart shorter than its step has one point, at its start: there the profile is, some microseconds later.
+    let at = song.aviary.times.start + 60_000;
+    let short = song.ask("SelectSeries", json!({ "start": at, "end": at + 5_000, "step": 15 }));
+    let points = short["series"][0]["points"].as_array().unwrap();
+    assert_eq!(points, &[json!({ "value": 30.0, "timestamp": at.to_string() })]);
+
     let heat = song.ask("SelectHeatmap", json!({ "step": 1 }));
     let counts = heat["series"][0]["slots"][0]["counts"].as_array().unwrap();
     assert_eq!(counts.iter().map(|count| count.as_i64().unwrap()).sum::<i64>(), 1);

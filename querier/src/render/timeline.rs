@@ -34,17 +34,14 @@ pub(super) fn step(start: i64, end: i64) -> i64 {
 }
 
 impl Timeline {
-    /// From points, by time in milliseconds.
+    /// Lays points, by time in milliseconds, out in a list with one value for each whole step of the range. The range is
+    /// counted in seconds, and its end is not in it: 600 s in steps of 15 s are 40 values.
     pub(super) fn new(start: i64, end: i64, step: i64, points: &[(i64, f64)]) -> Timeline {
         let step_millis = step.saturating_mul(1_000);
-        let count = end.saturating_sub(start) / step_millis;
+        let count = end.div_euclid(1_000).saturating_sub(start.div_euclid(1_000)) / step;
         let mut samples = vec![0u64; usize::try_from(count).unwrap_or_default()];
         for &(time, value) in points {
             let place = usize::try_from((time - start) / step_millis).unwrap_or_default();
-            // A last value at the very end is appended only if there is one.
-            if place == samples.len() {
-                samples.push(0);
-            }
             if let Some(sample) = samples.get_mut(place) {
                 // Casting saturates: a negative value is none.
                 *sample = value as u64;
@@ -93,6 +90,19 @@ mod tests {
         let line = |points: &[(i64, f64)]| Timeline::new(10_000, 70_000, 15, points).samples;
         assert_eq!(line(&[]), [0, 0, 0, 0]);
         assert_eq!(line(&[(10_000, 1.0), (40_000, 2.5)]), [1, 0, 2, 0]);
-        assert_eq!(line(&[(70_000, 4.0)]), [0, 0, 0, 0, 4]);
+        assert_eq!(line(&[(55_000, 3.0), (70_000, 4.0)]), [0, 0, 0, 3], "the end of the range is not in it");
+    }
+
+    #[test]
+    fn number_of_values_follows_from_the_range_alone() {
+        let count = |start: i64, end: i64| {
+            let points: Vec<(i64, f64)> = (0..=40).map(|place| (start + place * 15_000, 1.0)).collect();
+            [&points[..], &[]].map(|points| Timeline::new(start, end, 15, points).samples.len())
+        };
+        assert_eq!(count(1_000_000, 1_600_000), [40, 40]);
+        // `now-10m` to `now`: the end of a range is rounded up to a millisecond.
+        assert_eq!(count(1_000_123, 1_600_124), [40, 40]);
+        assert_eq!(count(1_000_999, 1_600_000), [40, 40]);
+        assert_eq!(count(1_000_000, 1_614_999), [40, 40]);
     }
 }
