@@ -182,6 +182,39 @@ async fn an_upload_is_one_value_of_a_heatmap_and_found_by_its_id() {
 }
 
 #[tokio::test]
+async fn exemplar_of_points_is_the_whole_profile_unless_labels_of_samples_are_asked_for() {
+    let (querier, reader) = querier();
+    let exemplars = async |selector: &str, group_by: &[&str]| {
+        let request = SelectSeriesRequest {
+            profile_type_id: TYPE.to_owned(),
+            label_selector: selector.to_owned(),
+            start: 1,
+            end: 11,
+            step: 0.01,
+            group_by: group_by.iter().map(|name| (*name).to_owned()).collect(),
+            exemplar_type: ExemplarType::Individual as i32,
+            ..SelectSeriesRequest::default()
+        };
+        let series = querier.select_series(&reader, request).await.expect("points").series;
+        let mut values = Vec::new();
+        for exemplar in series.iter().flat_map(|of| &of.points).flat_map(|point| &point.exemplars) {
+            let ids = std::slice::from_ref(&exemplar.profile_id);
+            // Found again by its id, with nothing else said.
+            assert_eq!(graph(StackTraceSelector::default(), ids).await.0, exemplar.value, "{exemplar:?}");
+            let has_endpoint = exemplar.labels.iter().any(|label| label.name == "endpoint");
+            values.push((exemplar.value, has_endpoint));
+        }
+        values.sort_unstable();
+        values
+    };
+    assert_eq!(exemplars(r#"{pod="a1"}"#, &[]).await, [(33, false)]);
+    assert_eq!(exemplars("{}", &["pod"]).await, [(33, false); 3]);
+    assert_eq!(exemplars(r#"{pod="a1"}"#, &["endpoint"]).await, [(13, false), (20, false)]);
+    assert_eq!(exemplars(r#"{endpoint="/x"}"#, &[]).await, [(20, true)]);
+    assert_eq!(exemplars(r#"{endpoint=""}"#, &["pod"]).await, [(13, false); 3]);
+}
+
+#[tokio::test]
 async fn values_are_listed_by_prefix_and_up_to_a_limit() {
     let (querier, reader) = querier();
     let asked = |prefix: &str, limit: i64| LabelValuesRequest {

@@ -53,7 +53,7 @@ impl Spot {
 }
 
 /// The labels that both have.
-fn common(one: Labels, other: &Labels) -> Labels {
+pub(crate) fn common(one: Labels, other: &Labels) -> Labels {
     if one == *other {
         return one;
     }

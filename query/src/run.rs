@@ -10,14 +10,16 @@ use athanor_profile::series::{METRIC_NAME, SERVICE_NAME};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Labels, ProfileRow, Series, Source, SourceError};
 
+use self::exemplars::CellKey;
 use self::groups::{Groups, of_group};
 use crate::ask::{Ask, AskError, Needs, Points, Selection, Values, What};
 use crate::doubles::Place;
 use crate::heat::heat;
-use crate::partial::{Cell, Exemplar, LabelCounts, Merged, Partial, PointSeries};
+use crate::partial::{Cell, LabelCounts, Merged, Partial, PointSeries};
 use crate::size::sizes;
 use crate::stacks::{GoPgo, StackFilter};
 
+mod exemplars;
 pub(crate) mod groups;
 mod listed;
 
@@ -412,7 +414,6 @@ fn points(
     let sums = sums(picked, selection, &points.stacks, source)?;
     let is_part = !points.stacks.is_empty() || selection.requests.is_some();
     let (mut groups, mut gathered) = (Groups::new(picked, &points.group_by), Vec::new());
-    let mut labels = picked.labels();
     for &place in &picked.places {
         let row = &picked.profiles[place as usize];
         let Some(point) = points.steps.place(row.time) else { continue };
@@ -427,11 +428,10 @@ fn points(
         if points.mean {
             cell.profiles.insert(profile_of(row.id));
         }
-        let is_exemplar = points.exemplars && sum != 0;
-        if is_exemplar && cell.exemplar.as_ref().is_none_or(|known| known.value <= sum) {
-            let labels = labels.of(row.series).clone();
-            let exemplar = Exemplar { value: sum, time: row.time, id: row.id, labels };
-            cell.exemplar = cell.exemplar.take().max(Some(exemplar));
+    }
+    if points.exemplars {
+        for (CellKey { group, point }, exemplar) in exemplars::largest(picked, points, &sums, &mut groups) {
+            of_group(&mut gathered, group).entry(point).or_default().exemplar = Some(exemplar);
         }
     }
     Ok(groups.named(gathered))

@@ -79,13 +79,14 @@ fn pod_of(upload: &Upload) -> String {
     upload.labels().get("pod").unwrap_or_default().to_owned()
 }
 
-/// Sum, profiles, and the largest value of a record with its time and id.
+/// Sum, profiles, and the largest value of a profile with its time and id.
 type ModelCell = (i64, BTreeSet<u128>, Option<(i64, i64, u128)>);
 
 fn model_points(uploads: &[Upload], asked: &Asked, steps: Steps) -> BTreeMap<(String, u64), ModelCell> {
     let mut found: BTreeMap<(String, u64), ModelCell> = BTreeMap::new();
     for (at, upload) in uploads.iter().enumerate().filter(|(_, one)| one.service == asked.service) {
         let Some(place) = place_of(upload.time, steps) else { continue };
+        let mut of_upload: Option<(i64, i64, u128)> = None;
         for labelled in [false, true] {
             let of_split = |row: &&Row| row.labelled == labelled;
             let is_there =
@@ -98,10 +99,16 @@ fn model_points(uploads: &[Upload], asked: &Asked, steps: Steps) -> BTreeMap<(St
             let cell = found.entry((pod_of(upload), place)).or_default();
             cell.0 += sum;
             cell.1.insert(id(at, true));
-            if sum != 0 {
-                let id = if labelled { None } else { Some(id(at, false)) };
-                cell.2 = cell.2.max(Some((sum, upload.time, id.unwrap_or_default())));
-            }
+            // Of several records the profile stands for all.
+            let of_record = if labelled { 0 } else { id(at, false) };
+            of_upload = Some(match of_upload {
+                None => (sum, upload.time, of_record),
+                Some((before, time, _)) => (before + sum, time, id(at, true)),
+            });
+        }
+        if let Some(exemplar) = of_upload.filter(|(value, ..)| *value != 0) {
+            let cell = found.entry((pod_of(upload), place)).or_default();
+            cell.2 = cell.2.max(Some(exemplar));
         }
     }
     found
@@ -181,7 +188,7 @@ proptest! {
         for (key, cell) in &cells {
             let Some((value, time, found)) = cell.2 else { continue };
             let named = uploads.iter().enumerate().any(|(at, upload)| {
-                let is_it = found == 0 || id(at, false) == found;
+                let is_it = found == 0 || [true, false].into_iter().any(|whole| id(at, whole) == found);
                 is_it && upload.time == time && pod_of(upload) == key.0
             });
             prop_assert!(named, "{value} at {time} is of no upload");

@@ -142,6 +142,10 @@ pub fn ids_of_records(picked: &[usize], ids: &Ids) -> Vec<String> {
 
 /// The ids of whole profiles: what those of their records begin with.
 pub fn ids_of_profiles(picked: &[usize], ids: &Ids) -> Vec<String> {
-    let half = |id: String| format!("{}-0000-000000000000", &id[..18]);
-    ids_of_records(picked, ids).into_iter().map(half).collect()
+    ids_of_records(picked, ids).iter().map(|id| id_of_profile(id)).collect()
+}
+
+/// The id of the whole profile that a record is of.
+pub fn id_of_profile(of_record: &str) -> String {
+    format!("{}-0000-000000000000", &of_record[..18])
 }

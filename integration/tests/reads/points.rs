@@ -1,6 +1,6 @@
 //! Values over time: sums and means, of all stacks and of some, of the largest series, with exemplars.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use athanor_proto::querier::v1::SelectSeriesRequest;
 use athanor_proto::types::v1::{
@@ -9,7 +9,7 @@ use athanor_proto::types::v1::{
 
 use crate::asker::{Answers, Asker, whole};
 use crate::graphs::{is_selected, selector};
-use crate::naive::{Naive, Record, Row};
+use crate::naive::{Naive, Record, Row, id_of_profile};
 use crate::profiles::TYPE;
 
 /// Labels with their values.
@@ -22,7 +22,7 @@ const POD: &[&str] = &["pod"];
 const BOTH: &[&str] = &["endpoint", "service_name"];
 
 /// Which point, counted from the first one at `start` on, stands for a time: each stands for what lies between the one
-/// before it and itself, itself included.
+/// before it and itself, itself included, in whole milliseconds. What lies behind the end is not asked for.
 pub fn place(naive: &Naive, step: i64, time: i64) -> Option<i64> {
     let millis = time.div_euclid(1_000_000);
     let mut place = 0;
@@ -38,8 +38,8 @@ pub fn place(naive: &Naive, step: i64, time: i64) -> Option<i64> {
 #[derive(Default)]
 struct Point<'n> {
     sum: i64,
-    profiles: BTreeSet<usize>,
-    largest: Option<(i64, &'n Record)>,
+    /// By their numbers: the sum of each and the records that it is of.
+    profiles: BTreeMap<usize, (i64, Vec<&'n Record>)>,
 }
 
 type Points<'n> = BTreeMap<Group, BTreeMap<i64, Point<'n>>>;
@@ -53,10 +53,9 @@ fn points<'n>(naive: &'n Naive, step: i64, group_by: &[&str], is_meant: fn(&Row)
         let point = of_group.entry(naive.start + place * step).or_default();
         let sum = record.rows.iter().filter(|row| is_meant(row)).map(|row| row.value).sum::<i64>();
         point.sum += sum;
-        point.profiles.insert(record.number);
-        if point.largest.is_none_or(|(largest, _)| largest < sum) {
-            point.largest = Some((sum, record));
-        }
+        let (of_profile, records) = point.profiles.entry(record.number).or_default();
+        *of_profile += sum;
+        records.push(record);
     }
     points
 }
@@ -90,13 +89,16 @@ fn largest(values: Values, count: usize) -> Vec<(Group, Vec<(i64, f64)>)> {
     all
 }
 
-/// The largest record of each point: its value, its time, its id and the labels by which is not grouped.
+/// The largest profile of each point: its value, its time, its id and the labels by which is not grouped. Of a profile that
+/// labels of samples split, that is the id of the whole, and what all of its records are called.
 fn exemplars(naive: &Naive) -> String {
     let of_point = |(time, point): (i64, Point<'_>)| {
-        let (value, record) = point.largest.unwrap();
-        let exemplar =
-            (value, record.time / 1_000_000, naive.ids[&record.key()].clone(), record.ungrouped(SERVICE));
-        (time, exemplar)
+        let (value, records) = point.profiles.into_values().max_by_key(|(value, _)| *value).unwrap();
+        let id = &naive.ids[&records[0].key()];
+        let id = if records.len() == 1 { id.clone() } else { id_of_profile(id) };
+        let mut labels = records[0].ungrouped(SERVICE);
+        labels.retain(|name, value| records.iter().all(|record| record.label(name) == value));
+        (time, (value, records[0].time / 1_000_000, id, labels))
     };
     let all = points(naive, 60_000, SERVICE, |_| true).into_iter();
     let all = all.map(|(group, points)| (group, points.into_iter().map(of_point).collect::<Vec<_>>()));
