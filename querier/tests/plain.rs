@@ -6,6 +6,7 @@ use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId,
 use athanor_profile::pprof::{self, Limits as PprofLimits};
 use athanor_profile::source::MemorySource;
 use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_proto::querier::v1::{ProfileFormat, SelectMergeProfileRequest, SelectMergeStacktracesRequest};
 use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
 use athanor_query::Ask;
 use prost::Message;
@@ -189,12 +190,10 @@ async fn a_file_states_no_period_but_that_of_all_its_profiles() {
     }
 }
 
-#[tokio::test]
-async fn go_reads_an_exported_profile() {
-    let query = url(&[("query", "shop.cpu{}"), ("from", "now-1h"), ("format", "pprof")]);
-    let exported = querier().export(&reader(), &query).await.unwrap();
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("exported.pprof");
-    std::fs::write(&path, exported.body).unwrap();
+/// What `go tool pprof -top` prints of a profile; none where there is no Go.
+fn go_top(name: &str, profile: &[u8]) -> Option<String> {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, profile).unwrap();
     let top =
         std::process::Command::new("go").args(["tool", "pprof", "-top", "-unit=ns"]).arg(&path).output();
     let Ok(top) = top else {
@@ -203,6 +202,47 @@ async fn go_reads_an_exported_profile() {
     };
     let text = String::from_utf8_lossy(&top.stdout).into_owned();
     assert!(top.status.success(), "{}", String::from_utf8_lossy(&top.stderr));
+    Some(String::from_utf8_lossy(&top.stdout).into_owned())
+}
+
+#[tokio::test]
+async fn pprof_without_samples_states_its_types_period_and_time() {
+    let end = NOW * 1_000;
+    let request = SelectMergeProfileRequest {
+        profile_type_id: TYPE.to_owned(),
+        label_selector: r#"{service_name="nobody"}"#.to_owned(),
+        start: end - 60_000,
+        end,
+        ..SelectMergeProfileRequest::default()
+    };
+    let profile = querier().select_merge_profile(&reader(), request.clone()).await.unwrap();
+    let text = |place: i64| profile.string_table[place as usize].as_str();
+    let [value] = &profile.sample_type[..] else { panic!("{profile:?}") };
+    let period = profile.period_type.unwrap();
+    assert_eq!((text(value.r#type), text(value.unit)), ("cpu", "nanoseconds"));
+    assert_eq!((text(period.r#type), text(period.unit)), ("cpu", "nanoseconds"));
+    assert_eq!((profile.period, profile.time_nanos), (1_000_000_000, end * 1_000_000));
+    assert!(profile.sample.is_empty() && profile.location.is_empty() && profile.mapping.is_empty());
+    if let Some(top) = go_top("empty.pprof", &profile.encode_to_vec()) {
+        assert!(top.contains("Type: cpu"), "{top}");
+    }
+    let request = SelectMergeStacktracesRequest {
+        profile_type_id: request.profile_type_id,
+        label_selector: request.label_selector,
+        start: request.start,
+        end: request.end,
+        format: ProfileFormat::Pprof as i32,
+        ..SelectMergeStacktracesRequest::default()
+    };
+    let answer = querier().select_merge_stacktraces(&reader(), request).await.unwrap();
+    assert_eq!(answer.pprof.unwrap().profile, Some(profile));
+}
+
+#[tokio::test]
+async fn go_reads_an_exported_profile() {
+    let query = url(&[("query", "shop.cpu{}"), ("from", "now-1h"), ("format", "pprof")]);
+    let exported = querier().export(&reader(), &query).await.unwrap();
+    let Some(text) = go_top("exported.pprof", &exported.body) else { return };
     let has = |flat: &str, cum: &str, name: &str| {
         text.lines().any(|line| {
             let columns: Vec<&str> = line.split_whitespace().collect();

@@ -66,10 +66,7 @@ fn in_trace(row: &Row) -> bool {
 /// A merged profile: what it says of itself, and its stacks. Without any it says nothing.
 fn said(lines: Lines, end: i64) -> String {
     let cpu = ["cpu".to_owned(), "nanoseconds".to_owned()];
-    let header = match lines.is_empty() {
-        true => (Vec::new(), 0, [0, 0]),
-        false => (vec![cpu.clone(), cpu], 1_000_000_000, [end * 1_000_000, 0]),
-    };
+    let header = (vec![cpu.clone(), cpu], 1_000_000_000, [end * 1_000_000, 0]);
     format!("{:?}", (header, lines))
 }
 

