@@ -5,8 +5,8 @@ use athanor_profile::diff::DiffTree;
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::series::METRIC_NAME;
 use athanor_profile::tree::Tree;
-use athanor_profile::{ProfileType, ValueType, dot};
-use athanor_query::{Selection, StackFilter, TimeRange};
+use athanor_profile::{ProfileType, ValueType};
+use athanor_query::{Selection, Selector, StackFilter, TimeRange};
 
 use crate::again::Answer;
 use crate::check::{self, Application, MILLI, Nodes, invalid};
@@ -223,10 +223,7 @@ impl Querier {
                 end,
             });
         }
-        let type_id = selector.take_equal(METRIC_NAME);
-        let type_id = type_id
-            .ok_or_else(|| invalid(format!("{query} names no profile type; write type{{selector}}")))?;
-        let profile_type = check::profile_type(&type_id)?;
+        let profile_type = take_type(&mut selector, query)?;
         let (start, end, time) = self.times_of(parameters, [from, until])?;
         let selection =
             Selection { selector, profile_type: Some(profile_type.clone()), time, ..Selection::default() };
@@ -247,6 +244,18 @@ impl Querier {
             (time(from)?.div_euclid(MILLI), end.div_euclid(MILLI) + i64::from(end % MILLI != 0));
         Ok((start, end, check::range(start, end)?))
     }
+}
+
+/// Takes the profile type out of a selector. The type stands before the braces or in them, as the value of `__name__`. What
+/// else is asked of `__name__` stays, and is asked of the metric: `TYPE{__name__="process_cpu"}`.
+fn take_type(selector: &mut Selector, parameter: &str) -> Result<ProfileType, Status> {
+    let is_type = |text: &str| text.parse::<ProfileType>().is_ok();
+    let named = selector.take_equal_if(METRIC_NAME, is_type).or_else(|| selector.take_equal(METRIC_NAME));
+    let type_id =
+        named.ok_or_else(|| invalid(format!("{parameter} names no profile type; write type{{selector}}")))?;
+    // The same type may be named in both places.
+    while selector.take_equal_if(METRIC_NAME, |other| other == type_id).is_some() {}
+    check::profile_type(&type_id)
 }
 
 /// Unix nanoseconds of a time in a URL, such as `now-1h`; `name` is the parameter's.

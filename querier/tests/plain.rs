@@ -87,6 +87,23 @@ async fn a_name_of_an_application_selects_what_was_sent_under_it() {
 }
 
 #[tokio::test]
+async fn render_accepts_metric_matchers_inside_the_braces() {
+    let ticks = async |query: &str| render(query).await.map(|page| page["flamebearer"]["numTicks"].clone());
+    for (selector, expected) in [
+        (format!(r#"{{__name__="{TYPE}", service_name="shop"}}"#), 11),
+        (format!(r#"{TYPE}{{__name__="process_cpu", service_name="shop"}}"#), 11),
+        (format!(r#"{TYPE}{{service_name="shop", __name__=~"process.*"}}"#), 11),
+        (format!(r#"{TYPE}{{__name__="{TYPE}", service_name="shop"}}"#), 11),
+        (format!(r#"process_cpu{{__name__="{TYPE}", service_name="shop"}}"#), 11),
+        (format!(r#"{TYPE}{{__name__="memory"}}"#), 0),
+        (format!(r#"{TYPE}{{__name__!="process_cpu"}}"#), 0),
+    ] {
+        assert_eq!(ticks(&selector).await.unwrap(), expected, "{selector}");
+    }
+    assert_eq!(ticks(r#"{__name__="process_cpu"}"#).await.unwrap_err().code, Code::Invalid);
+}
+
+#[tokio::test]
 async fn values_of_labels_are_a_list() {
     let list = async |pairs: &[(&str, &str)]| {
         let answer = querier().values(&reader(), &url(pairs)).await.unwrap();

@@ -45,7 +45,13 @@ impl Selector {
     }
     /// Takes out the first condition that a label has a certain value, and gives the value.
     pub fn take_equal(&mut self, name: &str) -> Option<String> {
-        let is_it = |matcher: &Matcher| matcher.name == name && matcher.operator == Operator::Equal;
+        self.take_equal_if(name, |_| true)
+    }
+    /// Takes out the first condition that a label has a certain value which `is_wanted`, and gives the value.
+    pub fn take_equal_if(&mut self, name: &str, is_wanted: impl Fn(&str) -> bool) -> Option<String> {
+        let is_it = |matcher: &Matcher| {
+            matcher.name == name && matcher.operator == Operator::Equal && is_wanted(&matcher.value)
+        };
         let place = self.matchers.iter().position(is_it)?;
         Some(self.matchers.remove(place).value)
     }
