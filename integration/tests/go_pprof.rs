@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use athanor_integration::leave_out;
+use athanor_profile::dot::{self, StackTotals};
 use athanor_profile::generate::Reference;
 use athanor_profile::merge::Merger;
 use athanor_profile::pprof::{Limits, decode, encode};
@@ -346,6 +347,90 @@ fn rows_are_those_of_go() {
         let again = raw(&[written(&profile).path()]);
         assert!(ours == again, "{} written: {}", path.display(), first_difference(&ours, &again));
     }
+}
+
+/// A call graph: nodes by their names in full with own and total value, calls by caller and callee with their value and how
+/// they are drawn.
+#[derive(Debug, Default, PartialEq)]
+struct Graph {
+    nodes: BTreeMap<String, (i64, i64)>,
+    calls: BTreeMap<(String, String), (i64, Vec<String>)>,
+}
+
+/// Reads a graph in DOT, ours or Go's.
+fn graph(dot: &str) -> Graph {
+    let (mut graph, mut names) = (Graph::default(), BTreeMap::new());
+    for line in dot.lines().filter(|line| line.starts_with('N')) {
+        let (place, rest) = line.split_once(" [label=\"").expect("a label");
+        let (label, rest) = rest.split_once("\" ").unwrap_or((rest.trim_end_matches("\"]"), ""));
+        let drawn = rest.trim_end_matches(']').split(' ');
+        let drawn =
+            drawn.filter(|one| ["weight=", "penwidth=", "style="].iter().any(|name| one.starts_with(name)));
+        if let Some((caller, callee)) = place.split_once(" -> ") {
+            let pair = (String::clone(&names[caller]), String::clone(&names[callee]));
+            let call = (number(label.trim_start()), drawn.map(str::to_owned).collect());
+            graph.calls.insert(pair, call);
+            continue;
+        }
+        let (_, tooltip) = rest.split_once("tooltip=\"").expect("a tooltip");
+        let (tooltip, _) = tooltip.split_once('"').expect("its end");
+        let (name, _) = tooltip.rsplit_once(" (").expect("a value behind the name");
+        let parts: Vec<&str> = label.split("\\n").collect();
+        let [before, last] = &parts[parts.len() - 2..] else { panic!("{label}") };
+        let (own, total) = match last.strip_prefix("of ") {
+            Some(total) => (*before, total),
+            None => last.split_once(" of ").unwrap_or((last, last)),
+        };
+        graph.nodes.insert(name.to_owned(), (number(own), number(total)));
+        names.insert(place.to_owned(), name.to_owned());
+    }
+    graph
+}
+
+#[test]
+fn call_graphs_are_those_of_go() {
+    let mut compared = 0;
+    for File { path, profile, _made } in corpus() {
+        let (pruned, _) = prune(profile);
+        let symbols = &pruned.dictionary.symbols;
+        let is_named = |location| {
+            let lines = symbols.lines(location);
+            // Go calls others after their binary, and writes names on one line.
+            !lines.is_empty()
+                && lines.iter().all(|line| {
+                    let name = symbols.function_name(line.function);
+                    !name.is_empty() && name.len() < 1_000 && !name.contains(['"', '\\', '\n'])
+                })
+        };
+        if !(0..symbols.locations().len() as u32).all(is_named) {
+            continue;
+        }
+        // Labels would be nodes as well.
+        let (value, mut plain) = (pruned.header.types.len() - 1, Profile::default());
+        plain.header.types = vec![pruned.header.types[value].clone()];
+        let totals = pruned.by_stack(value);
+        for (stack, &total) in (0u32..).zip(&totals).filter(|(_, total)| **total != 0) {
+            plain.samples.push(stack, 0, &[total]);
+        }
+        plain.dictionary = pruned.dictionary;
+        let file = written(&plain);
+        for count in [3, 30] {
+            let stacks = StackTotals { dictionary: &plain.dictionary, totals: &totals, addresses: false };
+            let mut ours = graph(&dot::write(stacks, "count", count));
+            // Go leaves out what calls itself.
+            ours.calls.retain(|(caller, callee), _| caller != callee);
+            let (nodes, unit) =
+                (format!("-nodecount={count}"), format!("-unit={}", plain.header.types[0].unit));
+            let fixed = ["-dot", "-lines", "-nodefraction=0", "-edgefraction=0", &nodes, &unit];
+            // Go adds fractions in an order of chance, so of two nodes that tell as much it may show either.
+            let of_go = || graph(&go(&fixed, &[file.path()]));
+            if (0..5).all(|_| of_go() != ours) {
+                assert_eq!(ours, of_go(), "{count} nodes of {}", path.display());
+            }
+            compared += 1;
+        }
+    }
+    assert!(pprof().is_none() || compared >= 6, "only {compared} graphs were compared");
 }
 
 fn first_difference(ours: &Rows, go: &Rows) -> String {

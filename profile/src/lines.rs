@@ -8,7 +8,7 @@ use crate::symbols::{Line, NONE};
 use crate::table::Weights;
 
 /// A line of a function, as the profiler named them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place<'d> {
     /// The function; of an address without a line, the name of its binary.
     pub function: Cow<'d, str>,
@@ -28,23 +28,23 @@ pub struct Lines<'d> {
 }
 
 /// The lines of all locations of a dictionary, each known by a number.
-struct Numbered<'d> {
+pub(crate) struct Numbered<'d> {
     /// What each number stands for, in the order of places.
-    places: Vec<Place<'d>>,
+    pub(crate) places: Vec<Place<'d>>,
     /// Numbers of each location's lines, innermost first.
-    of_locations: Vec<Vec<u32>>,
+    pub(crate) of_locations: Vec<Vec<u32>>,
 }
 
 /// The weights of the lines of one function, from totals by stack.
 pub fn of_function<'d>(dictionary: &'d Dictionary, totals: &[i64], function: &'d str) -> Lines<'d> {
-    let numbered = Numbered::of(dictionary, |name| name == function);
+    let numbered = Numbered::of(dictionary, false, |name| name == function);
     let (weights, function) = numbered.weigh(dictionary, totals);
     Lines { function, lines: numbered.named(weights) }
 }
 
 /// The weights of all lines of all functions, in the order of places.
 pub fn all<'d>(dictionary: &'d Dictionary, totals: &[i64]) -> Vec<(Place<'d>, Weights)> {
-    let numbered = Numbered::of(dictionary, |_| true);
+    let numbered = Numbered::of(dictionary, false, |_| true);
     let (weights, _) = numbered.weigh(dictionary, totals);
     numbered.named(weights)
 }
@@ -52,13 +52,17 @@ pub fn all<'d>(dictionary: &'d Dictionary, totals: &[i64]) -> Vec<(Place<'d>, We
 impl<'d> Numbered<'d> {
     /// Numbers the lines of functions that are wanted. Others get no number: a place for each frame stays, so that the
     /// innermost one of a location can be told.
-    fn of(dictionary: &'d Dictionary, is_wanted: impl Fn(&str) -> bool) -> Self {
+    /// An address without symbols is called by its binary, or, where `addresses` are wanted, by itself.
+    pub(crate) fn of(dictionary: &'d Dictionary, addresses: bool, is_wanted: impl Fn(&str) -> bool) -> Self {
         let symbols = &dictionary.symbols;
         let wanted = |place: Place<'d>| is_wanted(&place.function).then_some(place);
         let places_of = |location: u32| -> Vec<Option<Place<'d>>> {
             let lines = symbols.lines(location);
             if lines.is_empty() {
-                let function = symbols.binary_name(location).into();
+                let function = match addresses {
+                    true => symbols.address_name(location).into(),
+                    false => symbols.binary_name(location).into(),
+                };
                 return vec![wanted(Place { function, ..Place::default() })];
             }
             let place = |line: &Line| {

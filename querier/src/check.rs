@@ -23,9 +23,9 @@ const SHORT: usize = 256;
 const MAX_CALL_SITE: usize = 1_000;
 /// Most ids of spans, traces or profiles.
 const MAX_IDS: usize = 10_000;
-/// Functions of a call graph where a query does not say.
+/// Nodes of a call graph where a query does not say.
 const GRAPH_NODES: usize = 100;
-/// The most functions of a call graph: more cannot be laid out.
+/// The most nodes of a call graph: more cannot be laid out.
 const MAX_GRAPH_NODES: usize = 2_000;
 /// Nanoseconds of a millisecond.
 pub(crate) const MILLI: i64 = 1_000_000;
@@ -208,7 +208,7 @@ pub(crate) fn max_nodes(asked: Option<i64>, limits: &Limits) -> Result<Nodes, St
     }
 }
 
-/// How many functions a call graph shows. Of a graph that has more it is said how many it has.
+/// How many nodes a call graph shows. Of a graph that has more it is said how many it has.
 pub(crate) fn graph_nodes(asked: Option<Nodes>) -> usize {
     asked.map_or(GRAPH_NODES, |nodes| nodes.asked).min(MAX_GRAPH_NODES)
 }

@@ -1,6 +1,7 @@
 //! Profiles merged into one: flame graphs, trees, call graphs, pprof, differences.
 
 use athanor_chassis::Status;
+use athanor_profile::dot::{self, StackTotals};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Header, ProfileType};
 use athanor_query::{Ask, GoPgo, Merged, Partial, Selection, StackFilter, What};
@@ -63,6 +64,62 @@ impl Querier {
             _ => Err(mixed_up()),
         }
     }
+}
+
+impl Querier {
+    /// Returns the call graph of a selection in DOT.
+    pub(crate) async fn call_graph(
+        &self,
+        reader: &Reader,
+        selection: Selection,
+        stacks: StacksAsked,
+        graph: GraphStyle,
+    ) -> Result<String, Status> {
+        let addresses = stacks.addresses;
+        let merged = self.merged(reader, selection, stacks).await?;
+        self.make_room(reader, stack_totals(&merged, addresses).graph_memory())?;
+        self.shape(reader, move || dot::write(stack_totals(&merged, addresses), &graph.unit, graph.max_nodes))
+            .await
+    }
+
+    /// Returns the call graphs of two selections laid over each other, in DOT.
+    pub(crate) async fn call_graph_diff(
+        &self,
+        reader: &Reader,
+        [left, right]: [GraphQuery; 2],
+        graph: GraphStyle,
+    ) -> Result<String, Status> {
+        let addresses = left.stacks.addresses;
+        let (left, right) = futures::try_join!(
+            self.merged(reader, left.selection, left.stacks),
+            self.merged(reader, right.selection, right.stacks),
+        )?;
+        let memory = [&left, &right].map(|side| stack_totals(side, addresses).graph_memory());
+        self.make_room(reader, memory.iter().sum())?;
+        self.shape(reader, move || {
+            let [left, right] = [&left, &right].map(|side| stack_totals(side, addresses));
+            dot::write_diff(left, right, &graph.unit, graph.max_nodes)
+        })
+        .await
+    }
+}
+
+/// Of what a call graph is made.
+pub(crate) struct GraphQuery {
+    pub(crate) selection: Selection,
+    pub(crate) stacks: StacksAsked,
+}
+
+/// How a call graph is drawn.
+pub(crate) struct GraphStyle {
+    /// Of its values.
+    pub(crate) unit: String,
+    /// Nodes at most.
+    pub(crate) max_nodes: usize,
+}
+
+fn stack_totals(merged: &Merged, addresses: bool) -> StackTotals<'_> {
+    StackTotals { dictionary: &merged.dictionary, totals: &merged.totals, addresses }
 }
 
 /// What a merged profile says of itself, once all is read. Its period is one by convention, as uploads may differ in theirs;

@@ -10,7 +10,7 @@ use athanor_query::{Selection, Selector, StackFilter, TimeRange};
 
 use crate::again::Answer;
 use crate::check::{self, Application, MILLI, Nodes, invalid};
-use crate::merge::{BAR, LACKS, StacksAsked};
+use crate::merge::{BAR, GraphQuery, GraphStyle, LACKS, StacksAsked};
 use crate::points::PointsAsked;
 use crate::{Querier, Reader};
 
@@ -77,16 +77,22 @@ struct Side {
     end: i64,
 }
 
+impl Side {
+    fn into_query(self) -> GraphQuery {
+        GraphQuery { selection: self.selection, stacks: self.stacks }
+    }
+}
+
 impl Querier {
     /// A flame graph and a timeline as JSON, or a call graph as DOT. `query` is what follows `?` in the URL.
     pub async fn render(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
         let parameters = Parameters::parse(query)?;
         let side = self.side(&parameters, ["query", "from", "until"]).await?;
-        let (max_nodes, functions) = self.nodes(reader, &parameters)?;
+        let (max_nodes, graph_nodes) = self.nodes(reader, &parameters)?;
         // Times may be told from now on.
         let request = format!("{} {} {query}", side.start, side.end);
         if parameters.first("format") == Some("dot") {
-            return self.again(reader, "render", request, |_| self.graph(reader, side, functions)).await;
+            return self.again(reader, "render", request, |_| self.graph(reader, side, graph_nodes)).await;
         }
         let mut group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
         check::labels(&group_by)?;
@@ -106,11 +112,10 @@ impl Querier {
         self.again(reader, "render", request, |_| self.drawn(reader, side, asked, max_nodes)).await
     }
 
-    /// A call graph of so many functions.
-    async fn graph(&self, reader: &Reader, side: Side, functions: usize) -> Result<Rendered, Status> {
-        let unit = side.profile_type.value.unit;
-        let tree = self.tree(reader, side.selection, side.stacks).await?;
-        let text = self.shape(reader, move || dot::write(&tree, &unit, functions)).await?;
+    /// A call graph of so many nodes.
+    async fn graph(&self, reader: &Reader, side: Side, max_nodes: usize) -> Result<Rendered, Status> {
+        let graph_style = GraphStyle { unit: side.profile_type.value.unit, max_nodes };
+        let text = self.call_graph(reader, side.selection, side.stacks, graph_style).await?;
         Ok(Rendered { content_type: DOT, body: graph(reader, &text) })
     }
 
@@ -168,18 +173,19 @@ impl Querier {
         &self,
         reader: &Reader,
         [left, right]: [Side; 2],
-        (max_nodes, functions): (Nodes, usize),
+        (max_nodes, graph_nodes): (Nodes, usize),
         is_graph: bool,
     ) -> Result<Rendered, Status> {
+        if is_graph {
+            let unit = left.profile_type.value.unit.clone();
+            let graph_style = GraphStyle { unit, max_nodes: graph_nodes };
+            let text = self.call_graph_diff(reader, [left, right].map(Side::into_query), graph_style).await?;
+            return Ok(Rendered { content_type: DOT, body: graph(reader, &text) });
+        }
         let (before, after) = futures::try_join!(
             self.tree(reader, left.selection, left.stacks),
             self.tree(reader, right.selection, right.stacks),
         )?;
-        if is_graph {
-            let unit = left.profile_type.value.unit;
-            let text = self.shape(reader, move || dot::write_diff(&before, &after, &unit, functions)).await?;
-            return Ok(Rendered { content_type: DOT, body: graph(reader, &text) });
-        }
         let metadata = Metadata::of(&left.profile_type, Format::Double);
         self.make_room(reader, (before.nodes().len() + after.nodes().len()) * BAR)?;
         let missing = reader.missing();
@@ -191,7 +197,7 @@ impl Querier {
         .await
     }
 
-    /// How many bars a flame graph has, and how many functions a call graph.
+    /// How many bars a flame graph has, and how many nodes a call graph.
     fn nodes(&self, reader: &Reader, parameters: &Parameters) -> Result<(Nodes, usize), Status> {
         let asked = asked_nodes(parameters);
         let max_nodes = check::max_nodes(asked, &self.limits(reader))?;

@@ -158,7 +158,7 @@ async fn files_hold_all_that_is_selected() {
     let one = &document["profiles"][0];
     assert_eq!((one["endValue"].as_i64(), one["unit"].as_str()), (Some(11), Some("nanoseconds")));
     assert_eq!(document["name"], "shop");
-    assert!(text("dot").await.contains("N1 -> N2 [label=\" 10ns\"]"));
+    assert!(text("dot").await.contains("N2 -> N1 [label=\" 10ns\" weight=91 penwidth=5]"));
     let otlp = export("otlp").await.unwrap();
     assert_eq!(otlp.content_type, "application/x-protobuf");
     assert!(otlp.body.windows(4).any(|bytes| bytes == b"shop"));
@@ -215,9 +215,8 @@ fn go_top(name: &str, profile: &[u8]) -> Option<String> {
         std::process::Command::new("go").args(["tool", "pprof", "-top", "-unit=ns"]).arg(&path).output();
     let Ok(top) = top else {
         println!("skip: no go tool pprof to read it");
-        return;
+        return None;
     };
-    let text = String::from_utf8_lossy(&top.stdout).into_owned();
     assert!(top.status.success(), "{}", String::from_utf8_lossy(&top.stderr));
     Some(String::from_utf8_lossy(&top.stdout).into_owned())
 }

@@ -3,16 +3,18 @@
 use std::path::Path;
 
 use athanor_chassis::Status;
+use athanor_profile::dot::StackTotals;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, dot, folded, pprof, prune, speedscope, svg};
 
 use crate::args::{self, Format};
 use crate::output::Output;
+use crate::views::FocusedStacks;
 use crate::{failure, input, views};
 
 /// Most functions in a picture, if nothing else is asked.
 const SVG_NODES: usize = 8192;
-/// Most functions in a call graph, if nothing else is asked: more cannot be read.
+/// Most nodes of a call graph, if nothing else is asked: more cannot be read.
 const DOT_NODES: usize = 80;
 
 /// Writes one profile, merged from all files.
@@ -87,13 +89,15 @@ fn picture(profile: Profile, value: usize, shape: Shape<'_>) -> Result<Vec<u8>, 
     if let Some(bad) = bad {
         eprintln!("athanor: {bad}");
     }
-    let shown = &pruned.header.types[value];
-    let mut tree = views::focused(Tree::of(&pruned, value), focus)?;
+    let shown = pruned.header.types[value].clone();
     if format == Format::Dot {
-        return Ok(dot::write(&tree, &shown.unit, max_nodes.unwrap_or(DOT_NODES)).into_bytes());
+        let FocusedStacks { dictionary, totals } = views::focused_stacks(pruned, value, focus)?;
+        let stacks = StackTotals { dictionary: &dictionary, totals: &totals, addresses: false };
+        return Ok(dot::write(stacks, &shown.unit, max_nodes.unwrap_or(DOT_NODES)).into_bytes());
     }
+    let mut tree = views::focused(Tree::of(&pruned, value), focus)?;
     tree.truncate(max_nodes.unwrap_or(SVG_NODES));
-    Ok(svg::write(&tree, &shown.unit, &views::type_name(shown)).into_bytes())
+    Ok(svg::write(&tree, &shown.unit, &views::type_name(&shown)).into_bytes())
 }
 
 /// The whole profile in a format that holds it, or one type of it in any other.

@@ -5,10 +5,11 @@ use std::fmt::Write;
 use athanor_chassis::{Code, Status};
 use athanor_profile::callers::Sandwich;
 use athanor_profile::flamegraph::Flamegraph;
+use athanor_profile::symbols::{Line, NONE};
 use athanor_profile::table::{Row, Table};
 use athanor_profile::tree::Tree;
 use athanor_profile::units::human;
-use athanor_profile::{Profile, ValueType, ansi};
+use athanor_profile::{Dictionary, Profile, ValueType, ansi};
 use serde_json::{Value, json};
 
 use crate::args::{FlamegraphView, TopView};
@@ -105,6 +106,63 @@ pub fn focused(tree: Tree, function: Option<&str>) -> Result<Tree, Status> {
     let Some(function) = function else { return Ok(tree) };
     known(&tree, function)?;
     Ok(Sandwich::of(&tree, function, ALL_DEPTHS).callees)
+}
+
+/// Stacks with their totals.
+pub struct FocusedStacks {
+    /// What the stacks are called.
+    pub dictionary: Dictionary,
+    /// The total of each stack.
+    pub totals: Vec<i64>,
+}
+
+/// Returns the stacks of one value of a profile, each from the outermost call of a function on; all of them if none is named.
+pub fn focused_stacks(
+    profile: Profile,
+    value: usize,
+    function: Option<&str>,
+) -> Result<FocusedStacks, Status> {
+    let totals = profile.by_stack(value);
+    let Some(function) = function else {
+        return Ok(FocusedStacks { dictionary: profile.dictionary, totals });
+    };
+    known(&Tree::of(&profile, value), function)?;
+    let from = &profile.dictionary;
+    let mut focused = FocusedStacks { dictionary: Dictionary::default(), totals: Vec::new() };
+    for (stack, &total) in (0u32..).zip(&totals).filter(|(_, total)| **total != 0) {
+        let path: Vec<u32> = from.stacks.locations(stack).collect();
+        // Lines and locations lie innermost first.
+        let line_of = |location: &u32| {
+            let lines = from.symbols.lines(*location);
+            lines.iter().rposition(|line| from.symbols.function_name(line.function) == function)
+        };
+        let is_it = |location: &u32| {
+            let lines = from.symbols.lines(*location);
+            line_of(location).is_some() || lines.is_empty() && from.symbols.binary_name(*location) == function
+        };
+        let Some(outermost) = path.iter().rposition(is_it) else { continue };
+        let symbols = &mut focused.dictionary.symbols;
+        let mut kept: Vec<u32> = path[..outermost]
+            .iter()
+            .map(|&location| symbols.adopt_location(&from.symbols, location))
+            .collect();
+        kept.push(match line_of(&path[outermost]) {
+            None => symbols.adopt_location(&from.symbols, path[outermost]),
+            Some(line) => {
+                let lines = &from.symbols.lines(path[outermost])[..=line];
+                let mut adopted = |line: &Line| {
+                    let function = symbols.adopt_function(&from.symbols, line.function);
+                    Line { function, ..*line }
+                };
+                let lines: Vec<Line> = lines.iter().map(&mut adopted).collect();
+                symbols.location(NONE, 0, false, &lines)
+            }
+        });
+        let stack = focused.dictionary.stacks.intern(&focused.dictionary.symbols, &kept) as usize;
+        focused.totals.resize(focused.totals.len().max(stack + 1), 0);
+        focused.totals[stack] = focused.totals[stack].wrapping_add(total);
+    }
+    Ok(focused)
 }
 
 fn focus(

@@ -162,13 +162,14 @@ pub fn by_names(lines: &Lines) -> Stacks<1> {
     stacks
 }
 
-/// A call graph: functions with what they have by themselves and in all, calls with what they weigh and whether something
-/// lies between.
+/// A call graph: lines of functions with what they have by themselves and in all, calls with what they weigh and whether
+/// something lies between.
 #[derive(Debug, Default, PartialEq)]
 pub struct Calls<const N: usize> {
+    /// By function and line.
     pub functions: BTreeMap<String, ([i64; N], [i64; N])>,
     pub calls: BTreeMap<(String, String), ([i64; N], bool)>,
-    /// How many functions there are, where not all are shown.
+    /// How many lines there are, where not all are shown.
     pub of: Option<usize>,
 }
 
@@ -179,7 +180,7 @@ pub fn calls<const N: usize>(dot: &str) -> Calls<N> {
         let Some((place, rest)) = line.split_once(" [label=\"") else { continue };
         let label = rest.split('"').next().unwrap();
         if place == "graph" {
-            let (shown, all) = label.strip_suffix(" functions").unwrap().split_once(" of ").unwrap();
+            let (shown, all) = label.strip_suffix(" nodes").unwrap().split_once(" of ").unwrap();
             found.of = all.parse().ok();
             assert_eq!(shown.parse::<usize>().unwrap(), shown_in(dot));
         } else if let Some((caller, callee)) = place.split_once(" -> ") {
@@ -188,7 +189,7 @@ pub fn calls<const N: usize>(dot: &str) -> Calls<N> {
             assert!(found.calls.insert((name(caller), name(callee)), call).is_none());
         } else {
             let mut parts = label.split("\\n");
-            let name = parts.next().unwrap().to_owned();
+            let name = parts.by_ref().take(2).collect::<Vec<_>>().join(" ");
             let text = parts.collect::<Vec<_>>().join(" ");
             // Either what it has by itself is said, and then `of` what in all, or both are one.
             let (own, all) = text.split_once("of ").unwrap_or((&text, &text));

@@ -10,7 +10,7 @@ use crate::naive::{Naive, Record};
 use crate::otlp;
 use crate::pages::asked_for;
 use crate::profiles::{PERIOD, SAMPLES, TYPE};
-use crate::sums::{calls, cut, lines, stacks};
+use crate::sums::{calls, cut, lines};
 
 const FEW: usize = 5;
 /// Functions of a call graph where nobody says how many.
@@ -32,7 +32,7 @@ pub fn expected(naive: &Naive) -> Answers {
     let all = lines(naive.usual(), any);
     let is_of_service = |record: &&Record| record.label("service_name") == SERVICE;
     let of_service = lines(naive.usual().filter(is_of_service), any);
-    let samples = stacks(naive.within().filter(|record| record.is_of(SAMPLES)), any);
+    let samples = lines(naive.within().filter(|record| record.is_of(SAMPLES)), any);
     let otlp = otlp::Read {
         service: SERVICE.to_owned(),
         header: header(naive, !of_service.is_empty()),
@@ -45,7 +45,7 @@ pub fn expected(naive: &Naive) -> Answers {
         ("folded", format!("{names:?}")),
         ("folded, cut", format!("{:?}", cut(&names, FEW))),
         ("speedscope", format!("{SERVICE} {:?}", decoded::by_names(&of_service))),
-        ("DOT", format!("{:?}", calls(&samples, FUNCTIONS))),
+        ("DOT", format!("{:?}", calls([&samples], FUNCTIONS))),
         ("OTLP", format!("{otlp:?}")),
     ])
 }

@@ -63,7 +63,7 @@ fn in_trace(row: &Row) -> bool {
     row.span == 3 && row.span > TRACED
 }
 
-/// A merged profile: what it says of itself, and its stacks. Without any it says nothing.
+/// A merged profile: what it says of itself, and its stacks, if there are any.
 fn said(lines: Lines, end: i64) -> String {
     let cpu = ["cpu".to_owned(), "nanoseconds".to_owned()];
     let header = (vec![cpu.clone(), cpu], 1_000_000_000, [end * 1_000_000, 0]);
@@ -79,7 +79,7 @@ pub fn expected(naive: &Naive) -> Answers {
     };
     let by_id = |record: &&Record| naive.is_picked(record) && record.label("endpoint").is_empty();
     let of_profiles = |record: &&Record| naive.is_picked(record);
-    let samples = stacks(naive.within().filter(|record| record.is_of(SAMPLES)), any);
+    let samples = lines(naive.within().filter(|record| record.is_of(SAMPLES)), any);
     let merged = |lines: Lines| said(lines, naive.end);
     let side = |is_meant: fn(&&Record) -> bool| stacks(naive.usual().filter(is_meant), any);
     let both =
@@ -98,8 +98,8 @@ pub fn expected(naive: &Naive) -> Answers {
         ("graph of stacks in spans", graph(usual(|row| is_selected(row) && in_spans(row)))),
         ("tree", format!("{:?}", usual(any))),
         ("tree of a trace, cut", format!("{:?}", cut(&usual(in_trace), 3))),
-        ("calls", format!("{:?}", calls(&samples, 1_000))),
-        ("calls, cut", format!("{:?}", calls(&samples, FUNCTIONS))),
+        ("calls", format!("{:?}", calls([&samples], 1_000))),
+        ("calls, cut", format!("{:?}", calls([&samples], FUNCTIONS))),
         ("pprof", merged(lines(naive.usual(), any))),
         ("pprof for go", merged(go_pgo(&lines(naive.usual(), any)))),
         ("pprof of spans, cut", format!("{:?}", cut(&usual(in_spans), FEW))),

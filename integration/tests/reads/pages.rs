@@ -9,7 +9,7 @@ use crate::decoded::{self, Graph, Stacks};
 use crate::naive::{Naive, Record};
 use crate::points::{Group, Values, means, sums};
 use crate::profiles::{SAMPLES, TYPE};
-use crate::sums::{beside, calls, cut, stacks};
+use crate::sums::{beside, calls, cut, lines, stacks};
 
 /// The least step of a timeline, milliseconds; all that is asked for is short.
 const STEP: i64 = 15_000;
@@ -19,7 +19,7 @@ const FUNCTIONS: usize = 100;
 
 /// Values at all steps of a range, whose end is not in it.
 fn timeline(naive: &Naive, points: &[(i64, f64)]) -> Value {
-    let count = (naive.end - naive.start) / STEP;
+    let count = (naive.end / 1_000 - naive.start / 1_000) / (STEP / 1_000);
     let at = |place: i64| points.iter().find(|(time, _)| *time == naive.start + place * STEP);
     let samples: Vec<u64> = (0..count).map(|place| at(place).map_or(0, |(_, value)| *value as u64)).collect();
     json!({ "startTime": naive.start / 1_000, "samples": samples, "durationDelta": STEP / 1_000, "watermarks": null })
@@ -37,10 +37,14 @@ pub fn expected(naive: &Naive) -> Answers {
     let all = stacks(naive.usual(), any);
     let of_pod = |of: &str, pod: &str| {
         let is_meant = |record: &&Record| record.is_of(of) && record.label("pod") == pod;
-        stacks(naive.within().filter(is_meant), any)
+        lines(naive.within().filter(is_meant), any)
     };
-    let two = |of: &str| beside(of_pod(of, "pod1"), of_pod(of, "pod2"));
-    let samples = stacks(naive.within().filter(|record| record.is_of(SAMPLES)), any);
+    let two = |of: &str| {
+        let [left, right] = ["pod1", "pod2"].map(|pod| decoded::by_names(&of_pod(of, pod)));
+        beside(left, right)
+    };
+    let [one, other] = ["pod1", "pod2"].map(|pod| of_pod(SAMPLES, pod));
+    let samples = lines(naive.within().filter(|record| record.is_of(SAMPLES)), any);
     let graph = |stacks: Stacks<1>, timeline: Value, groups: Value| {
         format!("{:?} {timeline} {groups}", Graph::of(stacks))
     };
@@ -58,10 +62,10 @@ pub fn expected(naive: &Naive) -> Answers {
         // The whole is one of the bars that are drawn.
         ("render, cut", graph(cut(&all, FEW - 1), timeline(naive, points), Value::Null)),
         ("render, groups", by_pod),
-        ("render, calls", format!("{:?}", calls(&samples, FUNCTIONS))),
+        ("render, calls", format!("{:?}", calls([&samples], FUNCTIONS))),
         ("render-diff", format!("{:?}", Graph::of(two(TYPE)))),
         ("render-diff, cut", format!("{:?}", Graph::of(cut(&two(TYPE), FEW - 1)))),
-        ("render-diff, calls", format!("{:?}", calls(&two(SAMPLES), FUNCTIONS))),
+        ("render-diff, calls", format!("{:?}", calls([&one, &other], FUNCTIONS))),
         ("label-values", format!("{:?}", waves.collect::<BTreeSet<_>>())),
         ("label-values, types", format!("{:?}", types.collect::<BTreeSet<_>>())),
     ])

@@ -60,38 +60,114 @@ pub fn cut<const N: usize>(stacks: &Stacks<N>, shown: usize) -> Stacks<N> {
     left
 }
 
-/// The call graph of the heaviest functions.
-pub fn calls<const N: usize>(stacks: &Stacks<N>, shown: usize) -> Calls<N> {
-    let mut functions: BTreeMap<String, ([i64; N], [i64; N])> = BTreeMap::new();
+/// A call graph of stacks of lines, of which only some lines may be shown.
+fn connected<const N: usize>(
+    stacks: &[(Vec<String>, [i64; N])],
+    is_shown: impl Fn(&String) -> bool,
+) -> Calls<N> {
+    let mut graph = Calls::default();
     let add = |sums: &mut [i64; N], values: &[i64; N]| {
         sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
     };
     for (stack, values) in stacks {
-        add(&mut functions.entry(stack.last().unwrap().clone()).or_insert(([0; N], [0; N])).0, values);
-        for name in stack.iter().collect::<BTreeSet<_>>() {
-            add(&mut functions.entry(name.clone()).or_insert(([0; N], [0; N])).1, values);
-        }
-    }
-    let weight = |of: &[i64; N]| of.iter().sum::<i64>();
-    let mut order: Vec<_> = functions.into_iter().collect();
-    order.sort_by_key(|(name, (own, all))| (Reverse(weight(all)), Reverse(weight(own)), name.clone()));
-    let of = (order.len() > shown).then_some(order.len());
-    order.truncate(shown);
-    let mut found = Calls { functions: order.into_iter().collect(), calls: BTreeMap::new(), of };
-    for (stack, values) in stacks {
-        let mut pairs: BTreeMap<(String, String), bool> = BTreeMap::new();
-        let mut last: Option<usize> = None;
-        for at in (0..stack.len()).filter(|at| found.functions.contains_key(&stack[*at])) {
-            if let Some(caller) = last {
-                *pairs.entry((stack[caller].clone(), stack[at].clone())).or_default() |= caller + 1 == at;
+        // Of equal calls of a stack the first one counts.
+        let (mut pairs, mut last): (BTreeMap<_, bool>, Option<usize>) = (BTreeMap::new(), None);
+        for at in (0..stack.len()).filter(|at| is_shown(&stack[*at])) {
+            let is_dotted = last.is_some_and(|last| last + 1 < at);
+            if let Some(caller) = last.filter(|last| stack[*last] != stack[at] || !is_dotted) {
+                pairs.entry((stack[caller].clone(), stack[at].clone())).or_insert(is_dotted);
             }
             last = Some(at);
         }
-        for (pair, is_direct) in pairs {
-            let (sums, is_dotted) = found.calls.entry(pair).or_insert(([0; N], true));
+        for (pair, is_dotted) in pairs {
+            let (sums, may_hide) = graph.calls.entry(pair).or_insert(([0; N], false));
             add(sums, values);
-            *is_dotted &= !is_direct;
+            *may_hide |= is_dotted;
+        }
+        for line in stack.iter().filter(|line| is_shown(line)).collect::<BTreeSet<_>>() {
+            add(&mut graph.functions.entry(line.clone()).or_insert(([0; N], [0; N])).1, values);
+        }
+        if let Some(leaf) = stack.last().filter(|line| is_shown(line)) {
+            add(&mut graph.functions.get_mut(leaf).unwrap().0, values);
         }
     }
-    found
+    graph
+}
+
+/// How much each line of a graph tells: the more, the less plainly values pass through it.
+fn scores<const N: usize>(graph: &Calls<N>) -> BTreeMap<String, i64> {
+    let weight = |of: &[i64; N]| of.iter().sum::<i64>() as f64;
+    let entropy = |parts: &mut Vec<f64>| {
+        parts.sort_unstable_by(f64::total_cmp);
+        let total: f64 = parts.iter().sum();
+        let parts = parts.iter().filter(|part| **part > 0.0);
+        parts.map(|part| -(part / total) * (part / total).log2()).sum::<f64>()
+    };
+    let score = |name: &String| {
+        let others = || graph.calls.iter().filter(|((caller, callee), _)| caller != callee);
+        let mut callers: Vec<f64> =
+            others().filter(|((_, to), _)| to == name).map(|(_, of)| weight(&of.0)).collect();
+        let mut callees: Vec<f64> =
+            others().filter(|((from, _), _)| from == name).map(|(_, of)| weight(&of.0)).collect();
+        let (own, all) = &graph.functions[name];
+        let into = if callers.is_empty() { 1.0 } else { entropy(&mut callers) };
+        let is_leaf = callees.is_empty();
+        callees.push(weight(own));
+        let out = if is_leaf { 1.0 } else { entropy(&mut callees) };
+        ((into + out) * weight(all)) as i64 + weight(own) as i64
+    };
+    graph.functions.keys().map(|name| (name.clone(), score(name))).collect()
+}
+
+/// Whether one line reaches another without one of the calls.
+fn is_reached<const N: usize>(graph: &Calls<N>, (from, to): &(String, String)) -> bool {
+    let (mut seen, mut waiting) = (BTreeSet::from([to]), vec![to]);
+    while let Some(next) = waiting.pop() {
+        for (caller, callee) in graph.calls.keys().filter(|(caller, callee)| (caller, callee) != (from, to)) {
+            if callee == next && seen.insert(caller) {
+                if caller == from {
+                    return true;
+                }
+                waiting.push(caller);
+            }
+        }
+    }
+    false
+}
+
+/// The call graph of the lines that tell most, as `go tool pprof -dot -lines` chooses and connects them.
+pub fn calls<const N: usize>(sides: [&Lines; N], shown: usize) -> Calls<N> {
+    let mut stacks: BTreeMap<Vec<String>, [i64; N]> = BTreeMap::new();
+    for (side, lines) in sides.into_iter().enumerate() {
+        for (stack, value) in lines {
+            let path = stack.iter().map(|(name, line)| format!("{name} :{line}")).collect();
+            stacks.entry(path).or_insert([0; N])[side] += value;
+        }
+    }
+    let stacks: Vec<(Vec<String>, [i64; N])> = stacks.into_iter().collect();
+    let whole = connected(&stacks, |_| true);
+    let order = |scores: BTreeMap<String, i64>| {
+        let mut order: Vec<(String, i64)> = scores.into_iter().collect();
+        order.sort_by_key(|(name, score)| (Reverse(*score), name.clone()));
+        order.into_iter().map(|(name, _)| name).collect::<Vec<String>>()
+    };
+    let heaviest = order(scores(&whole));
+    let kept: BTreeSet<&String> = heaviest.iter().take(shown).collect();
+    let of = (heaviest.len() > shown).then_some(heaviest.len());
+    let mut graph = Calls { of, ..connected(&stacks, |line| kept.contains(line)) };
+    for callee in order(scores(&graph)).into_iter().rev() {
+        let weight = |of: &([i64; N], bool)| of.0.iter().sum::<i64>();
+        let callers = graph.calls.iter().filter(|((from, to), _)| *to == callee && from != to);
+        let mut callers: Vec<_> = callers.map(|(pair, of)| (weight(of), pair.clone(), of.1)).collect();
+        callers.sort_by_key(|(weight, (caller, _), _)| (*weight, Reverse(caller.clone())));
+        for (_, pair, is_dotted) in callers {
+            if !is_dotted {
+                break;
+            }
+            if is_reached(&graph, &pair) {
+                graph.calls.remove(&pair);
+            }
+        }
+    }
+    graph
 }

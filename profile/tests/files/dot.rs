@@ -1,14 +1,13 @@
 //! Call graphs: functions, calls and what they weigh.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_profile::dot;
+use athanor_profile::Profile;
+use athanor_profile::dot::{self, StackTotals};
 use athanor_profile::generate::arbitrary;
-use athanor_profile::tree::Tree;
 use proptest::prelude::*;
 
-use crate::paths::{Paths, of_profile};
+use crate::paths::{Paths, of_lines};
 
 /// Values on one side, or on each of two.
 type Values<const N: usize> = [i64; N];
@@ -16,11 +15,11 @@ type Values<const N: usize> = [i64; N];
 /// What a graph says.
 #[derive(Debug, Default, PartialEq)]
 struct Graph<const N: usize> {
-    /// In the order of their numbers: the name, what it has by itself and what in all.
-    functions: Vec<(String, Values<N>, Values<N>)>,
-    /// By the numbers of caller and callee: what it weighs, and whether something that is not shown may lie between.
-    calls: BTreeMap<(usize, usize), (Values<N>, bool)>,
-    /// How many functions there are where not all are shown.
+    /// By their names in full: what each has by itself and what in all.
+    functions: BTreeMap<String, (Values<N>, Values<N>)>,
+    /// By caller and callee: what it weighs, and whether something that is not shown may lie between.
+    calls: BTreeMap<(String, String), (Values<N>, bool)>,
+    /// How many nodes there are where not all are shown.
     of: Option<usize>,
 }
 
@@ -48,25 +47,30 @@ fn values<const N: usize>(text: &str) -> Values<N> {
 }
 
 fn read<const N: usize>(text: &str) -> Graph<N> {
-    let mut graph = Graph::default();
+    let (mut graph, mut names) = (Graph::default(), BTreeMap::new());
     for line in text.lines() {
         let Some((place, label)) = line.split_once(" [label=\"") else { continue };
         let parts = quoted(label);
-        let number = |place: &str| place.strip_prefix('N').unwrap().parse::<usize>().unwrap();
         if let Some((caller, callee)) = place.split_once(" -> ") {
             let is_dotted = line.contains(" style=\"dotted\"");
+            let pair = [caller, callee].map(|number| String::clone(&names[number]));
+            let [caller, callee] = pair;
             let call = (values(parts[0].trim_start()), is_dotted);
-            assert!(graph.calls.insert((number(caller), number(callee)), call).is_none());
+            assert_eq!(graph.calls.insert((caller, callee), call), None);
         } else if place == "graph" {
             graph.of = parts[0].split(' ').nth(2).unwrap().parse().ok();
         } else {
-            let (own, all) = match &parts[1..] {
-                [own, all] => (own.as_str(), all.strip_prefix("of ").unwrap()),
-                [both] => both.split_once(" of ").unwrap_or((both, both)),
+            let (own, all) = match &parts[parts.len() - 2..] {
+                [own, all] if all.starts_with("of ") => (own.as_str(), all.strip_prefix("of ").unwrap()),
+                [_, both] => both.split_once(" of ").unwrap_or((both, both)),
                 other => panic!("{other:?}"),
             };
-            graph.functions.push((parts[0].clone(), values(own), values(all)));
-            assert_eq!(number(place), graph.functions.len());
+            let (_, tooltip) = line.rsplit_once(" tooltip=\"").unwrap();
+            let name = quoted(tooltip).remove(0);
+            let (name, _) = name.rsplit_once(" (").unwrap();
+            assert_eq!(graph.functions.insert(name.to_owned(), (values(own), values(all))), None);
+            names.insert(place.to_owned(), name.to_owned());
+            assert_eq!(place, format!("N{}", names.len()));
         }
     }
     graph
@@ -76,57 +80,61 @@ fn add<const N: usize>(sums: &mut Values<N>, values: &Values<N>) {
     sums.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
 }
 
-/// The graph of some stacks: each counts once for a function that is in it, and once for a call.
-fn expected<const N: usize>(sides: &[Paths; N], shown: usize) -> Graph<N> {
+/// The graph of all lines: each stack counts once for a line that is in it, and once for a call.
+fn expected<const N: usize>(sides: &[Paths; N]) -> Graph<N> {
     let mut paths: BTreeMap<&[String], Values<N>> = BTreeMap::new();
     for (side, of_side) in sides.iter().enumerate() {
         of_side.iter().for_each(|(path, value)| paths.entry(path).or_insert([0; N])[side] = *value);
     }
     let mut functions: BTreeMap<&String, (Values<N>, Values<N>)> = BTreeMap::new();
+    let mut calls: BTreeMap<(String, String), (Values<N>, bool)> = BTreeMap::new();
     for (path, values) in paths.iter().filter(|(path, _)| !path.is_empty()) {
         add(&mut functions.entry(path.last().unwrap()).or_insert(([0; N], [0; N])).0, values);
         for name in path.iter().collect::<BTreeSet<_>>() {
             add(&mut functions.entry(name).or_insert(([0; N], [0; N])).1, values);
         }
-    }
-    let size = |of: &Values<N>| of.iter().fold(0u64, |sum, value| sum.saturating_add(value.unsigned_abs()));
-    let mut order: Vec<_> = functions.into_iter().collect();
-    order.sort_by_key(|(_, (own, all))| Reverse((size(all), size(own))));
-    let of = (order.len() > shown).then_some(order.len());
-    order.truncate(shown);
-    let number = |name: &String| order.iter().position(|(of, _)| *of == name).map(|at| at + 1);
-    let mut calls: BTreeMap<(usize, usize), (Values<N>, bool)> = BTreeMap::new();
-    for (path, values) in &paths {
-        let numbers: Vec<Option<usize>> = path.iter().map(number).collect();
-        let direct: BTreeSet<_> = numbers.windows(2).filter_map(|two| two[0].zip(two[1])).collect();
-        let seen: Vec<usize> = numbers.into_iter().flatten().collect();
-        for pair in seen.windows(2).map(|two| (two[0], two[1])).collect::<BTreeSet<_>>() {
-            let (sums, is_dotted) = calls.entry(pair).or_insert(([0; N], true));
-            add(sums, values);
-            *is_dotted &= !direct.contains(&pair);
+        for pair in path.windows(2).map(|two| (two[0].clone(), two[1].clone())).collect::<BTreeSet<_>>() {
+            add(&mut calls.entry(pair).or_insert(([0; N], false)).0, values);
         }
     }
-    let written = |name: &str| name.replace(['\n', '\r'], " ");
-    let functions = order.into_iter().map(|(name, (own, all))| (written(name), own, all));
-    Graph { functions: functions.collect(), calls, of }
+    let is_node = |(_, values): &(&String, (Values<N>, Values<N>))| *values != ([0; N], [0; N]);
+    let functions = functions.into_iter().filter(is_node);
+    let functions: BTreeMap<String, (Values<N>, Values<N>)> =
+        functions.map(|(name, values)| (name.clone(), values)).collect();
+    calls.retain(|(caller, callee), _| functions.contains_key(caller) && functions.contains_key(callee));
+    Graph { functions, calls, of: None }
+}
+
+fn side(profile: &Profile, totals: &[i64]) -> String {
+    dot::write(StackTotals { dictionary: &profile.dictionary, totals, addresses: false }, "count", usize::MAX)
 }
 
 proptest! {
     #[test]
-    fn any_graph_has_the_functions_and_calls_of_its_profile(seed: u64, shown in 1..20usize) {
+    fn any_graph_has_the_lines_and_calls_of_its_profile(seed: u64, shown in 1..20usize) {
         let profile = arbitrary(seed);
         for column in 0..profile.header.types.len() {
+            let totals = profile.by_stack(column);
             // Numbers without a unit are not rounded.
-            let text = dot::write(&Tree::of(&profile, column), "count", shown);
-            prop_assert_eq!(read::<1>(&text), expected(&[of_profile(&profile, column)], shown));
+            let whole = read::<1>(&side(&profile, &totals));
+            prop_assert_eq!(&whole, &expected(&[of_lines(&profile, column)]));
+            let stacks = StackTotals { dictionary: &profile.dictionary, totals: &totals, addresses: false };
+            let part = read::<1>(&dot::write(stacks, "count", shown));
+            let count = whole.functions.len();
+            prop_assert_eq!(part.functions.len(), count.min(shown));
+            prop_assert_eq!(part.of, (count > shown).then_some(count));
+            prop_assert!(part.functions.iter().all(|(name, values)| whole.functions[name] == *values));
         }
     }
 
     #[test]
-    fn any_two_graphs_have_those_of_both(left: u64, right: u64, shown in 1..20usize) {
+    fn any_two_graphs_have_those_of_both(left: u64, right: u64) {
         let (left, right) = (arbitrary(left), arbitrary(right));
-        let text = dot::write_diff(&Tree::of(&left, 0), &Tree::of(&right, 0), "count", shown);
-        let expected = expected(&[of_profile(&left, 0), of_profile(&right, 0)], shown);
+        let totals = [&left, &right].map(|profile| profile.by_stack(0));
+        let [one, other] = [(&left, &totals[0]), (&right, &totals[1])]
+            .map(|(profile, totals)| StackTotals { dictionary: &profile.dictionary, totals, addresses: false });
+        let text = dot::write_diff(one, other, "count", usize::MAX);
+        let expected = expected(&[of_lines(&left, 0), of_lines(&right, 0)]);
         prop_assert_eq!(read::<2>(&text), expected);
     }
 }

@@ -44,21 +44,42 @@ pub fn named(mut leaf_first: Vec<Frame>) -> Vec<String> {
 
 /// The stacks of one of the types of a profile, row by row.
 pub fn of_profile(profile: &Profile, column: usize) -> Paths {
+    of_frames(profile, column, |name, _, _| name.to_owned())
+}
+
+/// The same by lines of functions, as graphs of calls write them.
+pub fn of_lines(profile: &Profile, column: usize) -> Paths {
+    of_frames(profile, column, |name, file, line| {
+        let written = match (file, line) {
+            ("", 0) => name.to_owned(),
+            (file, 0) => format!("{name} {file}"),
+            (file, line) => format!("{name} {file}:{line}"),
+        };
+        written.replace(['\n', '\r'], " ")
+    })
+}
+
+fn of_frames(profile: &Profile, column: usize, frame: impl Fn(&str, &str, i64) -> String) -> Paths {
     let (mut paths, dictionary) = (Paths::new(), &profile.dictionary);
     let symbols = &dictionary.symbols;
     for (stack, _, values) in profile.samples.rows(profile.header.types.len()) {
         let mut path = Vec::new();
         for location in dictionary.stacks.locations(stack) {
             let (entry, lines) = (symbols.locations()[location as usize], symbols.lines(location));
-            let functions = lines.iter().map(|line| symbols.functions()[line.function as usize]);
-            path.extend(
-                functions.map(|function| Frame::Function(symbols.strings.get(function.name).to_owned())),
-            );
+            path.extend(lines.iter().map(|line| {
+                let function = symbols.functions()[line.function as usize];
+                let [name, file] = [function.name, function.filename].map(|text| symbols.strings.get(text));
+                Frame::Function(frame(name, file, line.line))
+            }));
             if lines.is_empty() {
                 let mapping = symbols.mappings().get(entry.mapping as usize);
                 let text =
                     |of: fn(&Mapping) -> u32| mapping.map_or("", |mapping| symbols.strings.get(of(mapping)));
-                path.push(unnamed(text(|mapping| mapping.filename), text(|mapping| mapping.build_id)));
+                let binary = unnamed(text(|mapping| mapping.filename), text(|mapping| mapping.build_id));
+                path.push(match binary {
+                    Frame::Binary(name) => Frame::Binary(frame(&name, "", 0)),
+                    named => named,
+                });
             }
         }
         add(&mut paths, named(path), values[column]);

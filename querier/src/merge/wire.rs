@@ -2,7 +2,6 @@
 
 use athanor_chassis::{Code, Status};
 use athanor_profile::diff::DiffTree;
-use athanor_profile::dot;
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::pprof;
 use athanor_profile::tree::Tree;
@@ -16,7 +15,7 @@ use athanor_proto::types::v1::{GoPgo as WireGoPgo, StackTraceSelector};
 use athanor_query::{FrameFilter, FrameNames, GoPgo, Merged, Selection, StackFilter};
 use prost::Message;
 
-use super::{StacksAsked, header, tree_bytes};
+use super::{GraphStyle, StacksAsked, header, tree_bytes};
 use crate::check::{self, Nodes, invalid};
 use crate::{Querier, Reader};
 
@@ -101,13 +100,14 @@ impl Querier {
             return Ok(response);
         }
         let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
-        let tree = self.tree(reader, selection, stacks).await?;
-        response.missing = reader.lacks();
         if format == ProfileFormat::Dot {
-            let functions = check::graph_nodes(Some(max_nodes));
-            response.dot = self.shape(reader, move || dot::write(&tree, &unit, functions)).await?;
+            let graph = GraphStyle { unit, max_nodes: check::graph_nodes(Some(max_nodes)) };
+            response.dot = self.call_graph(reader, selection, stacks, graph).await?;
+            response.missing = reader.lacks();
             return Ok(response);
         }
+        let tree = self.tree(reader, selection, stacks).await?;
+        response.missing = reader.lacks();
         let tree = self.cut(reader, tree, max_nodes).await?;
         match format {
             ProfileFormat::Tree => {

@@ -3,12 +3,12 @@
 use athanor_chassis::Status;
 use athanor_profile::series::SERVICE_NAME;
 use athanor_profile::tree::Tree;
-use athanor_profile::{Header, ProfileType, ValueType, dot, folded, otlp, pprof, speedscope};
+use athanor_profile::{Header, ProfileType, ValueType, folded, otlp, pprof, speedscope};
 use athanor_query::{Ask, Merged, Partial, Profiles, Selection, What};
 
 use super::{DOT, Parameters, Rendered, Side, asked_nodes, graph};
 use crate::check::{self, MILLI, Nodes, invalid};
-use crate::merge::header;
+use crate::merge::{GraphStyle, header};
 use crate::{Querier, Reader, mixed_up};
 
 /// What a frame of a stack takes in a file: an id in memory, and as bytes.
@@ -62,26 +62,26 @@ impl Querier {
         let cut = asked.map(|nodes| check::max_nodes(Some(nodes), &self.limits(reader))).transpose()?;
         let side = self.side(&parameters, ["query", "from", "until"]).await?;
         let body = match format {
-            Format::Folded | Format::Dot => self.export_tree(reader, side, format, cut).await?,
+            Format::Folded => self.export_folded(reader, side, cut).await?,
+            Format::Dot => {
+                let unit = side.profile_type.value.unit;
+                let graph_style = GraphStyle { unit, max_nodes: check::graph_nodes(cut) };
+                graph(reader, &self.call_graph(reader, side.selection, side.stacks, graph_style).await?)
+            }
             _ => self.export_stacks(reader, side, format, cut).await?,
         };
         Ok(Rendered { content_type: format.content_type(), body })
     }
 
-    async fn export_tree(
+    async fn export_folded(
         &self,
         reader: &Reader,
         side: Side,
-        format: Format,
         cut: Option<Nodes>,
     ) -> Result<Vec<u8>, Status> {
-        let unit = side.profile_type.value.unit;
         let mut tree = self.tree(reader, side.selection, Default::default()).await?;
         let (querier, held) = (self.clone(), reader.clone());
         self.shape(reader, move || {
-            if format == Format::Dot {
-                return Ok(graph(&held, &dot::write(&tree, &unit, check::graph_nodes(cut))));
-            }
             if let Some(Nodes { asked, most, .. }) = cut {
                 tree.truncate_with_ties(asked, most);
             }

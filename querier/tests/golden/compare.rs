@@ -125,7 +125,12 @@ pub fn dot(text: &str) -> Value {
                 edges.insert((id, rest.split(' ').next().expect("an id").to_owned()));
             }
             None => {
-                let name: Vec<&str> = label.split("\\n").filter(|line| !line.ends_with("%)")).collect();
+                let is_place = |line: &str| {
+                    let number = line.rsplit_once(':').map_or("", |(_, number)| number);
+                    !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+                };
+                let name = label.split("\\n").filter(|line| !line.ends_with("%)") && !is_place(line));
+                let name: Vec<&str> = name.collect();
                 names.insert(id, name.join("."));
             }
         }

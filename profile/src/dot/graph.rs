@@ -1,0 +1,343 @@
+//! Call graphs: lines of functions, calls between them, and which of them to show.
+//!
+//! Nodes are chosen, ordered and connected as `go tool pprof -dot -lines` does it, so that a graph of few nodes shows where
+//! values arise and how they get there.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+
+use crate::hash::HashedMap;
+use crate::lines::{Numbered, Place};
+use crate::model::Dictionary;
+
+/// Edges that are followed to find redundant ones, at most. Beyond that redundant edges stay.
+const MAX_FOLLOWED_EDGES: usize = 20_000_000;
+
+/// Totals by stack of one dictionary.
+#[derive(Clone, Copy)]
+pub struct StackTotals<'d> {
+    /// What the stacks are called.
+    pub dictionary: &'d Dictionary,
+    /// The total of each stack.
+    pub totals: &'d [i64],
+    /// Whether each address without symbols is a node; else its binary is.
+    pub addresses: bool,
+}
+
+impl StackTotals<'_> {
+    /// About how many bytes it takes to make a graph of them.
+    pub fn graph_memory(&self) -> usize {
+        const NODE_BYTES: usize = 160;
+        const EDGE_BYTES: usize = 96;
+        let Dictionary { symbols, stacks, .. } = self.dictionary;
+        symbols.locations().len() * NODE_BYTES + stacks.nodes().len() * EDGE_BYTES
+    }
+}
+
+/// A graph of one side, or of two laid over each other.
+pub(super) struct CallGraph<'d, const N: usize> {
+    pub(super) nodes: Vec<Node<'d, N>>,
+    /// The heaviest first.
+    pub(super) edges: Vec<Edge<N>>,
+    /// How many nodes there would be if all were shown.
+    pub(super) all_nodes: usize,
+}
+
+/// A line of a function.
+#[derive(Clone)]
+pub(super) struct Node<'d, const N: usize> {
+    pub(super) place: Place<'d>,
+    /// Of its own, on each side.
+    pub(super) flat: [i64; N],
+    /// With all that it called; a stack in which it recurs counts once.
+    pub(super) cum: [i64; N],
+}
+
+/// A call from one node to another; a stack in which it recurs counts once.
+#[derive(Clone, Copy)]
+pub(super) struct Edge<const N: usize> {
+    /// Places among the nodes.
+    pub(super) caller: usize,
+    pub(super) callee: usize,
+    pub(super) values: [i64; N],
+    /// Whether nodes that are not shown may lie between.
+    pub(super) is_residual: bool,
+}
+
+/// All lines of all sides.
+struct Places<'d> {
+    places: Vec<Place<'d>>,
+    /// By side and location: places of the lines, innermost first.
+    of_locations: Vec<Vec<Vec<u32>>>,
+}
+
+/// Values of nodes and edges, by place.
+struct Weighed<const N: usize> {
+    flat: Vec<[i64; N]>,
+    cum: Vec<[i64; N]>,
+    edges: Vec<Edge<N>>,
+}
+
+/// Size of a value on all sides together.
+pub(super) fn size<const N: usize>(values: &[i64; N]) -> i64 {
+    let sum = values.iter().fold(0u64, |sum, value| sum.saturating_add(value.unsigned_abs()));
+    i64::try_from(sum).unwrap_or(i64::MAX)
+}
+
+impl<'d> Places<'d> {
+    fn of(sides: &[StackTotals<'d>]) -> Self {
+        let numbered: Vec<Numbered<'d>> =
+            sides.iter().map(|side| Numbered::of(side.dictionary, side.addresses, |_| true)).collect();
+        let all: BTreeSet<&Place<'d>> = numbered.iter().flat_map(|side| &side.places).collect();
+        let numbers: HashMap<&Place<'d>, u32> = all.iter().copied().zip(0..).collect();
+        let of_side = |side: &Numbered<'d>| {
+            let of_line = |line: &u32| numbers[&side.places[*line as usize]];
+            side.of_locations.iter().map(|lines| lines.iter().map(of_line).collect()).collect()
+        };
+        let of_locations = numbered.iter().map(of_side).collect();
+        Places { places: all.into_iter().cloned().collect(), of_locations }
+    }
+
+    /// Weighs all nodes, or those that are kept, and the calls between them.
+    fn weigh<const N: usize>(&self, sides: &[StackTotals<'d>; N], kept: Option<&[bool]>) -> Weighed<N> {
+        let mut weigher = Weigher::new(self.places.len(), kept);
+        let mut frames = Vec::new();
+        for (side, StackTotals { dictionary, totals, .. }) in sides.iter().enumerate() {
+            for (stack, &total) in (0u32..).zip(*totals).filter(|(_, total)| **total != 0) {
+                frames.clear();
+                let mut binary = None;
+                for location in dictionary.stacks.locations(stack) {
+                    let lines = &self.of_locations[side][location as usize];
+                    // Addresses of one binary that follow each other are one frame.
+                    let unnamed = dictionary.symbols.lines(location).is_empty().then_some(lines[0]);
+                    if unnamed.is_none() || unnamed != binary {
+                        frames.extend_from_slice(lines);
+                    }
+                    binary = unnamed;
+                }
+                weigher.stamp = (side as u64) << 32 | u64::from(stack);
+                weigher.add_stack(side, &frames, total);
+            }
+        }
+        weigher.weighed
+    }
+}
+
+/// Adds stacks up to nodes and calls.
+struct Weigher<'k, const N: usize> {
+    /// Which nodes are kept; all if none.
+    kept: Option<&'k [bool]>,
+    weighed: Weighed<N>,
+    /// Places of edges, by caller and callee.
+    edge_places: HashedMap<u64, usize>,
+    /// The stack that is added.
+    stamp: u64,
+    /// The stack in which each node was counted last.
+    node_stamps: Vec<u64>,
+    /// The same of each edge.
+    edge_stamps: Vec<u64>,
+}
+
+impl<'k, const N: usize> Weigher<'k, N> {
+    fn new(nodes: usize, kept: Option<&'k [bool]>) -> Self {
+        let weighed = Weighed { flat: vec![[0; N]; nodes], cum: vec![[0; N]; nodes], edges: Vec::new() };
+        Weigher {
+            kept,
+            weighed,
+            edge_places: HashedMap::default(),
+            stamp: u64::MAX,
+            node_stamps: vec![u64::MAX; nodes],
+            edge_stamps: Vec::new(),
+        }
+    }
+
+    /// Adds a stack, whose frames lie leaf first.
+    fn add_stack(&mut self, side: usize, frames: &[u32], total: i64) {
+        let mut caller = None;
+        let mut is_residual = false;
+        for &place in frames.iter().rev() {
+            if self.kept.is_some_and(|kept| !kept[place as usize]) {
+                is_residual = true;
+                continue;
+            }
+            if std::mem::replace(&mut self.node_stamps[place as usize], self.stamp) != self.stamp {
+                add(&mut self.weighed.cum[place as usize][side], total);
+            }
+            // A line that calls itself by way of others is no call of its own.
+            if let Some(caller) = caller.filter(|caller| *caller != place || !is_residual) {
+                let edge = self.edge(caller, place);
+                if std::mem::replace(&mut self.edge_stamps[edge], self.stamp) != self.stamp {
+                    add(&mut self.weighed.edges[edge].values[side], total);
+                    self.weighed.edges[edge].is_residual |= is_residual;
+                }
+            }
+            caller = Some(place);
+            is_residual = false;
+        }
+        if let Some(leaf) = caller.filter(|_| !is_residual) {
+            add(&mut self.weighed.flat[leaf as usize][side], total);
+        }
+    }
+
+    /// Returns the place of an edge, which may be new.
+    fn edge(&mut self, caller: u32, callee: u32) -> usize {
+        let edges = &mut self.weighed.edges;
+        let edge_stamps = &mut self.edge_stamps;
+        *self.edge_places.entry(u64::from(caller) << 32 | u64::from(callee)).or_insert_with(|| {
+            let (caller, callee) = (caller as usize, callee as usize);
+            edges.push(Edge { caller, callee, values: [0; N], is_residual: false });
+            edge_stamps.push(u64::MAX);
+            edges.len() - 1
+        })
+    }
+}
+
+fn add(sum: &mut i64, value: i64) {
+    *sum = sum.wrapping_add(value);
+}
+
+impl<const N: usize> Weighed<N> {
+    /// Returns how much each node tells: what it has, and more the less plainly values pass from its callers through it to
+    /// its callees. Calls of a line to itself tell nothing.
+    fn scores(&self) -> Vec<i64> {
+        let count = self.flat.len();
+        let [mut callers, mut callees] = [vec![Vec::new(); count], vec![Vec::new(); count]];
+        for edge in self.edges.iter().filter(|edge| edge.caller != edge.callee) {
+            callers[edge.callee].push(size(&edge.values));
+            callees[edge.caller].push(size(&edge.values));
+        }
+        let score = |(node, (callers, mut callees)): (usize, (Vec<i64>, Vec<i64>))| {
+            let flat = size(&self.flat[node]);
+            let of_callers = if callers.is_empty() { 1.0 } else { entropy(callers) };
+            let is_leaf = callees.is_empty();
+            callees.push(flat);
+            let of_callees = if is_leaf { 1.0 } else { entropy(callees) };
+            let passed = (of_callers + of_callees) * size(&self.cum[node]) as f64;
+            // Casting saturates.
+            (passed as i64).saturating_add(flat)
+        };
+        callers.into_iter().zip(callees).enumerate().map(score).collect()
+    }
+}
+
+/// Returns the entropy of how a value is divided, in bits. The order of the parts does not matter.
+fn entropy(mut parts: Vec<i64>) -> f64 {
+    parts.sort_unstable();
+    let total: f64 = parts.iter().map(|part| *part as f64).sum();
+    let of_part = |part: i64| -(part as f64 / total) * (part as f64 / total).log2();
+    parts.into_iter().filter(|part| *part > 0).map(of_part).sum()
+}
+
+/// What a node is called in full: the text that decides between nodes that tell as much.
+pub(super) fn printable_name(place: &Place<'_>) -> String {
+    match (place.file, place.line) {
+        ("", 0) => place.function.to_string(),
+        (file, 0) => format!("{} {file}", place.function),
+        (file, line) => format!("{} {file}:{line}", place.function),
+    }
+}
+
+impl<'d, const N: usize> CallGraph<'d, N> {
+    /// Returns the graph of at most `max_nodes` nodes.
+    pub(super) fn of(sides: &[StackTotals<'d>; N], max_nodes: usize) -> Self {
+        let places = Places::of(sides);
+        let whole = places.weigh(sides, None);
+        let mut graph = Self::connected(&places, whole);
+        if graph.nodes.len() > max_nodes {
+            let shown: HashSet<&Place<'_>> =
+                graph.nodes.iter().take(max_nodes).map(|node| &node.place).collect();
+            let kept: Vec<bool> = places.places.iter().map(|place| shown.contains(place)).collect();
+            let part = places.weigh(sides, Some(&kept));
+            graph = CallGraph { all_nodes: graph.all_nodes, ..Self::connected(&places, part) };
+        }
+        graph.sort_edges();
+        graph.remove_redundant_edges();
+        graph
+    }
+
+    /// Puts the heaviest edges first, and equals in the order of their names.
+    fn sort_edges(&mut self) {
+        let names: Vec<String> = self.nodes.iter().map(|node| printable_name(&node.place)).collect();
+        let mut order: Vec<usize> = (0..names.len()).collect();
+        order.sort_unstable_by(|&one, &other| (&names[one], one).cmp(&(&names[other], other)));
+        let mut ranks = vec![0; names.len()];
+        order.into_iter().enumerate().for_each(|(rank, node)| ranks[node] = rank);
+        let key = |edge: &Edge<N>| (Reverse(size(&edge.values)), ranks[edge.caller], ranks[edge.callee]);
+        self.edges.sort_unstable_by_key(key);
+    }
+
+    /// Puts nodes and edges in order. Nodes without any value are left out.
+    fn connected(places: &Places<'d>, weighed: Weighed<N>) -> Self {
+        let scores = weighed.scores();
+        let Weighed { flat, cum, edges } = weighed;
+        let is_node = |place: &usize| (flat[*place], cum[*place]) != ([0; N], [0; N]);
+        let mut order: Vec<usize> = (0..places.places.len()).filter(is_node).collect();
+        let name = |place: usize| printable_name(&places.places[place]);
+        let by_score = |one: &usize, other: &usize| -> Ordering {
+            let by_score = scores[*other].cmp(&scores[*one]);
+            by_score.then_with(|| name(*one).cmp(&name(*other))).then(one.cmp(other))
+        };
+        order.sort_unstable_by(by_score);
+        let mut numbers = vec![usize::MAX; places.places.len()];
+        order.iter().enumerate().for_each(|(number, &place)| numbers[place] = number);
+        let node =
+            |&place: &usize| Node { place: places.places[place].clone(), flat: flat[place], cum: cum[place] };
+        let nodes: Vec<Node<'d, N>> = order.iter().map(node).collect();
+        let numbered =
+            |edge: Edge<N>| Edge { caller: numbers[edge.caller], callee: numbers[edge.callee], ..edge };
+        let is_between = |edge: &Edge<N>| edge.caller < nodes.len() && edge.callee < nodes.len();
+        let edges = edges.into_iter().map(numbered).filter(is_between).collect();
+        CallGraph { all_nodes: nodes.len(), nodes, edges }
+    }
+
+    /// Removes calls through hidden nodes where another path leads from the caller to the callee: of the nodes that tell
+    /// least first, and of each the lightest calls, up to the first that hides nothing.
+    fn remove_redundant_edges(&mut self) {
+        let mut callers: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
+        let between = self.edges.iter().enumerate().filter(|(_, edge)| edge.caller != edge.callee);
+        between.for_each(|(at, edge)| callers[edge.callee].push(at));
+        let mut removed = vec![false; self.edges.len()];
+        let mut followed = 0;
+        for callee in (0..self.nodes.len()).rev() {
+            for &at in callers[callee].iter().rev() {
+                if !self.edges[at].is_residual {
+                    break;
+                }
+                if followed > MAX_FOLLOWED_EDGES {
+                    continue;
+                }
+                removed[at] = self.is_redundant(at, &callers, &removed, &mut followed);
+            }
+        }
+        let mut removed = removed.into_iter();
+        self.edges.retain(|_| removed.next() != Some(true));
+    }
+
+    /// Whether the caller of an edge reaches its callee without it.
+    fn is_redundant(
+        &self,
+        at: usize,
+        callers: &[Vec<usize>],
+        removed: &[bool],
+        followed: &mut usize,
+    ) -> bool {
+        let Edge { caller, callee, .. } = self.edges[at];
+        let mut seen = vec![false; self.nodes.len()];
+        seen[callee] = true;
+        let mut waiting = VecDeque::from([callee]);
+        while let Some(node) = waiting.pop_front() {
+            for &next in callers[node].iter().filter(|&&next| next != at && !removed[next]) {
+                *followed += 1;
+                let above = self.edges[next].caller;
+                if std::mem::replace(&mut seen[above], true) {
+                    continue;
+                }
+                if above == caller {
+                    return true;
+                }
+                waiting.push_back(above);
+            }
+        }
+        false
+    }
+}
