@@ -27,6 +27,14 @@ const ROOTS: [&str; 13] = [
 /// A moment is JSON in a form of its own: see `src/moment.rs`.
 const MOMENT: [&str; 2] = [".google.protobuf.Timestamp", "crate::google::protobuf::Timestamp"];
 
+/// Messages whose Rust types are written by hand: see `src/sandwich.rs`.
+const BY_HAND: [[&str; 2]; 2] = [
+    [".querier.v1.SandwichTree", "crate::sandwich::SandwichTree"],
+    [".querier.v1.SandwichNode", "crate::sandwich::SandwichNode"],
+];
+/// Read from JSON by hand, so that a name that is not known is told from none: see `src/profile_format.rs`.
+const FORMAT: &str = ".querier.v1.ProfileFormat";
+
 /// What nodes say to each other.
 const INTERNAL: [&str; 5] = [
     "athanor/internal/v1/raft.proto",
@@ -87,11 +95,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=protos");
     let files = protox::compile(ROOTS, ["protos"])?;
     let descriptors = files.encode_to_vec();
-    prost_build::Config::new().bytes(["."]).extern_path(MOMENT[0], MOMENT[1]).compile_fds(files)?;
+    let mut messages = prost_build::Config::new();
+    messages.bytes(["."]).extern_path(MOMENT[0], MOMENT[1]);
+    for [message, made] in BY_HAND {
+        messages.extern_path(message, made);
+    }
+    messages.compile_fds(files)?;
     // Clients of tomorrow send fields and names of enums that this one does not know.
     let mut json = pbjson_build::Builder::new();
     json.register_descriptors(&descriptors)?.ignore_unknown_fields().ignore_unknown_enum_variants();
     json.extern_path(MOMENT[0], MOMENT[1]);
+    for [message, made] in BY_HAND {
+        json.extern_path(message, made);
+    }
+    json.exclude(BY_HAND.map(|[message, _]| message)).exclude([FORMAT]);
     write_json(&json, Path::new(&env::var("OUT_DIR")?))?;
     // Streams are not made here: whoever has one hands it in.
     tonic_prost_build::configure()

@@ -257,7 +257,8 @@ fn the_panel_shows_what_was_answered() {
     ];
     assert_eq!(painted(&shown), BTreeMap::from(cut));
 
-    let sides = DiffRequest { left: Some(whole), right: Some(request("after", now, None)) };
+    let sides =
+        DiffRequest { left: Some(whole), right: Some(request("after", now, None)), ..DiffRequest::default() };
     let answer: DiffResponse = ask(&server, "Diff", &sides);
     let shown = seen(browser, &bundle, &json!(answer.flamegraph), true);
     let rows = table(&shown);

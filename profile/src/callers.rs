@@ -18,13 +18,8 @@ impl Sandwich {
     /// both totals are the function's cumulative value. What lies further away than `depth` counts at the
     /// last frame shown.
     pub fn of(tree: &Tree, function: &str, depth: usize) -> Sandwich {
-        let Ok(name) = tree.names().binary_search_by(|probe| (**probe).cmp(function)) else {
-            return Sandwich::default();
-        };
-        let is_it = |at: usize| {
-            let node = &tree.nodes()[at];
-            at > 0 && node.name as usize == name && !node.other
-        };
+        let Some(name) = place_of(tree, function) else { return Sandwich::default() };
+        let is_it = |at: usize| is_function(tree, at, name);
         let (mut callers, mut callees) = (Drafts::default(), Drafts::default());
         // Where each node went in `callees`, and how far from the function it is.
         let mut places: Vec<Option<(u32, usize)>> = Vec::with_capacity(tree.nodes().len());
@@ -55,14 +50,14 @@ impl Sandwich {
 impl Sandwich {
     /// How many frames are looked at to find the callers: no more nodes than that come of it.
     pub fn frames(tree: &Tree, function: &str, depth: usize) -> usize {
-        let Ok(name) = tree.names().binary_search_by(|probe| (**probe).cmp(function)) else { return 0 };
+        let Some(name) = place_of(tree, function) else { return 0 };
         let mut frames = 0usize;
         // How deep each node lies, and whether it is the function or below it.
         let mut places: Vec<(usize, bool)> = Vec::with_capacity(tree.nodes().len());
         for (at, node) in tree.nodes().iter().enumerate() {
             let (above, is_below) =
                 places.get(node.parent as usize).map_or((0, false), |(level, is_in)| (level + 1, *is_in));
-            let is_it = at > 0 && node.name as usize == name && !node.other;
+            let is_it = is_function(tree, at, name);
             if is_it && !is_below {
                 frames = frames.saturating_add(above.min(depth.saturating_add(1)));
             }
@@ -70,6 +65,63 @@ impl Sandwich {
         }
         frames
     }
+}
+
+impl Sandwich {
+    /// Returns everything around each occurrence of `function`, a recursive one's as well.
+    ///
+    /// A stack counts once for each occurrence, so both totals exceed the function's cumulative value where it recurs. The
+    /// function stands in its own callers and callees as often as it recurs.
+    pub fn of_every_occurrence(tree: &Tree, function: &str) -> Sandwich {
+        let Some(name) = place_of(tree, function) else { return Sandwich::default() };
+        let (mut callers, mut callees) = (Drafts::default(), Drafts::default());
+        // Where each node went in `callees`, once for each occurrence at or above it.
+        let mut places: Vec<Vec<u32>> = Vec::with_capacity(tree.nodes().len());
+        for (at, node) in tree.nodes().iter().enumerate() {
+            let above = places.get(node.parent as usize).map_or(&[][..], Vec::as_slice);
+            let mut here = Vec::new();
+            if !above.is_empty() {
+                let name = callees.name(&tree.names()[node.name as usize]);
+                here.extend(above.iter().map(|&caller| callees.child(caller, name, node.other)));
+            }
+            if is_function(tree, at, name) {
+                add_callers(tree, at, usize::MAX - 1, &mut callers);
+                let name = callees.name(function);
+                here.push(callees.child(0, name, false));
+            }
+            here.iter().for_each(|&place| callees.add(place, node.own));
+            places.push(here);
+        }
+        Sandwich { callers: callers.finish(), callees: callees.finish() }
+    }
+
+    /// Returns how many frames [`of_every_occurrence`](Self::of_every_occurrence) visits: it makes no more nodes.
+    pub fn frames_of_every_occurrence(tree: &Tree, function: &str) -> usize {
+        let Some(name) = place_of(tree, function) else { return 0 };
+        let mut frames = 0usize;
+        // How deep each node lies, and how many occurrences are at or above it.
+        let mut places: Vec<(usize, usize)> = Vec::with_capacity(tree.nodes().len());
+        for (at, node) in tree.nodes().iter().enumerate() {
+            let above = places.get(node.parent as usize);
+            let (depth, open) = above.map_or((0, 0), |(depth, open)| (depth + 1, *open));
+            let is_it = is_function(tree, at, name);
+            let open = open + usize::from(is_it);
+            frames = frames.saturating_add(open).saturating_add(if is_it { depth } else { 0 });
+            places.push((depth, open));
+        }
+        frames
+    }
+}
+
+/// Returns the place of a function among the names of a tree.
+fn place_of(tree: &Tree, function: &str) -> Option<usize> {
+    tree.names().binary_search_by(|probe| (**probe).cmp(function)).ok()
+}
+
+/// Whether a node is the function with a name.
+fn is_function(tree: &Tree, at: usize, name: usize) -> bool {
+    let node = &tree.nodes()[at];
+    at > 0 && node.name as usize == name && !node.other
 }
 
 fn add_callers(tree: &Tree, function: usize, depth: usize, callers: &mut Drafts) {
@@ -105,5 +157,18 @@ mod tests {
         let frames = |depth| Sandwich::frames(&whole, "f", depth);
         assert_eq!([frames(0), frames(1), frames(9)], [3, 6, 7]);
         assert_eq!(Sandwich::frames(&whole, "nobody", 9), 0);
+    }
+
+    #[test]
+    fn recursive_function_stands_on_both_sides_at_each_depth() {
+        let whole = tree(&[("root;f;f;f", 2), ("root;g;f;x", 3)]);
+        let sandwich = Sandwich::of_every_occurrence(&whole, "f");
+        let callers = [("f;root", 2), ("f;f;root", 2), ("f;f;f;root", 2), ("f;g;root", 3)];
+        assert_eq!(sandwich.callers, tree(&callers));
+        assert_eq!(sandwich.callees, tree(&[("f", 2), ("f;f", 2), ("f;f;f", 2), ("f;x", 3)]));
+        // Callers: 2 + 3 + 4 frames, and 3 of the other branch. Callees: 1 + 2 + 3, and 1 + 1.
+        assert_eq!(Sandwich::frames_of_every_occurrence(&whole, "f"), 12 + 8);
+        assert_eq!(Sandwich::of_every_occurrence(&whole, "nobody"), Sandwich::default());
+        assert_eq!(Sandwich::frames_of_every_occurrence(&whole, "nobody"), 0);
     }
 }

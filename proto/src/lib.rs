@@ -23,7 +23,9 @@
 //! [`push::v1::RawSample`], and the pprof reader, which has limits of its own, reads those.
 
 mod moment;
+mod profile_format;
 mod quoted;
+mod sandwich;
 
 /// Ours.
 pub mod athanor {
@@ -62,6 +64,7 @@ pub mod querier {
     /// What dashboards and command lines ask.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
+        pub use crate::sandwich::{SandwichNode, SandwichTree};
         include!(concat!(env!("OUT_DIR"), "/querier.v1.rs"));
         include!(concat!(env!("OUT_DIR"), "/querier.v1.serde.rs"));
     }

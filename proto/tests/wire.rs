@@ -57,12 +57,17 @@ fn a_query_for_stacks() {
         trace_id_selector: vec!["t".into()],
         span_selector: vec!["s".into()],
         other_millionths: Some(5),
+        format_options: Some(querier::v1::ProfileFormatOptions {
+            functions: Some(querier::v1::FunctionsOptions { limit: 6 }),
+        }),
+        sandwich_function: Some("w".into()),
     };
     is_written(
         &request,
         "0a 01 70  12 02 7b 7d  18 01  20 02  28 00  30 04
          3a 10  0a 03 0a 01 6d  12 04 08 03 10 01  1a 03 0a 01 66
-         42 01 69  4a 05 0a 01 72 10 01  52 01 74  5a 01 73  c8 3e 05",
+         42 01 69  4a 05 0a 01 72 10 01  52 01 74  5a 01 73  c8 3e 05
+         d2 3e 06  ca 3e 03  c8 3e 06  da 3e 01 77",
     );
 }
 

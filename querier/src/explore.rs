@@ -18,6 +18,8 @@ mod profiles;
 mod trees;
 mod wire;
 
+pub(crate) use trees::MAX_FRAMES;
+
 /// Most rows of a page.
 const MAX_ROWS: u32 = 10_000;
 /// Rows of a page where none are asked for.

@@ -9,6 +9,8 @@ use athanor_query::{Ask, GoPgo, Merged, Partial, Selection, StackFilter, What};
 use crate::check;
 use crate::{Querier, Reader, mixed_up};
 
+mod functions;
+mod sandwich;
 mod tree_bytes;
 mod wire;
 

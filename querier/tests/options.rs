@@ -127,6 +127,7 @@ async fn frames_are_asked_for_wherever_stacks_are() {
         let sides = DiffRequest {
             left: Some(stacks(selector, &[])),
             right: Some(stacks(filter(&[], &[], &[]), &[])),
+            ..DiffRequest::default()
         };
         let diff = querier.diff(&reader, sides).await.expect("a difference").flamegraph.expect("a graph");
         assert_eq!((diff.left_ticks, diff.right_ticks), (total, 99));

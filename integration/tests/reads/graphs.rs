@@ -287,10 +287,11 @@ async fn differences(asker: &Asker) -> Answers {
     let (one, others) = (r#"{pod="pod1"}"#, r#"{pod!="pod1"}"#);
     let in_span =
         |span: usize| Some(SelectMergeStacktracesRequest { span_selector: spans(&[span]), ..asker.merge() });
+    let sides = |left, right| DiffRequest { left, right, ..DiffRequest::default() };
     let asked = [
-        ("Diff", DiffRequest { left: of(one, None), right: of(others, None) }),
-        ("Diff, cut", DiffRequest { left: of(one, Some(FEW as i64)), right: of(others, None) }),
-        ("Diff of spans", DiffRequest { left: in_span(1), right: in_span(2) }),
+        ("Diff", sides(of(one, None), of(others, None))),
+        ("Diff, cut", sides(of(one, Some(FEW as i64)), of(others, None))),
+        ("Diff of spans", sides(in_span(1), in_span(2))),
     ];
     for (question, request) in asked {
         let answer = whole!(asker, diff, request);

@@ -114,7 +114,7 @@ impl Asker {
         let (mut left, mut right) = (self.merge(), self.merge());
         left.label_selector = r#"{pod="pod1"}"#.to_owned();
         right.label_selector = r#"{pod!="pod1"}"#.to_owned();
-        let diff = DiffRequest { left: Some(left), right: Some(right) };
+        let diff = DiffRequest { left: Some(left), right: Some(right), ..DiffRequest::default() };
         let cut = |request: &mut SelectMergeStacktracesRequest| request.max_nodes = Some(5);
         let called = |request: &mut SelectMergeStacktracesRequest| {
             let frames = StackFrameFilter {

@@ -136,6 +136,46 @@ fn graphs_have_its_stacks() {
 }
 
 #[test]
+fn tables_and_sandwiches_of_newer_clients_have_its_functions() {
+    let song = Song::new();
+    let call = song.call("SelectMergeStacktraces");
+    let ask_json = |more: Value| {
+        let mut question = call.good.clone();
+        question.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        let headers = [("content-type", "application/json")];
+        let answer =
+            crate::speech::post(&song.aviary.server, call, &headers, question.to_string().as_bytes());
+        (answer.status, serde_json::from_slice::<Value>(&answer.body).unwrap())
+    };
+    let all = json!({ "stack_trace_selector": {}, "span_selector": [], "max_nodes": 0 });
+    let with = |more: Value| {
+        let mut asked = all.clone();
+        asked.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        ask_json(asked)
+    };
+    let (status, table) = with(
+        json!({ "format": "PROFILE_FORMAT_FUNCTIONS", "formatOptions": { "functions": { "limit": "1" } } }),
+    );
+    let row = json!({ "name": "func1", "self": "20", "total": "30" });
+    let expected = json!({ "total": "30", "totalFunctions": "2", "functions": [row] });
+    assert_eq!((status, &table["functions"], table.get("flamegraph")), (200, &expected, None));
+    let (status, answer) = with(json!({ "format": "PROFILE_FORMAT_SANDWICH", "sandwichFunction": "func1" }));
+    let callee = json!({ "nameIndex": 1, "total": "10", "self": "10" });
+    let expected = json!({
+        "names": ["func1", "func2"],
+        "total": "30",
+        "self": "20",
+        "callers": { "total": "30" },
+        "callees": { "total": "30", "self": "20", "children": [callee] },
+    });
+    assert_eq!((status, &answer["sandwich"]), (200, &expected));
+    let (status, refused) = with(json!({ "format": "PROFILE_FORMAT_FUNCTION_TREE" }));
+    assert_eq!((status, &refused["code"]), (501, &json!("unimplemented")));
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("PROFILE_FORMAT_FLAMEGRAPH"), "{message}");
+}
+
+#[test]
 fn points_have_its_value_and_lead_back_to_it() {
     let song = Song::new();
     let series = song.ask("SelectSeries", json!({ "step": 1, "exemplar_type": "EXEMPLAR_TYPE_INDIVIDUAL" }));

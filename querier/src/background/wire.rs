@@ -3,8 +3,8 @@
 use athanor_chassis::{Code, Status};
 use athanor_proto::google::v1::{Function, Label, Line, Location, Mapping, Profile, Sample};
 use athanor_proto::querier::v1::{
-    AsyncQueryResponse, AsyncQueryStatus, AsyncQueryType, Level, SelectMergeStacktracesRequest,
-    SelectMergeStacktracesResponse,
+    AsyncQueryResponse, AsyncQueryStatus, AsyncQueryType, FunctionStats, Level, Sandwich,
+    SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
 };
 use bytes::Bytes;
 use prost::Message;
@@ -170,7 +170,17 @@ fn in_memory(answer: &SelectMergeStacktracesResponse) -> usize {
         texts(&graph.names) + graph.levels.iter().map(level).sum::<usize>()
     });
     let profile = answer.pprof.iter().filter_map(|pprof| pprof.profile.as_ref()).map(of_profile);
-    graph.chain(profile).sum::<usize>() + answer.tree.len() + answer.dot.len()
+    let functions = answer.functions.iter().flat_map(|table| &table.functions);
+    let functions = functions.map(|function| size_of::<FunctionStats>() + function.name.len());
+    let sandwich = answer.sandwich.iter().map(of_sandwich);
+    graph.chain(profile).chain(functions).chain(sandwich).sum::<usize>()
+        + answer.tree.len()
+        + answer.dot.len()
+}
+
+fn of_sandwich(sandwich: &Sandwich) -> usize {
+    let halves = [&sandwich.callers, &sandwich.callees].into_iter().flatten();
+    texts(&sandwich.names) + halves.map(|half| size_of_val(half.nodes.as_slice())).sum::<usize>()
 }
 
 fn of_profile(profile: &Profile) -> usize {

@@ -15,6 +15,7 @@ use athanor_proto::types::v1::{GoPgo as WireGoPgo, StackTraceSelector};
 use athanor_query::{FrameFilter, FrameNames, GoPgo, Merged, Selection, StackFilter};
 use prost::Message;
 
+use super::functions::row_limit;
 use super::{GraphStyle, StacksAsked, header, tree_bytes};
 use crate::check::{self, Nodes, invalid};
 use crate::{Querier, Reader};
@@ -47,6 +48,23 @@ pub(crate) struct Stacks {
     is_cut: bool,
     end: i64,
     format: ProfileFormat,
+    /// Rows of a table of functions; all if none.
+    row_limit: Option<usize>,
+    /// The function of a sandwich.
+    sandwich_function: Option<String>,
+}
+
+/// Returns the format that a request asks for. A name that is not known is refused. A number that is not known is a format
+/// of later, and gives the graph that every client can show, as other servers do.
+fn format_of(number: i32) -> Result<ProfileFormat, Status> {
+    match ProfileFormat::try_from(number).unwrap_or_default() {
+        ProfileFormat::UnknownName => Err(Status::new(
+            Code::Unimplemented,
+            "format has a name that this server does not know; write PROFILE_FORMAT_FLAMEGRAPH, _TREE, _DOT, _PPROF, \
+             _FUNCTIONS or _SANDWICH",
+        )),
+        format => Ok(format),
+    }
 }
 
 impl Querier {
@@ -79,9 +97,13 @@ impl Querier {
         selection.requests = check::requests(&request.span_selector, &request.trace_id_selector)?;
         selection.profiles = check::profile_ids(&request.profile_id_selector)?;
         let stacks = self.stacks_of(request.stack_trace_selector).await?;
-        // A number that has no name is a format of later: the graph is what every client can show.
-        let format = ProfileFormat::try_from(request.format).unwrap_or_default();
-        Ok(Stacks { selection, stacks, max_nodes, is_cut, end, format })
+        let format = format_of(request.format)?;
+        let row_limit = row_limit(request.max_nodes, request.format_options.as_ref())?;
+        let sandwich_function = request.sandwich_function.filter(|function| !function.is_empty());
+        if format == ProfileFormat::Sandwich && sandwich_function.is_none() {
+            return Err(invalid("sandwich has no function; set sandwichFunction to its name"));
+        }
+        Ok(Stacks { selection, stacks, max_nodes, is_cut, end, format, row_limit, sandwich_function })
     }
 
     /// Merged stacks in the format that was asked for.
@@ -90,7 +112,8 @@ impl Querier {
         reader: &Reader,
         stacks: Stacks,
     ) -> Result<SelectMergeStacktracesResponse, Status> {
-        let Stacks { selection, stacks, max_nodes, is_cut, end, format } = stacks;
+        let Stacks { selection, stacks, max_nodes, is_cut, end, format, row_limit, sandwich_function } =
+            stacks;
         let mut response = SelectMergeStacktracesResponse::default();
         if format == ProfileFormat::Pprof {
             let cut = is_cut.then_some(max_nodes);
@@ -99,8 +122,8 @@ impl Querier {
             response.missing = reader.lacks();
             return Ok(response);
         }
-        let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
         if format == ProfileFormat::Dot {
+            let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
             let graph = GraphStyle { unit, max_nodes: check::graph_nodes(Some(max_nodes)) };
             response.dot = self.call_graph(reader, selection, stacks, graph).await?;
             response.missing = reader.lacks();
@@ -108,14 +131,22 @@ impl Querier {
         }
         let tree = self.tree(reader, selection, stacks).await?;
         response.missing = reader.lacks();
-        let tree = self.cut(reader, tree, max_nodes).await?;
         match format {
+            ProfileFormat::Functions => {
+                response.functions = Some(self.function_table(reader, tree, row_limit).await?);
+            }
+            ProfileFormat::Sandwich => {
+                let function = sandwich_function.unwrap_or_default();
+                response.sandwich = Some(self.sandwich_of(reader, tree, function, max_nodes).await?);
+            }
             ProfileFormat::Tree => {
+                let tree = self.cut(reader, tree, max_nodes).await?;
                 // Each node says its name.
                 self.make_room(reader, tree_bytes::length(&tree))?;
                 response.tree = self.shape(reader, move || tree_bytes::encode(&tree)).await?.into();
             }
             _ => {
+                let tree = self.cut(reader, tree, max_nodes).await?;
                 self.make_room(reader, tree.nodes().len() * BAR)?;
                 response.flamegraph = Some(self.shape(reader, move || flame_graph(&tree)).await?);
             }
@@ -163,8 +194,8 @@ impl Querier {
         reader: &Reader,
         request: SelectMergeSpanProfileRequest,
     ) -> Result<SelectMergeSpanProfileResponse, Status> {
-        let format = match ProfileFormat::try_from(request.format) {
-            Ok(ProfileFormat::Tree) => ProfileFormat::Tree,
+        let format = match format_of(request.format)? {
+            ProfileFormat::Tree => ProfileFormat::Tree,
             _ => ProfileFormat::Flamegraph,
         };
         let stacks = SelectMergeStacktracesRequest {
@@ -244,15 +275,34 @@ impl Querier {
             self.stacks(reader, request).await
         };
         let (left, right) = (side(request.left, "left").await?, side(request.right, "right").await?);
-        let max_nodes =
-            if right.max_nodes.asked < left.max_nodes.asked { right.max_nodes } else { left.max_nodes };
+        let formats = [format_of(request.format)?, left.format, right.format];
+        let format = formats.into_iter().find(|format| *format != ProfileFormat::Unspecified);
+        if format == Some(ProfileFormat::Sandwich) {
+            let message =
+                "a difference of sandwiches is not made here; ask SelectMergeStacktraces for each side";
+            return Err(Status::new(Code::Unimplemented, message));
+        }
+        let row_limit = row_limit(request.max_nodes, request.format_options.as_ref())?
+            .or(left.row_limit)
+            .or(right.row_limit);
+        let max_nodes = match request.max_nodes.filter(|nodes| *nodes != 0) {
+            Some(_) => check::max_nodes(request.max_nodes, &self.limits(reader))?,
+            None if right.max_nodes.asked < left.max_nodes.asked => right.max_nodes,
+            None => left.max_nodes,
+        };
         let (left, right) = futures::try_join!(
             self.tree(reader, left.selection, left.stacks),
             self.tree(reader, right.selection, right.stacks),
         )?;
+        let mut response = DiffResponse { missing: reader.lacks(), ..DiffResponse::default() };
+        if format == Some(ProfileFormat::Functions) {
+            response.functions = Some(self.function_table_diff(reader, [left, right], row_limit).await?);
+            return Ok(response);
+        }
         self.make_room(reader, (left.nodes().len() + right.nodes().len()) * BAR)?;
-        let flamegraph = self.shape(reader, move || flame_graph_diff(&left, &right, max_nodes)).await?;
-        Ok(DiffResponse { flamegraph: Some(flamegraph), missing: reader.lacks() })
+        response.flamegraph =
+            Some(self.shape(reader, move || flame_graph_diff(&left, &right, max_nodes)).await?);
+        Ok(response)
     }
 }
 

@@ -9,16 +9,16 @@ use proptest::prelude::*;
 use crate::{PERIOD, Upload, ask, both, name, querier_with, query, upload};
 
 /// Pod, frames and value.
-type Row = (u8, Vec<(u8, i64)>, i64);
+pub type Row = (u8, Vec<(u8, i64)>, i64);
 
 /// All rows of the uploads of some time.
-fn rows(uploads: &[Upload], from: i64, to: i64) -> Vec<Row> {
+pub fn rows(uploads: &[Upload], from: i64, to: i64) -> Vec<Row> {
     let meant = uploads.iter().filter(|one| (from..=to).contains(&one.second));
     meant.flat_map(|one| one.rows.iter().map(|(frames, value)| (one.pod, frames.clone(), *value))).collect()
 }
 
 /// Own and total values by what `keys` makes of a stack: of all frames, the leaf last.
-fn weigh<K: Ord + Clone>(rows: &[Row], key: impl Fn(u8, (u8, i64)) -> K) -> BTreeMap<K, (i64, i64)> {
+pub fn weigh<K: Ord + Clone>(rows: &[Row], key: impl Fn(u8, (u8, i64)) -> K) -> BTreeMap<K, (i64, i64)> {
     let mut found: BTreeMap<K, (i64, i64)> = BTreeMap::new();
     for (pod, frames, value) in rows {
         let all: BTreeSet<K> = frames.iter().map(|frame| key(*pod, *frame)).collect();
@@ -51,7 +51,7 @@ fn sums(paths: impl Iterator<Item = (String, i64)>) -> BTreeMap<String, i64> {
     found
 }
 
-fn joined<'a>(frames: impl Iterator<Item = &'a (u8, i64)>) -> String {
+pub fn joined<'a>(frames: impl Iterator<Item = &'a (u8, i64)>) -> String {
     frames.map(|frame| format!("/{}", name(frame.0))).collect()
 }
 

@@ -12,6 +12,7 @@ use athanor_query::Ask;
 use proptest::prelude::*;
 
 mod laws;
+mod newer;
 mod single;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";

@@ -185,7 +185,7 @@ impl Fields<'_> {
             let fields = Fields { value, base: self.base };
             (!value.is_null()).then(|| fields.stacktraces()).transpose()
         };
-        Ok(DiffRequest { left: side("left")?, right: side("right")? })
+        Ok(DiffRequest { left: side("left")?, right: side("right")?, ..DiffRequest::default() })
     }
 }
 

@@ -1,0 +1,131 @@
+//! Tables of functions for newer clients: of one selection, and of two side by side.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use athanor_chassis::Status;
+use athanor_profile::table::{Weights, weigh};
+use athanor_profile::tree::Tree;
+use athanor_proto::querier::v1::{
+    FunctionDiffRow, FunctionStats, FunctionTable, FunctionTableDiff, ProfileFormatOptions,
+};
+
+use crate::check::invalid;
+use crate::{Querier, Reader};
+
+/// Bytes of a row beside its name, in memory and as text.
+const ROW_BYTES: usize = 192;
+
+/// Returns how many rows a table may have; none where all are wanted. Of two limits the smaller one counts.
+pub(super) fn row_limit(
+    max_nodes: Option<i64>,
+    options: Option<&ProfileFormatOptions>,
+) -> Result<Option<usize>, Status> {
+    let limit = options.and_then(|options| options.functions.as_ref()).map_or(0, |functions| functions.limit);
+    let positive = |limit: i64| usize::try_from(limit).ok().filter(|limit| *limit > 0);
+    if limit < 0 {
+        return Err(invalid(format!(
+            "formatOptions.functions.limit is {limit}; set a positive number, or 0 for all"
+        )));
+    }
+    Ok([max_nodes.and_then(positive), positive(limit)].into_iter().flatten().min())
+}
+
+impl Querier {
+    /// Returns the heaviest functions of a whole tree.
+    pub(super) async fn function_table(
+        &self,
+        reader: &Reader,
+        tree: Tree,
+        limit: Option<usize>,
+    ) -> Result<FunctionTable, Status> {
+        let (querier, held) = (self.clone(), reader.clone());
+        self.shape(reader, move || {
+            let mut functions = weigh(&tree);
+            let total_functions = functions.len() as i64;
+            // They come by name, and the order of equals stays.
+            functions.sort_by_key(|(_, weights)| Reverse(rank(&[*weights])));
+            functions.truncate(limit.unwrap_or(usize::MAX));
+            querier.make_room(&held, functions.iter().map(|(name, _)| ROW_BYTES + name.len()).sum())?;
+            let functions = functions.into_iter().map(|(name, weights)| stats(name, weights)).collect();
+            Ok(FunctionTable { total: tree.total(), total_functions, functions })
+        })
+        .await?
+    }
+
+    /// Returns the heaviest functions of two whole trees: the limit holds after both are joined.
+    pub(super) async fn function_table_diff(
+        &self,
+        reader: &Reader,
+        sides: [Tree; 2],
+        limit: Option<usize>,
+    ) -> Result<FunctionTableDiff, Status> {
+        let (querier, held) = (self.clone(), reader.clone());
+        self.shape(reader, move || {
+            let mut joined: BTreeMap<&str, [Weights; 2]> = BTreeMap::new();
+            for (side, tree) in sides.iter().enumerate() {
+                let weighed = weigh(tree).into_iter();
+                weighed.for_each(|(name, weights)| joined.entry(name).or_default()[side] = weights);
+            }
+            let total_functions = joined.len() as i64;
+            let mut functions: Vec<(&str, [Weights; 2])> = joined.into_iter().collect();
+            functions.sort_by_key(|(_, weights)| Reverse(rank(weights)));
+            functions.truncate(limit.unwrap_or(usize::MAX));
+            querier.make_room(&held, functions.iter().map(|(name, _)| 3 * (ROW_BYTES + name.len())).sum())?;
+            let table = |side: usize| {
+                let rows = functions.iter().map(|(name, weights)| stats(name, weights[side]));
+                FunctionTable { total: sides[side].total(), total_functions, functions: rows.collect() }
+            };
+            let row = |(name, [left, right]): &(&str, [Weights; 2])| FunctionDiffRow {
+                name: (*name).to_owned(),
+                left_self: left.flat,
+                left_total: left.cum,
+                right_self: right.flat,
+                right_total: right.cum,
+            };
+            Ok(FunctionTableDiff {
+                left: Some(table(0)),
+                right: Some(table(1)),
+                left_total: sides[0].total(),
+                right_total: sides[1].total(),
+                total_functions,
+                functions: functions.iter().map(row).collect(),
+            })
+        })
+        .await?
+    }
+}
+
+/// Order of functions: by the largest of their own values, then of their totals.
+fn rank(sides: &[Weights]) -> (u64, u64) {
+    let largest = |value: fn(&Weights) -> i64| {
+        sides.iter().map(|weights| value(weights).unsigned_abs()).max().unwrap_or_default()
+    };
+    (largest(|weights| weights.flat), largest(|weights| weights.cum))
+}
+
+fn stats(name: &str, weights: Weights) -> FunctionStats {
+    FunctionStats { name: name.to_owned(), self_: weights.flat, total: weights.cum }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_proto::querier::v1::FunctionsOptions;
+
+    use super::*;
+
+    #[test]
+    fn smaller_limit_of_rows_counts() {
+        let of = |max_nodes: Option<i64>, limit: Option<i64>| {
+            let functions = limit.map(|limit| FunctionsOptions { limit });
+            row_limit(max_nodes, Some(&ProfileFormatOptions { functions })).map_err(|status| status.message)
+        };
+        assert_eq!(row_limit(None, None), Ok(None));
+        assert_eq!([of(None, None), of(Some(0), Some(0))], [Ok(None), Ok(None)]);
+        assert_eq!(
+            [of(Some(7), None), of(None, Some(5)), of(Some(7), Some(9))].map(Result::unwrap),
+            [7, 5, 7].map(Some)
+        );
+        assert!(of(None, Some(-1)).unwrap_err().contains("limit is -1"));
+    }
+}

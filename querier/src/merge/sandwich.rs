@@ -1,0 +1,97 @@
+//! A function between its callers and its callees, for newer clients.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use athanor_chassis::Status;
+use athanor_profile::callers::Sandwich;
+use athanor_profile::table::weigh;
+use athanor_profile::tree::Tree;
+use athanor_proto::querier::v1::{Sandwich as WireSandwich, SandwichNode, SandwichTree};
+
+use crate::check::{Nodes, invalid};
+use crate::explore::MAX_FRAMES;
+use crate::{Querier, Reader};
+
+/// Bytes of a frame while halves are put together.
+const FRAME_BYTES: usize = 80;
+/// Bytes of a node, in memory and as text.
+const NODE_BYTES: usize = 160;
+
+impl Querier {
+    /// Returns everything around all occurrences of a function; each half has at most so many nodes.
+    pub(super) async fn sandwich_of(
+        &self,
+        reader: &Reader,
+        whole: Tree,
+        function: String,
+        max_nodes: Nodes,
+    ) -> Result<WireSandwich, Status> {
+        let (querier, held) = (self.clone(), reader.clone());
+        self.shape(reader, move || {
+            let frames = Sandwich::frames_of_every_occurrence(&whole, &function);
+            if frames > MAX_FRAMES {
+                return Err(invalid(format!(
+                    "callers and callees of this function are {frames} frames, the limit is {MAX_FRAMES}; ask for a shorter time"
+                )));
+            }
+            querier.make_room(&held, frames * FRAME_BYTES)?;
+            let Sandwich { mut callers, mut callees } = Sandwich::of_every_occurrence(&whole, &function);
+            let weights = weigh(&whole).into_iter().find(|(name, _)| *name == function);
+            let weights = weights.map(|(_, weights)| weights).unwrap_or_default();
+            max_nodes.cut(&mut callers);
+            max_nodes.cut(&mut callees);
+            let names: usize = [&callers, &callees].into_iter().flat_map(|tree| tree.names()).map(|name| name.len()).sum();
+            querier.make_room(&held, names + (callers.nodes().len() + callees.nodes().len()) * NODE_BYTES)?;
+            let mut names = NameTable::default();
+            let callers = half(&callers, false, &mut names);
+            let callees = half(&callees, true, &mut names);
+            let names = names.names;
+            Ok(WireSandwich { names, total: weights.cum, self_: weights.flat, callers, callees })
+        })
+        .await?
+    }
+}
+
+/// Names of both halves, each once, in the order in which they were met.
+#[derive(Default)]
+struct NameTable {
+    names: Vec<String>,
+    places: HashMap<String, i32>,
+}
+
+impl NameTable {
+    fn place(&mut self, name: &str) -> i32 {
+        if let Some(&place) = self.places.get(name) {
+            return place;
+        }
+        let place = self.names.len() as i32;
+        self.places.insert(name.to_owned(), place);
+        self.names.push(name.to_owned());
+        place
+    }
+}
+
+/// Returns the nodes of a half, the heaviest of siblings first; none of a function that has no sample. Callers have no value
+/// of their own: where a stack begins says nothing of who called whom.
+fn half(tree: &Tree, has_own_values: bool, names: &mut NameTable) -> Option<SandwichTree> {
+    let mut nodes = Vec::with_capacity(tree.nodes().len());
+    let mut waiting: Vec<u32> = tree.children(0).collect();
+    while let Some(at) = waiting.pop() {
+        let node = &tree.nodes()[at as usize];
+        let name_index = names.place(tree.name(node));
+        let own = if has_own_values || node.other { node.own } else { 0 };
+        nodes.push(SandwichNode {
+            name_index,
+            total: node.total,
+            own,
+            truncated: node.other,
+            child_count: node.child_count,
+        });
+        let mut children: Vec<u32> = tree.children(at).collect();
+        // By name already, and the order of equals stays.
+        children.sort_by_key(|&child| Reverse(tree.nodes()[child as usize].total));
+        waiting.extend(children.into_iter().rev());
+    }
+    (!nodes.is_empty()).then_some(SandwichTree { nodes })
+}
