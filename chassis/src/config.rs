@@ -1,9 +1,10 @@
 //! Settings: one YAML file, the environment over it, flags over both, typed defaults below.
 //!
 //! [`Sources`] are read into one tree, which is then taken into a type whose fields all have defaults. A key that
-//! the type does not know is refused, with its path and the nearest name it does know. [`Loaded::explain`] tells
-//! every setting in force and where it came from.
+//! the type does not know is refused, with its path and the nearest name it does know. All that is wrong is said at
+//! once, each with its line. [`Loaded::explain`] tells every setting in force and where it came from.
 
+mod lines;
 mod secret;
 mod suggest;
 
@@ -14,11 +15,13 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use serde_path_to_error::Segment;
 
 pub use secret::Secret;
 pub use suggest::nearest;
 
 use crate::code::{Code, Coded};
+use lines::lines_by_path;
 use suggest::hint;
 
 /// Where settings come from, the weakest first.
@@ -26,6 +29,8 @@ use suggest::hint;
 pub struct Sources {
     tree: Map<String, Value>,
     given: BTreeMap<String, Given>,
+    /// Lines of the file's settings, by path.
+    lines: BTreeMap<String, u32>,
 }
 
 /// Settings in force.
@@ -34,6 +39,16 @@ pub struct Loaded<T> {
     /// The settings.
     pub value: T,
     given: BTreeMap<String, Given>,
+    lines: BTreeMap<String, u32>,
+}
+
+/// Where a setting is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file, variable or flag.
+    pub origin: Origin,
+    /// The line, in a file.
+    pub line: Option<u32>,
 }
 
 /// One setting in force.
@@ -83,7 +98,7 @@ pub enum ConfigError {
     #[error("--set {0:?} cannot be read; write for example --set ingester.cut.max_age=30s")]
     Flag(String),
     /// An unknown key, or a value that does not fit.
-    #[error("{path}: {reason}{hint} (from {origin})")]
+    #[error("{path}: {reason}{hint} (from {place})")]
     Value {
         /// The path of the setting.
         path: String,
@@ -91,9 +106,12 @@ pub enum ConfigError {
         reason: String,
         /// The nearest name, where one is near.
         hint: String,
-        /// Where it came from.
-        origin: Origin,
+        /// Where it is written.
+        place: Place,
     },
+    /// All that is wrong, one error a line.
+    #[error("{} settings are wrong:\n{}", .0.len(), error_lines(.0))]
+    Several(Vec<ConfigError>),
 }
 
 #[derive(Clone, Debug)]
@@ -104,6 +122,8 @@ struct Given {
 }
 
 const PREFIX: &str = "ATHANOR_";
+/// Wrong settings that are listed at once.
+const MAX_LISTED_ERRORS: usize = 100;
 /// What follows the prefix in variables that tell a client of a server which one it is, and who asks.
 const OF_CLIENTS: [&str; 4] = ["URL", "TENANT", "USER", "TOKEN"];
 
@@ -138,13 +158,31 @@ impl Sources {
             }
             Err(reason) => return Err(ConfigError::Syntax { origin, reason }),
         };
-        Ok(self.overlaid(&origin, overlay))
+        let mut sources = self.overlaid(&origin, overlay);
+        sources.lines = lines_by_path(text);
+        Ok(sources)
     }
 
-    /// One table of settings over another, which counts as the defaults.
-    pub(crate) fn table(path: &Path, below: Map<String, Value>, above: Map<String, Value>) -> Self {
-        let sources = Self { tree: below, given: BTreeMap::new() };
+    /// One table of settings over another, which counts as the defaults. `lines` are those of the table above.
+    pub(crate) fn table(
+        path: &Path,
+        below: Map<String, Value>,
+        above: Map<String, Value>,
+        lines: BTreeMap<String, u32>,
+    ) -> Self {
+        let sources = Self { tree: below, given: BTreeMap::new(), lines };
         sources.overlaid(&Origin::File(path.to_owned()), above)
+    }
+
+    /// The line of a setting of the file.
+    pub(crate) fn line_of(&self, path: &str) -> Option<u32> {
+        self.lines.get(path).copied()
+    }
+
+    /// The lines of the settings below a path.
+    pub(crate) fn lines_below(&self, path: &str) -> BTreeMap<String, u32> {
+        let below = |(key, line): (&String, &u32)| Some((key.strip_prefix(path)?.to_owned(), *line));
+        self.lines.iter().filter_map(below).collect()
     }
 
     fn overlaid(mut self, origin: &Origin, overlay: Map<String, Value>) -> Self {
@@ -191,26 +229,39 @@ impl Sources {
     }
 
     /// Takes all sources into a type.
-    pub fn load<T: DeserializeOwned>(mut self) -> Result<Loaded<T>, ConfigError> {
+    pub fn load<T: DeserializeOwned>(self) -> Result<Loaded<T>, ConfigError> {
+        let (loaded, errors) = self.read();
+        match (loaded, ConfigError::of_all(errors)) {
+            (Some(loaded), None) => Ok(loaded),
+            (_, Some(error)) => Err(error),
+            (None, None) => unreachable!("settings that are not read come with an error"),
+        }
+    }
+
+    /// Takes all sources into a type, without those settings that are wrong, and says what is wrong with these. Nothing
+    /// is loaded if the type cannot do without one of them.
+    pub fn read<T: DeserializeOwned>(mut self) -> (Option<Loaded<T>>, Vec<ConfigError>) {
+        let mut errors = Vec::new();
         // A value from a flag or a variable is read as YAML first. Where that does not fit its field, it is tried
         // once more as the string that was typed: `--set s3.secret_key=12345`.
         loop {
             let tree = Value::Object(self.tree.clone());
             let error = match serde_path_to_error::deserialize::<_, T>(&tree) {
-                Ok(value) => return Ok(Loaded { value, given: self.given }),
+                Ok(value) => return (Some(Loaded { value, given: self.given, lines: self.lines }), errors),
                 Err(error) => error,
             };
             let path = error.path().to_string();
-            let reason = error.into_inner().to_string();
             let typed = self.given.get_mut(&path).and_then(|given| given.text.take());
-            match typed {
-                Some(text) if !slot(&mut self.tree, &path).is_string() => {
-                    *slot(&mut self.tree, &path) = Value::String(text);
-                }
-                _ => {
-                    let origin = origin_of(&self.given, &path);
-                    return Err(ConfigError::Value { hint: hint(&reason), path, reason, origin });
-                }
+            if let Some(text) = typed.filter(|_| !slot(&mut self.tree, &path).is_string()) {
+                *slot(&mut self.tree, &path) = Value::String(text);
+                continue;
+            }
+            let is_removed = remove(&mut self.tree, error.path().iter());
+            let reason = error.into_inner().to_string();
+            let place = place_of(&self.given, &self.lines, &path);
+            errors.push(ConfigError::Value { hint: hint(&reason), path, reason, place });
+            if !is_removed || errors.len() == MAX_LISTED_ERRORS {
+                return (None, errors);
             }
         }
     }
@@ -229,7 +280,48 @@ impl Sources {
     }
 }
 
+// === impl ConfigError ===
+
+impl ConfigError {
+    /// One error that says all of them; none if there are none.
+    pub fn of_all(mut errors: Vec<Self>) -> Option<Self> {
+        match errors.len() {
+            0 | 1 => errors.pop(),
+            _ => Some(Self::Several(errors)),
+        }
+    }
+
+    /// The path of the setting, if it is about one.
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::Value { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// All errors that it says.
+    pub fn into_all(self) -> Vec<Self> {
+        match self {
+            Self::Several(errors) => errors,
+            error => vec![error],
+        }
+    }
+}
+
+fn error_lines(errors: &[ConfigError]) -> String {
+    let line = |error: &ConfigError| format!("  {error}");
+    errors.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 // === impl Loaded ===
+
+impl<T> Loaded<T> {
+    /// The error of a setting that was read and cannot be used.
+    pub fn error_of(&self, path: &str, reason: String) -> ConfigError {
+        let place = place_of(&self.given, &self.lines, path);
+        ConfigError::Value { path: path.to_owned(), reason, hint: String::new(), place }
+    }
+}
 
 impl<T: Serialize> Loaded<T> {
     /// Every setting in force, in order of their paths.
@@ -247,6 +339,42 @@ impl<T: Serialize> Loaded<T> {
         };
         leaves.into_iter().map(explain).collect()
     }
+}
+
+/// Where a setting is written. The line is its own, or that of the table or list around it. A setting that nobody set
+/// belongs to the table of the file that it is missing in.
+fn place_of(given: &BTreeMap<String, Given>, lines: &BTreeMap<String, u32>, path: &str) -> Place {
+    let mut line = None;
+    let mut around = Some(path);
+    while let Some(path) = around.filter(|_| line.is_none()) {
+        line = lines.get(path).copied();
+        around = path.rfind(['.', '[']).map(|end| &path[..end]);
+    }
+    let file = given.values().map(|given| &given.origin).find(|origin| matches!(origin, Origin::File(_)));
+    match (origin_of(given, path), file) {
+        (Origin::Default, Some(file)) if line.is_some() => Place { origin: file.clone(), line },
+        (origin @ Origin::File(_), _) => Place { origin, line },
+        (origin, _) => Place { origin, line: None },
+    }
+}
+
+/// Removes a setting, with the whole list where it is in one. False if there is nothing to remove.
+fn remove<'a>(tree: &mut Map<String, Value>, path: impl Iterator<Item = &'a Segment>) -> bool {
+    let keys: Vec<&str> = path
+        .map_while(|segment| match segment {
+            Segment::Map { key } => Some(key.as_str()),
+            _ => None,
+        })
+        .collect();
+    let Some((last, tables)) = keys.split_last() else { return false };
+    let mut table = tree;
+    for key in tables {
+        match table.get_mut(*key) {
+            Some(Value::Object(below)) => table = below,
+            _ => return false,
+        }
+    }
+    table.remove(*last).is_some()
 }
 
 /// The origin of a setting: of itself, of the table or list around it, or of the first setting within it.
@@ -325,11 +453,21 @@ impl fmt::Display for Origin {
     }
 }
 
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, line } = self;
+        match line {
+            Some(line) => write!(f, "{origin}, line {line}"),
+            None => origin.fmt(f),
+        }
+    }
+}
+
 impl Coded for ConfigError {
     fn code(&self) -> Code {
         match self {
             Self::Read { .. } => Code::NotFound,
-            Self::Syntax { .. } | Self::Flag(_) | Self::Value { .. } => Code::Invalid,
+            Self::Syntax { .. } | Self::Flag(_) | Self::Value { .. } | Self::Several(_) => Code::Invalid,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What one tenant may do, and the exceptions to it.
 
-use std::collections::BTreeMap;
+mod pyroscope;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -8,11 +10,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::config::{ConfigError, Origin, Sources};
+use crate::config::{ConfigError, Loaded, Origin, Place, Sources};
 use crate::tenant::TenantId;
 use crate::units::{ByteSize, duration_text, optional_duration_text};
 
-/// The limits of one tenant. Named as users of this ecosystem know them; zero never means "without limit".
+/// The limits of one tenant, named as users of this ecosystem know them. In exceptions zero means "without limit", as in
+/// Grafana Pyroscope; here it does only where that is said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -116,13 +119,16 @@ pub struct Overrides {
 struct Table {
     all: Arc<Limits>,
     exceptions: BTreeMap<TenantId, Arc<Limits>>,
+    /// Settings that were left out of files so far, and those of them that are yet to be warned of.
+    left_out: BTreeSet<String>,
+    unsaid: BTreeSet<String>,
 }
 
 /// The runtime file.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RuntimeFile {
-    overrides: BTreeMap<TenantId, Map<String, Value>>,
+    overrides: BTreeMap<String, Value>,
 }
 
 impl Default for Limits {
@@ -166,7 +172,8 @@ impl Default for Limits {
 impl Overrides {
     /// The same limits for all.
     pub fn new(all: Limits) -> Self {
-        let table = Table { all: Arc::new(all), exceptions: BTreeMap::new() };
+        let (exceptions, left_out, unsaid) = Default::default();
+        let table = Table { all: Arc::new(all), exceptions, left_out, unsaid };
         Self { table: Arc::new(RwLock::new(table)) }
     }
 
@@ -177,33 +184,91 @@ impl Overrides {
     }
 
     /// Replaces all exceptions by those of a runtime file: `overrides: {team-a: {reject_older_than: 2h}}`. What an
-    /// exception does not say is as for all. A file that cannot be taken changes nothing; `check` says of an exception
-    /// which setting cannot be so, and why.
+    /// exception does not say is as for all. Files of Grafana Pyroscope are taken as well: settings that have another
+    /// name here are renamed, and those that have no meaning here are left out, see [`Overrides::take_left_out`]. A file
+    /// that cannot be taken changes nothing, and all that is wrong with it is said at once; `check` says of an exception
+    /// which settings cannot be so, and why.
     pub fn replace(
         &self,
         path: &Path,
         yaml: &str,
-        check: impl Fn(&Limits) -> Result<(), (&'static str, String)>,
+        check: impl Fn(&Limits) -> Vec<(&'static str, String)>,
     ) -> Result<(), ConfigError> {
-        let file = Sources::default().yaml(path, yaml)?.load::<RuntimeFile>()?.value;
-        let all = serde_json::to_value(&*self.all()).expect("limits serialise to JSON");
+        let sources = Sources::default().yaml(path, yaml)?;
+        let (file, mut errors) = sources.clone().read::<RuntimeFile>();
         let mut exceptions = BTreeMap::new();
-        for (tenant, exception) in file.overrides {
-            let below = all.as_object().cloned().expect("limits are a table");
-            let loaded = Sources::table(path, below, exception).load::<Limits>();
-            let limits = loaded.map_err(|error| of_tenant(&tenant, error))?.value;
-            check(&limits).map_err(|(setting, reason)| {
-                let origin = Origin::File(path.to_owned());
-                let wrong =
-                    ConfigError::Value { path: setting.to_owned(), reason, hint: String::new(), origin };
-                of_tenant(&tenant, wrong)
-            })?;
-            // What did not change stays the same, so that nobody makes anew what was made of it.
-            let before = self.of(&tenant);
-            exceptions.insert(tenant, if *before == limits { before } else { Arc::new(limits) });
+        let mut left_out = BTreeSet::new();
+        for (name, table) in file.map(|file| file.value.overrides).unwrap_or_default() {
+            let key = format!("overrides.{name}");
+            let refused = |reason: String| {
+                let place = Place { origin: Origin::File(path.to_owned()), line: sources.line_of(&key) };
+                ConfigError::Value { path: key.clone(), reason, hint: String::new(), place }
+            };
+            let tenant = match name.parse::<TenantId>() {
+                Ok(tenant) => tenant,
+                Err(error) => {
+                    errors.push(refused(error.to_string()));
+                    continue;
+                }
+            };
+            let above = match table {
+                Value::Object(above) => above,
+                Value::Null => Map::new(),
+                _ => {
+                    errors.push(refused("expected a table of limits".to_owned()));
+                    continue;
+                }
+            };
+            let lines = sources.lines_below(&format!("{key}."));
+            let (loaded, mut wrong) = self.read_exception(path, above, lines, &mut left_out);
+            if let Some(loaded) = loaded {
+                let bad = check(&loaded.value);
+                wrong.extend(bad.into_iter().map(|(setting, reason)| loaded.error_of(setting, reason)));
+                // What did not change stays the same, so that nobody makes anew what was made of it.
+                let before = self.of(&tenant);
+                let limits = if *before == loaded.value { before } else { Arc::new(loaded.value) };
+                exceptions.insert(tenant, limits);
+            }
+            errors.extend(wrong.into_iter().map(|error| of_tenant(&name, error)));
         }
-        self.table.write().unwrap_or_else(PoisonError::into_inner).exceptions = exceptions;
+        if let Some(error) = ConfigError::of_all(errors) {
+            return Err(error);
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.exceptions = exceptions;
+        let fresh: Vec<String> = left_out.difference(&table.left_out).cloned().collect();
+        table.left_out.extend(fresh.iter().cloned());
+        table.unsaid.extend(fresh);
         Ok(())
+    }
+
+    /// Reads an exception over the limits of all, and returns what is wrong with it.
+    fn read_exception(
+        &self,
+        path: &Path,
+        mut above: Map<String, Value>,
+        lines: BTreeMap<String, u32>,
+        left_out: &mut BTreeSet<String>,
+    ) -> (Option<Loaded<Limits>>, Vec<ConfigError>) {
+        let below = serde_json::to_value(&*self.all()).expect("limits serialise to JSON");
+        let below = below.as_object().cloned().expect("limits are a table");
+        let mut wrong = Vec::new();
+        for (setting, reason) in pyroscope::translate(&mut above, &below, left_out) {
+            let line = lines.get(setting).copied();
+            let place = Place { origin: Origin::File(path.to_owned()), line };
+            let hint = String::new();
+            wrong.push(ConfigError::Value { path: setting.to_owned(), reason, hint, place });
+        }
+        let (loaded, errors) = Sources::table(path, below, above, lines).read::<Limits>();
+        wrong.extend(errors);
+        (loaded, wrong)
+    }
+
+    /// Settings that were left out of a runtime file since the last call because they have no meaning here. Each is
+    /// returned once, however many tenants have it and however often the file is read.
+    pub fn take_left_out(&self) -> BTreeSet<String> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut table.unsaid)
     }
 
     fn all(&self) -> Arc<Limits> {
@@ -211,10 +276,10 @@ impl Overrides {
     }
 }
 
-fn of_tenant(tenant: &TenantId, error: ConfigError) -> ConfigError {
+fn of_tenant(tenant: &str, error: ConfigError) -> ConfigError {
     match error {
-        ConfigError::Value { path, reason, hint, origin } => {
-            ConfigError::Value { path: format!("overrides.{tenant}.{path}"), reason, hint, origin }
+        ConfigError::Value { path, reason, hint, place } => {
+            ConfigError::Value { path: format!("overrides.{tenant}.{path}"), reason, hint, place }
         }
         other => other,
     }
@@ -227,7 +292,7 @@ mod tests {
     const FILE: &str = "runtime.yaml";
 
     fn replace(overrides: &Overrides, yaml: &str) -> Result<(), ConfigError> {
-        overrides.replace(Path::new(FILE), yaml, |_| Ok(()))
+        overrides.replace(Path::new(FILE), yaml, |_| Vec::new())
     }
 
     #[test]
@@ -271,9 +336,87 @@ mod tests {
         assert_eq!(before.ingestion_relabeling_rules[0]["regex"], "pod");
         replace(&overrides, yaml).unwrap();
         assert!(Arc::ptr_eq(&before, &overrides.of(&tenant)));
-        let check = |_: &Limits| Err(("ingestion_relabeling_rules", "rule 1 is wrong".to_owned()));
+        let check = |_: &Limits| vec![("ingestion_relabeling_rules", "rule 1 is wrong".to_owned())];
         let error = overrides.replace(Path::new(FILE), yaml, check).unwrap_err().to_string();
-        assert_eq!(error, "overrides.a.ingestion_relabeling_rules: rule 1 is wrong (from file runtime.yaml)");
+        let expected =
+            "overrides.a.ingestion_relabeling_rules: rule 1 is wrong (from file runtime.yaml, line 1)";
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn all_that_is_wrong_in_a_file_is_said_with_its_lines() {
+        let overrides = Overrides::new(Limits::default());
+        let yaml = "overrides:\n  a:\n    reject_newer_then: 5m\n    max_sessions_per_series: many\n  b/c: {}\n  d.e:\n    \
+                    ingestion_rate_mb: fast\nring: {}\n";
+        let error = replace(&overrides, yaml).unwrap_err();
+        let said: Vec<String> = error.into_all().iter().map(ToString::to_string).collect();
+        for (begin, end) in [
+            ("overrides.a.reject_newer_then: unknown field", "(from file runtime.yaml, line 3)"),
+            ("overrides.a.max_sessions_per_series: invalid type", "(from file runtime.yaml, line 4)"),
+            ("overrides.b/c: ", "(from file runtime.yaml, line 5)"),
+            ("overrides.d.e.ingestion_rate_mb: \"fast\" is not a number", "(from file runtime.yaml, line 7)"),
+            ("ring: unknown field", "(from file runtime.yaml, line 8)"),
+        ] {
+            let is_said = said.iter().any(|line| line.starts_with(begin) && line.ends_with(end));
+            assert!(is_said, "{begin} {end}: {said:#?}");
+        }
+        assert_eq!(said.len(), 5, "{said:#?}");
+    }
+
+    #[test]
+    fn file_of_pyroscope_loads_with_each_meaningless_setting_returned_once() {
+        let all = Limits { max_query_length: Some(Duration::from_secs(60)), ..Limits::default() };
+        let overrides = Overrides::new(all.clone());
+        let yaml = r#"
+overrides:
+  a:
+    ingestion_rate_mb: 4.5
+    ingestion_burst_size_mb: 2
+    ingestion_body_limit_mb: 8
+    max_global_series_per_tenant: 0
+    compactor_blocks_retention_period: 744h
+    store_gateway_tenant_shard_size: 3
+    distributor_usage_groups: {app: '{service_name="shop"}'}
+    max_profile_size_bytes: 0
+    max_profile_stacktrace_samples: 0
+    max_local_series_per_tenant: 0
+    max_query_length: 0
+    max_query_lookback: 0s
+    reject_older_than: 0
+  b:
+    ingestion_rate_mb: 0
+    ingestion_body_limit_mb: 0
+    compactor_blocks_retention_period: 0
+    max_sessions_per_series: 0
+  c:
+"#;
+        replace(&overrides, yaml).unwrap();
+        let a = Limits {
+            ingestion_rate: Some(ByteSize::kib(4608)),
+            ingestion_burst_size: Some(ByteSize::mib(2)),
+            ingestion_body_limit: ByteSize::mib(8),
+            max_profile_size_bytes: ByteSize::mib(8),
+            max_profile_stacktrace_samples: u32::MAX,
+            max_query_length: None,
+            reject_older_than: Duration::ZERO,
+            ..all.clone()
+        };
+        assert_eq!(*overrides.of(&"a".parse().unwrap()), a);
+        for tenant in ["b", "c"] {
+            assert_eq!(*overrides.of(&tenant.parse().unwrap()), all);
+        }
+        let left_out = [
+            "compactor_blocks_retention_period",
+            "distributor_usage_groups",
+            "max_global_series_per_tenant",
+            "store_gateway_tenant_shard_size",
+        ];
+        assert!(overrides.take_left_out().iter().eq(left_out), "each once");
+        replace(&overrides, yaml).unwrap();
+        assert!(overrides.take_left_out().is_empty());
+        let error =
+            replace(&overrides, "overrides: {a: {ingestion_rate: 1MiB, ingestion_rate_mb: 1}}").unwrap_err();
+        assert!(error.to_string().contains("ingestion_rate is given as well"), "{error}");
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub use ingester::{Config, Deps, Described, Ingester, OpenError, SHARDS};
 pub use kin::{Kin, MOST_IDS, WindowAsk, WindowPage};
 pub use machine::{Applied, Machine, Verdict};
 pub use membership::MembershipError;
-pub use rules::{BadRules, check_rules};
+pub use rules::{BadRules, bad_rules};
 pub use shard::Stored;
 pub use stats::{Cuts, HeadSize, ShardStats, Written};
 pub use waiting::STALE_TABLE;

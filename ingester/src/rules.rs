@@ -8,6 +8,7 @@ use athanor_chassis::{Code, DefaultRules, Limits, Status};
 use athanor_profile::normalise::{LabelLimits, LabelsRefused, after_rules};
 use athanor_profile::relabel::{self, MOST_LABELS, Rule, RuleRefused};
 use athanor_profile::{Labels, ProfileType, ValueType};
+use serde_json::Value;
 
 const SERIES_RULES: &str = "limits.ingestion_relabeling_rules";
 const TYPE_RULES: &str = "limits.sample_type_relabeling_rules";
@@ -62,12 +63,8 @@ impl Rulebook {
 impl Rules {
     /// Reads those of a configuration, or says which is wrong.
     pub(crate) fn read(limits: &Arc<Limits>) -> Result<Self, BadRules> {
-        let read = |setting, written: &[_]| {
-            relabel::read(written)
-                .map_err(|error: RuleRefused| BadRules { setting, error: error.to_string() })
-        };
-        let mut of_series = read(SERIES_RULES, &limits.ingestion_relabeling_rules)?;
-        let of_types = read(TYPE_RULES, &limits.sample_type_relabeling_rules)?;
+        let mut of_series = read_rules(SERIES_RULES, &limits.ingestion_relabeling_rules)?;
+        let of_types = read_rules(TYPE_RULES, &limits.sample_type_relabeling_rules)?;
         let own = !of_series.is_empty();
         let ours = relabel::default_rules().iter().cloned();
         match limits.ingestion_relabeling_default_rules_position {
@@ -151,14 +148,24 @@ fn refused(setting: &str, why: &dyn std::fmt::Display, reason: &'static str) -> 
     Status::new(Code::Invalid, format!("after the rules of {setting}: {why}")).because(reason)
 }
 
-/// Refuses limits whose rules cannot be read, or that let in what rules are not applied to.
-pub fn check_rules(limits: &Limits) -> Result<(), BadRules> {
+/// Returns what is wrong with limits: rules that cannot be read, or that let in what rules are not applied to.
+pub fn bad_rules(limits: &Limits) -> Vec<BadRules> {
+    let mut bad = Vec::new();
     let names = limits.max_label_names_per_series;
     if names as usize > MOST_LABELS {
         let error = format!("{names} labels; write up to {MOST_LABELS}: rules are applied to no more");
-        return Err(BadRules { setting: "limits.max_label_names_per_series", error });
+        bad.push(BadRules { setting: "limits.max_label_names_per_series", error });
     }
-    Rules::read(&Arc::new(limits.clone())).map(drop)
+    let lists = [
+        (SERIES_RULES, &limits.ingestion_relabeling_rules),
+        (TYPE_RULES, &limits.sample_type_relabeling_rules),
+    ];
+    bad.extend(lists.into_iter().filter_map(|(setting, written)| read_rules(setting, written).err()));
+    bad
+}
+
+fn read_rules(setting: &'static str, written: &[Value]) -> Result<Vec<Rule>, BadRules> {
+    relabel::read(written).map_err(|error: RuleRefused| BadRules { setting, error: error.to_string() })
 }
 
 #[cfg(test)]
@@ -280,17 +287,24 @@ mod tests {
     fn rules_that_are_wrong_are_told_with_their_setting() {
         let limits =
             Limits { sample_type_relabeling_rules: vec![json!({"action": "no"})], ..Limits::default() };
-        let error = check_rules(&limits).unwrap_err();
-        assert_eq!(error.setting, "limits.sample_type_relabeling_rules");
-        assert!(error.to_string().starts_with("rule 1: action is \"no\""), "{error}");
-        assert!(check_rules(&with(&json!([{"regex": "("}]))).is_err());
-        let many = |names| check_rules(&Limits { max_label_names_per_series: names, ..Limits::default() });
-        many(1024).unwrap();
-        let error = many(1025).unwrap_err();
-        let setting = "limits.max_label_names_per_series";
-        assert_eq!(
-            (error.setting, error.error.starts_with("1025 labels; write up to 1024")),
-            (setting, true)
-        );
+        let refused = bad_rules(&limits);
+        assert_eq!(refused[0].setting, "limits.sample_type_relabeling_rules");
+        assert!(refused[0].error.starts_with("rule 1: action is \"no\""), "{}", refused[0]);
+        let most = Limits { max_label_names_per_series: 1024, ..Limits::default() };
+        assert!(bad_rules(&most).is_empty());
+        let all_wrong = Limits {
+            max_label_names_per_series: 1025,
+            ingestion_relabeling_rules: vec![json!({"regex": "("})],
+            ..limits
+        };
+        let refused = bad_rules(&all_wrong);
+        let settings: Vec<&str> = refused.iter().map(|bad| bad.setting).collect();
+        let expected = [
+            "limits.max_label_names_per_series",
+            "limits.ingestion_relabeling_rules",
+            "limits.sample_type_relabeling_rules",
+        ];
+        assert_eq!(settings, expected);
+        assert!(refused[0].error.starts_with("1025 labels; write up to 1024"), "{}", refused[0]);
     }
 }

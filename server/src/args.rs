@@ -132,8 +132,8 @@ pub enum Command {
     after_help = "Examples:\n  athanor serve\n  athanor serve --data /var/lib/athanor --listen 0.0.0.0:4040\n  athanor serve --config athanor.yaml --set ingester.cut.max_age=30s\n\nEvery setting can be in the file, in the environment (ATHANOR_INGESTER__CUT__MAX_AGE=30s) or in --set;\nlater ones win. `athanor config` lists all of them with their defaults."
 )]
 pub struct Serve {
-    /// Which roles this process has: all, or some of distributor, ingester, metastore, querier, with commas between
-    /// them [default: all]
+    /// Which roles this process has: all, or some of distributor, ingester, metastore, querier, store-gateway, with commas
+    /// between them [default: all]
     #[arg(long, value_name = "ROLES")]
     pub target: Option<String>,
     #[command(flatten)]

@@ -21,8 +21,8 @@ pub use target::Target;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Which roles this process has: `all`, or some of distributor, ingester, metastore and querier with commas between
-    /// them. Example: `ingester`.
+    /// Which roles this process has: `all`, or some of distributor, ingester, metastore, querier and store-gateway with
+    /// commas between them. Example: `ingester`.
     pub target: Target,
     /// Where clients connect. Example: `0.0.0.0:4040`.
     pub listen: String,
@@ -115,7 +115,8 @@ pub struct UploadSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {
-    /// The size of one of its files. Example: `64MiB`.
+    /// The largest size of one of its files. The first have 2MiB, and new ones grow with what is in no block yet. Example:
+    /// `64MiB`.
     pub segment: ByteSize,
     /// Files that are prepared ahead. Example: `4`.
     pub spares: u32,
@@ -173,8 +174,10 @@ impl Default for UploadSettings {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {reason}")]
 pub struct BadSetting {
-    pub(crate) setting: &'static str,
-    pub(crate) reason: String,
+    /// Its path.
+    pub setting: &'static str,
+    /// What is wrong, and what to write.
+    pub reason: String,
 }
 
 impl Coded for BadSetting {
@@ -183,74 +186,92 @@ impl Coded for BadSetting {
     }
 }
 
+/// Collects settings that cannot be.
+#[derive(Default)]
+pub(crate) struct Problems(Vec<BadSetting>);
+
+impl Problems {
+    /// Adds a setting if it is wrong.
+    pub(crate) fn add_if(&mut self, is_wrong: bool, setting: &'static str, reason: impl FnOnce() -> String) {
+        if is_wrong {
+            self.0.push(BadSetting { setting, reason: reason() });
+        }
+    }
+
+    /// Takes what was read, or why it cannot be.
+    pub(crate) fn take<T>(&mut self, read: Result<T, BadSetting>) -> Option<T> {
+        read.map_err(|problem| self.0.push(problem)).ok()
+    }
+}
+
 impl Config {
-    /// Refuses what no server could run with, before it begins anything.
-    pub fn check(&self) -> Result<(), BadSetting> {
-        let bad = |setting, reason: String| Err(BadSetting { setting, reason });
-        if self.data.as_os_str().is_empty() {
-            return bad("data", "no folder is named; write for example athanor-data".to_owned());
-        }
-        if self.max_connections == Some(0) {
-            return bad(
-                "max_connections",
-                "0 would serve nobody; write 1 or more, or leave it out".to_owned(),
-            );
-        }
-        if self.max_requests == 0 {
-            return bad("max_requests", "0 would serve nobody; write 1 or more".to_owned());
-        }
-        if self.shutdown_delay > Duration::ZERO && self.shutdown_delay >= self.drain {
-            let (delay, drain) = (format_duration(self.shutdown_delay), format_duration(self.drain));
-            let reason =
-                format!("{delay} is a part of drain, which is {drain}; write less, or a longer drain");
-            return bad("shutdown_delay", reason);
-        }
-        if !(1..=100).contains(&self.max_expired_percent) {
-            let reason = format!(
-                "{} percent; write 1 to 100, or retention: 0s to keep blocks",
-                self.max_expired_percent
-            );
-            return bad("max_expired_percent", reason);
-        }
-        let (shards, allowed) = (self.ingester.shards, athanor_ingester::SHARDS);
-        if !allowed.contains(&shards) {
-            let reason = format!("{shards} shards; write {} to {}", allowed.start(), allowed.end());
-            return bad("ingester.shards", reason);
-        }
-        let share = self.ingester.unregistered_share;
-        if !(1..=100).contains(&share) {
-            return bad("ingester.unregistered_share", format!("{share} percent; write 1 to 100"));
-        }
-        let (segment, least) = (self.log.segment, athanor_consensus::log::LEAST_SEGMENT);
-        if segment < least {
-            return bad("log.segment", format!("segments of {segment} are too small, the least is {least}"));
-        }
-        if let Err(error) = self.store_gateway.check() {
-            return bad(error.setting, error.to_string());
-        }
-        let (kept, spare, reserve) =
-            (self.store_gateway.disk, self.store_gateway.disk_spare, self.log.reserve);
-        if self.target.has_log() && kept > ByteSize::bytes(0) && spare <= reserve {
-            let reason = format!(
-                "{spare} stays free, and with less than {reserve} free (log.reserve) profiles are refused: so what is kept of \
-                 blocks would keep profiles out; write more than {reserve}, or keep nothing with store_gateway.disk: 0B"
-            );
-            return bad("store_gateway.disk_spare", reason);
-        }
-        if let Err(error) = athanor_ingester::check_rules(&self.limits) {
-            return bad(error.setting, error.to_string());
-        }
-        if let Err(error) = self.querier.check() {
-            return bad(error.setting, error.to_string());
-        }
-        if self.cluster.joining()?.is_none() && !self.target.is_all() {
+    /// Returns all settings with which no server could run. A server checks them before it begins anything.
+    pub fn problems(&self) -> Vec<BadSetting> {
+        let mut problems = Problems::default();
+        self.check_node(&mut problems);
+        self.check_disk(&mut problems);
+        let bad = |setting, error: &dyn std::fmt::Display| BadSetting { setting, reason: error.to_string() };
+        let Problems(mut all) = problems;
+        all.extend(self.store_gateway.problems().iter().map(|error| bad(error.setting, error)));
+        all.extend(athanor_ingester::bad_rules(&self.limits).iter().map(|error| bad(error.setting, error)));
+        all.extend(self.querier.check().err().iter().map(|error| bad(error.setting, error)));
+        let of_cluster = self.cluster.problems();
+        let is_alone = of_cluster.is_empty() && self.cluster.is_alone();
+        all.extend(of_cluster);
+        if is_alone && !self.target.is_all() {
             let reason = format!(
                 "a process that is only {} needs others beside it; say where they are with cluster.seeds, or run all",
                 self.target
             );
-            return bad("target", reason);
+            all.push(BadSetting { setting: "target", reason });
         }
-        self.telemetry.check().or_else(|error| bad("telemetry.level", error.to_string()))
+        all.extend(self.telemetry.check().err().iter().map(|error| bad("telemetry.level", error)));
+        all
+    }
+
+    fn check_node(&self, problems: &mut Problems) {
+        problems.add_if(self.data.as_os_str().is_empty(), "data", || {
+            "no folder is named; write for example athanor-data".to_owned()
+        });
+        problems.add_if(self.max_connections == Some(0), "max_connections", || {
+            "0 would serve nobody; write 1 or more, or leave it out".to_owned()
+        });
+        problems.add_if(self.max_requests == 0, "max_requests", || {
+            "0 would serve nobody; write 1 or more".to_owned()
+        });
+        let is_too_long = self.shutdown_delay > Duration::ZERO && self.shutdown_delay >= self.drain;
+        problems.add_if(is_too_long, "shutdown_delay", || {
+            let (delay, drain) = (format_duration(self.shutdown_delay), format_duration(self.drain));
+            format!("{delay} is a part of drain, which is {drain}; write less, or a longer drain")
+        });
+        let percent = self.max_expired_percent;
+        problems.add_if(!(1..=100).contains(&percent), "max_expired_percent", || {
+            format!("{percent} percent; write 1 to 100, or retention: 0s to keep blocks")
+        });
+        let (shards, allowed) = (self.ingester.shards, athanor_ingester::SHARDS);
+        problems.add_if(!allowed.contains(&shards), "ingester.shards", || {
+            format!("{shards} shards; write {} to {}", allowed.start(), allowed.end())
+        });
+        let share = self.ingester.unregistered_share;
+        problems.add_if(!(1..=100).contains(&share), "ingester.unregistered_share", || {
+            format!("{share} percent; write 1 to 100")
+        });
+    }
+
+    fn check_disk(&self, problems: &mut Problems) {
+        let (segment, least) = (self.log.segment, athanor_consensus::log::LEAST_SEGMENT);
+        problems.add_if(segment < least, "log.segment", || {
+            format!("segments of {segment} are too small, the least is {least}")
+        });
+        let (kept, spare, reserve) =
+            (self.store_gateway.disk, self.store_gateway.disk_spare, self.log.reserve);
+        let keeps_profiles_out = self.target.has_log() && kept > ByteSize::bytes(0) && spare <= reserve;
+        problems.add_if(keeps_profiles_out, "store_gateway.disk_spare", || {
+            format!(
+                "{spare} stays free, and with less than {reserve} free (log.reserve) profiles are refused: so what is kept of \
+                 blocks would keep profiles out; write more than {reserve}, or keep nothing with store_gateway.disk: 0B"
+            )
+        });
     }
 
     /// The bucket: the one that is named, else a folder below `data`.
@@ -303,17 +324,18 @@ mod tests {
         let checked = |change: Change| {
             let mut config = Config::default();
             change(&mut config);
-            config.check().map_err(|error| error.to_string())
+            config.problems().iter().map(ToString::to_string).collect::<Vec<String>>()
         };
-        assert_eq!(checked(|_| {}), Ok(()));
-        assert_eq!(checked(|config| config.ingester.shards = 64), Ok(()));
+        let none = Vec::<String>::new();
+        assert_eq!(checked(|_| {}), none);
+        assert_eq!(checked(|config| config.ingester.shards = 64), none);
         let keeps_nothing = |config: &mut Config| {
             config.store_gateway.disk = ByteSize::bytes(0);
             config.store_gateway.disk_spare = ByteSize::bytes(0);
         };
-        assert_eq!(checked(keeps_nothing), Ok(()));
+        assert_eq!(checked(keeps_nothing), none);
         let at_once = |config: &mut Config| (config.shutdown_delay, config.drain) = Default::default();
-        assert_eq!(checked(at_once), Ok(()));
+        assert_eq!(checked(at_once), none);
         let bad: [(Change, &str); 17] = [
             (
                 |config| config.max_expired_percent = 0,
@@ -367,8 +389,39 @@ mod tests {
             ),
         ];
         for (change, said) in bad {
-            let refused = checked(change).unwrap_err();
-            assert!(refused.starts_with(said), "{refused}");
+            let refused = checked(change);
+            assert!(refused.len() == 1 && refused[0].starts_with(said), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn all_settings_that_cannot_be_are_reported_at_once() {
+        let mut config = Config::default();
+        config.ingester.shards = 0;
+        config.store_gateway.questions = 0;
+        config.store_gateway.open_blocks = 0;
+        config.cluster.copies = 0;
+        config.cluster.voters = 4;
+        config.telemetry.level = "loud".to_owned();
+        let problems = config.problems();
+        let settings: Vec<&str> = problems.iter().map(|problem| problem.setting).collect();
+        let expected = [
+            "ingester.shards",
+            "store_gateway.questions",
+            "store_gateway.open_blocks",
+            "cluster.copies",
+            "cluster.voters",
+            "telemetry.level",
+        ];
+        assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn doc_of_target_names_every_role() {
+        let source = include_str!("config.rs");
+        let (doc, _) = source.split_once("pub target: Target").unwrap();
+        for role in athanor_cluster::members::RoleName::ALL {
+            assert!(doc.contains(role.name()), "{}", role.name());
         }
     }
 }

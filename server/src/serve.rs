@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::config::{Explained, Loaded, Origin, Sources, process_environment};
+use athanor_chassis::config::{ConfigError, Explained, Loaded, Origin, Sources, process_environment};
 use athanor_chassis::net::LocalNet;
 use athanor_chassis::{Clock, Code, Limits, Overrides, Status, Telemetry};
-use athanor_ingester::{BadRules, check_rules};
+use athanor_ingester::{BadRules, bad_rules};
 use athanor_server::http::Listener;
 use athanor_server::secrets::{SECRET_SETTINGS, warn_if_readable};
-use athanor_server::{Config, Node, StartError, System, rebuild_catalogue, request};
+use athanor_server::{BadSetting, Config, Node, StartError, System, rebuild_catalogue, request};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -26,6 +26,7 @@ const RELOAD: Duration = Duration::from_secs(10);
 pub fn run(args: &Serve, output: &Output) -> Result<(), Status> {
     let (loaded, overrides) = checked(&args.settings, args.target.as_deref())?;
     Telemetry::start(&loaded.value.telemetry, output.log_colors).map_err(|error| Status::of(&error))?;
+    warn_of_left_out(&overrides);
     block_on(serve(loaded, overrides))
 }
 
@@ -72,28 +73,49 @@ pub fn administered(settings: &Settings, path: &str) -> Result<Value, Status> {
         .map_err(|error| Status::new(Code::Internal, format!("the server's answer is not JSON: {error}")))
 }
 
-/// Settings with which a server could run, and the exceptions from its limits.
+/// Settings with which a server could run, and the exceptions from its limits. An error says all that is wrong.
 fn checked(settings: &Settings, target: Option<&str>) -> Result<(Loaded<Config>, Overrides), Status> {
-    let loaded = load(settings, target)?;
-    loaded.value.check().map_err(|error| failure::settings(&error))?;
-    let overrides = Overrides::new(loaded.value.limits.clone());
-    if let Some(path) = &loaded.value.runtime_config {
-        reload(&overrides, path)?;
+    let sources = sources(settings, target).map_err(|error| failure::settings(&error))?;
+    let (loaded, mut errors) = sources.read::<Config>();
+    let mut overrides = Overrides::new(Limits::default());
+    if let Some(loaded) = &loaded {
+        let unread: Vec<String> = errors.iter().filter_map(|error| error.path().map(str::to_owned)).collect();
+        for BadSetting { setting, reason } in loaded.value.problems() {
+            // What cannot be read counts as its default, which need not fit other settings.
+            let is_of_default = unread.iter().any(|path| setting == path || reason.contains(path));
+            if !is_of_default {
+                errors.push(loaded.error_of(setting, reason));
+            }
+        }
+        overrides = Overrides::new(loaded.value.limits.clone());
+        if let Some(path) = &loaded.value.runtime_config
+            && let Err(error) = reload(&overrides, path)
+        {
+            errors.extend(error.into_all());
+        }
     }
-    Ok((loaded, overrides))
+    match (loaded, ConfigError::of_all(errors)) {
+        (Some(loaded), None) => Ok((loaded, overrides)),
+        (_, Some(error)) => Err(failure::settings(&error)),
+        (None, None) => Err(Status::new(Code::Internal, "settings were not read")),
+    }
 }
 
 fn load(settings: &Settings, target: Option<&str>) -> Result<Loaded<Config>, Status> {
+    let loaded = sources(settings, target).and_then(Sources::load);
+    loaded.map_err(|error| failure::settings(&error))
+}
+
+fn sources(settings: &Settings, target: Option<&str>) -> Result<Sources, ConfigError> {
     let mut sources = Sources::default();
     if let Some(path) = &settings.config {
-        sources = sources.file(path).map_err(|error| failure::settings(&error))?;
+        sources = sources.file(path)?;
     }
     let mut flags = settings.set.clone();
     flags.extend(target.map(|target| format!("target={target}")));
     flags.extend(settings.data.iter().map(|data| format!("data={data}")));
     flags.extend(settings.listen.iter().map(|listen| format!("listen={listen}")));
-    let sources = sources.environment(process_environment()).flags(flags.iter().map(String::as_str));
-    sources.and_then(Sources::load).map_err(|error| failure::settings(&error))
+    sources.environment(process_environment()).flags(flags.iter().map(String::as_str))
 }
 
 fn explained(loaded: &Loaded<Config>) -> String {
@@ -158,10 +180,11 @@ async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Statu
             () = clock.sleep(RELOAD) => {}
         }
         if let Some(path) = &config.runtime_config
-            && let Err(status) = reload(&overrides, path)
+            && let Err(error) = reload(&overrides, path)
         {
-            tracing::warn!(error = %status, "the limits stay as they were");
+            tracing::warn!(error = %Status::of(&error), "the limits stay as they were");
         }
+        warn_of_left_out(&overrides);
     };
     let haste = node.haste();
     let mut stopping = std::pin::pin!(node.stop_after(delay));
@@ -192,11 +215,20 @@ fn of_folder(data: &Path, error: &StartError) -> Status {
     status
 }
 
-fn reload(overrides: &Overrides, path: &Path) -> Result<(), Status> {
-    let text = std::fs::read_to_string(path).map_err(|error| failure::io(path, error))?;
+fn reload(overrides: &Overrides, path: &Path) -> Result<(), ConfigError> {
+    let read = std::fs::read_to_string(path);
+    let text = read.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     let check = |limits: &Limits| {
-        let told = |bad: BadRules| (bad.setting.trim_start_matches("limits."), bad.to_string());
-        check_rules(limits).map_err(told)
+        let setting_and_reason = |bad: BadRules| (bad.setting.trim_start_matches("limits."), bad.error);
+        bad_rules(limits).into_iter().map(setting_and_reason).collect()
     };
-    overrides.replace(path, &text, check).map_err(|error| failure::settings(&error))
+    overrides.replace(path, &text, check)
+}
+
+/// Warns of settings in the file with exceptions that have no meaning here, of each once.
+fn warn_of_left_out(overrides: &Overrides) {
+    for setting in overrides.take_left_out() {
+        let way_out = if setting.contains("retention") { "; set `retention` for all tenants" } else { "" };
+        tracing::warn!(setting, "limit of another server is ignored, it has no meaning here{way_out}");
+    }
 }

@@ -69,3 +69,50 @@ fn what_is_given_twice_is_refused() {
     let (code, message) = refused(&["top", folder.path().to_str().unwrap()]);
     assert!(code == 66 && message.contains("name the files in it"), "{code} {message}");
 }
+
+#[test]
+fn all_wrong_settings_are_reported_at_once_with_their_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let overrides = write("overrides.yaml", "overrides:\n  team-a:\n    ingestion_rates: 1\n");
+    let config = write(
+        "athanor.yaml",
+        &format!(
+            "listen: \"127.0.0.1:0\"\nretentoin: 1d\ningester:\n  shards: 0\n  cut:\n    max_age: soon\ndrain: never\n\
+             shutdown_delay: 1h\ncluster:\n  seeds: [somewhere]\nruntime_config: {overrides}\n"
+        ),
+    );
+    for command in ["serve", "config"] {
+        let (code, message) = refused(&[command, "--config", &config, "--set", "log.segment=1KiB"]);
+        assert_eq!(code, 64, "{message}");
+        for (setting, place) in [
+            ("retentoin: unknown field", format!("file {config}, line 2)")),
+            ("ingester.shards: 0 shards", format!("file {config}, line 4)")),
+            ("ingester.cut.max_age: \"soon\"", format!("file {config}, line 6)")),
+            ("drain: \"never\"", format!("file {config}, line 7)")),
+            ("cluster.seeds: \"somewhere\"", format!("file {config}, line 10)")),
+            ("cluster.id: a node that has others", format!("file {config}, line 9)")),
+            ("log.segment: segments of 1KiB", "flag --set)".to_owned()),
+            ("overrides.team-a.ingestion_rates: unknown field", format!("file {overrides}, line 3)")),
+        ] {
+            let is_said = |line: &str| line.trim_start().starts_with(setting) && line.contains(&place);
+            assert!(message.lines().any(is_said), "{setting} {place}: {message}");
+        }
+        // The default of what cannot be read is not held against it.
+        assert!(!message.contains("shutdown_delay"), "{message}");
+    }
+}
+
+#[test]
+fn help_of_serve_names_every_role() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_athanor"));
+    let output = command.env_clear().args(["serve", "--help"]).stdin(Stdio::null()).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    for role in ["distributor", "ingester", "metastore", "querier", "store-gateway"] {
+        assert!(help.contains(role), "{role}: {help}");
+    }
+}

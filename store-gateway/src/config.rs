@@ -73,39 +73,41 @@ impl Config {
         )
     }
 
-    /// Refuses what could never answer.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let bad = |setting, reason| Err(ConfigError { setting, reason });
-        if self.questions == 0 {
-            return bad(
+    /// Returns settings with which nothing could be answered.
+    pub fn problems(&self) -> Vec<ConfigError> {
+        let checks = [
+            (
+                self.questions == 0,
                 "store_gateway.questions",
                 "with 0 every question would wait for ever; write 1 or more",
-            );
-        }
-        if self.questions > MOST_QUESTIONS {
-            return bad(
+            ),
+            (
+                self.questions > MOST_QUESTIONS,
                 "store_gateway.questions",
                 "no machine answers so many at once; write 65536 or less, others wait their turn",
-            );
-        }
-        if self.open_blocks == 0 {
-            return bad("store_gateway.open_blocks", "with 0 no block would ever be read; write 1 or more");
-        }
-        if self.reading < ByteSize::mib(1) {
-            return bad(
+            ),
+            (
+                self.open_blocks == 0,
+                "store_gateway.open_blocks",
+                "with 0 no block would ever be read; write 1 or more",
+            ),
+            (
+                self.reading < ByteSize::mib(1),
                 "store_gateway.reading",
                 "blocks cannot be read in so little memory; write 1MiB or more",
-            );
-        }
-        if self.answer < ByteSize::kib(64) {
-            return bad("store_gateway.answer", "no answer would fit; write 64KiB or more");
-        }
-        if self.answers_under_way < self.answer {
-            return bad(
+            ),
+            (
+                self.answer < ByteSize::kib(64),
+                "store_gateway.answer",
+                "no answer would fit; write 64KiB or more",
+            ),
+            (
+                self.answers_under_way < self.answer,
                 "store_gateway.answers_under_way",
                 "not one answer would fit; write store_gateway.answer or more",
-            );
-        }
-        Ok(())
+            ),
+        ];
+        let wrong = checks.into_iter().filter(|(is_wrong, ..)| *is_wrong);
+        wrong.map(|(_, setting, reason)| ConfigError { setting, reason }).collect()
     }
 }

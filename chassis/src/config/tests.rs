@@ -89,7 +89,7 @@ fn unknown_keys_are_refused_with_path_nearest_name_and_origin() {
     assert!(message.contains("unknown field `max_sise`"), "{message}");
     assert!(message.contains("did you mean `max_size`?"), "{message}");
     assert!(
-        message.ends_with("(from file athanor.yaml)") && message.starts_with("cut.max_sise: "),
+        message.ends_with("(from file athanor.yaml, line 1)") && message.starts_with("cut.max_sise: "),
         "{message}"
     );
 
@@ -158,4 +158,33 @@ fn what_kubernetes_or_a_client_sets_is_left_alone() {
 #[test]
 fn the_environment_of_this_process_is_read() {
     assert!(process_environment().any(|(name, _)| name == "PATH"));
+}
+
+#[test]
+fn everything_that_is_wrong_is_reported_at_once_with_its_line() {
+    let text = "name: x\ncut:\n  max_sise: 1MiB\n  max_rows: many\npeers:\n- a\n- [b]\ns3:\n  bucket: b\n  secret: x\ncutt: 1\n";
+    let sources = yaml(text).unwrap().flags(["cut.max_size=1 parsec"]).unwrap();
+    let (loaded, errors) = sources.read::<Settings>();
+    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let begins_and_ends = [
+        ("cut.max_rows: invalid type", "(from file athanor.yaml, line 4)"),
+        ("cut.max_sise: unknown field", "did you mean `max_size`? (from file athanor.yaml, line 3)"),
+        ("cut.max_size: ", "(from flag --set)"),
+        ("cutt: unknown field", "did you mean `cut`? (from file athanor.yaml, line 11)"),
+        ("peers[1]: invalid type", "(from file athanor.yaml, line 7)"),
+        ("s3.secret: unknown field", "(from file athanor.yaml, line 10)"),
+    ];
+    assert_eq!(said.len(), begins_and_ends.len(), "{said:#?}");
+    for (begin, end) in begins_and_ends {
+        let is_said = said.iter().any(|line| line.starts_with(begin) && line.ends_with(end));
+        assert!(is_said, "{begin} {end}: {said:#?}");
+    }
+    let loaded = loaded.unwrap();
+    assert_eq!((loaded.value.name.as_str(), &loaded.value.cut), ("x", &Cut::default()));
+    let later = loaded.error_of("s3.bucket", "there is none".to_owned()).to_string();
+    assert_eq!(later, "s3.bucket: there is none (from file athanor.yaml, line 9)");
+
+    let all = ConfigError::of_all(errors).unwrap();
+    assert!(all.to_string().starts_with("6 settings are wrong:\n  "), "{all}");
+    assert_eq!((all.code(), all.into_all().len()), (Code::Invalid, 6));
 }

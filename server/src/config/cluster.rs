@@ -9,7 +9,7 @@ use athanor_chassis::ByteSize;
 use athanor_chassis::units::{duration_text, format_duration};
 use serde::{Deserialize, Serialize};
 
-use super::BadSetting;
+use super::{BadSetting, Problems};
 
 /// Bytes of a name and of a zone: as many as others take.
 const NAME: usize = 64;
@@ -148,42 +148,81 @@ pub struct Joining {
 impl ClusterSettings {
     /// What they mean; none for a node that is alone.
     pub fn joining(&self) -> Result<Option<Joining>, BadSetting> {
-        let bad = |setting, reason: String| Err(BadSetting { setting, reason });
-        let (cluster, tls) = (self.cluster()?, self.tls.files()?);
-        self.check_names()?;
-        self.check_numbers()?;
-        let alone = self.seeds.is_empty() && self.listen_gossip.is_none() && self.listen_internal.is_none();
-        if alone {
-            return Ok(None);
+        let (joining, problems) = self.read();
+        match problems.into_iter().next() {
+            Some(problem) => Err(problem),
+            None => Ok(joining),
         }
-        let Some(cluster) = cluster else {
+    }
+
+    /// Returns all that is wrong with them.
+    pub fn problems(&self) -> Vec<BadSetting> {
+        self.read().1
+    }
+
+    /// Whether there are no other nodes.
+    pub fn is_alone(&self) -> bool {
+        self.seeds.is_empty() && self.listen_gossip.is_none() && self.listen_internal.is_none()
+    }
+
+    /// What they mean, where nothing is wrong, and all that is wrong.
+    fn read(&self) -> (Option<Joining>, Vec<BadSetting>) {
+        let mut problems = Problems::default();
+        let cluster = problems.take(self.cluster());
+        let tls = problems.take(self.tls.files());
+        self.check_names(&mut problems);
+        self.check_numbers(&mut problems);
+        if self.is_alone() {
+            return (None, problems.0);
+        }
+        problems.add_if(cluster == Some(None), "cluster.id", || {
             let way_out =
                 "write the same 32 hexadecimal digits on all nodes; `openssl rand -hex 16` draws some";
-            return bad("cluster.id", format!("a node that has others must know whose it is; {way_out}"));
+            format!("a node that has others must know whose it is; {way_out}")
+        });
+        problems.add_if(self.secret_file.is_none(), "cluster.secret_file", || {
+            "nodes trust each other by a shared secret; name a file that holds it".to_owned()
+        });
+        let internal = address("cluster.listen_internal", self.listen_internal.as_deref(), LISTEN_INTERNAL);
+        let listen_internal = problems.take(internal);
+        let gossip = address("cluster.listen_gossip", self.listen_gossip.as_deref(), LISTEN_GOSSIP);
+        let listen_gossip = problems.take(gossip);
+        let advertise = problems.take(self.advertised());
+        let is_everywhere =
+            [listen_internal, listen_gossip].iter().flatten().any(|address| address.ip().is_unspecified());
+        problems.add_if(advertise == Some(None) && is_everywhere, "cluster.advertise", || {
+            "this node listens on all its addresses; write the one by which others reach it, for example 10.0.0.5"
+                .to_owned()
+        });
+        let Problems(problems) = problems;
+        let read =
+            (cluster.flatten(), self.secret_file.clone(), tls, listen_internal, listen_gossip, advertise);
+        let (
+            Some(cluster),
+            Some(secret_file),
+            Some(tls),
+            Some(listen_internal),
+            Some(listen_gossip),
+            Some(advertise),
+        ) = read
+        else {
+            return (None, problems);
         };
-        let Some(secret_file) = self.secret_file.clone() else {
-            let reason = "nodes trust each other by a shared secret; name a file that holds it".to_owned();
-            return bad("cluster.secret_file", reason);
-        };
-        let listen_internal =
-            address("cluster.listen_internal", self.listen_internal.as_deref(), LISTEN_INTERNAL)?;
-        let listen_gossip = address("cluster.listen_gossip", self.listen_gossip.as_deref(), LISTEN_GOSSIP)?;
-        let advertise = match self.advertise.as_deref().map(|text| (text, text.parse::<IpAddr>())) {
-            None => None,
-            Some((_, Ok(address))) if !address.is_unspecified() => Some(address),
-            Some((text, _)) => {
+        let joining = Joining { cluster, secret_file, tls, listen_internal, listen_gossip, advertise };
+        (Some(joining), problems)
+    }
+
+    fn advertised(&self) -> Result<Option<IpAddr>, BadSetting> {
+        let Some(text) = self.advertise.as_deref() else { return Ok(None) };
+        match text.parse::<IpAddr>() {
+            Ok(address) if !address.is_unspecified() => Ok(Some(address)),
+            _ => {
                 let reason = format!(
                     "{text:?} is no address by which others reach this node; write for example 10.0.0.5, the port follows from where it listens"
                 );
-                return bad("cluster.advertise", reason);
+                Err(BadSetting { setting: "cluster.advertise", reason })
             }
-        };
-        let everywhere = listen_internal.ip().is_unspecified() || listen_gossip.ip().is_unspecified();
-        if advertise.is_none() && everywhere {
-            let reason = "this node listens on all its addresses; write the one by which others reach it, for example 10.0.0.5".to_owned();
-            return bad("cluster.advertise", reason);
         }
-        Ok(Some(Joining { cluster, secret_file, tls, listen_internal, listen_gossip, advertise }))
     }
 
     /// The id, where it is told.
@@ -196,52 +235,45 @@ impl ClusterSettings {
         id.map(Some).ok_or_else(|| BadSetting { setting: "cluster.id", reason: reason() })
     }
 
-    fn check_numbers(&self) -> Result<(), BadSetting> {
-        let bad = |setting, reason: String| Err(BadSetting { setting, reason });
-        if !(1..=MAX_COPIES).contains(&self.copies) {
-            let reason = format!("{} copies; write 1 to {MAX_COPIES}, usually 3", self.copies);
-            return bad("cluster.copies", reason);
-        }
-        if ![1, 3, 5].contains(&self.voters) {
-            return bad("cluster.voters", format!("{} voters; write 1, 3 or 5", self.voters));
-        }
-        if self.slots.is_some_and(|slots| !(1..=MAX_SLOTS).contains(&slots)) {
-            return bad(
-                "cluster.slots",
-                format!("{} slots; write 1 to {MAX_SLOTS}", self.slots.unwrap_or(0)),
-            );
-        }
-        if self.dead_after < LEAST_DEAD {
-            let reason = format!(
+    fn check_numbers(&self, problems: &mut Problems) {
+        problems.add_if(!(1..=MAX_COPIES).contains(&self.copies), "cluster.copies", || {
+            format!("{} copies; write 1 to {MAX_COPIES}, usually 3", self.copies)
+        });
+        problems.add_if(![1, 3, 5].contains(&self.voters), "cluster.voters", || {
+            format!("{} voters; write 1, 3 or 5", self.voters)
+        });
+        let slots = self.slots.unwrap_or(1);
+        problems.add_if(!(1..=MAX_SLOTS).contains(&slots), "cluster.slots", || {
+            format!("{slots} slots; write 1 to {MAX_SLOTS}")
+        });
+        problems.add_if(self.dead_after < LEAST_DEAD, "cluster.dead_after", || {
+            format!(
                 "{} is too short, a restart takes longer; write {} or more, usually 5m",
                 format_duration(self.dead_after),
                 format_duration(LEAST_DEAD)
-            );
-            return bad("cluster.dead_after", reason);
-        }
-        Ok(())
+            )
+        });
     }
 
-    fn check_names(&self) -> Result<(), BadSetting> {
+    fn check_names(&self, problems: &mut Problems) {
         let name = self.name.as_deref().unwrap_or("unnamed");
         for (setting, text) in [("cluster.name", name), ("cluster.zone", &self.zone)] {
-            if text.len() > NAME || text.chars().any(char::is_control) {
-                let reason = format!("{text:?} has {} bytes; write up to {NAME}, on one line", text.len());
-                return Err(BadSetting { setting, reason });
-            }
+            let is_wrong = text.len() > NAME || text.chars().any(char::is_control);
+            problems.add_if(is_wrong, setting, || {
+                format!("{text:?} has {} bytes; write up to {NAME}, on one line", text.len())
+            });
         }
-        let bad = |reason: String| Err(BadSetting { setting: "cluster.seeds", reason });
-        if self.seeds.len() > MOST_SEEDS {
-            return bad(format!("there are {}; some are enough, up to {MOST_SEEDS}", self.seeds.len()));
-        }
-        for seed in &self.seeds {
+        let seeds = self.seeds.len();
+        problems.add_if(seeds > MOST_SEEDS, "cluster.seeds", || {
+            format!("there are {seeds}; some are enough, up to {MOST_SEEDS}")
+        });
+        for seed in self.seeds.iter().take(MOST_SEEDS) {
             let named = seed.rsplit_once(':').filter(|(host, _)| !host.is_empty());
             let port = named.and_then(|(_, port)| port.parse::<u16>().ok());
-            if port.is_none_or(|port| port == 0) {
-                return bad(format!("{seed:?} is no host with a port; write for example 10.0.0.5:7946"));
-            }
+            problems.add_if(port.is_none_or(|port| port == 0), "cluster.seeds", || {
+                format!("{seed:?} is no host with a port; write for example 10.0.0.5:7946")
+            });
         }
-        Ok(())
     }
 }
 

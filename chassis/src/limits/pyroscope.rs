@@ -1,0 +1,140 @@
+//! Exceptions as Grafana Pyroscope writes them.
+//!
+//! Names and units differ for some limits, `0` switches a limit off, and some settings have no meaning here because
+//! nothing corresponds to them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::units::{ByteSize, parse_duration};
+
+/// Limits that are numbers of MiB there and sizes here.
+const RENAMED_MEBIBYTES: [(&str, &str); 3] = [
+    ("ingestion_rate_mb", "ingestion_rate"),
+    ("ingestion_burst_size_mb", "ingestion_burst_size"),
+    ("ingestion_body_limit_mb", BODY_LIMIT),
+];
+const BODY_LIMIT: &str = "ingestion_body_limit";
+const PROFILE_SIZE: &str = "max_profile_size_bytes";
+
+/// Limits that are numbers, which `0` makes as large as can be.
+const COUNTS: [&str; 6] = [
+    "max_profile_stacktrace_samples",
+    "max_profile_stacktrace_sample_labels",
+    "max_profile_stacktrace_depth",
+    "max_profile_symbol_value_length",
+    "max_flamegraph_nodes_default",
+    "max_flamegraph_nodes_max",
+];
+/// Limits that need not be, which `0` leaves out.
+const OPTIONAL: [&str; 6] = [
+    "ingestion_rate",
+    "ingestion_burst_size",
+    "max_local_series_per_tenant",
+    "max_query_length",
+    "max_query_lookback",
+    "max_query_bytes",
+];
+/// Spans of time that are off when they are zero, as they are here.
+const SPANS: [&str; 2] = ["reject_older_than", "reject_newer_than"];
+
+/// Settings to which nothing here corresponds.
+const MEANINGLESS: [&str; 13] = [
+    "async_ingest",
+    "enforce_labels_order",
+    "ingestion_artificial_delay",
+    "ingestion_limit",
+    "ingestion_tenant_shard_size",
+    "max_flamegraph_nodes_on_select_merge_profile",
+    "max_global_series_per_tenant",
+    "max_query_parallelism",
+    "recording_rules",
+    "retention_period",
+    "split_queries_by_interval",
+    "symbolizer",
+    "write_path",
+];
+/// Beginnings of the names of more such settings.
+const MEANINGLESS_PREFIXES: [&str; 8] = [
+    "adaptive_placement_",
+    "compactor_",
+    "distributor_",
+    "enable_query_",
+    "query_",
+    "s3_sse_",
+    "store_gateway_",
+    "write_path_",
+];
+
+/// Rewrites an exception to the names and units of [`Limits`](super::Limits), and adds to `left_out` what has no meaning.
+/// `below` has the limits of all tenants. An error names a setting and says what is wrong with it.
+pub(super) fn translate(
+    exception: &mut Map<String, Value>,
+    below: &Map<String, Value>,
+    left_out: &mut BTreeSet<String>,
+) -> Vec<(&'static str, String)> {
+    exception.retain(|name, _| {
+        let has_meaning = has_meaning(name);
+        if !has_meaning {
+            left_out.insert(name.clone());
+        }
+        has_meaning
+    });
+    let errors = rename(exception);
+    for (name, value) in exception.iter_mut().filter(|(_, value)| is_zero(value)) {
+        match name.as_str() {
+            name if COUNTS.contains(&name) => *value = u32::MAX.into(),
+            name if OPTIONAL.contains(&name) => *value = Value::Null,
+            name if SPANS.contains(&name) => *value = "0s".into(),
+            _ => {}
+        }
+    }
+    // What bounds the memory of the server stays.
+    if exception.get(BODY_LIMIT).is_some_and(is_zero) {
+        exception.remove(BODY_LIMIT);
+    }
+    if exception.get(PROFILE_SIZE).is_some_and(is_zero) {
+        let body_limit = exception.get(BODY_LIMIT).or(below.get(BODY_LIMIT)).cloned().unwrap_or_default();
+        exception.insert(PROFILE_SIZE.to_owned(), body_limit);
+    }
+    errors
+}
+
+fn has_meaning(name: &str) -> bool {
+    !MEANINGLESS.contains(&name) && !MEANINGLESS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn rename(exception: &mut Map<String, Value>) -> Vec<(&'static str, String)> {
+    let mut errors = Vec::new();
+    for (name, renamed) in RENAMED_MEBIBYTES {
+        let Some(value) = exception.remove(name) else { continue };
+        if exception.contains_key(renamed) {
+            errors.push((name, format!("{renamed} is given as well; leave out one of them")));
+            continue;
+        }
+        match value.as_f64().and_then(bytes_of_mebibytes) {
+            Some(size) => drop(exception.insert(renamed.to_owned(), size.get().into())),
+            None => errors.push((name, format!("{value} is not a number of MiB; write for example 4"))),
+        }
+    }
+    errors
+}
+
+fn bytes_of_mebibytes(mebibytes: f64) -> Option<ByteSize> {
+    // Up to here each number of bytes is exact.
+    const MAX_MEBIBYTES: f64 = (1_u64 << 33) as f64;
+    let fits = (0.0..=MAX_MEBIBYTES).contains(&mebibytes);
+    fits.then(|| ByteSize::bytes((mebibytes * f64::from(1_u32 << 20)).ceil() as u64))
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => {
+            parse_duration(text).is_ok_and(|span| span.is_zero())
+                || text.parse::<ByteSize>().is_ok_and(|size| size.get() == 0)
+        }
+        _ => false,
+    }
+}
