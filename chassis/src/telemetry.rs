@@ -1,18 +1,32 @@
 //! What a process says about itself: log lines on standard error.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tracing::callsite::Identifier;
 use tracing::level_filters::LevelFilter;
+use tracing::{Event, Metadata};
 use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Registry, reload};
 
+use crate::clock::Clock;
 use crate::code::{Code, Coded};
 
-/// A library that tells each of its steps, and warns of what is not amiss.
+/// A library that logs each of its steps, and warns of what is not amiss.
 const VERBOSE: &str = "openraft";
+/// What is logged of it by default: errors, but for those of calls to members that are away or have not begun. Such
+/// calls are made again, and a group that cannot go on is an error of this program.
+const VERBOSE_FILTER: &str = "openraft=error,openraft::replication=off,openraft::core::raft_core=off,";
+/// A library that warns of each datagram that it cannot use. Anybody may send such.
+const FLOODED: &str = "chitchat";
+/// Each of its lines is logged once in so long.
+const FLOOD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How a process logs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +74,40 @@ pub enum TelemetryError {
     Started,
 }
 
+/// Filter that lets each line of a flooded library through once in [`FLOOD_INTERVAL`].
+struct FloodFilter {
+    clock: Clock,
+    /// When each of its lines was logged last; there are as many as the library has.
+    logged: Mutex<HashMap<Identifier, Duration>>,
+}
+
+impl FloodFilter {
+    fn new(clock: Clock) -> Self {
+        Self { clock, logged: Mutex::default() }
+    }
+}
+
+impl<S> Filter<S> for FloodFilter {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        if !metadata.target().starts_with(FLOODED) {
+            return true;
+        }
+        let now = self.clock.monotonic();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = logged.get(&metadata.callsite());
+        let is_due = last.is_none_or(|last| now.saturating_sub(*last) >= FLOOD_INTERVAL);
+        if is_due {
+            logged.insert(metadata.callsite(), now);
+        }
+        is_due
+    }
+}
+
 impl Default for TelemetryConfig {
     fn default() -> Self {
         Self { level: "info".to_owned(), format: LogFormat::Text }
@@ -76,6 +124,7 @@ impl Telemetry {
             LogFormat::Text => lines.boxed(),
             LogFormat::Json => lines.json().flatten_event(true).boxed(),
         };
+        let lines = lines.with_filter(FloodFilter::new(Clock::system()));
         Registry::default().with(filter).with(lines).try_init().map_err(|_| TelemetryError::Started)?;
         Ok(Self { filter: handle })
     }
@@ -105,8 +154,8 @@ fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
         return Err(refused(format!("{word:?} is no level")));
     }
     let loud = parts().any(|part| !part.eq_ignore_ascii_case("off"));
-    let quiet = if loud && !level.contains(VERBOSE) { format!("{VERBOSE}=error,") } else { String::new() };
-    EnvFilter::builder().parse(quiet + level).map_err(|error| refused(error.to_string()))
+    let quiet = if loud && !level.contains(VERBOSE) { VERBOSE_FILTER } else { "" };
+    EnvFilter::builder().parse(quiet.to_owned() + level).map_err(|error| refused(error.to_string()))
 }
 
 impl TelemetryConfig {
@@ -127,7 +176,11 @@ impl Coded for TelemetryError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::clock::Timestamp;
 
     #[test]
     fn a_process_starts_it_once_and_changes_its_level() {
@@ -141,6 +194,42 @@ mod tests {
         assert!(telemetry.set_level("a=b=c").is_err());
         telemetry.set_level("off").unwrap();
         assert!(matches!(Telemetry::start(&config, false), Err(TelemetryError::Started)));
+    }
+
+    /// Counts events.
+    struct Counter(Arc<AtomicUsize>);
+
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Counter {
+        fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn lines_of_flooded_library_are_logged_once_in_ten_seconds() {
+        let (clock, hand) = Clock::manual(Timestamp::from_seconds(1));
+        let count = Arc::new(AtomicUsize::new(0));
+        let layer = Counter(Arc::clone(&count)).with_filter(FloodFilter::new(clock));
+        let lines = || {
+            for _ in 0..1000 {
+                tracing::warn!(target: "chitchat::transport::udp", "invalid-chitchat-payload");
+            }
+            tracing::warn!(target: "chitchat", "message rejected by peer");
+        };
+        tracing::subscriber::with_default(Registry::default().with(layer), || {
+            lines();
+            assert_eq!(count.load(Ordering::Relaxed), 2);
+            hand.advance(FLOOD_INTERVAL - Duration::from_millis(1));
+            lines();
+            assert_eq!(count.load(Ordering::Relaxed), 2);
+            hand.advance(Duration::from_millis(1));
+            lines();
+            assert_eq!(count.load(Ordering::Relaxed), 4);
+            for _ in 0..3 {
+                tracing::warn!("of this program");
+            }
+            assert_eq!(count.load(Ordering::Relaxed), 7);
+        });
     }
 
     #[test]
