@@ -148,10 +148,48 @@ fn leaders(said: &[String]) -> BTreeMap<&str, &str> {
         .collect()
 }
 
+/// One port for clients, one for nodes and one for gossip are taken: the command names them and starts nothing.
+fn cluster_with_taken_ports_is_refused(folder: &Path, port: u16) {
+    let client = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let node = TcpListener::bind(("127.0.0.1", port + 107)).unwrap();
+    let gossip = UdpSocket::bind(("127.0.0.1", port + 203)).unwrap();
+    let mut command = Command::new(binary());
+    command.args(["dev", "cluster", "--port", &port.to_string(), "--data"]).arg(folder);
+    let Output { status, stdout, stderr } = command.env_clear().output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!((status.code(), stdout.as_slice()), (Some(69), &b""[..]), "{said}");
+    for taken in [
+        format!("port {port} of distributor-a, for clients"),
+        format!("port {} of ingester-2-b, for other nodes", port + 107),
+        format!("port {} of distributor-a, for gossip", port + 203),
+    ] {
+        assert!(said.contains(&taken), "{taken}: {said}");
+    }
+    assert!(said.contains("--port") && said.lines().count() == 4, "{said}");
+    let processes = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().join("log"));
+    assert!(!processes.into_iter().any(|log| log.exists()), "nothing is started");
+    drop((client, node, gossip));
+}
+
+/// Lines at level ERROR in the logs of all processes.
+fn error_lines(folder: &Path) -> Vec<String> {
+    let logs = fs::read_dir(folder).unwrap().filter_map(|entry| {
+        let path = entry.ok()?.path().join("log");
+        Some((path.display().to_string(), fs::read_to_string(path).ok()?))
+    });
+    let of_log = |(name, text): (String, String)| {
+        let errors =
+            text.lines().filter(|line| line.contains(" ERROR ")).map(|line| format!("{name}: {line}"));
+        errors.collect::<Vec<_>>()
+    };
+    logs.flat_map(of_log).collect()
+}
+
 #[test]
 fn a_local_cluster_does_all_that_it_says() {
     let folder = TempDir::new().unwrap();
     let port = free_ports();
+    cluster_with_taken_ports_is_refused(&folder.path().join("refused"), port);
     // As processes are told it.
     let mut local = Local::start(&folder.path().canonicalize().unwrap().join("cluster"), port);
     local.until("where to push", |said| {
@@ -174,6 +212,8 @@ fn a_local_cluster_does_all_that_it_says() {
     };
     push("first.txt", "main;pay 3\nmain;ship 4\n");
     assert_eq!(total(), 7);
+    let errors = error_lines(&local.folder);
+    assert!(errors.is_empty(), "nothing has failed:\n{}", errors.join("\n"));
 
     // One that leads dies: it is told, others take over, and all goes on.
     let victim = leaders(&local.said).into_values().next().unwrap().to_owned();

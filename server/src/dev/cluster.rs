@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use athanor_chassis::net::LocalNet;
 use athanor_chassis::{Clock, Code, Random, Status};
+use athanor_cluster::gossip::UdpTransport;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::DevCluster;
@@ -39,6 +41,7 @@ pub async fn run(args: &DevCluster, output: &Output) -> Result<(), Status> {
         return Err(Status::new(Code::Unavailable, "signals cannot be received"));
     };
     let plan = Plan::write(args, &Random::system())?;
+    plan.check_ports(&LocalNet::new(clock.clone()), &UdpTransport).await?;
     output.text(&plan.described())?;
     let mut running = Vec::new();
     for planned in plan.nodes.clone() {

@@ -46,8 +46,9 @@ impl Events {
         std::mem::take(&mut self.told)
     }
 
-    /// A process has ended.
+    /// A process has ended. Its port is asked no more: another process may take it.
     pub fn ended(&mut self, node: &Planned, how: &ExitStatus) {
+        self.doors.retain(|port| *port != node.port);
         let log = node.folder.join("log");
         self.tell(&node.name, &format!("ended: {how}; its log is {}", log.display()));
     }

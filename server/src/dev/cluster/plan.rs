@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use athanor_chassis::{Code, Random, Status};
+use athanor_chassis::{Code, Net, Random, Status};
+use athanor_cluster::gossip::Transport;
 
 use crate::args::DevCluster;
 use crate::failure;
@@ -39,6 +41,10 @@ pub struct Planned {
     pub config: PathBuf,
     /// For clients.
     pub port: u16,
+    /// For other nodes.
+    pub internal_port: u16,
+    /// For gossip, of UDP.
+    pub gossip_port: u16,
 }
 
 impl Plan {
@@ -66,13 +72,42 @@ impl Plan {
                 name,
                 role,
                 port: args.port + of_clients(number),
+                internal_port: args.port + INTERNAL + number,
+                gossip_port: args.port + GOSSIP + number,
             };
             fs::create_dir_all(&node.folder).map_err(|error| failure::io(&node.folder, error))?;
-            let text = settings(args, &folder, &node, (zone, number, &id));
+            let text = settings(args, &folder, &node, (zone, &id));
             fs::write(&node.config, text).map_err(|error| failure::io(&node.config, error))?;
             nodes.push(node);
         }
         Ok(Self { folder, nodes })
+    }
+
+    /// Refuses to go on if another process has one of the ports: the cluster would not be whole, and what answers there
+    /// would be taken for it.
+    pub async fn check_ports(&self, net: &dyn Net, gossip: &dyn Transport) -> Result<(), Status> {
+        let mut taken = Vec::new();
+        for node in &self.nodes {
+            let name = &node.name;
+            for (port, users) in [(node.port, "clients"), (node.internal_port, "other nodes")] {
+                if let Err(error) = net.listen(loopback(port)).await {
+                    taken.push(format!("port {port} of {name}, for {users}: {error}"));
+                }
+            }
+            if let Err(error) = gossip.open(loopback(node.gossip_port)).await {
+                let port = node.gossip_port;
+                taken.push(format!("port {port} of {name}, for gossip: {}", error.root_cause()));
+            }
+        }
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "the cluster cannot have all of its ports; end the processes that have them, or choose other ports with \
+             --port:\n  {}",
+            taken.join("\n  ")
+        );
+        Err(Status::new(Code::Unavailable, message))
     }
 
     /// What a person wants to know first.
@@ -93,6 +128,10 @@ impl Plan {
         );
         text
     }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
 /// Distributors and queriers first, as people type their ports.
@@ -116,12 +155,7 @@ fn kept(folder: &Path, name: &str, random: &Random) -> Result<String, Status> {
     Ok(drawn)
 }
 
-fn settings(
-    args: &DevCluster,
-    folder: &Path,
-    node: &Planned,
-    (zone, number, id): (&str, u16, &str),
-) -> String {
+fn settings(args: &DevCluster, folder: &Path, node: &Planned, (zone, id): (&str, &str)) -> String {
     let quoted = |path: PathBuf| serde_json::Value::from(path.display().to_string()).to_string();
     let gossip = |number: u16| format!("127.0.0.1:{}", args.port + GOSSIP + number);
     // One of each zone.
@@ -135,8 +169,8 @@ fn settings(
         data = quoted(node.folder.join("data")),
         name = node.name,
         secret = quoted(folder.join("secret")),
-        internal = args.port + INTERNAL + number,
-        here = gossip(number),
+        internal = node.internal_port,
+        here = format_args!("127.0.0.1:{}", node.gossip_port),
         bucket = quoted(folder.join("bucket")),
         more = limits(args),
     )
