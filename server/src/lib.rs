@@ -19,6 +19,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admin;
+mod bucket;
 mod certificates;
 mod config;
 mod controller;

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!  starting ─► serving ─► stopping
-//!                └─ unless a log has failed
+//!                ├─ unless a log has failed
+//!                └─ unless the bucket was never found
 //! ```
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Code, Status};
@@ -33,9 +34,21 @@ pub type Check = Box<dyn Fn() -> Result<(), Status> + Send + Sync>;
 pub struct Readiness {
     phase: watch::Sender<Phase>,
     check: OnceLock<Check>,
+    /// Why requests are not welcome whatever else works.
+    blocked: Mutex<Option<Status>>,
 }
 
 impl Readiness {
+    /// No requests are welcome until [`unblock`](Self::unblock), for this reason.
+    pub fn block(&self, why: Status) {
+        *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+
+    /// Ends a [`block`](Self::block).
+    pub fn unblock(&self) {
+        *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Requests are welcome from now on, as long as the check says so.
     pub fn serve(&self, check: Check) {
         // There is one start.
@@ -56,6 +69,10 @@ impl Readiness {
     /// Whether requests are welcome, or why not.
     pub fn now(&self) -> Result<(), Status> {
         let phase = *self.phase.borrow();
+        let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let (Phase::Starting | Phase::Serving, Some(why)) = (phase, blocked) {
+            return Err(why);
+        }
         match phase {
             Phase::Starting => {
                 let message = "starting: the log and the catalogue are being read; ask again";
@@ -108,6 +125,10 @@ mod tests {
             true => Err(Status::new(Code::Unavailable, "the disk is gone")),
             false => Ok(()),
         }));
+        assert_eq!(why(&readiness), Ok(()));
+        readiness.block(Status::new(Code::Unavailable, "there is no bucket"));
+        assert_eq!(why(&readiness), Err("there is no bucket".to_owned()));
+        readiness.unblock();
         assert_eq!(why(&readiness), Ok(()));
         broken.store(true, Ordering::Relaxed);
         assert_eq!(why(&readiness), Err("the disk is gone".to_owned()));

@@ -1,5 +1,6 @@
 //! One call, tried until it succeeds, cannot succeed, or patience ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Code, Random};
@@ -10,6 +11,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::config::{Config, Patience};
 use crate::error::StoreError;
 
+/// The call that writes an object.
+pub(crate) const CREATE: &str = "create";
+
 /// Tries calls with the patience of one store.
 #[derive(Debug)]
 pub(crate) struct Attempts {
@@ -17,6 +21,8 @@ pub(crate) struct Attempts {
     pub(crate) random: Random,
     pub(crate) patience: Patience,
     pub(crate) room: Room,
+    /// The bucket as messages name it, and the setting that does.
+    pub(crate) bucket: (Arc<str>, &'static str),
 }
 
 /// Room for calls, and for those that wait for it.
@@ -55,7 +61,7 @@ impl Attempts {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(error)) => match verdict(&error) {
                     Verdict::Retry => Some(error),
-                    Verdict::Final(code) => return Err(refused(op, key, code, error)),
+                    Verdict::Final(code) => return Err(self.refused(op, key, code, error)),
                 },
                 Err(_elapsed) => None,
             };
@@ -88,6 +94,20 @@ impl Attempts {
         }
     }
 
+    fn refused(&self, op: &'static str, key: &str, code: Code, error: Error) -> StoreError {
+        let key = key.to_owned();
+        match error {
+            // Where something is to be written only the bucket can be missing.
+            Error::NotFound { .. } if op == CREATE || names_no_bucket(&error) => {
+                let (bucket, setting) = self.bucket.clone();
+                StoreError::NoBucket { op, key, bucket, setting }
+            }
+            Error::NotFound { .. } => StoreError::NotFound { op, key },
+            Error::AlreadyExists { .. } => StoreError::Exists { key },
+            error => StoreError::Refused { op, key, code, source: Box::new(error) },
+        }
+    }
+
     fn backoff(&self, attempt: u32) -> Duration {
         let doubled = self.patience.backoff_first.saturating_mul(1 << (attempt - 1).min(20));
         doubled.min(self.patience.backoff_most)
@@ -114,13 +134,26 @@ fn verdict(error: &Error) -> Verdict {
     }
 }
 
-fn refused(op: &'static str, key: &str, code: Code, error: Error) -> StoreError {
-    let key = key.to_owned();
-    match error {
-        Error::NotFound { .. } => StoreError::NotFound { op, key },
-        Error::AlreadyExists { .. } => StoreError::Exists { key },
-        error => StoreError::Refused { op, key, code, source: Box::new(error) },
+/// Whether the answer says that the bucket itself is missing.
+pub(crate) fn names_no_bucket(error: &Error) -> bool {
+    const WORDS: [&str; 3] = ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"];
+    let text = full_text(error);
+    WORDS.iter().any(|word| text.contains(word))
+}
+
+/// An error with all its causes.
+pub(crate) fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        // Many errors repeat what their cause says.
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
     }
+    text
 }
 
 fn gave_up(op: &'static str, key: &str, attempts: u32, last: Option<Error>) -> StoreError {

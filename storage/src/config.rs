@@ -106,6 +106,12 @@ pub(crate) struct Bucket {
     pub(crate) objects: Arc<dyn ObjectStore>,
     /// Whether it lists keys in order. Folders do not.
     pub(crate) ordered: bool,
+    /// Its name and where it is, for messages.
+    pub(crate) name: Arc<str>,
+    /// The setting that names it.
+    pub(crate) setting: &'static str,
+    /// Whether it is a vendor's, who makes no bucket by itself.
+    pub(crate) is_remote: bool,
 }
 
 impl Default for Config {
@@ -156,7 +162,28 @@ impl Config {
             "" => opened,
             prefix => Arc::new(PrefixStore::new(opened, prefix)),
         };
-        Ok(Bucket { objects, ordered })
+        let (name, setting) = self.name();
+        let is_remote = self.local.is_none() && !self.memory;
+        Ok(Bucket { objects, ordered, name, setting, is_remote })
+    }
+
+    /// The bucket as messages name it, and the setting that does.
+    fn name(&self) -> (Arc<str>, &'static str) {
+        if let Some(s3) = &self.s3 {
+            let region = || format!("Amazon S3, region {}", s3.region.as_deref().unwrap_or("us-east-1"));
+            let place = s3.endpoint.clone().unwrap_or_else(region);
+            (format!("bucket {:?} at {place}", s3.bucket).into(), "storage.s3.bucket")
+        } else if let Some(gcs) = &self.gcs {
+            (format!("bucket {:?} of Google Cloud Storage", gcs.bucket).into(), "storage.gcs.bucket")
+        } else if let Some(azure) = &self.azure {
+            let (account, container) = (&azure.account, &azure.container);
+            let name = format!("container {container:?} of the storage account {account:?}");
+            (name.into(), "storage.azure.container")
+        } else if let Some(folder) = &self.local {
+            (format!("folder {}", folder.display()).into(), "storage.local")
+        } else {
+            ("bucket in memory".into(), "storage.memory")
+        }
     }
 
     fn open(&self) -> Result<Arc<dyn ObjectStore>, object_store::Error> {

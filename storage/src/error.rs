@@ -1,5 +1,6 @@
 //! What can go wrong with a call to the bucket.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{Code, Coded};
@@ -20,6 +21,18 @@ pub enum StoreError {
         op: &'static str,
         /// The key.
         key: String,
+    },
+    /// The bucket itself does not exist.
+    #[error("cannot {op} {key}: {bucket} does not exist; create it, or correct {setting}")]
+    NoBucket {
+        /// What was asked.
+        op: &'static str,
+        /// The key.
+        key: String,
+        /// The bucket.
+        bucket: Arc<str>,
+        /// The setting that names it.
+        setting: &'static str,
     },
     /// The bucket refused in a way that trying again cannot change.
     #[error("cannot {op} {key}: refused")]
@@ -91,11 +104,53 @@ pub enum StoreError {
     },
 }
 
+/// Why a bucket cannot be used now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeError {
+    /// It does not exist.
+    #[error("{bucket} does not exist; create it, or correct {setting}")]
+    Missing {
+        /// The bucket.
+        bucket: Arc<str>,
+        /// The setting that names it.
+        setting: &'static str,
+    },
+    /// It does not let this process in.
+    #[error(
+        "{bucket} refuses access: {why}; correct the keys below `storage`, which must be allowed to list, read, write and \
+         delete objects"
+    )]
+    Denied {
+        /// The bucket.
+        bucket: Arc<str>,
+        /// What was answered.
+        why: String,
+    },
+    /// It does not answer, or with an error that may pass.
+    #[error("{bucket} does not answer: {why}; check its address below `storage`, and the network")]
+    Unreachable {
+        /// The bucket.
+        bucket: Arc<str>,
+        /// What happened.
+        why: String,
+    },
+}
+
+impl Coded for ProbeError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Missing { .. } => Code::NotFound,
+            Self::Denied { .. } => Code::PermissionDenied,
+            Self::Unreachable { .. } => Code::Unavailable,
+        }
+    }
+}
+
 impl Coded for StoreError {
     fn code(&self) -> Code {
         match self {
             Self::Exists { .. } => Code::Conflict,
-            Self::NotFound { .. } => Code::NotFound,
+            Self::NotFound { .. } | Self::NoBucket { .. } => Code::NotFound,
             Self::Refused { code, .. } => *code,
             Self::GaveUp { .. } => Code::Unavailable,
             Self::Busy { .. } => Code::Exhausted,

@@ -16,6 +16,7 @@
 //! * [`Store`]: the calls. Names are written once: [`Store::create`] refuses a name that exists, and there is no
 //!   call that overwrites. A retry that meets the object of its own earlier attempt counts as success.
 //! * [`UploadSpace`]: how much uploads may take beside blocks, and what they leave free on the disk of a local folder.
+//! * [`Store::probe`]: whether the bucket exists and lets this process in.
 //! * [`StoreError`]: says the call, the key, how often it was tried, and why it failed.
 //!
 //! What is not promised: that every server enforces conditional writes. Some accept the condition and ignore it;
@@ -29,6 +30,6 @@ mod store;
 mod upload_space;
 
 pub use config::{AzureConfig, Config, GcsConfig, Patience, S3Config};
-pub use error::StoreError;
+pub use error::{ProbeError, StoreError};
 pub use store::{Entry, Store, StoreDeps};
 pub use upload_space::{SpaceReservation, UploadBounds, UploadKind, UploadSpace};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use athanor_chassis::{Clock, Code, Random, Status, process};
 use bytes::Bytes;
@@ -12,9 +13,9 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
-use crate::attempts::{Attempts, Room};
+use crate::attempts::{Attempts, CREATE, Room, full_text};
 use crate::config::{Bucket, Config};
-use crate::error::StoreError;
+use crate::error::{ProbeError, StoreError};
 use crate::path::{Key, Prefix};
 
 /// A bucket. Cheap to clone.
@@ -56,7 +57,44 @@ impl Store {
 
     /// A store on a bucket that is given, which lists its keys in order; the configuration says how patient to be.
     pub fn on(objects: Arc<dyn ObjectStore>, config: &Config, deps: StoreDeps) -> Self {
-        Self::of(Bucket { objects, ordered: true }, config, deps, None)
+        let (name, setting) = ("bucket".into(), "storage");
+        Self::of(Bucket { objects, ordered: true, name, setting, is_remote: false }, config, deps, None)
+    }
+
+    /// Asks a vendor's bucket once whether it exists and lets this process in, within a limit. A folder of this machine
+    /// and a bucket that was given are not asked.
+    pub async fn probe(&self, limit: Duration) -> Result<(), ProbeError> {
+        let Bucket { objects, name, setting, is_remote, .. } = &self.shared.bucket;
+        if !is_remote {
+            return Ok(());
+        }
+        let mut listed = objects.list(None);
+        let first = self.clock().within(limit, listed.next()).await;
+        let (bucket, setting) = (Arc::clone(name), *setting);
+        let why = match first {
+            Ok(None | Some(Ok(_))) => return Ok(()),
+            Ok(Some(Err(error))) => full_text(&error),
+            Err(elapsed) => return Err(ProbeError::Unreachable { bucket, why: elapsed.to_string() }),
+        };
+        let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
+        // A list of what is not there is empty. Only the bucket can be missing.
+        Err(if has(&["404 Not Found", "NoSuchBucket", "ContainerNotFound"]) {
+            ProbeError::Missing { bucket, setting }
+        } else if has(&["403 Forbidden", "401 Unauthorized"]) {
+            ProbeError::Denied { bucket, why: shortened(&why) }
+        } else {
+            ProbeError::Unreachable { bucket, why: shortened(&why) }
+        })
+    }
+
+    /// Whether the bucket is a vendor's, which [`probe`](Self::probe) asks.
+    pub fn is_remote(&self) -> bool {
+        self.shared.bucket.is_remote
+    }
+
+    /// The bucket as messages name it.
+    pub fn name(&self) -> &str {
+        &self.shared.bucket.name
     }
 
     fn of(bucket: Bucket, config: &Config, deps: StoreDeps, folder: Option<PathBuf>) -> Self {
@@ -65,6 +103,7 @@ impl Store {
             random: deps.random,
             patience: config.patience.clone(),
             room: Room::of(config),
+            bucket: (Arc::clone(&bucket.name), bucket.setting),
         };
         Self { shared: Arc::new(Shared { bucket, folder, attempts }) }
     }
@@ -91,7 +130,7 @@ impl Store {
                 }
             }) as BoxFuture<'_, _>
         };
-        self.shared.attempts.run("create", path.as_ref(), attempt).await
+        self.shared.attempts.run(CREATE, path.as_ref(), attempt).await
     }
 
     /// Reads a whole object.
@@ -197,6 +236,12 @@ impl Store {
     fn objects(&self) -> &Arc<dyn ObjectStore> {
         &self.shared.bucket.objects
     }
+}
+
+/// The beginning of what a vendor says, which may be a page.
+fn shortened(text: &str) -> String {
+    const MAX_SAID_BYTES: usize = 400;
+    text[..text.floor_char_boundary(MAX_SAID_BYTES)].to_owned()
 }
 
 fn path(key: &Key) -> Path {

@@ -1,9 +1,16 @@
 //! Whether a server is well: to load balancers, and to clients of gRPC.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
+use athanor_chassis::config::Secret;
+use athanor_chassis::{Clock, compute};
 use athanor_integration::server::{PATIENCE, Server};
+use athanor_storage::S3Config;
 
 const GRPC_WEB: (&str, &str) = ("content-type", "application/grpc-web+proto");
 
@@ -113,4 +120,72 @@ fn a_stream_is_not_asked_for_as_a_single_answer() {
     assert_eq!(server.get("/grpc.health.v1.Health/Watch", &[]).status, 405);
     let broken = server.post("/grpc.health.v1.Health/Watch", &[GRPC_WEB], b"\0\0");
     assert_eq!((broken.status, broken.header("grpc-status")), (200, "3"));
+}
+
+/// A server of S3 that has no bucket until it is told to.
+fn s3_without_bucket() -> (SocketAddr, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let exists = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&exists);
+    let serve = move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                if stream.read(&mut byte).is_ok_and(|read| read == 1) {
+                    head.push(byte[0]);
+                } else {
+                    break;
+                }
+            }
+            let (status, body) = match seen.load(Ordering::SeqCst) {
+                false => ("404 Not Found", "<Error><Code>NoSuchBucket</Code></Error>"),
+                true => ("200 OK", "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"),
+            };
+            let length = body.len();
+            // A client may leave before the answer.
+            let _ = write!(
+                stream,
+                "HTTP/1.1 {status}\r\ncontent-type: application/xml\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            );
+        }
+    };
+    compute::dedicated("S3", serve).unwrap();
+    (address, exists)
+}
+
+#[test]
+fn node_without_its_bucket_is_not_ready_and_says_what_is_missing() {
+    let (address, exists) = s3_without_bucket();
+    let server = Server::start(|config| {
+        config.storage.s3 = Some(S3Config {
+            bucket: "profiles".to_owned(),
+            endpoint: Some(format!("http://{address}")),
+            access_key: Some("access".to_owned()),
+            secret_key: Some(Secret::new("secret")),
+            allow_http: true,
+            ..S3Config::default()
+        });
+    });
+    let clock = Clock::system();
+    let until = |what: &str, is: &dyn Fn(u16, &str) -> bool| {
+        let begun = clock.monotonic();
+        loop {
+            let answer = server.get("/ready", &[]);
+            let text = answer.text().to_owned();
+            if is(answer.status, &text) {
+                return;
+            }
+            assert!(clock.monotonic() - begun < PATIENCE, "{what}: {} {text}", answer.status);
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let missing = "does not exist; create it, or correct storage.s3.bucket";
+    until("missing", &|status, text| {
+        assert_eq!(status, 503, "never ready without its bucket: {text}");
+        text.contains("bucket \"profiles\"") && text.contains(missing)
+    });
+    exists.store(true, Ordering::SeqCst);
+    until("ready", &|status, _| status == 200);
 }

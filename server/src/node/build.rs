@@ -25,6 +25,7 @@ use athanor_symbolizer::Debuginfo;
 use tokio_util::sync::CancellationToken;
 
 use super::{StartError, System};
+use crate::bucket::BucketCheck;
 use crate::config::Config;
 use crate::controller::Controller;
 use crate::gateway::Offering;
@@ -113,6 +114,24 @@ pub async fn begin(
 impl Site<'_> {
     pub(super) fn has(&self, role: RoleName) -> bool {
         self.config.target.has(role)
+    }
+
+    /// Begins to check the bucket, if it is a vendor's.
+    pub fn check_bucket(&self, readiness: &Arc<Readiness>) -> Result<(), StartError> {
+        let System { store, state, compute, clock, .. } = &self.system;
+        if !store.is_remote() {
+            return Ok(());
+        }
+        let check = BucketCheck {
+            store: store.clone(),
+            state: Arc::clone(state),
+            compute: compute.clone(),
+            readiness: Arc::clone(readiness),
+            clock: clock.clone(),
+        };
+        check.begin();
+        self.tasks.spawn("check of the bucket", check.run(self.tasks.token()))?;
+        Ok(())
     }
 
     /// Opens the log, for those roles that keep one.

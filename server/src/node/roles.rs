@@ -104,6 +104,7 @@ impl Roles {
         let offered = Offered::default();
         let (identity, others) = build::begin(config, &system, &tasks, entry, &offered).await?;
         let site = build::Site { config, system, overrides, tasks, identity, others: others.as_ref() };
+        site.check_bucket(&readiness)?;
         let ground = site.ground().await?;
         let voter = site.voter(ground.as_ref()).await?;
         let (client, views) = site.catalogue(voter.as_ref(), &offered)?;

@@ -323,3 +323,33 @@ fn every_vendor_is_configured_from_flags() {
     let error = Sources::default().flags(["s3.buckt=b"]).unwrap().load::<Config>().unwrap_err();
     assert!(error.to_string().contains("did you mean `bucket`?"), "{error}");
 }
+
+#[tokio::test]
+async fn probe_says_what_is_wrong_with_a_bucket() {
+    let server = Server::start().await;
+    let limit = Duration::from_secs(20);
+    let sound = server.config();
+    assert_eq!(open(&sound).probe(limit).await, Ok(()));
+    assert_eq!(open(&memory()).probe(Duration::ZERO).await, Ok(()), "it is not asked");
+
+    let with = |change: fn(&mut athanor_storage::S3Config)| {
+        let mut config = sound.clone();
+        config.s3.as_mut().map(change);
+        open(&config)
+    };
+    let other = with(|s3| s3.bucket = "other".to_owned());
+    let missing = other.probe(limit).await.unwrap_err().to_string();
+    assert!(missing.starts_with("bucket \"other\" at http://127.0.0.1:"), "{missing}");
+    assert!(missing.ends_with("does not exist; create it, or correct storage.s3.bucket"), "{missing}");
+    let refused = other.create(&key(1, "meta.json"), Bytes::new()).await.unwrap_err();
+    assert!(matches!(refused, StoreError::NoBucket { .. }), "{refused:?}");
+    let said = refused.to_string();
+    assert!(said.contains("bucket \"other\" at http://") && said.contains("create it, or correct"), "{said}");
+
+    let foreign = with(|s3| s3.access_key = Some("nobody".to_owned()));
+    let denied = foreign.probe(limit).await.unwrap_err();
+    assert!(matches!(denied, athanor_storage::ProbeError::Denied { .. }), "{denied}");
+    let away = with(|s3| s3.endpoint = Some("http://127.0.0.1:1".to_owned()));
+    let unreachable = away.probe(limit).await.unwrap_err();
+    assert!(unreachable.to_string().contains("does not answer"), "{unreachable}");
+}
