@@ -344,6 +344,16 @@ impl Ingester {
         })
     }
 
+    /// The shards of which acknowledged entries are in no block and were lost to damage, and how many (E7).
+    pub fn lost_to_damage(&self) -> Vec<(ShardId, u64)> {
+        let lost = |group: Arc<Group>| {
+            let watermark = group.log.with(Machine::cut);
+            let entries = self.lost(group.id, watermark);
+            (entries > 0).then_some((group.id, entries))
+        };
+        self.groups().into_iter().filter_map(lost).collect()
+    }
+
     /// Whether ids of a shard were lost to damage, and the catalogue does not say so yet.
     pub fn forgets(&self, shard: ShardId) -> bool {
         self.group(shard).is_some_and(|group| group.log.with(Machine::forgot).is_some())

@@ -11,6 +11,7 @@ use std::time::Duration;
 use athanor_catalog::Command;
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{ByteSize, Disk, Overrides};
+use athanor_integration::process::{NO_VARIABLES, Process};
 use athanor_server::{Config, Node, System, request};
 use tokio::runtime::Runtime;
 
@@ -259,6 +260,10 @@ fn what_damage_took_is_said_with_every_answer() {
     let disk = disk.restart();
     damage(&disk, "taken_by_damage");
     let server = Server::start(folder.path(), &disk);
+    let ingester = server.node.roles().ingester.clone().unwrap();
+    let lost: Vec<u64> = ingester.lost_to_damage().into_iter().map(|(_, entries)| entries).collect();
+    assert_eq!(lost, [2]);
+    drop(ingester);
     let is_told = |server: &Server, when: &str| {
         let (head, body) = server.ask();
         assert!(
@@ -280,4 +285,37 @@ fn what_damage_took_is_said_with_every_answer() {
     let server = Server::start(folder.path(), &disk.restart());
     is_told(&server, "after the log let go of it");
     server.kill();
+}
+
+/// Nothing is lost where damage is below the watermark: profiles lie in blocks.
+#[test]
+fn damage_below_watermark_logs_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let settings = ["ingester.shards=1".to_owned(), "log.reserve=0MiB".to_owned()];
+    let start = |said: &str| Process::start(&data, folder.path().join(said), &settings, NO_VARIABLES);
+    let mut process = start("first");
+    let address = process.address();
+    for function in ["lies_in_a_block", "lies_beside_it"] {
+        let path = "POST /ingest?name=shop&format=folded";
+        let (head, _) = send(address, path, &format!("main;{function} 1\n"));
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+    }
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(request(&data, "/cut")).unwrap();
+    process.kill();
+
+    let text = b"lies_in_a_block";
+    let damaged = std::fs::read_dir(data.join("log")).unwrap().any(|file| {
+        let path = file.unwrap().path();
+        let place = std::fs::read(&path).unwrap().windows(text.len()).position(|window| window == text);
+        place.inspect(|at| flip(&path, *at)).is_some()
+    });
+    assert!(damaged, "the entry is in the log still");
+    let mut process = start("second");
+    process.address();
+    let said = process.said();
+    assert!(said.contains("WARN") && said.contains("log is damaged"), "{said}");
+    assert!(!said.contains("ERROR"), "{said}");
+    process.stop();
 }

@@ -271,6 +271,24 @@ impl Site<'_> {
         Ok(Some(ingester))
     }
 
+    /// Says which acknowledged entries damage of the log has taken. In a cluster other members have them.
+    pub fn report_losses(&self, ingester: Option<&Arc<Ingester>>, voter: Option<&Voter>) {
+        if self.others.is_some() {
+            return;
+        }
+        for (shard, entries) in ingester.map(|ingester| ingester.lost_to_damage()).unwrap_or_default() {
+            tracing::error!(
+                shard,
+                entries,
+                "acknowledged profiles are lost to damage of the log, answers are partial"
+            );
+        }
+        let lost = voter.map(|voter| voter.facts.lost()).unwrap_or_default();
+        if !lost.is_empty() {
+            tracing::error!(?lost, "entries of the catalogue are lost to damage of the log");
+        }
+    }
+
     /// How shards are reached, here and elsewhere.
     pub fn reaching(&self, ingester: Option<&Arc<Ingester>>) -> Reaching {
         let members = self.others.map(|others| others.company().members.clone());
@@ -432,13 +450,17 @@ async fn follow(ingester: Arc<Ingester>, mut views: Views, clock: Clock, ending:
     }
 }
 
-/// Says what was found in the log at the start (E7).
+/// Says what was found in the log at the start (E7). Where the groups that it hurts are known, it is said later whether
+/// something is lost with it.
 fn report(recovery: &log::Recovery) {
     for damage in &recovery.damage {
-        tracing::error!(
-            ?damage,
-            "the log is damaged: what was acknowledged there is lost, answers over it are partial"
-        );
+        match &damage.hurt {
+            log::Hurt::All => tracing::error!(
+                ?damage,
+                "the log is damaged: what was acknowledged there is lost, answers over it are partial"
+            ),
+            log::Hurt::Groups(_) => tracing::warn!(?damage, "log is damaged, what is missing is looked for"),
+        }
     }
 }
 

@@ -110,6 +110,7 @@ impl Roles {
         let (client, views) = site.catalogue(voter.as_ref(), &offered)?;
         let catalog: Arc<dyn Catalog> = Arc::new(client.clone());
         let ingester = site.ingester((ground.as_ref(), voter.as_ref()), &catalog, &views, &offered).await?;
+        site.report_losses(ingester.as_ref(), voter.as_ref());
         let reaching = site.reaching(ingester.as_ref());
         let distributor = site.distributor(&views, &reaching, &offered);
         let gateway = site.gateway(&reaching, &offered)?;
