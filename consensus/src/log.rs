@@ -1,8 +1,9 @@
 //! One write-ahead log for all raft groups of a node.
 //!
 //! # Files
-//! Segments of 64 MiB, filled with zeros beforehand and recycled by renaming. A segment is a run of *frames*; a frame
-//! is one group commit, written by one call and made durable by one sync. A position counts bytes over all segments.
+//! Segments of up to 64 MiB, filled with zeros beforehand and recycled by renaming. The first are small, and new ones grow
+//! with what lives in the log. A segment is a run of *frames*; a frame is one group commit, written by one call and made
+//! durable by one sync. A position counts bytes over all segments, as if each had its full size.
 //!
 //! # Rules, each for a reason
 //! * A block that is durable is never written again: a torn write cannot hurt what was acknowledged. But for the last
@@ -14,8 +15,8 @@
 //! * The last commit is attested by an empty frame after a while without work, and at close: else damage to it would
 //!   look like a commit cut short.
 //! * A segment's first frame repeats what each group needs of the segments before, so that those may go, oldest
-//!   first, when no entry lives in them. When the log is larger than twice what lives and three segments, what lives
-//!   in the oldest is written forward.
+//!   first, when no entry lives in them. When the log is larger than twice what lives and three of its largest segments,
+//!   what lives in the oldest is written forward.
 //! * Whatever was read at a start is synced before anybody votes on it: it may have been in the cache only. What a
 //!   sync that failed has dropped, another one does not write; hence the writing again.
 //! * A failed write or sync is final. Reads go on.
@@ -53,8 +54,10 @@ use writer::{Turn, Writer};
 /// How large a log's parts are.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Of a segment. A folder keeps the size that it was made with.
+    /// Of a segment, at most. A folder keeps the size that it was made with.
     pub segment: ByteSize,
+    /// Of a segment at first. New ones grow with what lives in the log.
+    pub smallest: ByteSize,
     /// Of the payloads of one commit, at most, but for a batch that is larger alone.
     pub commit: ByteSize,
     /// Prepared files to keep.
@@ -153,6 +156,8 @@ pub struct Held {
 pub struct Usage {
     /// Segments in use.
     pub segments: usize,
+    /// Bytes of their files.
+    pub capacity: u64,
     /// Bytes that live in them.
     pub live: u64,
     /// Bytes written since the start.
@@ -175,8 +180,6 @@ pub struct Space {
 pub struct Health {
     /// Free bytes of the disk, where it tells.
     pub free: Option<u64>,
-    /// Bytes of a segment.
-    pub segment: u64,
     /// How long syncs took, nanoseconds.
     pub syncs: Spread,
     /// Payload of each commit since the start.
@@ -210,6 +213,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             segment: ByteSize::mib(64),
+            smallest: ByteSize::mib(2),
             commit: ByteSize::mib(16),
             spares: 4,
             reserve: ByteSize::mib(512),
@@ -249,16 +253,15 @@ impl Log {
         }
         let mut made = identity::Made::open(&*disk, identity, config.segment.get(), random)?;
         let size = made.segment;
-        let (segments, mut numbers) =
-            Segments::open(Arc::clone(&disk), size, config.spares, config.reserve.get())?;
+        let (segments, mut numbers) = Segments::open(Arc::clone(&disk), size, config)?;
         if numbers.is_empty() {
             if made.begun {
                 return Err(OpenError::Missing);
             }
-            segments.begin(1).map_err(|error| match error {
+            segments.begin(1, 0).map_err(|error| match error {
                 DiskError::Full { .. } => OpenError::NoRoom {
                     free: ByteSize::bytes(disk.free().unwrap_or_default()),
-                    segment: ByteSize::bytes(size),
+                    segment: ByteSize::bytes(segments.target()),
                     spares: config.spares,
                 },
                 error => error.into(),
@@ -276,6 +279,8 @@ impl Log {
             disk.sync(&segments::name(*number))?;
         }
         disk.sync_dir()?;
+        segments.grow_with(recovered.index.live());
+        segments.trim()?;
         let mut writer = Writer::new(&recovered);
         let shared = Arc::new(Shared::new(segments, made.salt, config, recovered.index));
         let hurt = shared.core().index.hurt();

@@ -35,6 +35,7 @@ const NEAR: u64 = 1 << 16;
 fn config() -> Config {
     Config {
         segment: ByteSize::bytes(SEGMENT),
+        smallest: ByteSize::kib(16),
         commit: ByteSize::kib(16),
         spares: 0,
         reserve: ByteSize::bytes(0),

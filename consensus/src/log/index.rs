@@ -25,11 +25,20 @@ pub(crate) struct Slot {
 pub(crate) struct Index {
     /// Size of a segment.
     pub(crate) segment: u64,
-    /// Bytes that live in each segment, by its number.
-    pub(crate) segments: BTreeMap<u64, u64>,
+    /// The segments, by their numbers.
+    pub(crate) segments: BTreeMap<u64, SegmentUse>,
     pub(crate) groups: BTreeMap<u32, Group>,
     /// Something was lost, and nobody knows of which groups.
     pub(crate) all_hurt: bool,
+}
+
+/// How a segment is used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SegmentUse {
+    /// Bytes that live in it.
+    pub(crate) live: u64,
+    /// Bytes of its file.
+    pub(crate) capacity: u64,
 }
 
 /// One group.
@@ -270,12 +279,23 @@ impl Index {
     pub(crate) const MARKS: u64 = 4 + MAX_RANGES as u64;
 
     pub(crate) fn live(&self) -> u64 {
-        self.segments.values().sum()
+        self.segments.values().map(|segment| segment.live).sum()
     }
 
-    /// More is held than twice what lives and three segments.
+    /// A segment has a file of so many bytes.
+    pub(crate) fn set_capacity(&mut self, number: u64, capacity: u64) {
+        self.segments.entry(number).or_default().capacity = capacity;
+    }
+
+    /// Bytes of all files.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.segments.values().map(|segment| segment.capacity).sum()
+    }
+
+    /// More is held than twice what lives and three of the largest files.
     pub(crate) fn in_debt(&self) -> bool {
-        self.segments.len() as u64 * self.segment > 2 * self.live() + 3 * self.segment
+        let largest = self.segments.values().map(|segment| segment.capacity).max().unwrap_or(0);
+        self.capacity() > 2 * self.live() + 3 * largest
     }
 
     /// Shows what was submitted.
@@ -347,7 +367,7 @@ impl Index {
         if slot == Slot::LOST {
             return;
         }
-        if let Some(live) = self.segments.get_mut(&(slot.at / self.segment)) {
+        if let Some(SegmentUse { live, .. }) = self.segments.get_mut(&(slot.at / self.segment)) {
             *live = if more { *live + slot.weight() } else { live.saturating_sub(slot.weight()) };
         }
     }
@@ -357,7 +377,7 @@ impl Index {
         let mut retired = Vec::new();
         while self.segments.len() > 1 {
             match self.segments.first_entry() {
-                Some(front) if *front.get() == 0 => retired.push(front.remove_entry().0),
+                Some(front) if front.get().live == 0 => retired.push(front.remove_entry().0),
                 _ => break,
             }
         }

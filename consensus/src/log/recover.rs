@@ -13,8 +13,8 @@ use athanor_chassis::disk::DiskError;
 use bytes::Bytes;
 
 use super::frame::{BLOCK, EVERY_GROUP, Frame, Kind, Link, Row, checksum};
-use super::index::{Group, Index, Slot};
-use super::segments::name;
+use super::index::{Group, Index, SegmentUse, Slot};
+use super::segments::{capacity, name};
 
 /// What is read at once when looking through a segment.
 const WINDOW: u64 = 1 << 20;
@@ -126,8 +126,10 @@ pub(crate) fn recover(
         }
     };
     let mut index = Index { segment: size, ..Index::default() };
-    index.segments =
-        segments.iter().filter(|number| **number <= current).map(|number| (*number, 0)).collect();
+    for number in segments.iter().filter(|number| **number <= current) {
+        let capacity = capacity(&**disk, &name(*number), size)?;
+        index.segments.insert(*number, SegmentUse { live: 0, capacity });
+    }
     replay.finish(&mut index);
     let last = last.map_or(Link::default(), |(link, _)| link);
     Ok(Recovered { index, report, end, current, last, last_rows, unattested })
@@ -364,6 +366,8 @@ impl Reader<'_> {
             }
             match self.frame(at)? {
                 Some(frame) if frame.durable > place => return Ok(Some(frame)),
+                // Its file has no more of this segment.
+                None if self.block(at)?.is_empty() => at = (at / self.size + 1) * self.size,
                 _ => at += BLOCK,
             }
         }

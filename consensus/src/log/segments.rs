@@ -2,14 +2,24 @@
 //!
 //! A file is filled with zeros and synced before it is written to, so that a commit changes bytes only; it is
 //! recycled by renaming. Preparing is for a helper: on the commit path it would take a fifth of a second.
+//!
+//! A position is the number of a segment times the size of a segment, plus an offset. A file may be shorter than that:
+//! files are small while little lives in the log, and grow with it, so that an idle log takes little disk. What a file
+//! does not have of its segment is never written.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{Activity, Disk};
 
+use super::Config;
+use super::frame::BLOCK;
+
+/// The smallest file is no smaller: it has a frame of some blocks.
+const MIN_CAPACITY: u64 = 4 * BLOCK;
 /// Until the disk is asked again whether it has room for another file.
 const PAUSE: Duration = Duration::from_millis(100);
 /// And at most, where it fails.
@@ -18,7 +28,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Segments {
     pub(crate) disk: Arc<dyn Disk>,
+    /// The size of a segment: the most that its file has.
     pub(crate) size: u64,
+    /// The least that a new file has.
+    smallest: u64,
+    /// What a file has that is prepared now.
+    target: AtomicU64,
     /// How many prepared files to keep.
     wanted: usize,
     /// Free bytes below which nothing is prepared.
@@ -29,9 +44,16 @@ pub(crate) struct Segments {
 
 #[derive(Debug, Default)]
 struct Shelf {
-    ready: VecDeque<String>,
+    ready: VecDeque<Spare>,
     next: u64,
     closed: bool,
+}
+
+/// A prepared file.
+#[derive(Debug)]
+struct Spare {
+    file: String,
+    capacity: u64,
 }
 
 pub(crate) fn name(number: u64) -> String {
@@ -44,13 +66,17 @@ fn number(name: &str, ending: &str, limit: u64) -> Option<u64> {
     (number < limit && name == format!("{number:012}{ending}")).then_some(number)
 }
 
+/// How much of a segment its file has.
+pub(crate) fn capacity(disk: &dyn Disk, file: &str, size: u64) -> Result<u64, DiskError> {
+    Ok(disk.len(file)?.min(size) / BLOCK * BLOCK)
+}
+
 impl Segments {
-    /// Looks through the folder: the segments in it, in order, and the prepared files that are whole.
+    /// Looks through the folder: the segments in it, in order, and the prepared files.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         size: u64,
-        wanted: usize,
-        reserve: u64,
+        config: &Config,
     ) -> Result<(Self, Vec<u64>), DiskError> {
         let (mut numbers, mut shelf) = (Vec::new(), Shelf::default());
         // Positions beyond this come from nobody's log, and would not fit into a word with what is added to them.
@@ -60,42 +86,90 @@ impl Segments {
                 numbers.push(number);
             } else if let Some(spare) = number(&file, ".spare", limit) {
                 shelf.next = shelf.next.max(spare + 1);
-                // A crash while it was being filled leaves it short.
-                if disk.len(&file)? == size {
-                    shelf.ready.push_back(file);
+                // A crash while it was being filled leaves it short, but for what it has as good as any.
+                let capacity = capacity(&*disk, &file, size)?;
+                if capacity >= MIN_CAPACITY {
+                    shelf.ready.push_back(Spare { file, capacity });
                 } else {
                     disk.remove(&file)?;
                 }
             }
         }
         numbers.sort_unstable();
-        let shelf = Mutex::new(shelf);
-        Ok((Self { disk, size, wanted, reserve, shelf, wake: Condvar::new() }, numbers))
+        let smallest = config.smallest.get().clamp(MIN_CAPACITY, size);
+        let segments = Self {
+            disk,
+            size,
+            smallest,
+            target: AtomicU64::new(smallest),
+            wanted: config.spares,
+            reserve: config.reserve.get(),
+            shelf: Mutex::new(shelf),
+            wake: Condvar::new(),
+        };
+        Ok((segments, numbers))
+    }
+
+    /// Sets how large the files are that are prepared from now on, by the bytes that live in the log.
+    pub(crate) fn grow_with(&self, live: u64) {
+        let power_of_two = (live / 2).checked_ilog2().map_or(0, |exponent| 1 << exponent);
+        self.target.store(power_of_two.clamp(self.smallest, self.size), Ordering::Relaxed);
+    }
+
+    /// The capacity of a file that is prepared now.
+    pub(crate) fn target(&self) -> u64 {
+        self.target.load(Ordering::Relaxed)
+    }
+
+    /// The capacity of a new file whose first frames take so many bytes. They are a quarter of it at most, if a segment
+    /// allows that: else files would be half empty, and what lives in them would be written forward without end.
+    pub(crate) fn capacity_for(&self, need: u64) -> u64 {
+        (4 * need).next_power_of_two().max(self.target()).min(self.size)
+    }
+
+    /// Removes prepared files that are larger than those that are prepared now: the load that they were for is over.
+    pub(crate) fn trim(&self) -> Result<(), DiskError> {
+        let target = self.target();
+        let mut shelf = self.shelf();
+        let spares = std::mem::take(&mut shelf.ready).into_iter();
+        let (larger, kept): (VecDeque<Spare>, VecDeque<Spare>) =
+            spares.partition(|spare| spare.capacity > target);
+        shelf.ready = kept;
+        drop(shelf);
+        larger.iter().try_for_each(|spare| self.disk.remove(&spare.file))
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a prepared file the segment of this number, durably; prepares one if there is none.
-    pub(crate) fn begin(&self, number: u64) -> Result<(), DiskError> {
-        let ready = self.shelf().ready.pop_front();
-        let file = match ready {
-            Some(file) => file,
-            None => self.fill()?,
+    /// Makes a prepared file the segment of this number, durably, whose first frames take `need` bytes; prepares one if
+    /// none is large enough. Returns its capacity.
+    pub(crate) fn begin(&self, number: u64, need: u64) -> Result<u64, DiskError> {
+        let Spare { file, capacity } = match self.take_ready(need) {
+            Some(spare) => spare,
+            None => self.fill(self.capacity_for(need))?,
         };
         self.disk.rename(&file, &name(number))?;
         // Before the first write: else the bytes could survive under the file's old name and be met again.
         self.disk.sync_dir()?;
         self.wake.notify_all();
-        Ok(())
+        Ok(capacity)
+    }
+
+    fn take_ready(&self, need: u64) -> Option<Spare> {
+        let mut shelf = self.shelf();
+        let least = (4 * need).min(self.size);
+        let place = shelf.ready.iter().position(|spare| spare.capacity >= least)?;
+        shelf.ready.remove(place)
     }
 
     /// Makes a segment that nobody needs a prepared file.
     pub(crate) fn retire(&self, number: u64) -> Result<(), DiskError> {
         let file = self.new_name();
+        let capacity = capacity(&*self.disk, &name(number), self.size)?;
         self.disk.rename(&name(number), &file)?;
-        self.shelf().ready.push_back(file);
+        self.shelf().ready.push_back(Spare { file, capacity });
         self.wake.notify_all();
         Ok(())
     }
@@ -105,31 +179,41 @@ impl Segments {
     pub(crate) fn prepare(&self) -> Result<bool, DiskError> {
         let ready = self.shelf().ready.len();
         if ready > self.wanted {
-            if let Some(file) = self.take_surplus() {
-                self.disk.remove(&file)?;
+            if let Some(spare) = self.take_surplus() {
+                self.disk.remove(&spare.file)?;
             }
             return Ok(true);
         }
-        if ready == self.wanted || self.disk.free()? < self.reserve.saturating_add(self.size) {
+        let target = self.target();
+        if ready == self.wanted || self.disk.free()? < self.reserve.saturating_add(target) {
             return Ok(false);
         }
-        let file = self.fill()?;
-        self.shelf().ready.push_back(file);
+        let spare = self.fill(target)?;
+        self.shelf().ready.push_back(spare);
         Ok(true)
     }
 
-    fn take_surplus(&self) -> Option<String> {
+    /// Takes one that is too many: the smallest, if it is smaller than new ones, else the largest.
+    fn take_surplus(&self) -> Option<Spare> {
+        let target = self.target();
         let mut shelf = self.shelf();
-        if shelf.ready.len() > self.wanted { shelf.ready.pop_back() } else { None }
+        if shelf.ready.len() <= self.wanted {
+            return None;
+        }
+        let capacities = || shelf.ready.iter().map(|spare| spare.capacity).enumerate();
+        let smallest = capacities().min_by_key(|(_, capacity)| *capacity);
+        let largest = capacities().max_by_key(|(_, capacity)| *capacity);
+        let (place, _) = smallest.filter(|(_, capacity)| *capacity < target).or(largest)?;
+        shelf.ready.remove(place)
     }
 
-    fn fill(&self) -> Result<String, DiskError> {
+    fn fill(&self, capacity: u64) -> Result<Spare, DiskError> {
         let file = self.new_name();
-        self.disk.create_zeroed(&file, self.size).inspect_err(|_| {
-            // Half a file takes space and is of no use; if it cannot be removed now, the next start does it.
+        self.disk.create_zeroed(&file, capacity).inspect_err(|_| {
+            // Half a file takes space and is of no use.
             let _ = self.disk.remove(&file);
         })?;
-        Ok(file)
+        Ok(Spare { file, capacity })
     }
 
     fn new_name(&self) -> String {

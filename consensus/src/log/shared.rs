@@ -365,7 +365,6 @@ impl Shared {
     pub(crate) fn health(&self) -> Health {
         Health {
             free: self.segments.disk.free().ok(),
-            segment: self.segments.size,
             syncs: self.segments.disk.syncs(),
             commit_bytes: self.commits.bytes.now(),
             commit_batches: self.commits.batches.now(),
@@ -374,15 +373,15 @@ impl Shared {
 
     pub(crate) fn space(&self) -> Option<Space> {
         let disk = self.segments.disk.size().ok()?;
-        let segments = self.core().index.segments.len() as u64;
-        let taken = segments.saturating_mul(self.segments.size);
-        Some(Space { taken: ByteSize::bytes(taken), disk: ByteSize::bytes(disk) })
+        let taken = ByteSize::bytes(self.core().index.capacity());
+        Some(Space { taken, disk: ByteSize::bytes(disk) })
     }
 
     pub(crate) fn usage(&self) -> Usage {
         let core = self.core();
         Usage {
             segments: core.index.segments.len(),
+            capacity: core.index.capacity(),
             live: core.index.live(),
             written: self.written.load(Ordering::Relaxed),
             waiting: core.waiting,

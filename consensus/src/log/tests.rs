@@ -18,6 +18,7 @@ const SEGMENT: u64 = 64 << 10;
 fn config() -> Config {
     Config {
         segment: ByteSize::bytes(SEGMENT),
+        smallest: ByteSize::bytes(SEGMENT),
         commit: ByteSize::kib(16),
         spares: 1,
         reserve: ByteSize::bytes(0),
@@ -31,7 +32,21 @@ fn open(disk: &MemoryDisk) -> (Log, Recovery) {
 }
 
 fn try_open(disk: &MemoryDisk) -> Result<(Log, Recovery), OpenError> {
-    Log::open(Arc::new(disk.clone()), &Random::seeded(3), IDENTITY, &config(), Pump::Hand)
+    try_open_with(disk, &config())
+}
+
+fn try_open_with(disk: &MemoryDisk, config: &Config) -> Result<(Log, Recovery), OpenError> {
+    Log::open(Arc::new(disk.clone()), &Random::seeded(3), IDENTITY, config, Pump::Hand)
+}
+
+/// Segments that are small at first.
+fn growing() -> Config {
+    Config { segment: ByteSize::kib(256), smallest: ByteSize::kib(64), ..config() }
+}
+
+/// Bytes of all files.
+fn taken(disk: &MemoryDisk) -> u64 {
+    disk.list().unwrap().iter().map(|file| disk.len(file).unwrap()).sum()
 }
 
 fn payload(group: u32, index: u64, term: u64, length: usize) -> Bytes {
@@ -374,5 +389,55 @@ fn a_thread_commits_for_many_and_a_real_folder_keeps_it() {
     for group in 1..=8 {
         assert_eq!(log.held(group).last, Some((100, 1)));
         assert_eq!(log.read(group, 57).unwrap().unwrap().data, payload(group, 57, 1, 500));
+    }
+}
+
+#[test]
+fn empty_log_takes_little_disk() {
+    let disk = MemoryDisk::new();
+    let (log, _) = try_open_with(&disk, &Config::default()).unwrap();
+    must(&log, vec![entry(1, 1, 1, 100)]);
+    assert!(taken(&disk) < 11 << 20, "{}", taken(&disk));
+}
+
+#[test]
+fn segments_grow_with_what_lives_and_shrink_at_start() {
+    let disk = MemoryDisk::new();
+    let size = 1 << 20;
+    let config =
+        Config { segment: ByteSize::bytes(size), smallest: ByteSize::kib(128), spares: 2, ..growing() };
+    let (log, _) = try_open_with(&disk, &config).unwrap();
+    let largest = |disk: &MemoryDisk| {
+        let files = disk.list().unwrap();
+        files.iter().map(|file| disk.len(file).unwrap()).max().unwrap()
+    };
+    let mut sizes = vec![largest(&disk)];
+    for index in 1..=800 {
+        must(&log, vec![entry(1, index, 1, 10_000)]);
+        assert!(log.usage().capacity <= 2 * log.usage().live + 4 * largest(&disk), "entry {index}");
+        sizes.extend(Some(largest(&disk)).filter(|size| sizes.last() != Some(size)));
+    }
+    assert_eq!(sizes, [128 << 10, 256 << 10, 512 << 10, 1 << 20]);
+    must(&log, vec![Record::Purge { group: 1, index: 799, term: 1 }]);
+    drop(log);
+    let (log, recovery) = try_open_with(&disk, &config).unwrap();
+    assert_eq!((recovery.damage, recovery.cut), (vec![], None));
+    assert_eq!(log.read(1, 800).unwrap().unwrap().data, payload(1, 800, 1, 10_000));
+    assert!(taken(&disk) < 3 * size, "{}", taken(&disk));
+}
+
+#[test]
+fn first_entry_may_be_larger_than_first_segment() {
+    let disk = MemoryDisk::new();
+    let (log, _) = try_open_with(&disk, &growing()).unwrap();
+    for index in 1..=3 {
+        must(&log, vec![entry(1, index, 1, 100_000)]);
+    }
+    let disk = disk.crash(1);
+    drop(log);
+    let (log, recovery) = try_open_with(&disk, &growing()).unwrap();
+    assert_eq!(recovery.damage, vec![]);
+    for index in 1..=3 {
+        assert_eq!(log.read(1, index).unwrap().unwrap().data, payload(1, index, 1, 100_000));
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Writer {
     durable: u64,
     /// The segment that is written to.
     current: u64,
+    /// How much of it its file has.
+    capacity: u64,
     last: Link,
     before: Vec<Line>,
     /// A later frame says that the last commit was durable.
@@ -46,6 +48,7 @@ impl Writer {
             end: recovered.end,
             durable: recovered.end,
             current: recovered.current,
+            capacity: recovered.index.segments.get(&recovered.current).map_or(0, |segment| segment.capacity),
             last: recovered.last,
             before,
             attested: recovered.last == Link::default(),
@@ -103,8 +106,14 @@ impl Writer {
         let payload = lines.iter().map(|(_, data)| data.len() as u64).sum();
         let need = size(lines.len() + MAX_BEFORE, payload);
         // One block stays free for the attestation.
-        if self.end + need + BLOCK > (self.current + 1) * shared.segments.size {
-            self.roll(shared)?;
+        let need = need + BLOCK;
+        let begin = self.current * shared.segments.size;
+        if self.end == begin && need > self.capacity {
+            // Nothing is in it that a next segment could follow, so its file grows as it is written.
+            self.capacity = shared.segments.capacity_for(need);
+            shared.core().index.set_capacity(self.current, self.capacity);
+        } else if self.end + need > begin + self.capacity {
+            self.roll(shared, need)?;
         }
         let rows = self.put(shared, lines)?;
         shared.segments.disk.sync(&name(self.current))?;
@@ -137,21 +146,24 @@ impl Writer {
     }
 
     /// Goes on in a new segment, whose first frame repeats what every group needs of the ones before. It shares its
-    /// sync with the commit behind it.
-    fn roll(&mut self, shared: &Shared) -> Result<(), DiskError> {
+    /// sync with the commit behind it, which takes `need` bytes.
+    fn roll(&mut self, shared: &Shared, need: u64) -> Result<(), DiskError> {
         if self.end > self.durable {
             // An attestation, in the file that is left: the sync of the next one does not cover it.
             shared.segments.disk.sync(&name(self.current))?;
             self.durable = self.end;
         }
-        self.current += 1;
-        shared.segments.begin(self.current)?;
-        self.end = self.current * shared.segments.size;
         let marks = {
-            let mut core = shared.core();
-            core.index.segments.insert(self.current, 0);
+            let core = shared.core();
+            shared.segments.grow_with(core.index.live());
             core.index.marks()
         };
+        let payload = marks.iter().map(|(_, data)| data.len() as u64).sum();
+        let first = size(marks.len() + MAX_BEFORE, payload);
+        self.current += 1;
+        self.capacity = shared.segments.begin(self.current, first + need)?;
+        self.end = self.current * shared.segments.size;
+        shared.core().index.set_capacity(self.current, self.capacity);
         self.put(shared, &marks)?;
         Ok(())
     }
@@ -166,7 +178,7 @@ impl Writer {
                 if !core.index.in_debt() {
                     break;
                 }
-                core.index.oldest((shared.limits.commit / 2).min(shared.segments.size / 4))
+                core.index.oldest((shared.limits.commit / 2).min(shared.segments.target() / 4))
             };
             let lines: Vec<Line> =
                 picked.into_iter().filter_map(|(group, index)| shared.reread(group, index)).collect();

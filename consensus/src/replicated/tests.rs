@@ -74,6 +74,7 @@ fn entry(number: u64) -> Bytes {
 fn open_log(disk: &MemoryDisk, node: u64) -> Result<(Log, Recovery), crate::log::OpenError> {
     let config = Config {
         segment: ByteSize::kib(64),
+        smallest: ByteSize::kib(16),
         commit: ByteSize::kib(16),
         spares: 1,
         reserve: RESERVE,

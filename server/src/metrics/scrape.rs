@@ -219,7 +219,7 @@ impl Numbers {
         let Some((usage, health)) = &self.log else { return };
         let mut gauge = |name, help, value: u64| page.gauge(name, help, alone(value as f64));
         gauge("athanor_log_segments", "Files of the log in use", usage.segments as u64);
-        gauge("athanor_log_bytes", "Size of these files", usage.segments as u64 * health.segment);
+        gauge("athanor_log_bytes", "Size of these files", usage.capacity);
         gauge("athanor_log_live_bytes", "Bytes in them that are needed", usage.live);
         gauge("athanor_log_waiting_bytes", "Bytes that wait to be written", usage.waiting);
         let failed = self.failed.into();
