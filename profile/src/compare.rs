@@ -1,9 +1,9 @@
-//! What changed from one set of weights to another: ranked, and told from noise.
+//! What changed from one set of weights to another: ranked, and told from sampling noise.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::significance::{p_value, threshold};
+use crate::sampling_noise::{p_value, threshold};
 use crate::table::Weights;
 
 /// What is compared, ranked and tested.
@@ -24,19 +24,19 @@ pub enum Rank {
     Share,
     /// The greatest change of the value.
     Value,
-    /// What is least likely to be chance.
-    Significance,
+    /// The change that sampling noise is least likely to make.
+    Noise,
 }
 
-/// Whether a change is more than chance.
+/// Whether a change is more than sampling noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// That is not known.
     Untested,
     /// Two samples of one and the same thing differ as much.
     Noise,
-    /// It is more.
-    Significant,
+    /// Samples of one and the same program seldom differ as much. What else differs between two runs is not part of it.
+    MoreThanNoise,
 }
 
 /// One side of a comparison.
@@ -59,7 +59,7 @@ pub struct Compared<K> {
     pub sides: [Weights; 2],
     /// The share after less that before.
     pub share_change: f64,
-    /// How likely chance makes such a change; 1 if it was not tested.
+    /// How likely sampling noise makes such a change; 1 if it was not tested.
     pub p: f64,
     /// What that means among all that were tested.
     pub verdict: Verdict,
@@ -104,7 +104,7 @@ pub fn compare<K: Ord>(left: Side<K>, right: Side<K>, measure: Measure) -> Vec<C
     let probabilities = compared.iter().filter(|one| one.verdict != Verdict::Untested).map(|one| one.p);
     let least = threshold(probabilities, tested);
     for one in compared.iter_mut().filter(|one| one.verdict == Verdict::Noise && one.p <= least) {
-        one.verdict = Verdict::Significant;
+        one.verdict = Verdict::MoreThanNoise;
     }
     compared
 }
@@ -118,7 +118,7 @@ pub fn rank<K: Ord>(changes: &mut [Compared<K>], rank: Rank, measure: Measure) {
         let first = match rank {
             Rank::Share => by_share(a, b),
             Rank::Value => by_value(a, b),
-            Rank::Significance => a.p.total_cmp(&b.p),
+            Rank::Noise => a.p.total_cmp(&b.p),
         };
         let then = || by_share(a, b).then_with(|| by_value(a, b)).then_with(|| a.key.cmp(&b.key));
         if first == Ordering::Equal { then() } else { first }
@@ -148,8 +148,8 @@ mod tests {
         assert_eq!(shown(&changes), ["b", "a", "c", "new", "gone"]);
         rank(&mut changes, Rank::Share, Measure::Flat);
         assert_eq!(shown(&changes)[..2], ["c", "a"]);
-        rank(&mut changes, Rank::Significance, Measure::Flat);
-        assert_eq!(changes[0].verdict, Verdict::Significant, "{changes:?}");
+        rank(&mut changes, Rank::Noise, Measure::Flat);
+        assert_eq!(changes[0].verdict, Verdict::MoreThanNoise, "{changes:?}");
         let same = side(&[("a", 1), ("b", 2)], Some(1.0));
         assert!(compare(same.clone(), same, Measure::Cum).is_empty());
     }
@@ -170,7 +170,7 @@ mod tests {
             less.verdict
         };
         // Of three functions two have changed; of five hundred two do so by chance.
-        assert_eq!(verdict(&names[..1]), Verdict::Significant);
+        assert_eq!(verdict(&names[..1]), Verdict::MoreThanNoise);
         assert_eq!(verdict(&names), Verdict::Noise);
     }
 
@@ -209,10 +209,10 @@ mod tests {
         for _ in 0..200 {
             let before = drawn(&mut random, &weights, 4_000);
             let again = compare(before.clone(), drawn(&mut random, &weights, 4_000), Measure::Flat);
-            wrong += usize::from(again.iter().any(|one| one.verdict == Verdict::Significant));
+            wrong += usize::from(again.iter().any(|one| one.verdict == Verdict::MoreThanNoise));
             let after = compare(before, drawn(&mut random, &slower, 4_000), Measure::Flat);
             found +=
-                usize::from(after.iter().any(|one| one.key == 20 && one.verdict == Verdict::Significant));
+                usize::from(after.iter().any(|one| one.key == 20 && one.verdict == Verdict::MoreThanNoise));
         }
         // A comparison of equals should be wrong in one of a hundred.
         assert!(wrong <= 5, "{wrong} of 200 comparisons of equals found a change");

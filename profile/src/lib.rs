@@ -4,7 +4,7 @@
 //!  pprof ───────┐                    ┌─► Tree ─► Flamegraph ─► svg, ansi, dot
 //!  folded ──────┤                    │
 //!  speedscope ──┼─► Profile ─► merge ┼─► table, callers, diff
-//!  flamebearer ─┤   (dense ids)      │         lines, compare, significance
+//!  flamebearer ─┤   (dense ids)      │         lines, compare, sampling_noise
 //!  perf script ─┤                    └─► pprof, folded, speedscope, otlp
 //!  jfr ─────────┘
 //!   └ format: which of them it is
@@ -58,8 +58,8 @@ pub mod profile_type;
 pub mod prune;
 pub mod relabel;
 pub mod request;
+pub mod sampling_noise;
 pub mod series;
-pub mod significance;
 pub mod source;
 mod sparse;
 pub mod speedscope;

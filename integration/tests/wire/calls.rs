@@ -235,7 +235,7 @@ fn explores(Times { start, end }: Times) -> Vec<Call> {
         ),
         Call::of::<ChangesRequest, ChangesResponse>(
             "athanor.v1.ExploreService/Changes",
-            json!({ "left": query, "right": query, "only_significant": false }),
+            json!({ "left": query, "right": query, "only_more_than_sampling_noise": false }),
             REFUSED,
             "/left/total",
         ),

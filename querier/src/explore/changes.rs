@@ -8,7 +8,7 @@ mod wire;
 /// How much of a value one sample stands for, or why that is not known.
 ///
 /// Values of time and of memory are samples times a period. Where uploads differ in their periods the greatest counts,
-/// so that there are fewer samples than there were, and what is called significant is. What is in use is seen again
+/// so that there are fewer samples than there were, and what is called more than sampling noise is. What is in use is seen again
 /// by each profile: there are as many samples as in one of them.
 fn sample(profile_type: &ProfileType, profiles: &ProfileList) -> Result<f64, String> {
     let ProfileType { value, period, .. } = profile_type;

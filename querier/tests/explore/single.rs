@@ -95,7 +95,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_great_change_is_significant_and_a_small_one_is_noise() {
+fn great_change_is_more_than_sampling_noise_and_small_one_is_not() {
     let at = |second, values: [i64; 3]| Upload {
         pod: 1,
         second,
@@ -108,17 +108,34 @@ fn a_great_change_is_significant_and_a_small_one_is_noise() {
     let request = ChangesRequest {
         left: query(1, 10),
         right: query(11, 20),
-        order: ChangeOrder::Significance as i32,
+        order: ChangeOrder::SamplingNoise as i32,
         ..ChangesRequest::default()
     };
     let answer = ask(querier.changes(&both(), request.clone())).unwrap();
     assert_eq!((answer.untested.as_str(), answer.left.unwrap().period), ("", PERIOD));
     let verdicts: Vec<(&str, Verdict)> =
         answer.rows.iter().map(|row| (row.function.as_str(), row.verdict())).collect();
-    let expected = [("f3", Verdict::Significant), ("f2", Verdict::Noise), ("f1", Verdict::Noise)];
+    let expected = [
+        ("f3", Verdict::MoreThanSamplingNoise),
+        ("f2", Verdict::SamplingNoise),
+        ("f1", Verdict::SamplingNoise),
+    ];
     assert_eq!(verdicts, expected);
-    let significant = ChangesRequest { only_significant: true, ..request.clone() };
-    assert_eq!(ask(querier.changes(&both(), significant)).unwrap().rows.len(), 1);
+    let filtered = ChangesRequest { only_more_than_sampling_noise: true, ..request.clone() };
+    assert_eq!(ask(querier.changes(&both(), filtered)).unwrap().rows.len(), 1);
     let again = ChangesRequest { left: query(1, 10), right: query(1, 10), ..request };
     assert!(ask(querier.changes(&both(), again)).unwrap().rows.is_empty());
+}
+
+/// The test knows sampling noise only: pods and runs of one program differ by more.
+#[test]
+fn api_and_its_docs_never_call_a_change_significant() {
+    let texts = [
+        include_str!("../../../proto/protos/athanor/v1/explore.proto"),
+        include_str!("../../../docs/api.md"),
+    ];
+    for text in texts {
+        assert!(!text.to_lowercase().contains("significan"));
+        assert!(text.contains("VERDICT_MORE_THAN_SAMPLING_NOISE"));
+    }
 }

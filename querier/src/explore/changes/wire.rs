@@ -27,12 +27,12 @@ const ROW: usize = 384;
 struct Shown {
     measure: Measure,
     rank: Rank,
-    only_significant: bool,
+    only_more_than_noise: bool,
     page: Rows,
 }
 
 impl Querier {
-    /// Functions or lines that differ between two queries, ranked, each with whether that is noise.
+    /// Functions or lines that differ between two queries, ranked, each with whether that is more than sampling noise.
     pub async fn changes(&self, reader: &Reader, request: ChangesRequest) -> Result<ChangesResponse, Status> {
         self.again(reader, "Changes", request, |request| self.compared(reader, request)).await
     }
@@ -123,9 +123,14 @@ fn shown(request: &ChangesRequest) -> Result<Shown, Status> {
     let rank = match ChangeOrder::try_from(request.order).unwrap_or_default() {
         ChangeOrder::Share => Rank::Share,
         ChangeOrder::Value => Rank::Value,
-        ChangeOrder::Significance => Rank::Significance,
+        ChangeOrder::SamplingNoise => Rank::Noise,
     };
-    Ok(Shown { measure, rank, only_significant: request.only_significant, page: rows(request.page)? })
+    Ok(Shown {
+        measure,
+        rank,
+        only_more_than_noise: request.only_more_than_sampling_noise,
+        page: rows(request.page)?,
+    })
 }
 
 fn answer(
@@ -134,11 +139,11 @@ fn answer(
     [left, right]: [Side<Place<'_>>; 2],
     shown: Shown,
 ) -> Result<ChangesResponse, Status> {
-    let Shown { measure, rank, only_significant, page } = shown;
+    let Shown { measure, rank, only_more_than_noise, page } = shown;
     let side = |total| Some(ChangesSide { total, ..ChangesSide::default() });
     let (of_left, of_right) = (side(left.total), side(right.total));
     let mut changes = compare::compare(left, right, measure);
-    changes.retain(|one| !only_significant || one.verdict == compare::Verdict::Significant);
+    changes.retain(|one| !only_more_than_noise || one.verdict == compare::Verdict::MoreThanNoise);
     compare::rank(&mut changes, rank, measure);
     let on_page = || page.of(&changes);
     let text = |one: &Compared<Place<'_>>| ROW + one.key.function.len() + one.key.file.len();
@@ -152,8 +157,8 @@ fn row(one: &Compared<Place<'_>>) -> ChangeRow {
     let [left, right] = one.sides.map(|of| Some(Weights { own: of.flat, total: of.cum }));
     let verdict = match one.verdict {
         compare::Verdict::Untested => Verdict::Untested,
-        compare::Verdict::Noise => Verdict::Noise,
-        compare::Verdict::Significant => Verdict::Significant,
+        compare::Verdict::Noise => Verdict::SamplingNoise,
+        compare::Verdict::MoreThanNoise => Verdict::MoreThanSamplingNoise,
     };
     ChangeRow {
         function: one.key.function.to_string(),

@@ -1,12 +1,14 @@
-//! Whether a change is more than chance.
+//! Whether a change is more than sampling noise.
 //!
 //! A profile is a sample: the share of samples that hit a function is near the function's share of the time, and how
 //! near follows from how many samples there are. Two shares are compared by the test of two proportions, with Yates's
 //! correction, which is on the safe side where samples are few. Who looks at a thousand functions finds ten that are
-//! "one in a hundred", so of all that are tested together only a small part may be called significant wrongly:
-//! the procedure of Benjamini and Hochberg.
+//! "one in a hundred", so of all that are tested together only a small part may be called more than sampling noise
+//! wrongly: the procedure of Benjamini and Hochberg.
+//!
+//! The test knows no other noise. Two runs of one program differ by more than sampling, and so do two of its pods.
 
-/// The part of all that is called significant which may be noise, on average.
+/// The part of all that is called more than sampling noise which may be that noise, on average.
 pub const FALSE_DISCOVERIES: f64 = 0.01;
 
 /// How likely chance alone makes shares that differ as much or more, if both sides are samples of one and the same
@@ -51,8 +53,8 @@ fn complementary_error(x: f64) -> f64 {
     density / 2.0 / (x + fraction)
 }
 
-/// Up to which of these probabilities a change is significant, so that of those that are called so at most
-/// [`FALSE_DISCOVERIES`] are noise on average. Below 0 if none is. `tested` is how many tests there were, also those
+/// Up to which of these probabilities a change is more than sampling noise, so that of those that are called so at
+/// most [`FALSE_DISCOVERIES`] are noise on average. Below 0 if none is. `tested` is how many tests there were, also those
 /// whose probabilities are left out as they are 1: whoever looks at more finds more by chance.
 pub fn threshold(probabilities: impl Iterator<Item = f64>, tested: usize) -> f64 {
     let mut sorted: Vec<f64> = probabilities.collect();
