@@ -86,6 +86,10 @@ impl BlockId {
     pub const fn from_number(number: u128) -> Self {
         Self(number)
     }
+    /// The smallest name that may be drawn at a time.
+    pub fn earliest(at: Timestamp) -> Self {
+        Self((at.millis().max(0) as u128) << CHANCE_BITS)
+    }
     /// Its number.
     pub const fn number(self) -> u128 {
         self.0

@@ -9,7 +9,7 @@ use athanor_chassis::{Clock, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
 
 use crate::state::{AgeReport, Answer, Command, Listing, Notes, Refused, State, Wound, slot_and_epoch};
-use crate::{BlockEntry, BlockId, MAX_SLOTS, Rows, ShardEntry, ShardId};
+use crate::{BlockEntry, BlockId, MAX_SLOTS, MAX_TENANTS_PER_COMMAND, Rows, ShardEntry, ShardId};
 
 /// A catalogue.
 #[async_trait]
@@ -23,11 +23,13 @@ pub trait Catalog: Send + Sync + 'static {
     /// All blocks; no older than this call.
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError>;
 
-    /// The blocks with rows of a slot whose names were drawn since a time; no older than this call.
+    /// The blocks with rows of a slot whose names were drawn since a time, without their tenants; no older than this call.
     async fn blocks_of_slot(&self, slot: u32, since: Timestamp) -> Result<Vec<BlockEntry>, CatalogError> {
         let mut blocks = self.blocks().await?;
         let of_slot = |rows: Rows| slot_and_epoch(rows.shard).is_some_and(|(of, _)| of == slot);
         blocks.retain(|block| block.id.named_at() >= since && block.rows().any(of_slot));
+        // Names of many tenants would not fit into an answer.
+        blocks.iter_mut().for_each(|block| block.tenants.clear());
         Ok(blocks)
     }
 
@@ -70,10 +72,52 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// Registers a block and gives its shard's watermark.
     async fn register(&self, block: BlockEntry) -> Result<u64, CatalogError> {
-        match self.propose(Command::Register { block }).await? {
+        let command = match block.tenants.len() <= MAX_TENANTS_PER_COMMAND {
+            true => Command::Register { block },
+            false => {
+                let (block, tenants) = self.stage_tenants(block).await?;
+                Command::RegisterStaged { block, tenants }
+            }
+        };
+        self.make_exist(command).await
+    }
+
+    /// Registers a block that lies in a gap and gives its shard's watermark.
+    async fn recall(&self, block: BlockEntry) -> Result<u64, CatalogError> {
+        let command = match block.tenants.len() <= MAX_TENANTS_PER_COMMAND {
+            true => Command::Recall { block },
+            false => {
+                let (block, tenants) = self.stage_tenants(block).await?;
+                Command::RecallStaged { block, tenants }
+            }
+        };
+        self.make_exist(command).await
+    }
+
+    /// Proposes that a block exists.
+    async fn make_exist(&self, command: Command) -> Result<u64, CatalogError> {
+        match self.propose(command).await? {
             Answer::Registered(watermark) => Ok(watermark),
             other => Err(CatalogError::of(other)),
         }
+    }
+
+    /// Stages all tenants of a block; returns the block without them, and their number. Continues where an earlier call
+    /// ended.
+    async fn stage_tenants(&self, mut block: BlockEntry) -> Result<(BlockEntry, u64), CatalogError> {
+        let all = std::mem::take(&mut block.tenants);
+        let mut staged = 0;
+        while staged < all.len() {
+            let part = &all[staged..all.len().min(staged + MAX_TENANTS_PER_COMMAND)];
+            let (shard, offset, tenants) = (block.shard, staged as u64, part.to_vec());
+            match self.propose(Command::StageTenants { shard, block: block.id, offset, tenants }).await? {
+                // Each part is staged or refused, so the number grows.
+                Answer::Staged(now) if now > offset => staged = now as usize,
+                Answer::Registered(_) => break,
+                other => return Err(CatalogError::of(other)),
+            }
+        }
+        Ok((block, all.len() as u64))
     }
 
     /// Puts blocks in the places of those that they were made of.

@@ -25,6 +25,10 @@
 //! listing and stays restorable until it is purged, which comes before its objects are removed. Listings of a range
 //! that overlaps removed profiles of the tenant name their times.
 //!
+//! # What staging means
+//! A command is bounded, a block's tenants are not: those of a block with more than [`MAX_TENANTS_PER_COMMAND`] are named in
+//! parts before it registers. [`Catalog::register`] and [`Catalog::recall`] do so. No listing names the block before it has all.
+//!
 //! # What replacing means
 //! Blocks are made of others and take their places in one command, so that no listing has both or neither (E20). What they
 //! hold of logs, whose rows and of which time must be what their inputs hold, so that each row is in one listed block until it is too
@@ -42,8 +46,8 @@ pub use contract::{Catalog, CatalogError, Memory};
 pub use state::{
     AgeReport, Answer, Bounded, CLOCKS, Choice, Command, Described, Findings, Inherits, Listing, Logged,
     Lying, MAX_ALL_NOTES, MAX_COPIES, MAX_EXPIRED_AT_ONCE, MAX_GROUPS, MAX_NOTE, MAX_NOTES,
-    MAX_PURGED_TENANTS, MAX_REPLACED, MAX_SCARS, MAX_SERVICES, MAX_SHARDS, MAX_TENANT_NOTES, MAX_VOTERS,
-    NEWEST, Node, Note, Notes, Pending, Phase, ProfileTimes, REGISTER_WITHIN, REMEMBER, Rates, RebuildError,
-    Refused, Remains, Scar, Settings, ShardEntry, ShardId, State, Step, Unlike, Unreadable, View, Voter,
-    Wound, made, shard_id, slot_and_epoch,
+    MAX_PURGED_TENANTS, MAX_REPLACED, MAX_SCARS, MAX_SERVICES, MAX_SHARDS, MAX_STAGED_TENANTS,
+    MAX_TENANT_NOTES, MAX_TENANTS_PER_COMMAND, MAX_VOTERS, NEWEST, Node, Note, Notes, Pending, Phase,
+    ProfileTimes, REGISTER_WITHIN, REMEMBER, Rates, RebuildError, Refused, Remains, Scar, Settings,
+    ShardEntry, ShardId, State, Step, Unlike, Unreadable, View, Voter, Wound, made, shard_id, slot_and_epoch,
 };

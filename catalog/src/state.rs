@@ -14,6 +14,7 @@ mod replace;
 mod retention;
 mod settings;
 mod shards;
+mod staging;
 mod succession;
 mod tables;
 
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockEntry, BlockId, Rows};
 use retention::Retention;
+use staging::StagedBlock;
 
 pub use answer::{Answer, Bounded, Refused, Step};
 pub use blocks::{MAX_SCARS, REGISTER_WITHIN, REMEMBER, Scar, Wound};
@@ -41,6 +43,7 @@ pub use shards::{
     Choice, Inherits, MAX_COPIES, MAX_GROUPS, MAX_SHARDS, Node, Phase, ShardEntry, ShardId, shard_id,
     slot_and_epoch,
 };
+pub use staging::{MAX_STAGED_TENANTS, MAX_TENANTS_PER_COMMAND};
 pub use tables::{CLOCKS, Pending};
 
 /// All facts.
@@ -80,6 +83,9 @@ pub struct State {
     scars: Vec<Scar>,
     #[serde(default, skip_serializing_if = "Retention::is_unused")]
     retention: Retention,
+    /// By shard.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    staged: BTreeMap<ShardId, StagedBlock>,
 }
 
 /// What a command came to that was not refused.
@@ -106,6 +112,7 @@ impl State {
         self.now = self.now.max(at);
         let answer = match self.decide(command) {
             Ok(Outcome::Changed(answer)) => {
+                self.drop_ended_stages();
                 self.revision = self.revision.saturating_add(1);
                 answer
             }
@@ -143,8 +150,13 @@ impl State {
             Command::AddVoter { node, address } => self.add_voter(node, address),
             Command::RemoveVoter { node } => Ok(self.remove_voter(node)),
             Command::Register { block } => self.register(block),
+            Command::StageTenants { shard, block, offset, tenants } => {
+                self.stage_tenants(shard, block, offset, tenants)
+            }
+            Command::RegisterStaged { block, tenants } => self.register_staged(block, tenants),
             Command::Raise { shard, to } => self.raise(shard, to),
             Command::Recall { block } => self.recall(block),
+            Command::RecallStaged { block, tenants } => self.recall_staged(block, tenants),
             Command::Close { shard, from, to } => self.close(shard, from, to),
             Command::Mark { wound } => self.mark(wound),
             Command::Heal { before } => Ok(self.heal(before)),

@@ -25,6 +25,7 @@ use crate::head::Head;
 use crate::machine::{Machine, lock};
 use crate::shard::Shard;
 use crate::stats::CutCounts;
+use crate::uploaded::{UploadedBlocks, entry_of};
 
 /// When a head is cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +76,8 @@ pub struct Cutter {
     watermark: u64,
     /// A block that is in the bucket and not registered yet.
     uploaded: Option<BlockEntry>,
+    /// The last entry that was read back from the log: an earlier leader may have uploaded the blocks of heads up to here.
+    read_back_to: u64,
     /// Registered up to here, and the log does not know yet that it can let go of it.
     untold: Option<(u64, BlockId)>,
     /// The catalogue's time, and when it was told by this node's monotonic clock, once the catalogue has refused a name.
@@ -149,7 +152,9 @@ impl Cutter {
         // Which block it was, the catalogue knows.
         let untold =
             (shard.log().with(Machine::cut) < watermark).then_some((watermark, BlockId::from_number(0)));
-        Self { config, deps, shard, entry, asked, watermark, uploaded: None, untold, catalog_time: None }
+        let read_back_to = shard.heads().frozen().last().map_or(0, |head| head.to());
+        let (uploaded, catalog_time) = (None, None);
+        Self { config, deps, shard, entry, asked, watermark, uploaded, read_back_to, untold, catalog_time }
     }
 
     /// Cuts when it is time, or when asked, until the future is dropped.
@@ -217,7 +222,10 @@ impl Cutter {
         let is_this = |entry: &BlockEntry| entry.from == self.watermark && entry.to == head.to();
         let entry = match self.uploaded.take().filter(is_this) {
             Some(entry) => entry,
-            None => self.make(head).await?,
+            None => match self.find_uploaded(head).await {
+                Some(entry) => entry,
+                None => self.make(head).await?,
+            },
         };
         let (id, bytes, samples) = (entry.id, entry.bytes, entry.samples);
         self.uploaded = Some(entry.clone());
@@ -231,8 +239,9 @@ impl Cutter {
                 watermark
             }
             Err(error) => {
-                if matches!(error, CatalogError::Refused(_)) {
+                if matches!(&error, CatalogError::Refused(refused) if !refused.passes()) {
                     self.uploaded = None;
+                    self.read_back_to = 0;
                     self.condemn(id).await;
                 }
                 if let CatalogError::Refused(Refused::NameTime { now, .. }) = &error {
@@ -280,8 +289,24 @@ impl Cutter {
     /// Builds a head's block and puts its objects into the bucket.
     async fn make(&self, head: &Arc<Head>) -> Result<BlockEntry, Status> {
         let id = BlockId::new(self.name_time(), &self.deps.random);
+        let origin = self.origin_of(head);
+        let (building, origin_of_block) = (Arc::clone(head), origin.clone());
+        let build = move || build(&building, id, origin_of_block);
+        let built = self.deps.compute.run_as(Activity::Cut, build).await;
+        let built = built.map_err(|error| Status::of(&error))?;
+        let (folder, meta) = built.map_err(|error| Status::of(&error))?;
+        if let Err(status) = upload(&self.deps.store, id, &folder).await {
+            discard(&self.deps.store, id).await;
+            return Err(status);
+        }
+        self.deps.counts.wrote(meta.bytes(), meta.samples(), FILES.len() + 1);
+        entry_of(id, &meta, &origin)
+    }
+
+    /// Returns which range of the log a head's block holds.
+    fn origin_of(&self, head: &Head) -> Origin {
         let (from, to) = (self.watermark, head.to());
-        let origin = Origin {
+        Origin {
             cluster: format!("{:032x}", self.deps.cluster),
             shard: self.entry.id,
             epoch: self.entry.epoch,
@@ -291,30 +316,25 @@ impl Cutter {
             level: 0,
             further: Vec::new(),
             inputs: Vec::new(),
-        };
-        let lost = origin.lost;
-        let building = Arc::clone(head);
-        let built = self.deps.compute.run_as(Activity::Cut, move || build(&building, id, origin)).await;
-        let built = built.map_err(|error| Status::of(&error))?;
-        let (folder, meta) = built.map_err(|error| Status::of(&error))?;
-        if let Err(status) = upload(&self.deps.store, id, &folder).await {
-            discard(&self.deps.store, id).await;
-            return Err(status);
         }
-        self.deps.counts.wrote(meta.bytes(), meta.samples(), FILES.len() + 1);
-        Ok(BlockEntry {
-            id,
-            shard: self.entry.id,
-            epoch: self.entry.epoch,
-            from,
-            to,
-            bytes: meta.bytes(),
-            samples: meta.samples(),
-            lost,
-            level: 0,
-            further: Vec::new(),
-            tenants: spans(&meta)?,
-        })
+    }
+
+    /// Returns the block of a head that an earlier leader uploaded and did not register, if the bucket has it.
+    async fn find_uploaded(&self, head: &Head) -> Option<BlockEntry> {
+        // A block that was built before records were dropped still has them.
+        let may_exist = head.to() <= self.read_back_to && self.shard.log().with(Machine::dropped).is_empty();
+        if !may_exist {
+            return None;
+        }
+        let CutDeps { catalog, store, .. } = &self.deps;
+        let blocks = UploadedBlocks { catalog: &**catalog, store, now: self.name_time() };
+        match blocks.find(&self.origin_of(head), self.entry.slot).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(shard = self.entry.id, %error, "failed to look for an uploaded block, will upload it again");
+                None
+            }
+        }
     }
 }
 

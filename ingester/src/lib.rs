@@ -42,6 +42,7 @@ mod stats;
 mod steward;
 mod sums;
 mod unregistered;
+mod uploaded;
 mod waiting;
 mod walking;
 mod window;

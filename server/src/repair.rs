@@ -159,13 +159,17 @@ impl Repair {
 
     async fn recall(&self, block: BlockEntry) -> Result<(), Status> {
         let BlockEntry { id, shard, from, to, .. } = block;
-        match self.propose(Command::Recall { block }).await? {
-            Answer::Registered(_) => {
+        match self.catalog.recall(block).await {
+            Ok(_) => {
                 tracing::info!(shard, block = %id, from, to, "a block that the catalogue had lost is known again");
+                Ok(())
             }
-            other => tracing::warn!(block = %id, ?other, "a block was not recalled"),
+            Err(CatalogError::Refused(refused)) => {
+                tracing::warn!(block = %id, %refused, "a block was not recalled");
+                Ok(())
+            }
+            Err(error) => Err(Status::of(&error)),
         }
-        Ok(())
     }
 
     /// What comes before the oldest block of a shard was removed at its age and is not missed, if that block has nearly

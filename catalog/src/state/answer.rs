@@ -22,6 +22,8 @@ pub enum Answer {
     Refused(Refused),
     /// How many things were changed.
     Changed(usize),
+    /// How many tenants are staged for the block.
+    Staged(u64),
 }
 
 /// What a shard must be in a certain phase for.
@@ -72,6 +74,8 @@ pub enum Bounded {
     NoteBytes,
     /// Bytes of all notes.
     AllNoteBytes,
+    /// Tenants that are staged for blocks.
+    StagedTenants,
 }
 
 /// Why a command changed nothing.
@@ -141,6 +145,18 @@ pub enum Refused {
     /// A block that was made of others was to be registered.
     #[error("block {0} was made of others and is not registered: have it take the places of those")]
     Made(BlockId),
+    /// The tenants that are staged for a block are not those that the command continues or completes.
+    #[error(
+        "{staged} tenants are staged for block {block}, the command names {named}; stage what is missing"
+    )]
+    StagedOtherwise {
+        /// The block.
+        block: BlockId,
+        /// The number of tenants that are staged.
+        staged: u64,
+        /// The number of tenants that the command expects.
+        named: u64,
+    },
     /// A block that is to be replaced does not exist.
     #[error(
         "block {0} is not listed: it was replaced or removed, or was never registered; list the blocks again and choose of those"
@@ -448,6 +464,13 @@ pub enum Refused {
     },
 }
 
+impl Refused {
+    /// Whether the same command may succeed later.
+    pub const fn passes(&self) -> bool {
+        matches!(self, Self::StagedOtherwise { .. } | Self::TooMany { what: Bounded::StagedTenants, .. })
+    }
+}
+
 impl Bounded {
     fn way_out(self) -> &'static str {
         match self {
@@ -458,6 +481,7 @@ impl Bounded {
             Self::Voters => "remove one first",
             Self::Notes | Self::NoteBytes => "delete some that nobody reads",
             Self::AllNoteBytes => "have tenants delete some",
+            Self::StagedTenants => "retry when other blocks are registered",
         }
     }
 }
@@ -473,6 +497,7 @@ impl fmt::Display for Bounded {
             Self::Notes => "notes of a tenant",
             Self::NoteBytes => "bytes of notes of a tenant",
             Self::AllNoteBytes => "bytes of notes",
+            Self::StagedTenants => "staged tenants",
         })
     }
 }

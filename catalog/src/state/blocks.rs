@@ -232,7 +232,7 @@ impl State {
         Outcome::counted(self.condemned.len() - before)
     }
 
-    /// Forgets names and shards that were remembered long enough, and nodes that no shard names any more.
+    /// Forgets names and shards that were remembered long enough, tenants that were staged in vain, and nodes that no shard names any more.
     pub(super) fn forget(&mut self) -> Outcome {
         let now = self.now;
         let before = self.condemned.len() + self.shards.len();
@@ -246,6 +246,7 @@ impl State {
         });
         let shards = &self.shards;
         self.nodes.retain(|node, _| shards.values().any(|shard| shard.members.contains(node)));
-        Outcome::counted(before - self.condemned.len() - self.shards.len())
+        let stages = self.drop_abandoned_stages();
+        Outcome::counted(before - self.condemned.len() - self.shards.len() + stages)
     }
 }

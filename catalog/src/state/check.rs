@@ -23,6 +23,7 @@ impl State {
         self.check_blocks()?;
         self.check_notes()?;
         self.retention.check(self)?;
+        self.check_staged()?;
         self.check_counts()
     }
 

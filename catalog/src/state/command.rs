@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Choice, Inherits, Settings, ShardId, Wound};
-use crate::block::{BlockEntry, BlockId};
+use crate::block::{BlockEntry, BlockId, TenantSpan};
 
 /// How commands are written so far. A voter that knows less must stop, not skip them.
 const FORMAT: u32 = 1;
@@ -182,6 +182,24 @@ pub enum Command {
         /// The block.
         block: BlockEntry,
     },
+    /// Names a part of the tenants of a block that has more than fit into one command.
+    StageTenants {
+        /// The shard of the block.
+        shard: ShardId,
+        /// The block.
+        block: BlockId,
+        /// How many of its tenants come before these.
+        offset: u64,
+        /// The tenants.
+        tenants: Vec<TenantSpan>,
+    },
+    /// Makes a block exist whose tenants are staged.
+    RegisterStaged {
+        /// The block, without tenants.
+        block: BlockEntry,
+        /// The number of its tenants.
+        tenants: u64,
+    },
     /// A shard's log says that everything up to an index lies in registered blocks: what is not known of that is a gap.
     Raise {
         /// The shard.
@@ -193,6 +211,13 @@ pub enum Command {
     Recall {
         /// The block.
         block: BlockEntry,
+    },
+    /// Makes a block exist again whose registration was lost and whose tenants are staged.
+    RecallStaged {
+        /// The block, without tenants.
+        block: BlockEntry,
+        /// The number of its tenants.
+        tenants: u64,
     },
     /// Of a gap so much is none: what was there is not kept any more.
     Close {

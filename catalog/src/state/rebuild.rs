@@ -32,6 +32,8 @@ impl State {
         let Remains { snapshot, blocks, described, at, kept_from } = remains;
         let mut state = snapshot.unwrap_or_else(|| Self::of_members(&described));
         state.now = state.now.max(at);
+        // Blocks in the bucket name their tenants themselves.
+        state.staged.clear();
         let mut findings = Findings::default();
         let (told, tables) = merged(described)?;
         state.meet_shards(&told, &blocks, &mut findings)?;

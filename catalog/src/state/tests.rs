@@ -7,6 +7,7 @@ mod random;
 mod rebuild;
 mod replace;
 mod retention;
+mod staging;
 mod successors;
 
 use std::time::Duration;

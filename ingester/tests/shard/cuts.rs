@@ -3,12 +3,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use athanor_catalog::Catalog;
+use athanor_block::FILES;
+use athanor_catalog::{BlockId, Catalog};
 use athanor_chassis::{ByteSize, Clock, Code, Disk, Limits};
 use athanor_storage::Config as Bucket;
 
 use crate::samples::{labelled, now, profile, simple, upload};
-use crate::world::{Remains, World, simulate, tenant};
+use crate::world::{Remains, World, object, simulate, tenant};
 
 #[test]
 fn a_cut_changes_no_answer() {
@@ -55,6 +56,63 @@ fn a_cut_is_tried_until_it_is_done() {
         assert_eq!(world.total().await, 32);
         let world = world.crash(6).await;
         assert_eq!(world.total().await, 32);
+    });
+}
+
+/// Whoever leads next finds what an earlier leader uploaded, however often that is.
+#[test]
+fn retried_registration_uploads_no_second_block() {
+    simulate(async {
+        let mut world = World::new().await;
+        for value in [10, 20] {
+            world.push_one(&simple(now(), value)).await;
+            for seed in 0..3 {
+                world.remains.catalog.deaf.store(u32::MAX, Ordering::Relaxed);
+                let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(60)).await;
+                assert!(cut.is_err(), "{cut:?}");
+                world = world.crash(seed).await;
+                // What came later is in a block of its own.
+                world.push_one(&simple(now(), value)).await;
+            }
+            world.remains.catalog.deaf.store(0, Ordering::Relaxed);
+            world.cut().await;
+            assert_eq!(world.uploaded().await, world.blocks().await);
+        }
+        assert_eq!(world.total().await, 4 * (11 + 21));
+    });
+}
+
+/// A block that was refused, or lacks an object, is not taken for the one that is needed.
+#[test]
+fn damaged_upload_of_an_earlier_leader_is_replaced() {
+    simulate(async {
+        let world = World::new().await;
+        world.push_one(&simple(now(), 10)).await;
+        world.remains.catalog.deaf.store(u32::MAX, Ordering::Relaxed);
+        assert!(world.ingester.cut(&world.remains.clock, Duration::from_secs(60)).await.is_err());
+        let world = world.crash(1).await;
+        let block = world.uploaded_names().await.remove(0);
+        world.remains.store.delete(&object(block, FILES[2])).await.unwrap();
+        world.remains.catalog.deaf.store(0, Ordering::Relaxed);
+        world.cut().await;
+        assert_eq!((world.blocks().await, world.total().await), (1, 11));
+        assert_eq!(world.uploaded().await, 2);
+    });
+}
+
+#[test]
+fn condemned_upload_of_an_earlier_leader_is_replaced() {
+    simulate(async {
+        let world = World::new().await;
+        world.push_one(&simple(now(), 10)).await;
+        world.remains.catalog.deaf.store(u32::MAX, Ordering::Relaxed);
+        assert!(world.ingester.cut(&world.remains.clock, Duration::from_secs(60)).await.is_err());
+        let block = world.uploaded_names().await.remove(0);
+        world.remains.catalog.condemn(vec![BlockId::from_number(block)]).await.unwrap();
+        let world = world.crash(1).await;
+        world.remains.catalog.deaf.store(0, Ordering::Relaxed);
+        world.cut().await;
+        assert_eq!((world.blocks().await, world.total().await), (1, 11));
     });
 }
 

@@ -19,7 +19,7 @@ use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
 use athanor_consensus::replicated;
 use athanor_ingester::{Config, CutConfig, Deps, Ingester, Stored};
 use athanor_profile::upload::Upload;
-use athanor_storage::path::{FileName, Key, Owner};
+use athanor_storage::path::{FileName, Key, Owner, Prefix};
 use athanor_storage::{Config as Bucket, Store, StoreDeps};
 
 use crate::samples::{Row, read};
@@ -52,7 +52,7 @@ fn spend(count: &AtomicU32) -> bool {
 #[async_trait]
 impl Catalog for Facts {
     async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
-        let registers = matches!(command, Command::Register { .. });
+        let registers = matches!(command, Command::Register { .. } | Command::RegisterStaged { .. });
         let failed = || Err(CatalogError::Unavailable(Status::new(Code::Unavailable, "told to fail")));
         let is_barred = |shard| shard == self.barred.load(Ordering::Relaxed);
         if matches!(&command, Command::Register { block, .. } if is_barred(block.shard)) {
@@ -280,6 +280,22 @@ impl World {
         self.remains.catalog.blocks().await.unwrap().len()
     }
 
+    /// The blocks of which the bucket has any object, registered or not.
+    pub async fn uploaded_names(&self) -> Vec<u128> {
+        let all = self.remains.store.list(&Prefix::BlocksOf(Owner::Shared), None, 1000).await.unwrap();
+        let block = |key: &str| match Key::parse(key) {
+            Ok(Key::Block { block, .. }) => block,
+            other => panic!("{other:?}"),
+        };
+        let mut blocks: Vec<u128> = all.iter().map(|entry| block(&entry.key)).collect();
+        blocks.dedup();
+        blocks
+    }
+
+    pub async fn uploaded(&self) -> usize {
+        self.uploaded_names().await.len()
+    }
+
     /// Everything of a tenant, from blocks and heads, as a query plans it.
     pub async fn rows(&self, name: &str) -> Vec<Row> {
         let tenant = tenant(name);
@@ -307,13 +323,16 @@ impl World {
     }
 }
 
+/// The key of one file of a block.
+pub fn object(block: u128, file: &str) -> Key {
+    Key::Block { owner: Owner::Shared, block, file: FileName::new(file).unwrap() }
+}
+
 /// A block, as it lies in the bucket.
 pub async fn fetch(store: &Store, block: &BlockEntry) -> Block {
     let folder = MemoryFolder::default();
     for name in FILES.into_iter().chain([META]) {
-        let file = FileName::new(name).unwrap();
-        let key = Key::Block { owner: Owner::Shared, block: block.id.number(), file };
-        let bytes = store.get(&key).await.unwrap();
+        let bytes = store.get(&object(block.id.number(), name)).await.unwrap();
         folder.create(name).unwrap().write_all(&bytes).unwrap();
     }
     Block::open(Arc::new(folder)).unwrap()

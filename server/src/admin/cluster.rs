@@ -107,6 +107,6 @@ async fn change(desk: &Desk, command: Command) -> Result<Value, Status> {
     match desk.overview.client.propose(command).await.map_err(|error| Status::of(&error))? {
         Answer::Refused(refused) => Err(Status::new(Code::Conflict, refused.to_string())),
         Answer::Changed(count) => Ok(json!({ "changed": count })),
-        Answer::Shard(_) | Answer::Registered(_) => Ok(json!({ "changed": 1 })),
+        Answer::Shard(_) | Answer::Registered(_) | Answer::Staged(_) => Ok(json!({ "changed": 1 })),
     }
 }

@@ -44,7 +44,7 @@ pub(super) async fn delete(desk: &Desk, tenant: &TenantId, name: Option<&str>) -
                 return Err(Status::new(Code::Conflict, refused.to_string()));
             }
             Answer::Refused(refused) => return Err(Status::new(Code::Invalid, refused.to_string())),
-            Answer::Changed(_) | Answer::Shard(_) | Answer::Registered(_) => deleted += 1,
+            Answer::Changed(_) | Answer::Shard(_) | Answer::Registered(_) | Answer::Staged(_) => deleted += 1,
         }
     }
     Ok(json!({ "deleted": deleted }))

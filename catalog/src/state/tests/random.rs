@@ -21,7 +21,7 @@ pub(super) struct Drawn {
 pub(super) fn drawn() -> impl Strategy<Value = Drawn> {
     // Most of the time little time passes, else nothing would be registered in time.
     let minutes = prop_oneof![8 => -2i64..5, 1 => Just(24 * 60), 1 => Just(49 * 60)];
-    (0u8..73, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
+    (0u8..79, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
         kind,
         which,
         number,
@@ -47,6 +47,27 @@ fn new_block(state: &State, shard: &ShardEntry, number: u64) -> BlockEntry {
     let from = shard.watermark + u64::from(number.is_multiple_of(5));
     let (shard, epoch) = (shard.id, shard.epoch);
     BlockEntry { id: BlockId::from_number(name), shard, epoch, ..block(0, from, from + number % 4) }
+}
+
+/// A part of a block's tenants.
+fn spans(offset: u64, count: u64) -> Vec<crate::TenantSpan> {
+    let numbers = offset..offset + count;
+    let span = |number: u64| {
+        let tenant = format!("t{number}").parse().unwrap();
+        crate::TenantSpan { tenant, min_time: 5, max_time: 9, profiles: 1 }
+    };
+    numbers.map(span).collect()
+}
+
+/// A block as it is registered with what its shard has staged, most of the time.
+fn staged(state: &State, block: &BlockEntry, number: u64) -> (BlockEntry, u64) {
+    let block = BlockEntry { tenants: Vec::new(), ..block.clone() };
+    match state.staged.get(&block.shard) {
+        Some(staged) if !number.is_multiple_of(8) => {
+            (BlockEntry { id: staged.block, ..block }, staged.tenants.len() as u64)
+        }
+        _ => (block, number % 5),
+    }
 }
 
 impl Drawn {
@@ -166,6 +187,22 @@ impl Drawn {
             },
             66..=68 => self.replace(state),
             69..=72 => self.remove_by_age(state),
+            73..=76 => Command::StageTenants {
+                shard,
+                block: new_block(state, &entry, number).id,
+                offset: number % 3,
+                tenants: spans(number % 3, number % 7),
+            },
+            77 => {
+                let (block, tenants) = staged(state, &new_block(state, &entry, number), number);
+                Command::RegisterStaged { block, tenants }
+            }
+            78 => {
+                let block =
+                    BlockEntry { from: number % 9, to: number % 9 + 1, ..new_block(state, &entry, number) };
+                let (block, tenants) = staged(state, &block, number);
+                Command::RecallStaged { block, tenants }
+            }
             _ if number.is_multiple_of(2) => Command::Heal { before: state.now.minus(HOUR) },
             _ => Command::Forget,
         }
@@ -309,6 +346,9 @@ fn random_commands_reach_every_phase() {
             for shard in state.shards.values() {
                 *seen.entry(kind(&format!("{:?}", shard.phase))).or_default() += 1;
             }
+            if state.blocks().any(|block| block.tenants.iter().any(|span| span.tenant.as_str() == "t1")) {
+                *seen.entry("Staged".to_owned()).or_default() += 1;
+            }
             if state.blocks().any(|block| block.level > 0) {
                 *seen.entry("Replaced".to_owned()).or_default() += 1;
             }
@@ -334,6 +374,8 @@ fn random_commands_reach_every_phase() {
         "Unlike",
         "Replaces",
         "Empty",
+        "Staged",
+        "StagedOtherwise",
         "Phase",
         "SlotTaken",
         "Crowded",
