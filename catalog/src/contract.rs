@@ -33,6 +33,9 @@ pub trait Catalog: Send + Sync + 'static {
         Ok(blocks)
     }
 
+    /// The tenants with rows in some block; no older than this call.
+    async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError>;
+
     /// What a tenant keeps; no older than this call.
     async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError>;
 
@@ -201,6 +204,10 @@ impl Catalog for Memory {
 
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         Ok(self.state().blocks().cloned().collect())
+    }
+
+    async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
+        Ok(self.state().tenants().cloned().collect())
     }
 
     async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {

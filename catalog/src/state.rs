@@ -1,6 +1,7 @@
 //! The facts, and the commands that change them.
 
 mod answer;
+mod block_set;
 mod blocks;
 mod chains;
 mod check;
@@ -26,6 +27,7 @@ use athanor_cluster::placement::Tables;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockEntry, BlockId, Rows};
+use block_set::BlockSet;
 use retention::Retention;
 use staging::StagedBlock;
 
@@ -76,7 +78,7 @@ pub struct State {
     settings: Settings,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     notes: BTreeMap<TenantId, Notes>,
-    blocks: BTreeMap<BlockId, BlockEntry>,
+    blocks: BlockSet,
     /// Names that never register, and when they were condemned.
     condemned: BTreeMap<BlockId, Timestamp>,
     #[serde(default)]
@@ -183,6 +185,11 @@ impl State {
     /// All blocks, by name.
     pub fn blocks(&self) -> impl Iterator<Item = &BlockEntry> {
         self.blocks.values()
+    }
+
+    /// Returns the tenants with rows in some block, ascending.
+    pub fn tenants(&self) -> impl Iterator<Item = &TenantId> {
+        self.blocks.tenants()
     }
 
     /// Names that never register, and when they were condemned.

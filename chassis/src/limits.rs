@@ -37,6 +37,9 @@ pub struct Limits {
     pub max_label_names_per_series: u32,
     /// The most series that a tenant has in the memory of each shard. None: as many as come. Example: `100000`.
     pub max_local_series_per_tenant: Option<u32>,
+    /// The most tenants that have profiles, in memory or in blocks: a name that is new beyond that is refused, and those that are known
+    /// are not. An exception for a tenant lets its name in. Example: `10000`.
+    pub max_tenants: u32,
     /// How many values `__session_id__` has in a series, which names the run of a program; with 0 it is not stored.
     /// Example: `4`.
     pub max_sessions_per_series: u32,
@@ -143,6 +146,7 @@ impl Default for Limits {
             max_label_value_length: 2_048,
             max_label_names_per_series: 30,
             max_local_series_per_tenant: None,
+            max_tenants: 10_000,
             max_sessions_per_series: 0,
             disable_label_sanitization: true,
             ingestion_relabeling_rules: Vec::new(),

@@ -102,6 +102,8 @@ struct Rounds {
     done: u64,
 }
 
+/// A head with so many tenants is large: its block's `meta.json` names each of them, and has a limit.
+const MAX_TENANTS_PER_HEAD: usize = 50_000;
 /// How often a head's age and size are looked at, at least.
 const TICK: Duration = Duration::from_millis(500);
 /// Waits between tries while the bucket or the catalogue does not answer.
@@ -196,7 +198,8 @@ impl Cutter {
 
     /// Names alone may make a head large: then it is let go of, if no profile is in it.
     fn is_large(&self) -> bool {
-        self.shard.heads().current().bytes() as u64 >= self.config.max_bytes.get()
+        let head = self.shard.heads().current();
+        head.bytes() as u64 >= self.config.max_bytes.get() || head.tenant_count() >= MAX_TENANTS_PER_HEAD
     }
 
     async fn round(&mut self, freeze: bool) -> Result<(), Status> {

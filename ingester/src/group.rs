@@ -32,6 +32,7 @@ use crate::reign::{Begun, Claim, Reign};
 use crate::shard::{Shard, ShardDeps, lost};
 use crate::stats::CutCounts;
 use crate::steward::{SILENCE, Steward};
+use crate::tenants::KnownTenants;
 use crate::walking::Walkers;
 use crate::window::{Shelf, Window};
 
@@ -48,6 +49,7 @@ pub(crate) struct Parts {
     pub(crate) walkers: Arc<Walkers>,
     /// The newest view.
     pub(crate) view: Arc<RwLock<Option<Arc<View>>>>,
+    pub(crate) tenants: Arc<KnownTenants>,
 }
 
 /// One member of a shard's group.
@@ -373,6 +375,8 @@ impl Group {
         self.sealed.store(self.log.with(|machine| machine.standing().sealed.is_some()), Ordering::SeqCst);
         self.hear();
         reign.rebuild(&self.log, &deps.compute).await?;
+        let heads = reign.heads().unregistered().into_iter();
+        self.parts.tenants.add_stored(heads.flat_map(|head| head.tenants()));
         let shard_deps = ShardDeps {
             overrides: deps.overrides.clone(),
             clock: deps.clock.clone(),

@@ -190,6 +190,16 @@ impl Head {
         let tenants: Vec<TenantId> = read(&self.tenants).keys().cloned().collect();
         tenants.into_iter().filter_map(|tenant| self.view(&tenant).map(|view| (tenant, view))).collect()
     }
+    /// The tenants that it holds profiles of.
+    pub(crate) fn tenants(&self) -> Vec<TenantId> {
+        let tenants = read(&self.tenants);
+        let has_profiles = |rows: &Arc<RwLock<Rows>>| !read(rows).profiles.is_empty();
+        tenants.iter().filter(|(_, rows)| has_profiles(rows)).map(|(tenant, _)| tenant.clone()).collect()
+    }
+    /// How many tenants it has names of.
+    pub(crate) fn tenant_count(&self) -> usize {
+        read(&self.tenants).len()
+    }
     /// How much it holds.
     pub(crate) fn size(&self) -> HeadSize {
         let mut size = HeadSize { bytes: self.bytes() as u64, ..HeadSize::default() };

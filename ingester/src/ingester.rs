@@ -27,6 +27,7 @@ use crate::machine::{Machine, lock};
 use crate::membership::MembershipError;
 use crate::shard::{Stored, lost};
 use crate::stats::{ShardStats, Written};
+use crate::tenants::NameAdmission;
 use crate::walking::Walkers;
 
 /// How many shards a node may be told to open: each has a log, a head and three tasks of its own.
@@ -209,7 +210,8 @@ impl Ingester {
     pub async fn open(config: &Config, deps: Deps) -> Result<Self, OpenError> {
         let walkers = Arc::new(Walkers::new(deps.compute.clone(), config.decoded));
         let known = if deps.alone { known(config, &deps).await? } else { Vec::new() };
-        let parts = Parts { config: config.clone(), deps, walkers, view: Arc::default() };
+        let parts =
+            Parts { config: config.clone(), deps, walkers, view: Arc::default(), tenants: Arc::default() };
         let node = parts.deps.consensus.node;
         let mut shards = BTreeMap::new();
         for entry in
@@ -302,7 +304,16 @@ impl Ingester {
             if let Err(status) = self.admit() {
                 return Ok(vec![Err(status); uploads.len()]);
             }
-            Ok(led.shard.append(table, tenant, uploads).await)
+            let max_tenants = self.parts.deps.overrides.of(tenant).max_tenants;
+            let admission = match self.parts.tenants.admit(tenant, max_tenants) {
+                Ok(admission) => admission,
+                Err(status) => return Ok(vec![Err(status); uploads.len()]),
+            };
+            let outcomes = led.shard.append(table, tenant, uploads).await;
+            if outcomes.iter().flatten().any(|stored| stored.new > 0) {
+                admission.into_iter().for_each(NameAdmission::stored);
+            }
+            Ok(outcomes)
         };
         appended.boxed()
     }

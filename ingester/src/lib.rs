@@ -41,6 +41,7 @@ mod standing;
 mod stats;
 mod steward;
 mod sums;
+mod tenants;
 mod unregistered;
 mod uploaded;
 mod waiting;

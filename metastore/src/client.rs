@@ -341,6 +341,27 @@ impl Shared {
         }
     }
 
+    async fn tenants_at(&self, door: Door, limit: Duration) -> Result<Vec<TenantId>, Failed> {
+        use wire::tenants_response::Of;
+        match (door, &self.reach.local) {
+            (Door::Here, Some(local)) => {
+                let listed = local.tenants();
+                self.answer(limit, async { listed.await.map_err(|error| Failed::from(status(error))) }).await
+            }
+            (Door::Here, None) => Err(no_voter()),
+            (Door::Node(node), _) => {
+                let (peers, introductions) = self.to(node)?;
+                let request = wire::TenantsRequest { caller: Some(introductions.caller(node, limit)) };
+                let called = async { peers.catalogue(node).tenants(request).await.map_err(unheard) };
+                match self.answer(limit, called).await?.into_inner().of {
+                    Some(Of::Tenants(packed)) => self.read(packed).await,
+                    Some(Of::Failure(told)) => Err(self.there_failed(&told)),
+                    None => Err(said_nothing()),
+                }
+            }
+        }
+    }
+
     /// What another node packed.
     async fn read<T: DeserializeOwned + Send + 'static>(&self, packed: Bytes) -> Result<T, Failed> {
         let read = self.reach.compute.run(move || unpack(&packed)).await;
@@ -453,6 +474,17 @@ impl Catalog for Client {
             let (door, each) = tries.next(|| self.shared.doors(None)).await?;
             match self.shared.notes_at(door, tenant, each).await {
                 Ok(notes) => return Ok(notes),
+                Err(failed) => tries.failed(door, Failed { leader: None, ..failed })?,
+            }
+        }
+    }
+
+    async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
+        let mut tries = self.tries(ALL);
+        loop {
+            let (door, each) = tries.next(|| self.shared.doors(None)).await?;
+            match self.shared.tenants_at(door, each).await {
+                Ok(tenants) => return Ok(tenants),
                 Err(failed) => tries.failed(door, Failed { leader: None, ..failed })?,
             }
         }

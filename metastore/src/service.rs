@@ -167,6 +167,13 @@ impl Service {
         packed.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
     }
 
+    async fn list_tenants(&self) -> Result<Bytes, Status> {
+        let _permit = self.listings.acquire().await;
+        let tenants = self.deps.metastore.tenants().await.map_err(status)?;
+        let packed = self.deps.compute.run(move || pack(&tenants)).await;
+        packed.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
+    }
+
     async fn voted(&self, change: Option<wire::voters_request::Change>) -> Result<Vec<Seat>, Status> {
         use wire::voters_request::Change as Asked;
         let change = match change {
@@ -254,6 +261,16 @@ impl Catalogue for Service {
             Err(status) => Of::Failure(self.failure(&status)),
         };
         Ok(Response::new(wire::NotesResponse { of: Some(of) }))
+    }
+
+    async fn tenants(&self, request: Request<wire::TenantsRequest>) -> Answered<wire::TenantsResponse> {
+        use wire::tenants_response::Of;
+        let limit = self.admit(request.into_inner().caller.as_ref(), CALL)?;
+        let of = match self.within(limit, self.list_tenants()).await {
+            Ok(packed) => Of::Tenants(packed),
+            Err(status) => Of::Failure(self.failure(&status)),
+        };
+        Ok(Response::new(wire::TenantsResponse { of: Some(of) }))
     }
 
     async fn watch(&self, request: Request<wire::WatchRequest>) -> Answered<Views> {

@@ -347,6 +347,11 @@ impl Catalog for Metastore {
         Ok(self.shared.group.with(|facts| facts.state().blocks().cloned().collect()))
     }
 
+    async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
+        self.current().await?;
+        Ok(self.shared.group.with(|facts| facts.state().tenants().cloned().collect()))
+    }
+
     async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
         self.current().await?;
         Ok(self.shared.group.with(|facts| facts.state().notes(tenant)))

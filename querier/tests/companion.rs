@@ -26,6 +26,9 @@ impl Catalog for Slow {
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         self.0.blocks().await
     }
+    async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
+        self.0.tenants().await
+    }
     async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
         let notes = self.0.notes(tenant).await;
         tokio::task::yield_now().await;

@@ -130,6 +130,7 @@ impl State {
 
     /// No row may be in two blocks, and none ends past its shard's watermark.
     fn check_blocks(&self) -> Result<(), String> {
+        self.blocks.check()?;
         let mut all: Vec<(Rows, &BlockEntry)> = Vec::new();
         for block in self.blocks.values() {
             let id = block.id;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use athanor_catalog::shard_id;
+use athanor_catalog::{Catalog, shard_id};
 use athanor_chassis::{ByteSize, Clock, Code, Disk, Limits, Status};
 use athanor_profile::labels::SampleLabel;
 use athanor_profile::pprof::encode;
@@ -76,6 +76,71 @@ fn a_full_disk_takes_what_frees_it() {
         assert_eq!(world.blocks().await, 1);
         let world = world.crash(2).await;
         assert_eq!(world.total().await, 11, "it starts, and what was acknowledged is there");
+    });
+}
+
+#[test]
+fn new_tenant_beyond_limit_is_refused_also_after_restart() {
+    simulate(async {
+        let push = async |world: &World, name: &str| {
+            world.push(name, vec![simple(now(), 10)]).await.remove(0).map(drop)
+        };
+        let limits = Limits { max_tenants: 2, ..Limits::default() };
+        let world = World::with(limits, Clock::system()).await;
+        let empty = Upload { pprof: encode(&Default::default()).into(), ..simple(now(), 1) };
+        for number in 0..5 {
+            let _ = world.push(&format!("sends-nothing-{number}"), vec![empty.clone()]).await;
+        }
+        push(&world, "a").await.unwrap();
+        world.cut().await;
+        let world = world.crash(1).await;
+        world.ingester.refresh_tenants().await.unwrap();
+        push(&world, "b").await.unwrap();
+        // One lies in a block, and one in the log.
+        let world = world.crash(2).await;
+        world.ingester.refresh_tenants().await.unwrap();
+        let refused = push(&world, "c").await.unwrap_err();
+        assert_eq!((refused.code, refused.retry_after.is_some()), (Code::Exhausted, true));
+        assert!(refused.message.contains("2 tenants have profiles, limits.max_tenants is 2"), "{refused}");
+        push(&world, "a").await.unwrap();
+        push(&world, "b").await.unwrap();
+        world.cut().await;
+        world.ingester.refresh_tenants().await.unwrap();
+        push(&world, "c").await.unwrap_err();
+        // Names are free with the last block.
+        let blocks = world.remains.catalog.blocks().await.unwrap().into_iter().map(|block| block.id);
+        world.remains.catalog.condemn(blocks.collect()).await.unwrap();
+        world.ingester.refresh_tenants().await.unwrap();
+        push(&world, "c").await.unwrap();
+    });
+}
+
+#[test]
+fn node_with_full_disk_starts_and_flushes_and_recovers() {
+    simulate(async {
+        let mut world = World::new().await;
+        world.remains.reserve = ByteSize::mib(2);
+        let world = world.crash(1).await;
+        world.push_one(&simple(now(), 10)).await;
+        let disks = |world: &World| [world.remains.log_disk.clone(), world.remains.state_disk.clone()];
+        for disk in disks(&world) {
+            disk.set_capacity(Some(64 << 20));
+            let used = (64 << 20) - disk.free().unwrap();
+            disk.set_capacity(Some(used));
+        }
+        let world = world.crash(2).await;
+        assert_eq!(world.total().await, 11);
+        let refused = world.push("acme", vec![simple(now(), 11)]).await.remove(0).unwrap_err();
+        assert_eq!((refused.code, refused.message.contains("reserve")), (Code::Exhausted, true), "{refused}");
+        // What is stored lies in the bucket; only the log cannot let go of it yet.
+        let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(20)).await;
+        assert!(cut.is_err(), "there is no space for a snapshot: {cut:?}");
+        assert_eq!((world.blocks().await, world.total().await), (1, 11));
+        for disk in disks(&world) {
+            disk.set_capacity(None);
+        }
+        world.cut().await;
+        assert_eq!((world.push_one(&simple(now(), 20)).await, world.total().await), (1, 32));
     });
 }
 

@@ -70,6 +70,9 @@ impl Catalog for Facts {
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         self.held.blocks().await
     }
+    async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
+        self.held.tenants().await
+    }
     async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
         self.held.notes(tenant).await
     }

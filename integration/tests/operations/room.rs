@@ -74,6 +74,18 @@ fn a_full_disk_is_told() {
 }
 
 #[test]
+fn new_tenant_beyond_limit_is_refused() {
+    let server = Server::start(|config| {
+        config.multitenancy_enabled = true;
+        config.limits.max_tenants = 2;
+    });
+    let push = |tenant| server.post("/ingest?name=shop.cpu", &[("x-scope-orgid", tenant)], b"main;f 3\n");
+    assert_eq!((push("a").status, push("b").status), (200, 200));
+    is_refusal(&push("c"), &["tenant c is new", "limits.max_tenants is 2", "raise the limit"]);
+    assert_eq!((push("a").status, push("b").status), (200, 200));
+}
+
+#[test]
 fn what_is_in_no_block_has_a_bound() {
     let server = Server::start(|config| config.ingester.unregistered = ByteSize::kib(1));
     // A name that fills it alone.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use athanor_catalog::{Answer, BlockId, Catalog, CatalogError, Command, Logged, Settings};
+use athanor_catalog::{
+    Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Logged, Settings, TenantSpan,
+};
 use athanor_chassis::{Code, TenantId, Timestamp};
 use athanor_cluster::failure;
 use athanor_cluster::greeting::{Introductions, Me};
@@ -64,6 +66,41 @@ fn a_note_of_any_node_is_read_by_every_other_one_right_after() {
             expected = text;
         }
         assert!(town.client(8).notes(&TenantId::anonymous()).await.unwrap().is_empty());
+    });
+}
+
+/// All names of the block are more than a command may have.
+#[test]
+fn block_of_many_tenants_registers_from_any_node() {
+    simulate(async {
+        let town = Town::start(3, 10).await;
+        let client = town.client(8);
+        let shard = client.open_shard(0, 8).await.unwrap();
+        let tenant = |number: usize| format!("{number:0150}").parse::<TenantId>().unwrap();
+        let span = |number| TenantSpan { tenant: tenant(number), min_time: 5, max_time: 9, profiles: 1 };
+        let mut block = BlockEntry {
+            id: BlockId::new(town.clock.wall(), &town.random),
+            shard: shard.id,
+            epoch: shard.epoch,
+            from: 0,
+            to: 7,
+            bytes: 1,
+            samples: 1,
+            lost: 0,
+            level: 0,
+            further: Vec::new(),
+            tenants: (0..7_000).map(span).collect(),
+        };
+        assert_eq!(client.register(block.clone()).await.unwrap(), 7);
+        assert_eq!(client.register(block.clone()).await.unwrap(), 7, "again changes nothing");
+        for node in [1, 2, 3, 8, 9] {
+            let known = town.client(node);
+            assert_eq!(known.tenants().await.unwrap().len(), 7_000);
+            let listed = known.listing(&tenant(6_999), 0, 20).await.unwrap().blocks;
+            assert_eq!(listed.iter().map(|listed| listed.id).collect::<Vec<_>>(), [block.id]);
+        }
+        block.tenants.clear();
+        assert_eq!(town.client(9).blocks_of_slot(0, Timestamp::EPOCH).await.unwrap(), [block]);
     });
 }
 

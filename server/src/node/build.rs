@@ -46,6 +46,8 @@ use crate::repair::Repair;
 use crate::room::Room;
 use crate::ways::{Afar, Ways};
 
+/// How often an ingester asks which tenants have blocks.
+const TENANTS_REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// After so long shards that did not open are tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -259,6 +261,13 @@ impl Site<'_> {
             views.see(voter.metastore.view());
         }
         kinship.begin(&ingester);
+        if self.others.is_none()
+            && let Err(error) = ingester.refresh_tenants().await
+        {
+            tracing::warn!(%error, "failed to read the names of tenants, will retry");
+        }
+        let refreshing = refresh_tenants(Arc::clone(&ingester), clock.clone(), self.tasks.token());
+        self.tasks.spawn("names of tenants", refreshing)?;
         if let Some(others) = self.others {
             others.groups().keep(Arc::clone(&ingester));
             let introductions = Arc::clone(&others.afar().introductions);
@@ -447,6 +456,27 @@ async fn follow(ingester: Arc<Ingester>, mut views: Views, clock: Clock, ending:
         biased;
         () = ending.cancelled() => {}
         () = following => {}
+    }
+}
+
+/// Asks the catalog for the names of tenants from time to time, until the process ends.
+async fn refresh_tenants(ingester: Arc<Ingester>, clock: Clock, ending: CancellationToken) {
+    let refreshing = async {
+        loop {
+            let wait = match ingester.refresh_tenants().await {
+                Ok(()) => TENANTS_REFRESH_INTERVAL,
+                Err(error) => {
+                    tracing::debug!(%error, "failed to read the names of tenants, will retry");
+                    AGAIN
+                }
+            };
+            clock.sleep(wait).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = ending.cancelled() => {}
+        () = refreshing => {}
     }
 }
 

@@ -1,0 +1,96 @@
+//! The registered blocks, and how many of them each tenant has rows in.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use athanor_chassis::TenantId;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::block::{BlockEntry, BlockId};
+
+/// Blocks by name. Their tenants are counted as they come and go, and each name lies in memory once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct BlockSet {
+    by_id: BTreeMap<BlockId, BlockEntry>,
+    blocks_of_tenant: BTreeMap<TenantId, u64>,
+}
+
+impl BlockSet {
+    /// Inserts a block; returns the one that had its name.
+    pub(super) fn insert(&mut self, id: BlockId, mut block: BlockEntry) -> Option<BlockEntry> {
+        let replaced = self.remove(&id);
+        for span in &mut block.tenants {
+            let known = self.blocks_of_tenant.get_key_value(&span.tenant);
+            if let Some(name) = known.map(|(name, _)| name.clone()) {
+                span.tenant = name;
+            }
+            *self.blocks_of_tenant.entry(span.tenant.clone()).or_default() += 1;
+        }
+        self.by_id.insert(id, block);
+        replaced
+    }
+
+    /// Removes a block.
+    pub(super) fn remove(&mut self, id: &BlockId) -> Option<BlockEntry> {
+        let removed = self.by_id.remove(id)?;
+        for span in &removed.tenants {
+            let Some(count) = self.blocks_of_tenant.get_mut(&span.tenant) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.blocks_of_tenant.remove(&span.tenant);
+            }
+        }
+        Some(removed)
+    }
+
+    /// Returns the tenants with rows in some block, ascending.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = &TenantId> {
+        self.blocks_of_tenant.keys()
+    }
+
+    /// Whether tenants are counted as the blocks name them.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self.by_id.clone().into_iter().collect::<Self>().blocks_of_tenant == self.blocks_of_tenant {
+            true => Ok(()),
+            false => Err("tenants are not counted as the blocks name them".to_owned()),
+        }
+    }
+}
+
+/// Changes go through [`BlockSet::insert`] and [`BlockSet::remove`].
+impl Deref for BlockSet {
+    type Target = BTreeMap<BlockId, BlockEntry>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.by_id
+    }
+}
+
+impl Extend<(BlockId, BlockEntry)> for BlockSet {
+    fn extend<I: IntoIterator<Item = (BlockId, BlockEntry)>>(&mut self, blocks: I) {
+        for (id, block) in blocks {
+            self.insert(id, block);
+        }
+    }
+}
+
+impl FromIterator<(BlockId, BlockEntry)> for BlockSet {
+    fn from_iter<I: IntoIterator<Item = (BlockId, BlockEntry)>>(blocks: I) -> Self {
+        let mut set = Self::default();
+        set.extend(blocks);
+        set
+    }
+}
+
+impl Serialize for BlockSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.by_id.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for BlockSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let by_id = BTreeMap::deserialize(deserializer)?;
+        Ok(by_id.into_iter().collect())
+    }
+}
