@@ -42,6 +42,7 @@ use bytes::Bytes;
 pub use error::{LogError, OpenError, ReadError};
 pub use identity::Identity;
 pub use recover::{Damage, Hurt, Recovery};
+pub use segments::release_spare;
 
 use frame::{Kind, Line, Row};
 use index::Index;
@@ -283,6 +284,7 @@ impl Log {
         segments.trim()?;
         let mut writer = Writer::new(&recovered);
         let shared = Arc::new(Shared::new(segments, made.salt, config, recovered.index));
+        writer.note_left(&shared);
         let hurt = shared.core().index.hurt();
         if !hurt.is_empty() {
             // What shows a loss may be purged and given away; that there was one is known from now on.
@@ -321,7 +323,7 @@ impl Log {
 
     /// Whether entries are taken now; callers that can say no ask before they hand in.
     pub fn admit(&self) -> Result<(), LogError> {
-        self.owner.shared.admit(1)
+        self.owner.shared.admit(1, None)
     }
 
     /// Whether the disk has room for entries, as far as can be seen. Once it has not, more than was missing must be free
@@ -330,9 +332,25 @@ impl Log {
         self.owner.shared.has_room()
     }
 
-    /// Whether entries are taken now that free space when they are applied: they may use most of the reserve.
+    /// Whether entries are taken now that free space when they are applied: they may use most of the reserve, and on a full disk
+    /// the files that are laid out.
     pub fn admit_relief(&self) -> Result<(), LogError> {
-        self.owner.shared.admit(4)
+        self.owner.shared.admit_relief()
+    }
+
+    /// Whether raft's own entries are taken, without which a group cannot begin.
+    pub(crate) fn admit_own(&self) -> Result<(), LogError> {
+        self.owner.shared.admit_own(0)
+    }
+
+    /// Removes a prepared file if the disk is full, so that a snapshot can be written; false if there is none to spare.
+    pub(crate) fn release_spare(&self) -> bool {
+        self.owner.shared.release_spare()
+    }
+
+    /// Bytes of a segment.
+    pub(crate) fn segment(&self) -> ByteSize {
+        ByteSize::bytes(self.owner.shared.segments.size)
     }
 
     /// Why the log takes nothing more until a restart, if it does not.

@@ -302,7 +302,7 @@ impl<S: StateMachine> Replicated<S> {
 
     /// The first start of a new group writes its members into the log.
     async fn begin(&self, founding: Founding) -> Result<(), OpenError> {
-        let fail = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
+        let fail = |error: &dyn fmt::Display| self.not_begun(error);
         // Raft calls a second beginning an error, in the log that people read.
         if self.shared.raft.is_initialized().await.map_err(|fatal| fail(&fatal))? {
             return Ok(());
@@ -321,8 +321,17 @@ impl<S: StateMachine> Replicated<S> {
         }
     }
 
+    /// Why the group does not begin. Raft says what it was doing; the log knows that the disk is full.
+    fn not_begun(&self, error: &dyn fmt::Display) -> OpenError {
+        let log = &self.shared.log;
+        match log.admit_own() {
+            Err(LogError::Full { free, .. }) => OpenError::Full { free, segment: log.segment() },
+            Ok(()) | Err(_) => OpenError::Raft { cause: error.to_string() },
+        }
+    }
+
     async fn lead(&self) -> Result<(), OpenError> {
-        let fail = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
+        let fail = |error: &dyn fmt::Display| self.not_begun(error);
         let raft = &self.shared.raft;
         if raft.current_leader().await != Some(self.shared.node) {
             raft.trigger().elect().await.map_err(|error| fail(&error))?;
@@ -445,7 +454,11 @@ impl<S: StateMachine> Replicated<S> {
         let fail = |error: &dyn fmt::Display| ProposeError::Failed { cause: error.to_string() };
         let raft = &self.shared.raft;
         let mut built = self.shared.machine.built();
-        let prepared = self.shared.machine.prepare().await.map_err(|error| fail(&error))?;
+        let mut prepared = self.shared.machine.prepare().await;
+        if prepared.is_err() && self.shared.log.release_spare() {
+            prepared = self.shared.machine.prepare().await;
+        }
+        let prepared = prepared.map_err(|error| fail(&error))?;
         let Some(label) = prepared else { return Ok(None) };
         let known = raft.data_metrics().borrow().snapshot.is_some_and(|known| known.index >= label);
         if !known {

@@ -71,6 +71,17 @@ pub(crate) fn capacity(disk: &dyn Disk, file: &str, size: u64) -> Result<u64, Di
     Ok(disk.len(file)?.min(size) / BLOCK * BLOCK)
 }
 
+/// Removes a prepared file of a log that is not open, unless it is the last one; false if nothing is removed.
+pub fn release_spare(disk: &dyn Disk) -> Result<bool, DiskError> {
+    let names = disk.list()?.into_iter();
+    let mut spares: Vec<String> = names.filter(|name| number(name, ".spare", u64::MAX).is_some()).collect();
+    spares.sort_unstable();
+    match spares.pop().filter(|_| !spares.is_empty()) {
+        Some(last) => disk.remove(&last).map(|()| true),
+        None => Ok(false),
+    }
+}
+
 impl Segments {
     /// Looks through the folder: the segments in it, in order, and the prepared files.
     pub(crate) fn open(
@@ -190,6 +201,29 @@ impl Segments {
         }
         let spare = self.fill(target)?;
         self.shelf().ready.push_back(spare);
+        Ok(true)
+    }
+
+    /// Returns the most bytes of frames for which a prepared file is taken.
+    pub(crate) fn prepared_bytes(&self) -> u64 {
+        let takes =
+            |spare: &Spare| if spare.capacity >= self.size { self.size / 2 } else { spare.capacity / 4 };
+        self.shelf().ready.iter().map(takes).max().unwrap_or(0)
+    }
+
+    /// Removes a prepared file from a disk that is full, so that something else can be written; false if the disk has space, or
+    /// the last file but `kept` would go.
+    pub(crate) fn release(&self, kept: usize) -> Result<bool, DiskError> {
+        if self.disk.free()? >= self.target() {
+            return Ok(false);
+        }
+        let mut shelf = self.shelf();
+        if shelf.ready.len() <= kept {
+            return Ok(false);
+        }
+        let Some(spare) = shelf.ready.pop_back() else { return Ok(false) };
+        drop(shelf);
+        self.disk.remove(&spare.file)?;
         Ok(true)
     }
 

@@ -9,13 +9,18 @@ use athanor_chassis::disk::DiskError;
 use athanor_chassis::{Activity, ByteSize, Histogram};
 use bytes::Bytes;
 
-use super::frame::{HEAD, Kind, Line, ROW, Row, size};
+use super::frame::{BLOCK, HEAD, Kind, Line, ROW, Row, size};
 use super::index::{Found, Slot};
 use super::writer::MAX_BEFORE;
 use super::{
     Config, Entry, Health, Held, IDLE, Index, LogError, MAX_STATE, ReadError, Record, Segments, Space, Turn,
     Usage, Writer,
 };
+
+/// Space that is laid out for entries that free space on a full disk.
+const RELIEF_BYTES: u64 = 64 << 10;
+/// Space of a frame beside its payload.
+const LAID_OUT_MARGIN_BYTES: u64 = 4 * BLOCK;
 
 pub(crate) type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
@@ -37,6 +42,8 @@ pub(crate) struct Shared {
     wake: Condvar,
     /// Bytes written since the start.
     pub(crate) written: AtomicU64,
+    /// Bytes that the current segment still takes.
+    pub(crate) current_left: AtomicU64,
     pub(crate) commits: Commits,
     /// Entries are refused for want of space, and that was said.
     full: AtomicBool,
@@ -125,17 +132,18 @@ impl Shared {
         let core = Core { index, recent, next_ticket: 1, ..Core::default() };
         let (core, wake) = (Mutex::new(core), Condvar::new());
         let commits = Commits { bytes: Histogram::of_sizes(), batches: Histogram::doubling(1, 12) };
-        let (written, full) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { segments, salt, limits, core, wake, written, commits, full }
+        let (written, current_left) = (AtomicU64::new(0), AtomicU64::new(0));
+        let full = AtomicBool::new(false);
+        Self { segments, salt, limits, core, wake, written, current_left, commits, full }
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses entries when less than a part of the reserve is free, or too much waits. What frees space is never refused, and
-    /// raft's own few entries live off the reserve.
-    pub(crate) fn admit(&self, part: u64) -> Result<(), LogError> {
+    /// Refuses entries when too much waits, or less than a part of the reserve is free. Raft's own few entries, and those that
+    /// free space, are taken from a full disk as well while the files that are laid out have space for `laid_out` bytes more.
+    pub(crate) fn admit(&self, part: u64, laid_out: Option<u64>) -> Result<(), LogError> {
         if let Some(error) = self.core().refusal() {
             return Err(error);
         }
@@ -150,11 +158,40 @@ impl Shared {
             return Err(LogError::Busy { waiting, limit });
         }
         self.tell_of_space(free);
-        if free < self.limits.reserve / part {
+        if free < self.limits.reserve / part
+            && !laid_out.is_some_and(|bytes| self.fits_laid_out(waiting + bytes))
+        {
             let reserve = ByteSize::bytes(self.limits.reserve);
             return Err(LogError::Full { free: ByteSize::bytes(free), reserve });
         }
         Ok(())
+    }
+
+    /// Whether so many bytes fit into the current segment or a prepared one, which take no space of the disk any more.
+    fn fits_laid_out(&self, bytes: u64) -> bool {
+        // A frame has more than its payload, and a new segment begins with what every group needs.
+        let needed = bytes + bytes / 4 + LAID_OUT_MARGIN_BYTES;
+        self.current_left.load(Ordering::Relaxed) >= needed || self.segments.prepared_bytes() >= needed
+    }
+
+    /// Whether raft's own entries are taken.
+    pub(crate) fn admit_own(&self, bytes: u64) -> Result<(), LogError> {
+        self.admit(8, Some(bytes))
+    }
+
+    /// Whether entries are taken that free space.
+    pub(crate) fn admit_relief(&self) -> Result<(), LogError> {
+        self.admit(4, Some(RELIEF_BYTES.min(self.segments.size / 8)))
+    }
+
+    /// Removes a prepared file from a full disk, if the log has others, or can do without.
+    pub(crate) fn release_spare(&self) -> bool {
+        let has_current = self.current_left.load(Ordering::Relaxed) >= self.segments.target() / 2;
+        let released = self.segments.release(usize::from(!has_current));
+        released.unwrap_or_else(|error| {
+            tracing::warn!(%error, "failed to remove a prepared log segment from a full disk");
+            false
+        })
     }
 
     /// Whether the disk has room. One that does not say is none that is full.
@@ -188,11 +225,11 @@ impl Shared {
 
     pub(crate) fn submit(&self, records: Vec<Record>, done: Done) -> Result<(), LogError> {
         let lines: Vec<Line> = records.into_iter().map(Record::into_line).collect();
+        let bytes: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
         if lines.iter().any(|(row, _)| row.kind == Kind::Entry) {
             // Less than was asked of whoever proposed: an entry that was let in must not end its group here.
-            self.admit(8)?;
+            self.admit_own(bytes)?;
         }
-        let bytes: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
         let (frame, limit) = (size(lines.len() + MAX_BEFORE, bytes), self.segments.size / 2);
         let state = lines.iter().any(|(row, data)| row.kind == Kind::State && data.len() > MAX_STATE);
         if frame > limit || state {

@@ -265,12 +265,38 @@ fn below_the_reserve_entries_are_refused_and_what_frees_space_is_not() {
     disk.set_capacity(Some(3 * SEGMENT));
     assert!(matches!(log.admit(), Err(LogError::Full { .. })), "raft still writes, others do not");
     disk.set_capacity(Some(2 * SEGMENT));
-    let error = log.submit(vec![entry(1, 2, 1, 100)], |_| ()).unwrap_err();
+    assert!(log.admit_relief().is_ok(), "what is laid out takes no space of the disk");
+    let submit = |index| log.submit(vec![entry(1, index, 1, 4_000)], |done| done.unwrap());
+    let (last, error) = (2..100).find_map(|index| Some((index, submit(index).err()?))).unwrap();
     assert_eq!(error.code(), Code::Exhausted);
-    assert!(log.read(1, 1).unwrap().is_some());
+    assert!(last > 8, "a prepared file is used: {last}");
+    assert!(matches!(log.admit_relief(), Err(LogError::Full { .. })));
+    assert!(log.read(1, 1).unwrap().is_some() && log.failed().is_none());
     log.submit(vec![Record::Purge { group: 1, index: 1, term: 1 }], |done| done.unwrap()).unwrap();
     disk.set_capacity(None);
-    log.submit(vec![entry(1, 2, 1, 100)], |done| done.unwrap()).unwrap();
+    submit(last).unwrap();
+}
+
+/// Prepared files go from a full disk. The last one stays where the log may need it.
+#[test]
+fn full_disk_releases_prepared_files() {
+    let disk = MemoryDisk::new();
+    let settings = Config { spares: 3, ..config() };
+    let log =
+        Log::open(Arc::new(disk.clone()), &Random::seeded(1), IDENTITY, &settings, Pump::Inline).unwrap().0;
+    assert!(!log.release_spare(), "there is space");
+    // Beside files of the log there are a few bytes that say whose it is.
+    let hold = |files: u64| disk.set_capacity(Some(files * SEGMENT + 4096));
+    hold(4);
+    assert!(log.release_spare());
+    assert!(!log.release_spare(), "now there is space");
+    hold(3);
+    assert!(log.release_spare());
+    log.close();
+    assert!(!release_spare(&disk).unwrap(), "who starts keeps the last one");
+    hold(2);
+    assert!(log.release_spare(), "the current segment has space");
+    assert!(!log.release_spare(), "there is none");
 }
 
 #[test]

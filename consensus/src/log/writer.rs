@@ -55,6 +55,12 @@ impl Writer {
         }
     }
 
+    /// Says how much the current segment still takes.
+    pub(crate) fn note_left(&self, shared: &Shared) {
+        let left = (self.current * shared.segments.size + self.capacity).saturating_sub(self.end);
+        shared.current_left.store(left, Ordering::Relaxed);
+    }
+
     /// One group commit, and what it makes necessary. A failed write or sync is final: the kernel may have dropped
     /// what it could not write.
     pub(crate) fn turn(&mut self, shared: &Shared) -> Turn {
@@ -139,6 +145,7 @@ impl Writer {
         shared.written.fetch_add(frame.total, Ordering::Relaxed);
         self.end += frame.total;
         self.last = frame.link;
+        self.note_left(shared);
         let rows = frame.rows[skip..].to_vec();
         let table: Vec<Row> = rows.iter().map(|(row, _)| *row).collect();
         before_of(&table, &mut self.before);

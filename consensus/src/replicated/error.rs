@@ -103,6 +103,18 @@ pub enum OpenError {
         /// What the machine said.
         reason: String,
     },
+    /// The disk has no space for the entries with which a group begins.
+    #[error(
+        "the disk has {} free, and the log's files have no space left either; free at least {segment} (log.segment) and \
+         start again",
+        .free.about()
+    )]
+    Full {
+        /// Free now.
+        free: ByteSize,
+        /// Of a file.
+        segment: ByteSize,
+    },
     /// The disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -146,6 +158,7 @@ impl Coded for OpenError {
             }
             Self::Taken { .. } => Code::Conflict,
             Self::BadState { .. } | Self::Raft { .. } => Code::Internal,
+            Self::Full { .. } => Code::Exhausted,
             Self::Disk(error) => error.code(),
         }
     }

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use athanor_catalog::{Catalog, Wound};
+use athanor_chassis::disk::DiskError;
 use athanor_chassis::{Clock, Overrides, Tasks};
 use athanor_cluster::greeting::Me;
 use athanor_cluster::members::RoleName;
@@ -30,7 +31,7 @@ use crate::config::Config;
 use crate::controller::Controller;
 use crate::gateway::Offering;
 use crate::hedges::Hedges;
-use crate::identity;
+use crate::identity::{self, IdentityError};
 use crate::janitor::{Done, Janitor};
 use crate::kept::Kept;
 use crate::kinship::Kinship;
@@ -102,7 +103,15 @@ pub async fn begin(
     let identity = identity::load(&*system.state, &system.random, config.cluster.cluster()?)?;
     let Some(entry) = entry else { return Ok((identity, None)) };
     // What is counted is durable before anybody hears of it.
-    let boot = identity::next_boot(&*system.state)?;
+    let boot = match identity::next_boot(&*system.state) {
+        // The disk is full, but for files that the log has laid out.
+        Err(IdentityError::Disk(DiskError::Full { .. }))
+            if log::release_spare(&*system.log).unwrap_or_default() =>
+        {
+            identity::next_boot(&*system.state)?
+        }
+        boot => boot?,
+    };
     let me = Me { cluster: identity.cluster, node: identity.node, boot };
     let Offered { shards, catalogue, doors, gateways, queriers } = offered.clone();
     let offer = |services: athanor_cluster::internal::Services| {
