@@ -332,10 +332,10 @@ impl Log {
         self.owner.shared.has_room()
     }
 
-    /// Whether entries are taken now that free space when they are applied: they may use most of the reserve, and on a full disk
-    /// the files that are laid out.
-    pub fn admit_relief(&self) -> Result<(), LogError> {
-        self.owner.shared.admit_relief()
+    /// Whether entries of so many bytes are taken now that free space when they are applied: they may use most of the reserve,
+    /// and on a full disk the files that are laid out.
+    pub fn admit_relief(&self, bytes: u64) -> Result<(), LogError> {
+        self.owner.shared.admit_relief(bytes)
     }
 
     /// Whether raft's own entries are taken, without which a group cannot begin.

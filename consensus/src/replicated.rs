@@ -351,7 +351,8 @@ impl<S: StateMachine> Replicated<S> {
     /// As [`propose`](Self::propose), for a small entry that frees space when it is applied: a disk that is nearly full
     /// takes it, or it would never have room again.
     pub async fn propose_relief(&self, entry: Bytes) -> Result<(u64, S::Answer), ProposeError> {
-        self.propose_if(entry, Log::admit_relief).await
+        let bytes = entry.len() as u64;
+        self.propose_if(entry, move |log| log.admit_relief(bytes)).await
     }
 
     /// As [`propose`](Self::propose), for a small entry without which nothing goes on: taken as long as raft's own are.

@@ -17,7 +17,7 @@ use super::{
     Usage, Writer,
 };
 
-/// Space that is laid out for entries that free space on a full disk.
+/// Space that stays laid out beside an entry that frees space on a full disk.
 const RELIEF_BYTES: u64 = 64 << 10;
 /// Space of a frame beside its payload.
 const LAID_OUT_MARGIN_BYTES: u64 = 4 * BLOCK;
@@ -179,9 +179,10 @@ impl Shared {
         self.admit(8, Some(bytes))
     }
 
-    /// Whether entries are taken that free space.
-    pub(crate) fn admit_relief(&self) -> Result<(), LogError> {
-        self.admit(4, Some(RELIEF_BYTES.min(self.segments.size / 8)))
+    /// Whether entries of so many bytes are taken that free space. On a full disk twice their bytes have to fit, since others may
+    /// be handed in before them, and an entry that was let in must not be refused then.
+    pub(crate) fn admit_relief(&self, bytes: u64) -> Result<(), LogError> {
+        self.admit(4, Some(2 * bytes + RELIEF_BYTES.min(self.segments.size / 8)))
     }
 
     /// Removes a prepared file from a full disk, if the log has others, or can do without.

@@ -265,12 +265,16 @@ fn below_the_reserve_entries_are_refused_and_what_frees_space_is_not() {
     disk.set_capacity(Some(3 * SEGMENT));
     assert!(matches!(log.admit(), Err(LogError::Full { .. })), "raft still writes, others do not");
     disk.set_capacity(Some(2 * SEGMENT));
-    assert!(log.admit_relief().is_ok(), "what is laid out takes no space of the disk");
+    assert!(log.admit_relief(0).is_ok(), "what is laid out takes no space of the disk");
+    assert!(
+        matches!(log.admit_relief(SEGMENT / 4), Err(LogError::Full { .. })),
+        "it does not fit into what is laid out"
+    );
     let submit = |index| log.submit(vec![entry(1, index, 1, 4_000)], |done| done.unwrap());
     let (last, error) = (2..100).find_map(|index| Some((index, submit(index).err()?))).unwrap();
     assert_eq!(error.code(), Code::Exhausted);
     assert!(last > 8, "a prepared file is used: {last}");
-    assert!(matches!(log.admit_relief(), Err(LogError::Full { .. })));
+    assert!(matches!(log.admit_relief(0), Err(LogError::Full { .. })));
     assert!(log.read(1, 1).unwrap().is_some() && log.failed().is_none());
     log.submit(vec![Record::Purge { group: 1, index: 1, term: 1 }], |done| done.unwrap()).unwrap();
     disk.set_capacity(None);

@@ -208,7 +208,8 @@ impl Answers {
             Some(Ask::Append(append)) => {
                 // The disk is never filled: the leader keeps what this member cannot take. It is asked for less room than
                 // the leader is: where the disks of all are full, what frees space must reach a majority.
-                let room = if append.entries.is_empty() { Ok(()) } else { self.log.admit_relief() };
+                let bytes = request.len() as u64;
+                let room = if append.entries.is_empty() { Ok(()) } else { self.log.admit_relief(bytes) };
                 match room {
                     Ok(()) => {
                         self.raft.append_entries(append).await.map(Reply::Append).map_err(|e| e.to_string())
@@ -262,7 +263,7 @@ impl Answers {
     /// Adds a part of a file that a snapshot will name.
     async fn file(&self, part: files::Part) -> Result<u64, String> {
         // With the snapshot that names it the log lets go of more.
-        self.log.admit_relief().map_err(|error| error.to_string())?;
+        self.log.admit_relief(0).map_err(|error| error.to_string())?;
         let arrivals = Arc::clone(&self.arrivals);
         let taken = self.compute.run(move || arrivals.take(&part)).await;
         taken.map_err(|error| error.to_string())?
