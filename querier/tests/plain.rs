@@ -210,7 +210,7 @@ async fn a_file_states_no_period_but_that_of_all_its_profiles() {
 /// What `go tool pprof -top` prints of a profile; none where there is no Go.
 fn go_top(name: &str, profile: &[u8]) -> Option<String> {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, profile).unwrap();
+    std::fs::write(&path, profile).expect("writable");
     let top =
         std::process::Command::new("go").args(["tool", "pprof", "-top", "-unit=ns"]).arg(&path).output();
     let Ok(top) = top else {

@@ -318,14 +318,16 @@ impl Config {
 mod tests {
     use super::*;
 
+    type Change = fn(&mut Config);
+
+    fn checked(change: Change) -> Vec<String> {
+        let mut config = Config::default();
+        change(&mut config);
+        config.problems().iter().map(ToString::to_string).collect()
+    }
+
     #[test]
     fn what_no_server_could_run_with_is_refused_by_name() {
-        type Change = fn(&mut Config);
-        let checked = |change: Change| {
-            let mut config = Config::default();
-            change(&mut config);
-            config.problems().iter().map(ToString::to_string).collect::<Vec<String>>()
-        };
         let none = Vec::<String>::new();
         assert_eq!(checked(|_| {}), none);
         assert_eq!(checked(|config| config.ingester.shards = 64), none);

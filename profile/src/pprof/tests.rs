@@ -581,10 +581,7 @@ fn only_profiles_of_go_lose_shapes() {
     let (stacks, of_go, _) = walked(Sender { is_go: Some(true), ..Sender::default() }, &plain);
     assert_eq!(
         (stacks, of_go),
-        (
-            cut.to_vec().into_iter().map(|names| names.into_iter().map(str::to_owned).collect()).collect(),
-            content
-        )
+        (cut.iter().map(|names| names.iter().map(|&name| name.to_owned()).collect()).collect(), content)
     );
     let (stacks, ..) = walked(
         Sender::default(),

@@ -19,8 +19,9 @@ type Weighed = (String, (i64, i64));
 fn request(from: i64, to: i64, more: Value) -> SelectMergeStacktracesRequest {
     let mut request =
         json!({ "profileTypeID": TYPE, "labelSelector": "{}", "start": from * 1_000, "end": to * 1_000 });
-    request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    serde_json::from_value(request).unwrap()
+    let fields = more.as_object().expect("an object").clone();
+    request.as_object_mut().expect("an object").extend(fields);
+    serde_json::from_value(request).expect("a request")
 }
 
 /// Values that cancel nothing out, so that it is known which functions there are.
@@ -66,7 +67,10 @@ fn sandwich(uploads: &[Upload], function: &str, max_nodes: i64) -> Sandwich {
     let querier = querier_with(Config::default(), uploads, &[]);
     let more =
         json!({ "format": "PROFILE_FORMAT_SANDWICH", "sandwichFunction": function, "maxNodes": max_nodes });
-    ask(querier.select_merge_stacktraces(&both(), request(1, 30, more))).unwrap().sandwich.unwrap()
+    ask(querier.select_merge_stacktraces(&both(), request(1, 30, more)))
+        .expect("a response")
+        .sandwich
+        .expect("a sandwich")
 }
 
 proptest! {

@@ -121,11 +121,10 @@ impl Drawn {
         }
     }
 
-    pub(super) fn command(&self, state: &State) -> Command {
+    fn of_shards(&self, state: &State) -> Command {
         let (entry, number) = (self.shard(state), self.number);
         let (shard, choice) = (entry.id, choice(number));
         let newest = state.newest(entry.slot).map_or(shard, |newest| newest.id);
-        let version = state.proposed + u64::from(number.is_multiple_of(8));
         match self.kind {
             0..=2 => {
                 Command::OpenSlots { count: 2, members: vec![choice.members.clone(); 2], zones: choice.zones }
@@ -147,7 +146,38 @@ impl Drawn {
             17..=20 => Command::Succeed { shard, choice },
             21..=24 => Command::Sealed { shard, at: entry.watermark + number % 5, latest: number as i64 },
             25..=27 => Command::Lose { shard, choice },
-            28..=32 => Command::Settled { shard, at: entry.watermark + number % 5, with: newest },
+            _ => Command::Settled { shard, at: entry.watermark + number % 5, with: newest },
+        }
+    }
+
+    fn stage(&self, state: &State) -> Command {
+        let (entry, number) = (self.shard(state), self.number);
+        match self.kind {
+            73..=76 => Command::StageTenants {
+                shard: entry.id,
+                block: new_block(state, &entry, number).id,
+                offset: number % 3,
+                tenants: spans(number % 3, number % 7),
+            },
+            77 => {
+                let (block, tenants) = staged(state, &new_block(state, &entry, number), number);
+                Command::RegisterStaged { block, tenants }
+            }
+            _ => {
+                let block =
+                    BlockEntry { from: number % 9, to: number % 9 + 1, ..new_block(state, &entry, number) };
+                let (block, tenants) = staged(state, &block, number);
+                Command::RecallStaged { block, tenants }
+            }
+        }
+    }
+
+    pub(super) fn command(&self, state: &State) -> Command {
+        let (entry, number) = (self.shard(state), self.number);
+        let shard = entry.id;
+        let version = state.proposed + u64::from(number.is_multiple_of(8));
+        match self.kind {
+            0..=32 => self.of_shards(state),
             33 => Command::Abandon { shard },
             34..=36 => Command::Retire {
                 shard,
@@ -187,22 +217,7 @@ impl Drawn {
             },
             66..=68 => self.replace(state),
             69..=72 => self.remove_by_age(state),
-            73..=76 => Command::StageTenants {
-                shard,
-                block: new_block(state, &entry, number).id,
-                offset: number % 3,
-                tenants: spans(number % 3, number % 7),
-            },
-            77 => {
-                let (block, tenants) = staged(state, &new_block(state, &entry, number), number);
-                Command::RegisterStaged { block, tenants }
-            }
-            78 => {
-                let block =
-                    BlockEntry { from: number % 9, to: number % 9 + 1, ..new_block(state, &entry, number) };
-                let (block, tenants) = staged(state, &block, number);
-                Command::RecallStaged { block, tenants }
-            }
+            73..=78 => self.stage(state),
             _ if number.is_multiple_of(2) => Command::Heal { before: state.now.minus(HOUR) },
             _ => Command::Forget,
         }

@@ -19,7 +19,7 @@ fn lives(seed: u64) -> Story {
     // What may be found: after the last acknowledged batch, and after each one handed in since.
     let mut possible = vec![Models::new()];
     let mut story = Story::default();
-    let config = if seed % 2 == 0 { growing() } else { config() };
+    let config = if seed.is_multiple_of(2) { growing() } else { config() };
     for life in 0..6 {
         let Ok((log, recovery)) = try_open_with(&disk, &config) else {
             disk = disk.crash(random.next_u64());
