@@ -456,7 +456,7 @@ impl<S: StateMachine> Replicated<S> {
         let raft = &self.shared.raft;
         let mut built = self.shared.machine.built();
         let mut prepared = self.shared.machine.prepare().await;
-        if prepared.is_err() && self.shared.log.release_spare() {
+        while prepared.is_err() && self.shared.log.release_spare() {
             prepared = self.shared.machine.prepare().await;
         }
         let prepared = prepared.map_err(|error| fail(&error))?;

@@ -138,9 +138,13 @@ impl Segments {
         (4 * need).next_power_of_two().max(self.target()).min(self.size)
     }
 
-    /// Removes prepared files that are larger than those that are prepared now: the load that they were for is over.
+    /// Removes prepared files that are larger than those that are prepared now: the load that they were for is over. Where the
+    /// disk has no space for others they stay.
     pub(crate) fn trim(&self) -> Result<(), DiskError> {
         let target = self.target();
+        if self.disk.free()? < self.reserve.saturating_add(target) {
+            return Ok(());
+        }
         let mut shelf = self.shelf();
         let spares = std::mem::take(&mut shelf.ready).into_iter();
         let (larger, kept): (VecDeque<Spare>, VecDeque<Spare>) =
@@ -159,7 +163,11 @@ impl Segments {
     pub(crate) fn begin(&self, number: u64, need: u64) -> Result<u64, DiskError> {
         let Spare { file, capacity } = match self.take_ready(need) {
             Some(spare) => spare,
-            None => self.fill(self.capacity_for(need))?,
+            // A disk that is full has no other file than a prepared one that the frames just fit into.
+            None => match self.fill(self.capacity_for(need)) {
+                Ok(spare) => spare,
+                Err(error) => self.take_largest(need).ok_or(error)?,
+            },
         };
         self.disk.rename(&file, &name(number))?;
         // Before the first write: else the bytes could survive under the file's old name and be met again.
@@ -172,6 +180,16 @@ impl Segments {
         let mut shelf = self.shelf();
         let least = (4 * need).min(self.size);
         let place = shelf.ready.iter().position(|spare| spare.capacity >= least)?;
+        shelf.ready.remove(place)
+    }
+
+    /// Takes the largest prepared file, if it has so many bytes.
+    fn take_largest(&self, need: u64) -> Option<Spare> {
+        let mut shelf = self.shelf();
+        let (place, _) = shelf.ready.iter().enumerate().max_by_key(|(_, spare)| spare.capacity)?;
+        if shelf.ready[place].capacity < need {
+            return None;
+        }
         shelf.ready.remove(place)
     }
 
@@ -196,25 +214,28 @@ impl Segments {
             return Ok(true);
         }
         let target = self.target();
-        if ready == self.wanted || self.disk.free()? < self.reserve.saturating_add(target) {
+        if self.is_settled(&self.shelf()) || self.disk.free()? < self.reserve.saturating_add(target) {
             return Ok(false);
+        }
+        // One that is too small for the load of now would never be taken, and is in the place of one that is.
+        let too_small = if ready == self.wanted { self.take_smallest() } else { None };
+        if let Some(spare) = too_small {
+            self.disk.remove(&spare.file)?;
         }
         let spare = self.fill(target)?;
         self.shelf().ready.push_back(spare);
         Ok(true)
     }
 
-    /// Returns the most bytes of frames for which a prepared file is taken.
+    /// Returns the most bytes of frames that a prepared file has.
     pub(crate) fn prepared_bytes(&self) -> u64 {
-        let takes =
-            |spare: &Spare| if spare.capacity >= self.size { self.size / 2 } else { spare.capacity / 4 };
-        self.shelf().ready.iter().map(takes).max().unwrap_or(0)
+        self.shelf().ready.iter().map(|spare| spare.capacity).max().unwrap_or(0)
     }
 
     /// Removes a prepared file from a disk that is full, so that something else can be written; false if the disk has space, or
     /// the last file but `kept` would go.
     pub(crate) fn release(&self, kept: usize) -> Result<bool, DiskError> {
-        if self.disk.free()? >= self.target() {
+        if self.disk.free()? >= self.size {
             return Ok(false);
         }
         let mut shelf = self.shelf();
@@ -239,6 +260,19 @@ impl Segments {
         let largest = capacities().max_by_key(|(_, capacity)| *capacity);
         let (place, _) = smallest.filter(|(_, capacity)| *capacity < target).or(largest)?;
         shelf.ready.remove(place)
+    }
+
+    fn take_smallest(&self) -> Option<Spare> {
+        let mut shelf = self.shelf();
+        let (place, _) = shelf.ready.iter().enumerate().min_by_key(|(_, spare)| spare.capacity)?;
+        shelf.ready.remove(place)
+    }
+
+    /// Whether there are as many prepared files as are wanted, and one of them is as large as new ones.
+    fn is_settled(&self, shelf: &Shelf) -> bool {
+        let target = self.target();
+        let is_large = || shelf.ready.iter().any(|spare| spare.capacity >= target);
+        shelf.ready.len() == self.wanted && (self.wanted == 0 || is_large())
     }
 
     fn fill(&self, capacity: u64) -> Result<Spare, DiskError> {
@@ -273,12 +307,12 @@ impl Segments {
                 }
             }
             let shelf = self.shelf();
-            let settled = |shelf: &mut Shelf| !shelf.closed && shelf.ready.len() == self.wanted;
+            let settled = |shelf: &mut Shelf| !shelf.closed && self.is_settled(shelf);
             let shelf = self.wake.wait_while(shelf, settled).unwrap_or_else(PoisonError::into_inner);
             if shelf.closed {
                 return;
             }
-            if shelf.ready.len() < self.wanted {
+            if !self.is_settled(&shelf) {
                 // Either just taken, or there is no room: do not ask the disk without end.
                 let waited = self.wake.wait_timeout(shelf, pause).unwrap_or_else(PoisonError::into_inner);
                 if waited.0.closed {

@@ -70,6 +70,8 @@ pub(crate) struct Core {
     pub(crate) recent: Recent,
     queue: VecDeque<Batch>,
     waiting: u64,
+    /// Bytes of the commit that is being written.
+    pub(crate) committing: u64,
     next_ticket: u64,
     pub(crate) failed: Option<Arc<str>>,
     closed: bool,
@@ -169,9 +171,17 @@ impl Shared {
 
     /// Whether so many bytes fit into the current segment or a prepared one, which take no space of the disk any more.
     fn fits_laid_out(&self, bytes: u64) -> bool {
-        // A frame has more than its payload, and a new segment begins with what every group needs.
+        let (committing, marks) = {
+            let core = self.core();
+            (core.committing, core.index.marks())
+        };
+        // A frame has more than its payload...
+        let bytes = bytes + committing;
         let needed = bytes + bytes / 4 + LAID_OUT_MARGIN_BYTES;
-        self.current_left.load(Ordering::Relaxed) >= needed || self.segments.prepared_bytes() >= needed
+        // ...and a new segment begins with what every group needs.
+        let of_marks = size(marks.len() + MAX_BEFORE, marks.iter().map(|(_, data)| data.len() as u64).sum());
+        self.current_left.load(Ordering::Relaxed) >= needed
+            || self.segments.prepared_bytes() >= needed + of_marks
     }
 
     /// Whether raft's own entries are taken.
@@ -269,6 +279,7 @@ impl Shared {
             batches.push(batch);
         }
         core.waiting -= bytes;
+        core.committing = bytes;
         (batches, lines)
     }
 

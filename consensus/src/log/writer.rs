@@ -72,7 +72,9 @@ impl Writer {
                 Turn::Idle { attested: self.attested }
             };
         }
-        match self.commit(shared, &lines) {
+        let committed = self.commit(shared, &lines);
+        shared.core().committing = 0;
+        match committed {
             Ok(rows) => {
                 let first = batches[0].ticket;
                 shared.settle(first, &rows, &lines);
@@ -191,6 +193,10 @@ impl Writer {
                 picked.into_iter().filter_map(|(group, index)| shared.reread(group, index)).collect();
             if lines.is_empty() {
                 shared.retire();
+                break;
+            }
+            // On a full disk what is laid out is for entries that free space.
+            if shared.admit_own(lines.iter().map(|(_, data)| data.len() as u64).sum()).is_err() {
                 break;
             }
             match self.commit(shared, &lines) {
