@@ -229,7 +229,11 @@ impl Shared {
                 return;
             } else {
                 state.starts(kind).idle += 1;
-                state = self.wait(kind, state);
+                // A job that found no thread may take this one.
+                self.dispatch(&mut state);
+                if state.starts(kind).handed.is_empty() {
+                    state = self.wait(kind, state);
+                }
                 state.starts(kind).idle -= 1;
             }
         }
