@@ -55,7 +55,7 @@ pub fn open(data: &Path) -> Result<Parts, FolderError> {
     if fs::metadata(data).is_ok_and(|found| !found.is_dir()) {
         return Err(refused("it is no folder".to_owned(), ANOTHER, Code::Conflict));
     }
-    access::restrict(data);
+    // Links first: to close a folder would close what a link leads to.
     let unreadable = |error: io::Error| refused(error.to_string(), ANOTHER, Code::Unavailable);
     if let Some(link) = access::find_link(data).map_err(unreadable)? {
         let why =
@@ -63,6 +63,7 @@ pub fn open(data: &Path) -> Result<Parts, FolderError> {
         let way_out = "put what it leads to in its place (a mount does, or storage.local), or name another one with --data";
         return Err(refused(why, way_out, Code::PermissionDenied));
     }
+    access::restrict(data);
     let taken = |error: DiskError| {
         let (way_out, code) = match &error {
             DiskError::Io { source, .. } => match source.kind() {
