@@ -1,7 +1,6 @@
 //! Throttle of failed administration tokens: they are counted and logged, and whoever fails often waits.
 //!
-//! After some failures in a row tokens are compared one at a time, with a pause after each failure. The right token waits
-//! as well, so that the time of an answer tells nothing, but it is never locked out for longer than the queue.
+//! After some failures in a row wrong tokens are answered one at a time, with a pause after each. The right token never waits.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::seldom::Seldom;
 
-/// Failures in a row, and comparisons under way, without a pause.
+/// Failures in a row, and answers to wrong tokens under way, without a pause.
 const FREE_FAILURES: usize = 5;
 /// Pause after each further failure.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
@@ -41,7 +40,7 @@ struct State {
     logged: Seldom,
 }
 
-/// Permission to compare one token.
+/// Permission to answer one wrong token.
 #[must_use]
 pub struct Attempt<'a> {
     throttle: &'a TokenThrottle,
@@ -62,7 +61,7 @@ impl TokenThrottle {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Waits until a token may be compared.
+    /// Waits until a wrong token may be answered.
     pub async fn begin(&self) -> Result<Attempt<'_>, Status> {
         let Some(_waiting) = self.enter()? else {
             return Ok(Attempt { throttle: self, _turn: None });
@@ -81,7 +80,7 @@ impl TokenThrottle {
         Ok(Attempt { throttle: self, _turn: turn })
     }
 
-    /// Begins a free comparison, or returns a place in the queue.
+    /// Begins an answer without a pause, or returns a place in the queue.
     fn enter(&self) -> Result<Option<Waiting<'_>>, Status> {
         let now = self.clock.monotonic();
         let mut state = self.state();
@@ -166,7 +165,7 @@ mod tests {
             hand.advance(FAILURE_PAUSE);
             waiting.await.unwrap().fail(None);
         }
-        // The right one waits once, and those after it do not.
+        // Those that fail no more wait once.
         hand.advance(FAILURE_PAUSE);
         for _ in 0..3 {
             drop(throttle.begin().await.unwrap());
