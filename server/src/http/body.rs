@@ -165,7 +165,16 @@ impl Door {
     /// Counts more bytes for the tenant of the request.
     fn take_share(&self, held: &mut Held, bytes: u64) -> Result<(), Status> {
         let Some(tenant) = &self.tenant else { return Ok(()) };
-        self.shares.take(std::slice::from_ref(tenant), bytes).map_err(|exceeded| {
+        let own: u64 = held.shares.iter().map(|share| share.bytes).sum();
+        let taken = self.shares.take(std::slice::from_ref(tenant), bytes).or_else(|exceeded| {
+            // One request of a tenant may exceed its share: it would be refused for ever.
+            if exceeded.held > own {
+                return Err(exceeded);
+            }
+            self.shares.force(std::slice::from_ref(tenant), bytes);
+            Ok(())
+        });
+        taken.map_err(|exceeded| {
             let message = format!(
                 "too many bytes in flight: tenant {tenant} holds {}, this needs {} more, the limit of one tenant among others \
                  is {}, half of request_bytes; send it again later",
