@@ -34,6 +34,18 @@ use crate::metrics::{Scrape, Underway};
 use crate::overview::Overview;
 use crate::readiness::Readiness;
 
+/// Pages about the process, whose responses take no memory from queries.
+const UNCHARGED_PATHS: [&str; 8] = [
+    "/ready",
+    "/metrics",
+    "/config",
+    "/shards",
+    "/shards.json",
+    "/members",
+    "/members.json",
+    "/debug/pprof/profile",
+];
+
 /// What answers.
 #[derive(Clone)]
 pub struct Services {
@@ -150,21 +162,24 @@ fn behind_policy(router: Router, web: WebPolicy, hall: &Hall) -> Router {
             let (web, responses) = (web.clone(), Arc::clone(&responses));
             async move {
                 let version = request.version();
+                // Monitoring has to work while queries hold all the memory of responses.
+                let budget = (!UNCHARGED_PATHS.contains(&request.uri().path())).then_some(&responses);
                 let mut response = match web.check(&request) {
                     Ok(()) => civil(request, next).await,
                     Err(status) => json_error(&status),
                 };
                 protect(&mut response);
-                sendable(response, version, &responses)
+                sendable(response, version, budget)
             }
         },
     ))
 }
 
-/// Prepares a response to be sent: takes memory for it, and announces its trailers.
-fn sendable(mut response: Response<Body>, version: Version, responses: &Arc<Room>) -> Response<Body> {
+/// Prepares a response to be sent: takes memory of a budget for it, and announces its trailers.
+fn sendable(mut response: Response<Body>, version: Version, budget: Option<&Arc<Room>>) -> Response<Body> {
     announce_trailers(&mut response, version);
-    match fit_budget(&mut response, responses) {
+    let Some(budget) = budget else { return response };
+    match fit_budget(&mut response, budget) {
         Ok(()) => response,
         Err(status) => {
             let encoding = Encoding::of(response.headers());
