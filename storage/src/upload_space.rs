@@ -151,7 +151,9 @@ impl UploadSpace {
         let age = total.counted_at.map(|counted| now.saturating_sub(counted));
         let fits = |total: &Total| total.bytes.saturating_add(bytes) <= limit.get();
         if age.is_none_or(|age| age >= COUNT_MAX_AGE || (age >= REFUSAL_MAX_AGE && !fits(&total))) {
-            *total = Total { bytes: count_bytes(store, kind).await?, counted_at: Some(now) };
+            let bytes = count_bytes(store, kind).await?;
+            // A count may take a while; those that waited for it go by it.
+            *total = Total { bytes, counted_at: Some(store.clock().monotonic()) };
         }
         if fits(&total) {
             admit(&mut total);
