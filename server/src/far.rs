@@ -118,8 +118,11 @@ impl Far {
                 left.extend(self.settle(node, shards, answered, &mut beside)?);
             }
             let now = clock.monotonic();
-            let (waiting, given_up): (Vec<_>, Vec<_>) =
-                left.into_iter().partition(|shard| now < until && outages.is_worth_waiting(shard.id, now));
+            // Each member is called once, however long the outage is known.
+            let is_waited_for = |shard: &ShardEntry| {
+                now < until && (attempt < shard.members.len() || outages.is_worth_waiting(shard.id, now))
+            };
+            let (waiting, given_up): (Vec<_>, Vec<_>) = left.into_iter().partition(is_waited_for);
             beside.silent.extend(given_up.iter().map(|shard| outages.reason(shard.id, now)));
             left = waiting;
             if left.is_empty() {

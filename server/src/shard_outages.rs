@@ -19,7 +19,7 @@ use athanor_cluster::members::Member;
 pub const LEADERLESS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that queries wait for a leader while most members cannot be reached: nobody can be elected.
 pub const NO_QUORUM_TIMEOUT: Duration = Duration::from_secs(2);
-/// Age after which the last failed attempt proves nothing, so that the next query looks for a leader itself.
+/// Age after which the last failed attempt proves little, so that the next query calls each member once.
 const MAX_VERDICT_AGE: Duration = Duration::from_secs(5);
 /// Pause between two probes of a shard.
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);
@@ -110,18 +110,12 @@ impl ShardOutages {
         self.lock().get(&shard).is_none_or(|outage| now < outage.give_up_at())
     }
 
-    /// Returns why a shard is not worth an attempt, in words. Forgets an outage that nobody has looked at for a while.
+    /// Returns why a shard is not worth an attempt, in words.
     pub fn unavailable(&self, shard: ShardId, now: Duration) -> Option<String> {
-        let mut outages = self.lock();
+        let outages = self.lock();
         let outage = outages.get(&shard)?;
-        if now < outage.give_up_at() {
-            return None;
-        }
-        if !outage.is_probing && now.saturating_sub(outage.last_attempt) > MAX_VERDICT_AGE {
-            outages.remove(&shard);
-            return None;
-        }
-        Some(outage.reason(shard, now))
+        let is_recent = outage.is_probing || now.saturating_sub(outage.last_attempt) <= MAX_VERDICT_AGE;
+        (now >= outage.give_up_at() && is_recent).then(|| outage.reason(shard, now))
     }
 
     /// Returns the words for a query that goes on without a shard.
@@ -296,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn verdict_without_recent_attempts_is_forgotten() {
+    fn verdict_without_recent_attempts_allows_attempts_and_no_wait() {
         let (outages, shard) = (ShardOutages::default(), shard_of_three());
         outages.record_failure(&shard, attempt(2, Unreachable, 60), &gossip(&[(2, 31), (3, 30)]));
         assert!(outages.unavailable(1, 65 * SECOND).is_some());
@@ -305,6 +299,8 @@ mod tests {
         assert!(outages.unavailable(1, 90 * SECOND).is_some(), "a probe is under way");
         outages.end_probe(1);
         assert_eq!(outages.unavailable(1, 90 * SECOND), None);
+        assert!(!outages.is_worth_waiting(1, 90 * SECOND), "queries have waited once");
+        outages.record_response(1);
         assert!(!outages.begin_probe(1, 90 * SECOND), "there is nothing to probe");
     }
 
