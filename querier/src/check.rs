@@ -179,6 +179,14 @@ impl Nodes {
             None => tree.truncate_with_ties(self.asked, self.most),
         }
     }
+
+    /// Truncates a tree to at most `asked` nodes, also where other nodes weigh as much as the last one kept.
+    pub(crate) fn truncate_exactly(self, tree: &mut Tree) {
+        match self.other_millionths {
+            Some(millionths) => tree.truncate_to_weight(millionths, self.asked),
+            None => tree.truncate(self.asked),
+        }
+    }
 }
 
 /// How many nodes to show where it may be said what the others weigh: then as many as that takes, unless a number is

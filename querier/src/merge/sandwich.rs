@@ -39,8 +39,8 @@ impl Querier {
             let Sandwich { mut callers, mut callees } = Sandwich::of_every_occurrence(&whole, &function);
             let weights = weigh(&whole).into_iter().find(|(name, _)| *name == function);
             let weights = weights.map(|(_, weights)| weights).unwrap_or_default();
-            max_nodes.cut(&mut callers);
-            max_nodes.cut(&mut callees);
+            max_nodes.truncate_exactly(&mut callers);
+            max_nodes.truncate_exactly(&mut callees);
             let names: usize = [&callers, &callees].into_iter().flat_map(|tree| tree.names()).map(|name| name.len()).sum();
             querier.make_room(&held, names + (callers.nodes().len() + callees.nodes().len()) * NODE_BYTES)?;
             let mut names = NameTable::default();

@@ -192,6 +192,18 @@ fn each_half_of_a_sandwich_is_cut_for_itself() {
 }
 
 #[test]
+fn sandwich_of_equally_heavy_nodes_is_limited_in_each_half() {
+    let uploads = one_upload(&[(&[0, 1, 2, 3, 4, 5], 10)]);
+    let shown = |half: &Option<SandwichTree>| {
+        half.as_ref().unwrap().nodes.iter().filter(|node| !node.truncated).count()
+    };
+    let found = sandwich(&uploads, "f5", 2);
+    assert_eq!([shown(&found.callers), shown(&found.callees)], [2, 1]);
+    let found = sandwich(&uploads, "f0", 2);
+    assert_eq!([shown(&found.callers), shown(&found.callees)], [1, 2]);
+}
+
+#[test]
 fn formats_that_are_not_known_are_refused_in_words() {
     let querier = querier_with(Config::default(), &one_upload(&[(&[0], 1)]), &[]);
     let refused = |more: Value| {
