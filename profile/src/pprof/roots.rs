@@ -176,9 +176,13 @@ impl Decoder {
         }
     }
 
-    /// Whether names are those of Go.
+    /// Returns whether the profile is one of Go. If the sender does not state it, the name of a function does.
     fn is_of_go(&self, raw: &[u8]) -> bool {
-        self.strings.iter().any(|&(start, end)| raw[start..end].starts_with(b"runtime."))
+        self.sender.is_go.unwrap_or_else(|| {
+            let names = self.functions.iter().filter_map(|function| usize::try_from(function.name).ok());
+            let mut spans = names.filter_map(|name| self.strings.get(name));
+            spans.any(|&(start, end)| raw[start..end].starts_with(b"runtime."))
+        })
     }
 
     /// The stacks, if some of them were cut.
@@ -356,13 +360,17 @@ mod tests {
 
     use super::*;
     use crate::model::{Profile, ValueType};
-    use crate::pprof::{Walk, encode};
+    use crate::pprof::{Sender, Walk, encode};
 
     type Stacks = BTreeMap<String, i64>;
 
     fn sent(kind: &str, stacks: &[(Vec<String>, i64)]) -> Bytes {
+        sent_in_unit(kind, "count", stacks)
+    }
+
+    fn sent_in_unit(kind: &str, unit: &str, stacks: &[(Vec<String>, i64)]) -> Bytes {
         let mut profile = Profile::default();
-        profile.header.types = vec![ValueType::new(kind, "count")];
+        profile.header.types = vec![ValueType::new(kind, unit)];
         for (stack, value) in stacks {
             let stack = profile.dictionary.named_stack(stack.iter().map(String::as_str));
             profile.samples.push(stack, 0, &[*value]);
@@ -527,6 +535,26 @@ mod tests {
             let sent = sent("cpu", &all);
             assert_eq!(read(&sent, true), read(&sent, false), "{what}");
         }
+    }
+
+    #[test]
+    fn profile_is_of_go_by_its_sender_or_a_function_name() {
+        let mended = |sent: &Bytes| {
+            [None, Some(true), Some(false)].map(|is_go| {
+                let mut walk = Walk::default();
+                walk.read_from(Sender { is_go, ..Sender::default() }, sent, &Limits::default()).unwrap();
+                walk.mend_roots().unwrap()
+            })
+        };
+        let of_go = [(stack(50, "leaf"), 1), (cut(&stack(80, "deep"), 64), 1)];
+        assert_eq!(mended(&sent("cpu", &of_go)), [1, 1, 0]);
+        let without_runtime = of_go.map(|(stack, value)| {
+            let names: Vec<String> =
+                stack.into_iter().map(|name| name.replace("runtime.", "start.")).collect();
+            (names, value)
+        });
+        let sent = sent_in_unit("cpu", "runtime.units", &without_runtime);
+        assert_eq!(mended(&sent), [0, 1, 0], "a unit is no function");
     }
 
     fn any_stack() -> impl Strategy<Value = Vec<String>> {
