@@ -20,14 +20,46 @@ const GO_LABELS: [(&str, &[&str]); 3] = [
     ("telemetry.sdk.language", &["go"]),
     ("process.runtime.name", &["go"]),
 ];
+/// Values of these labels that mean another language: profilers, SDKs, runtimes.
+const OTHER_LANGUAGES: [&str; 26] = [
+    "pyspy",
+    "rbspy",
+    "phpspy",
+    "dotnetspy",
+    "javaspy",
+    "nodespy",
+    "rustspy",
+    "pyroscope-rs",
+    "scripting",
+    "python",
+    "cpython",
+    "ruby",
+    "php",
+    "dotnet",
+    "java",
+    "jvm",
+    "nodejs",
+    "node",
+    "javascript",
+    "webjs",
+    "rust",
+    "cpp",
+    "swift",
+    "erlang",
+    "perl",
+    "lua",
+];
 /// Parts of a build id of Go's linker, with a slash between them.
 const BUILD_ID_PARTS: usize = 4;
 
-/// Returns whether the profiler is one of Go, if labels as sent state its language.
+/// Returns whether the profiler is one of Go, by the first label as sent whose value is known to mean a language. Other
+/// values, such as `unknown`, state nothing.
 pub fn is_go_sender(sent: &Labels) -> Option<bool> {
-    let stated = GO_LABELS.iter().find_map(|(name, values)| Some((sent.get(name)?, values)));
-    let (value, values) = stated.filter(|(value, _)| !matches!(*value, "" | "unknown"))?;
-    Some(values.contains(&value))
+    GO_LABELS.iter().find_map(|(name, go_values)| {
+        let value = sent.get(name)?;
+        let is_go = go_values.contains(&value);
+        (is_go || OTHER_LANGUAGES.contains(&value)).then_some(is_go)
+    })
 }
 
 /// Returns whether an uncompressed profile shows that Go's compiler or linker has made what was profiled.
@@ -146,8 +178,17 @@ mod tests {
         let sent =
             |name: &str, value: &str| is_go_sender(&Labels::new([(name.to_owned(), value.to_owned())]));
         assert_eq!([sent("pyroscope_spy", "gospy"), sent("telemetry.sdk.language", "go")], [Some(true); 2]);
-        assert_eq!(sent("pyroscope_spy", "pyspy"), Some(false));
+        assert_eq!(
+            [sent("pyroscope_spy", "pyspy"), sent("telemetry.sdk.language", "java")],
+            [Some(false); 2]
+        );
         assert_eq!([sent("pyroscope_spy", "unknown"), sent("service_name", "go")], [None; 2]);
+        assert_eq!([sent("pyroscope_spy", ""), sent("pyroscope_spy", "ebpfspy")], [None; 2]);
+        for (language, is_go) in [("go", Some(true)), ("python", Some(false)), ("unknown", None)] {
+            let pairs = [("pyroscope_spy", "unknown"), ("telemetry.sdk.language", language)];
+            let labels = Labels::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
+            assert_eq!(is_go_sender(&labels), is_go, "{language}");
+        }
         let go = "hVSsYg8v8jzvhcXBdAsu/jvYYXRMzCdmnNOuvuXVA/xWzCt9mvlL8tRyp4sHqR/pOKc1qy_9-UxGnCUCWvg";
         assert!(is_go_build_id(go));
         for other in ["", "3f1b5ac01f3e4f9a", "a/b", "a/b/c/", "a/b/c/d/e", "a b/c/d/e"] {
