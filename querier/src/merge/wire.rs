@@ -195,6 +195,13 @@ impl Querier {
         request: SelectMergeSpanProfileRequest,
     ) -> Result<SelectMergeSpanProfileResponse, Status> {
         let format = match format_of(request.format)? {
+            ProfileFormat::Functions | ProfileFormat::Sandwich => {
+                return Err(Status::new(
+                    Code::Unimplemented,
+                    "format of merged spans is PROFILE_FORMAT_FUNCTIONS or _SANDWICH, only _FLAMEGRAPH and _TREE are \
+                     supported; ask SelectMergeStacktraces with spanSelector",
+                ));
+            }
             ProfileFormat::Tree => ProfileFormat::Tree,
             _ => ProfileFormat::Flamegraph,
         };
@@ -276,11 +283,18 @@ impl Querier {
         };
         let (left, right) = (side(request.left, "left").await?, side(request.right, "right").await?);
         let formats = [format_of(request.format)?, left.format, right.format];
-        let format = formats.into_iter().find(|format| *format != ProfileFormat::Unspecified);
-        if format == Some(ProfileFormat::Sandwich) {
-            let message =
-                "a difference of sandwiches is not made here; ask SelectMergeStacktraces for each side";
-            return Err(Status::new(Code::Unimplemented, message));
+        let format =
+            formats.into_iter().find(|format| *format != ProfileFormat::Unspecified).unwrap_or_default();
+        let is_supported = matches!(
+            format,
+            ProfileFormat::Unspecified | ProfileFormat::Flamegraph | ProfileFormat::Functions
+        );
+        if !is_supported {
+            return Err(Status::new(
+                Code::Unimplemented,
+                "format of a difference is neither PROFILE_FORMAT_FLAMEGRAPH nor _FUNCTIONS; write one of these, or ask \
+                 SelectMergeStacktraces for each side",
+            ));
         }
         let row_limit = row_limit(request.max_nodes, request.format_options.as_ref())?
             .or(left.row_limit)
@@ -295,7 +309,7 @@ impl Querier {
             self.tree(reader, right.selection, right.stacks),
         )?;
         let mut response = DiffResponse { missing: reader.lacks(), ..DiffResponse::default() };
-        if format == Some(ProfileFormat::Functions) {
+        if format == ProfileFormat::Functions {
             response.functions = Some(self.function_table_diff(reader, [left, right], row_limit).await?);
             return Ok(response);
         }

@@ -232,3 +232,23 @@ fn formats_that_are_not_known_are_refused_in_words() {
         DiffRequest { left: Some(both_sides.clone()), right: Some(both_sides), ..DiffRequest::default() };
     assert_eq!(ask(querier.diff(&both(), diff)).unwrap_err().code, Code::Unimplemented);
 }
+
+#[test]
+fn formats_that_spans_or_differences_do_not_have_are_refused() {
+    let querier = querier_with(Config::default(), &one_upload(&[(&[0], 1)]), &[]);
+    let side = || Some(request(1, 30, json!({})));
+    for format in [ProfileFormat::Tree, ProfileFormat::Dot, ProfileFormat::Pprof, ProfileFormat::Sandwich] {
+        let diff =
+            DiffRequest { left: side(), right: side(), format: format as i32, ..DiffRequest::default() };
+        let refused = ask(querier.diff(&both(), diff)).unwrap_err();
+        assert!(refused.code == Code::Unimplemented && refused.message.contains("_FUNCTIONS"), "{refused}");
+    }
+    for format in [ProfileFormat::Functions, ProfileFormat::Sandwich] {
+        let spans = SelectMergeSpanProfileRequest {
+            format: format as i32,
+            ..SelectMergeSpanProfileRequest::default()
+        };
+        let refused = ask(querier.select_merge_span_profile(&both(), spans)).unwrap_err();
+        assert!(refused.code == Code::Unimplemented && refused.message.contains("_TREE"), "{refused}");
+    }
+}
