@@ -352,8 +352,23 @@ async fn what_cannot_be_kept_is_refused_in_words() {
     let request = AdHocProfilesUploadRequest { name: "a".into(), profile: "*".into(), max_nodes: None };
     let refused = place.upload(&reader("a"), request).await.expect_err("no base64");
     assert!(refused.message.contains("no base64"), "{refused}");
-    for id in ["", "../a", &"+".repeat(32)] {
-        assert_eq!(get(&place, "a", id, None).await.expect_err("no id").code, Code::Invalid, "{id}");
+    let plus = "+".repeat(32);
+    let ids = [
+        ("", Code::Invalid),
+        ("../a", Code::NotFound),
+        ("a b\n%", Code::NotFound),
+        (plus.as_str(), Code::NotFound),
+    ];
+    for (id, code) in ids {
+        assert_eq!(get(&place, "a", id, None).await.expect_err("no id").code, code, "{id}");
+        let right_id = "0".repeat(32);
+        let request = AdHocProfilesDiffRequest {
+            left_id: id.to_owned(),
+            right_id,
+            ..AdHocProfilesDiffRequest::default()
+        };
+        let refused = place.diff_uploads(&reader("a"), request).await.expect_err("no id");
+        assert_eq!(refused.code, code, "{id}");
     }
     assert!(names(&place, "a").await.is_empty(), "nothing of it was kept");
 }
