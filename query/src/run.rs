@@ -10,7 +10,7 @@ use athanor_profile::series::{METRIC_NAME, SERVICE_NAME};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Labels, ProfileRow, Series, Source, SourceError};
 
-use self::exemplars::CellKey;
+use self::exemplars::{CANDIDATE_BYTES, CellKey};
 use self::groups::{Groups, of_group};
 use crate::ask::{Ask, AskError, Needs, Points, Selection, Values, What};
 use crate::doubles::Place;
@@ -45,6 +45,8 @@ pub struct Picked {
     pub(crate) profiles: Arc<[ProfileRow]>,
     /// Places of profiles, ascending.
     pub(crate) places: Vec<u32>,
+    /// Whether exemplars are picked among them.
+    has_exemplars: bool,
 }
 
 impl Picked {
@@ -80,7 +82,8 @@ impl Picked {
         if compares_ids {
             keep_first_of_each_id(&profiles, &mut places);
         }
-        Ok(Picked { series, profiles, places })
+        let has_exemplars = matches!(&ask.what, What::Points(points) if points.exemplars);
+        Ok(Picked { series, profiles, places, has_exemplars })
     }
 
     /// Their places, ascending.
@@ -105,7 +108,8 @@ impl Picked {
             largest = largest.max(series.memory());
         }
         let labels = FULL * labels.min(KNOWN * largest);
-        let places = list_memory(&self.places) + self.places.len() * SUM;
+        let of_candidate = if self.has_exemplars { CANDIDATE_BYTES } else { 0 };
+        let places = list_memory(&self.places) + self.places.len() * (SUM + of_candidate);
         labels + places + self.series.len() * OF_SERIES
     }
 
@@ -470,6 +474,19 @@ mod tests {
         assert_eq!(total(What::LabelValues(Values { name: "pod".to_owned(), ..Values::default() }), "{}"), 1);
         // Each copy is found by its own labels.
         assert_eq!((total(tree(), r#"{pod="a"}"#), total(tree(), r#"{pod="b"}"#)), (5, 5));
+    }
+
+    #[test]
+    fn memory_of_points_counts_exemplar_candidates() {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+        let mut source = MemorySource::default();
+        (0..10).for_each(|number| source.add(&Labels::default(), &profile, number));
+        let memory = |exemplars: bool| {
+            let what = What::Points(Points { exemplars, ..Points::default() });
+            Picked::of(&Ask { what, ..Ask::default() }, &source).unwrap().memory()
+        };
+        assert_eq!(memory(true), memory(false) + 10 * CANDIDATE_BYTES);
     }
 
     #[test]

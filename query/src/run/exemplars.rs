@@ -13,6 +13,9 @@ use crate::ask::Points;
 use crate::heat::common;
 use crate::partial::Exemplar;
 
+/// Bytes of a candidate in the map of all of them, about.
+pub(super) const CANDIDATE_BYTES: usize = 160;
+
 /// A point of a group of series.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CellKey {

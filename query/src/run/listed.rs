@@ -57,5 +57,6 @@ fn newest(picked: &Picked, keep: usize) -> Picked {
             picked.places.iter().copied().filter(|place| time(place) >= oldest).collect()
         }
     };
-    Picked { series: picked.series.clone(), profiles: picked.profiles.clone(), places }
+    let (series, profiles) = (picked.series.clone(), picked.profiles.clone());
+    Picked { series, profiles, places, has_exemplars: picked.has_exemplars }
 }
