@@ -202,6 +202,13 @@ fn profiles_of_an_agent_are_found_with_their_totals() {
         by_address.sort();
         let expected = [format!("{binary}+0x1000"), format!("{binary}+0x2000"), "total".to_owned()];
         assert_eq!(by_address, expected);
+        let folded = |addresses: bool| {
+            let query = format!("{cpu}%7Bservice_name%3D%22bare%22%7D&from=now-1h&until=now%2B1m");
+            let path = format!("/athanor/export?query={query}&format=folded&addresses={addresses}");
+            server.get(&path, &[]).text().to_owned()
+        };
+        assert!(folded(false).contains(&binary) && !folded(false).contains("+0x"));
+        assert!(folded(true).contains(&format!("{binary}+0x1000")), "{}", folded(true));
     }
 
     // What a gateway would take: JSON, whatever it is said to be.

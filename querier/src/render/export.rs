@@ -79,7 +79,7 @@ impl Querier {
         side: Side,
         cut: Option<Nodes>,
     ) -> Result<Vec<u8>, Status> {
-        let mut tree = self.tree(reader, side.selection, Default::default()).await?;
+        let mut tree = self.tree(reader, side.selection, side.stacks).await?;
         let (querier, held) = (self.clone(), reader.clone());
         self.shape(reader, move || {
             if let Some(Nodes { asked, most, .. }) = cut {
