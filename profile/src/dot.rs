@@ -284,6 +284,21 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_a_graph_counts_inlined_lines() {
+        const LINES: usize = 1_000;
+        let mut stacks = Stacks::of(&[("main", 1)]);
+        let before = stacks.totals().graph_memory();
+        let symbols = &mut stacks.dictionary.symbols;
+        let name = symbols.strings.intern("inlined");
+        let function = Function { name, system_name: name, filename: name, start_line: 0 };
+        let function = symbols.function(function);
+        let lines: Vec<Line> = (1..=LINES as i64).map(|line| Line { function, line, column: 0 }).collect();
+        symbols.location(NONE, 0, false, &lines);
+        let least = LINES * (size_of::<Node<'_, 1>>() + size_of::<Edge<1>>());
+        assert!(stacks.totals().graph_memory() >= before + least);
+    }
+
+    #[test]
     fn redundant_calls_through_hidden_nodes_are_left_out() {
         // From `a` to `d` both by way of `b` and of what is hidden.
         let stacks = [("a;b;d", 50), ("a;b;e", 40), ("a;h;d", 3), ("a;x", 30)];

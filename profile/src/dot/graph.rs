@@ -30,7 +30,9 @@ impl StackTotals<'_> {
         const NODE_BYTES: usize = 160;
         const EDGE_BYTES: usize = 96;
         let Dictionary { symbols, stacks, .. } = self.dictionary;
-        symbols.locations().len() * NODE_BYTES + stacks.nodes().len() * EDGE_BYTES
+        // Each line of a location may be a node, called by the next one.
+        let lines = symbols.lines_from(0) * (NODE_BYTES + EDGE_BYTES);
+        symbols.locations().len() * NODE_BYTES + lines + stacks.nodes().len() * EDGE_BYTES
     }
 }
 
