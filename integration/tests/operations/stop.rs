@@ -88,13 +88,19 @@ impl Held {
     fn begin(address: SocketAddr) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = "POST /ingest?name=shop.cpu HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 9\r\n\
-                    expect: 100-continue\r\n\r\n";
+        // Enough has come to be no slower than bodies have to be, for longer than the end takes.
+        let lines = "main;g 1\n".repeat(4096);
+        let length = lines.len() + "main;h 5\n".len();
+        let head = format!(
+            "POST /ingest?name=shop.cpu HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\
+             expect: 100-continue\r\n\r\n"
+        );
         stream.write_all(head.as_bytes()).unwrap();
         // That it may go on is said when the body is waited for.
         let mut go_on = [0; "HTTP/1.1 100 Continue\r\n\r\n".len()];
         stream.read_exact(&mut go_on).unwrap();
         assert!(go_on.starts_with(b"HTTP/1.1 100 "));
+        stream.write_all(lines.as_bytes()).unwrap();
         stream.write_all(b"main").unwrap();
         Self(stream)
     }

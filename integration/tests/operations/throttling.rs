@@ -16,7 +16,7 @@ const RATE: ByteSize = ByteSize::kib(64);
 fn push_without_body(server: &Server, path: &str, head: &str) -> Answer {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{head}\r\n");
+    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{head}\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
