@@ -95,8 +95,6 @@ fn open_streams_leave_room_for_others() {
         drop(attack);
     }
     runtime.shutdown_background();
-    let held = server.settle(idle + SLACK).saturating_sub(idle);
-    assert!(held <= SLACK, "{} MiB are held afterwards", held >> 20);
     server.end();
 }
 
