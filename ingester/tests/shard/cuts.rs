@@ -144,12 +144,13 @@ fn nothing_is_cut_before_the_log_says_that_it_is_over() {
         let remains = Remains::new(bucket, Limits::default(), Clock::system());
         let world = World::boot(Remains { reserve: ByteSize::kib(64), ..remains }).await;
         world.push_one(&simple(now(), 10)).await;
-        // The log takes nothing, and the bucket everything.
-        world.remains.log_disk.set_capacity(Some(0));
+        // The power goes before the log says so, and the bucket takes everything.
+        world.remains.log_disk.lose_power_after(0);
         let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(20)).await;
         assert!(cut.is_err(), "{cut:?}");
+        assert_eq!(world.blocks().await, 0);
+        let world = world.crash(1).await;
         assert_eq!((world.blocks().await, world.total().await), (0, 11));
-        world.remains.log_disk.set_capacity(None);
         world.cut().await;
         assert_eq!((world.blocks().await, world.total().await), (1, 11));
     });

@@ -147,7 +147,8 @@ impl Town {
     }
 
     fn clock_of(&self, node: NodeId) -> Clock {
-        self.clocks[&node].clone()
+        // One that never started has the clock of the town.
+        self.clocks.get(&node).unwrap_or(&self.clock).clone()
     }
 
     pub fn deciding(&self, node: NodeId, wanted: u16) -> Deciding {
