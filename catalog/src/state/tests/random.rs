@@ -205,7 +205,7 @@ impl Drawn {
             },
             60 => Command::Close { shard, from: number % 9, to: number % 9 + 1 },
             61 => Command::Mark { wound: Wound::Ids { shard, to: number } },
-            62 => Command::Condemn { blocks: self.condemned(state) },
+            62..=63 => Command::Condemn { blocks: self.condemned(state) },
             64..=65 => Command::Note {
                 tenant: TenantId::anonymous(),
                 name: (number % 3).to_string(),
