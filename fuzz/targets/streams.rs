@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 
-use athanor_chassis::{ByteSize, Code};
+use athanor_chassis::{ByteSize, Clock, Code, Timestamp};
 use athanor_proto::parca::debuginfo::v1alpha1::UploadRequest;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue};
@@ -21,6 +21,7 @@ mod http;
 mod now;
 
 use http::encoding::Encoding;
+use http::pace::PacedBody;
 use now::now;
 
 const TYPES: [&str; 4] =
@@ -37,9 +38,12 @@ fn read(choices: u8, body: &[u8], size: usize) -> (Vec<UploadRequest>, Option<Co
     }
     let pieces: Vec<_> =
         body.chunks(size).map(|piece| Ok::<_, Infallible>(Bytes::copy_from_slice(piece))).collect();
-    let body = Body::from_stream(futures::stream::iter(pieces));
+    // Its time stands still, so no body is too slow.
+    let (clock, _) = Clock::manual(Timestamp::EPOCH);
+    let body = PacedBody::new(Body::from_stream(futures::stream::iter(pieces)), clock);
     let encoding = Encoding::of_stream(&headers).expect("it is one of a stream");
-    let messages = encoding.incoming::<UploadRequest>(&headers, body, LIMIT).expect("gzip is known");
+    let charge = Box::new(|_| Ok(()));
+    let messages = encoding.incoming::<UploadRequest>(&headers, body, LIMIT, charge).expect("gzip is known");
     let mut all: Vec<_> = now(messages.collect());
     let ended = all.pop_if(|last| last.is_err()).and_then(Result::err);
     let messages = all.into_iter().map(|message| message.expect("an error is the last one")).collect();
