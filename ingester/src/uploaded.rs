@@ -41,7 +41,8 @@ impl UploadedBlocks<'_> {
         let previous = of_shard.map(|block| block.id.named_at()).max();
         let since = previous.map_or(oldest, |named| named.minus(MAX_CLOCK_SKEW).max(oldest));
         let registered: BTreeSet<BlockId> = listed.iter().map(|block| block.id).collect();
-        let candidates = self.list_complete(since).await?.into_iter();
+        // The newest first: what is searched for was uploaded lately.
+        let candidates = self.list_complete(since).await?.into_iter().rev();
         let unregistered = candidates.filter(|(id, _)| !registered.contains(id)).take(MAX_CANDIDATES);
         for (id, lengths) in unregistered {
             let Some(meta) = self.read_meta(id, &lengths).await? else { continue };
