@@ -63,6 +63,8 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) schedule: Schedule<Task>,
     pub(super) is_closed: bool,
+    /// Ingest threads without a job. The last one is woken first: its core's caches have what the last job used.
+    parked: Vec<Arc<Condvar>>,
     urgent: Starts,
     others: Starts,
 }
@@ -82,8 +84,13 @@ impl Shared {
     pub(super) fn start(cores: usize, clock: CpuClock) -> Result<Arc<Self>, ComputeError> {
         let starts =
             || Starts { handed: VecDeque::new(), idle: 0, threads: 1, max_threads: cores + MAX_SUSPENDED };
-        let state =
-            State { schedule: Schedule::new(cores), is_closed: false, urgent: starts(), others: starts() };
+        let state = State {
+            schedule: Schedule::new(cores),
+            is_closed: false,
+            parked: Vec::new(),
+            urgent: starts(),
+            others: starts(),
+        };
         let shared = Arc::new(Self {
             clock,
             state: Mutex::new(state),
@@ -109,12 +116,15 @@ impl Shared {
     pub(super) fn submit(self: &Arc<Self>, class: Class, flow: &FlowKey, job: Job) {
         let mut state = self.lock();
         state.schedule.push(class, flow, Task::Start(job));
-        match class {
-            Class::Ingest => self.changed(ThreadKind::Ingest).notify_one(),
-            Class::Maintenance => self.changed(ThreadKind::Maintenance).notify_one(),
-            Class::Query => {}
-        }
         self.dispatch(&mut state);
+        let parked = if class == Class::Ingest { state.parked.pop() } else { None };
+        // A thread that is woken under the lock waits for it at once.
+        drop(state);
+        if let Some(thread) = parked {
+            thread.notify_one();
+        } else if class == Class::Maintenance {
+            self.changed(ThreadKind::Maintenance).notify_one();
+        }
     }
 
     /// Ends all threads, once they have run what they began.
@@ -123,6 +133,7 @@ impl Shared {
         state.is_closed = true;
         let waiting = state.schedule.drain();
         self.changed.iter().for_each(Condvar::notify_all);
+        state.parked.drain(..).for_each(|thread| thread.notify_one());
         drop(state);
         for task in waiting {
             if let Task::Resume(gate) = task {
@@ -185,6 +196,7 @@ impl Shared {
     }
 
     fn run_ingest(self: &Arc<Self>) {
+        let wake = Arc::new(Condvar::new());
         let mut state = self.lock();
         loop {
             if let Some((flow, task)) = state.schedule.pop_ingest() {
@@ -197,7 +209,9 @@ impl Shared {
             } else if state.is_closed {
                 return;
             } else {
-                state = self.wait(ThreadKind::Ingest, state);
+                state.parked.push(Arc::clone(&wake));
+                let is_parked = |state: &mut State| state.parked.iter().any(|one| Arc::ptr_eq(one, &wake));
+                state = wake.wait_while(state, is_parked).unwrap_or_else(PoisonError::into_inner);
             }
         }
     }
