@@ -30,6 +30,7 @@ mod segments;
 mod shared;
 mod writer;
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -366,6 +367,15 @@ impl Log {
     /// An entry; none where there is none.
     pub fn read(&self, group: u32, index: u64) -> Result<Option<Entry>, ReadError> {
         self.owner.shared.read(group, index)
+    }
+
+    /// Reads entries as [`Log::read`] does. Returns `None` if one of them is on disk only.
+    pub(crate) fn read_in_memory(
+        &self,
+        group: u32,
+        entries: Range<u64>,
+    ) -> Option<Vec<Result<Option<Entry>, ReadError>>> {
+        self.owner.shared.read_in_memory(group, entries)
     }
 
     /// The term of an entry, without reading it.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -387,6 +388,25 @@ impl Shared {
                 Err(source) => return Err(ReadError::Disk { group, index, source }),
             }
         }
+    }
+
+    pub(crate) fn read_in_memory(
+        &self,
+        group: u32,
+        entries: Range<u64>,
+    ) -> Option<Vec<Result<Option<Entry>, ReadError>>> {
+        let core = self.core();
+        let Some(held) = core.index.groups.get(&group) else {
+            return Some(entries.map(|_| Ok(None)).collect());
+        };
+        let read = entries.map(|index| match held.find(index) {
+            Found::Waiting(term, data) => Some(Ok(Some(Entry { term, data }))),
+            Found::At(term, slot) if slot.length == 0 => Some(Ok(Some(Entry { term, data: Bytes::new() }))),
+            Found::At(term, slot) => Some(Ok(Some(Entry { term, data: core.recent.get(slot.at)? }))),
+            Found::Lost(_) => Some(Err(ReadError::Lost { group, index })),
+            Found::Nothing => Some(Ok(None)),
+        });
+        read.collect()
     }
 
     pub(crate) fn term(&self, group: u32, index: u64) -> Option<u64> {

@@ -15,10 +15,13 @@ use super::kept::Kept;
 use super::machine::FIRST_TERM;
 use super::raft::{Entry, Id, StorageError, Types, id};
 use super::wire;
-use crate::log::{Log, LogError, ReadError, Record, chain};
+use crate::log::{Entry as LogEntry, Log, LogError, ReadError, Record, chain};
 
 /// Entries of one message to another member, in bytes, but for one that is larger alone.
 const MESSAGE: usize = 4 << 20;
+
+/// Entries that are read on the caller's thread if they are in memory: a thread change takes longer than that.
+const MAX_INLINE: u64 = 16;
 
 /// One group's part of the log. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -109,20 +112,33 @@ impl Store {
 
     /// Entries of a range, at most so many bytes, but one at least.
     async fn entries(&self, from: u64, to: u64, bytes: usize) -> Result<Vec<Entry>, StorageError> {
+        if to.saturating_sub(from) <= MAX_INLINE
+            && let Some(found) = self.log.read_in_memory(self.group, from..to)
+        {
+            return self.collect(from, found.into_iter(), bytes);
+        }
         let store = self.clone();
-        let read = self.compute.run(move || store.read(from, to, bytes)).await;
+        let read =
+            move || store.collect(from, (from..to).map(|index| store.log.read(store.group, index)), bytes);
+        let read = self.compute.run(read).await;
         read.unwrap_or_else(|error| Err(StorageIOError::read_logs(&error).into()))
     }
 
-    fn read(&self, from: u64, to: u64, bytes: usize) -> Result<Vec<Entry>, StorageError> {
+    /// Makes raft's entries of the log's, which begin at `from`.
+    fn collect(
+        &self,
+        from: u64,
+        found: impl Iterator<Item = Result<Option<LogEntry>, ReadError>>,
+        bytes: usize,
+    ) -> Result<Vec<Entry>, StorageError> {
         let held = self.log.held(self.group);
         let first = if held.purged.is_none() { held.first } else { 0 };
         let (mut entries, mut size) = (Vec::new(), 0);
-        for index in from..to {
+        for (index, found) in (from..).zip(found) {
             let fail = |error: &(dyn std::error::Error + 'static)| {
                 StorageIOError::read_log_at_index(index, openraft::AnyError::error(chain(error)))
             };
-            let entry = match self.log.read(self.group, index) {
+            let entry = match found {
                 Ok(Some(found)) => {
                     size += found.data.len();
                     wire::entry(found.term, index, found.data)
