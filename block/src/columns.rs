@@ -7,19 +7,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use athanor_chassis::tasks::panic_message;
+use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::reader::{ColumnReader, get_typed_column_reader};
+use parquet::column::writer::{get_column_writer, get_typed_column_writer};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type,
     Int64Type,
 };
 use parquet::file::metadata::{KeyValue, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
-use parquet::file::properties::{EnabledStatistics, ReaderProperties, WriterProperties};
+use parquet::file::properties::{EnabledStatistics, ReaderProperties, WriterProperties, WriterPropertiesPtr};
 use parquet::file::reader::{Length, RowGroupReader};
 use parquet::file::serialized_reader::SerializedRowGroupReader;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::writer::{
+    SerializedFileWriter, SerializedPageWriter, SerializedRowGroupWriter, TrackedWrite,
+};
 use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnDescPtr, ColumnPath};
 
 use crate::error::BlockError;
 use crate::folder::{Summed, Verified, WithTail};
@@ -46,6 +50,10 @@ const ROLLUP_DICTIONARY: usize = 32 * 1024;
 /// Rows to a byte of a file at most: no file has fewer than two columns, and two pages, with their headers, are
 /// longer than 32 bytes. What is said of a file's rows is held to this before memory is set aside for them.
 pub(crate) const ROWS_OF_BYTE: u64 = PAGE_ROWS as u64 / 32;
+
+/// Bytes of a column of a row group up to which they are not compressed. Compression would save a few bytes and takes
+/// contexts of 200 KB for each column, which is most of the time of a block of many tenants.
+const MAX_PLAIN_BYTES: usize = 256;
 
 /// Rows decoded at a time, so that memory grows with what is there and not with what was announced.
 const STEP: usize = 64 * 1024;
@@ -128,11 +136,10 @@ fn delta_columns(file: &str) -> &'static [&'static str] {
     }
 }
 
-fn properties(file: &str) -> WriterProperties {
-    let level = ZstdLevel::try_new(3).expect("zstd has a level 3");
+fn properties(file: &str, compression: Compression) -> WriterProperties {
     let mut builder = WriterProperties::builder()
         .set_created_by("athanor".into())
-        .set_compression(Compression::ZSTD(level))
+        .set_compression(compression)
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(!matches!(file, SAMPLES | ROLLUP))
         .set_data_page_row_count_limit(if file == ROLLUP { ROLLUP_PAGE_ROWS } else { PAGE_ROWS })
@@ -195,10 +202,34 @@ pub(crate) enum Column<'a> {
     NestedI64(&'a [i64], &'a [i16], &'a [i16]),
 }
 
+impl Column<'_> {
+    /// Returns whether its values take at most so many bytes.
+    fn fits(&self, max_bytes: usize) -> bool {
+        let texts = |values: &[ByteArray]| {
+            values.len() <= max_bytes && values.iter().map(ByteArray::len).sum::<usize>() <= max_bytes
+        };
+        let fixed = |values: &[FixedLenByteArray]| {
+            values.len() <= max_bytes && values.iter().map(|value| value.len()).sum::<usize>() <= max_bytes
+        };
+        match self {
+            Column::I32(values) => size_of_val(*values) <= max_bytes,
+            Column::I64(values) | Column::OptionalI64(values, _) | Column::NestedI64(values, ..) => {
+                size_of_val(*values) <= max_bytes
+            }
+            Column::Bool(values) => values.len() <= max_bytes,
+            Column::Text(values) | Column::Nested(values, ..) => texts(values),
+            Column::Fixed(values) | Column::OptionalFixed(values, _) => fixed(values),
+        }
+    }
+}
+
 /// One Parquet file being written.
 pub(crate) struct Table {
     file: &'static str,
     writer: SerializedFileWriter<Summed>,
+    descriptors: Vec<ColumnDescPtr>,
+    /// Properties of columns that are not compressed.
+    plain: WriterPropertiesPtr,
     groups: u32,
 }
 
@@ -209,9 +240,13 @@ impl Table {
         out: Summed,
     ) -> Result<Self, BlockError> {
         let schema = parse_message_type(&schema(file, columns)).expect("the schemas of a block parse");
-        let writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties(file)))
+        let level = ZstdLevel::try_new(3).expect("zstd has a level 3");
+        let compressed = Arc::new(properties(file, Compression::ZSTD(level)));
+        let plain = Arc::new(properties(file, Compression::UNCOMPRESSED));
+        let writer = SerializedFileWriter::new(out, Arc::new(schema), compressed)
             .map_err(BlockError::parquet(file))?;
-        Ok(Table { file, writer, groups: 0 })
+        let descriptors = writer.schema_descr().columns().to_vec();
+        Ok(Table { file, writer, descriptors, plain, groups: 0 })
     }
     /// Row groups so far.
     pub(crate) fn groups(&self) -> u32 {
@@ -221,22 +256,25 @@ impl Table {
     pub(crate) fn write(&mut self, columns: &[Column<'_>]) -> Result<(), BlockError> {
         let failed = BlockError::parquet(self.file);
         let mut group = self.writer.next_row_group().map_err(&failed)?;
-        for column in columns {
+        for (column, descriptor) in columns.iter().zip(&self.descriptors) {
+            let plain =
+                column.fits(MAX_PLAIN_BYTES).then(|| (Arc::clone(descriptor), Arc::clone(&self.plain)));
+            let group = &mut group;
             match column {
-                Column::I32(values) => put::<Int32Type>(&mut group, values, None, None),
-                Column::I64(values) => put::<Int64Type>(&mut group, values, None, None),
-                Column::Bool(values) => put::<BoolType>(&mut group, values, None, None),
-                Column::Text(values) => put::<ByteArrayType>(&mut group, values, None, None),
-                Column::Fixed(values) => put::<FixedLenByteArrayType>(&mut group, values, None, None),
-                Column::OptionalI64(values, has) => put::<Int64Type>(&mut group, values, Some(has), None),
+                Column::I32(values) => put::<Int32Type>(group, plain, values, None, None),
+                Column::I64(values) => put::<Int64Type>(group, plain, values, None, None),
+                Column::Bool(values) => put::<BoolType>(group, plain, values, None, None),
+                Column::Text(values) => put::<ByteArrayType>(group, plain, values, None, None),
+                Column::Fixed(values) => put::<FixedLenByteArrayType>(group, plain, values, None, None),
+                Column::OptionalI64(values, has) => put::<Int64Type>(group, plain, values, Some(has), None),
                 Column::OptionalFixed(values, has) => {
-                    put::<FixedLenByteArrayType>(&mut group, values, Some(has), None)
+                    put::<FixedLenByteArrayType>(group, plain, values, Some(has), None)
                 }
                 Column::Nested(values, repetition, definition) => {
-                    put::<ByteArrayType>(&mut group, values, Some(definition), Some(repetition))
+                    put::<ByteArrayType>(group, plain, values, Some(definition), Some(repetition))
                 }
                 Column::NestedI64(values, repetition, definition) => {
-                    put::<Int64Type>(&mut group, values, Some(definition), Some(repetition))
+                    put::<Int64Type>(group, plain, values, Some(definition), Some(repetition))
                 }
             }
             .map_err(&failed)?;
@@ -254,12 +292,22 @@ impl Table {
     }
 }
 
+/// Writes the next column of a row group: with the given properties, or compressed with those of the file.
 fn put<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, Summed>,
+    plain: Option<(ColumnDescPtr, WriterPropertiesPtr)>,
     values: &[T::T],
     definition: Option<&[i16]>,
     repetition: Option<&[i16]>,
 ) -> parquet::errors::Result<()> {
+    if let Some((descriptor, properties)) = plain {
+        let mut sink = TrackedWrite::new(Vec::new());
+        let pages = Box::new(SerializedPageWriter::new(&mut sink));
+        let mut column = get_typed_column_writer::<T>(get_column_writer(descriptor, properties, pages));
+        column.write_batch(values, definition, repetition)?;
+        let closed = column.close()?;
+        return group.append_column(&Bytes::from(sink.into_inner()?), closed);
+    }
     let mut column = group.next_column()?.expect("as many columns are given as the schema has");
     column.typed::<T>().write_batch(values, definition, repetition)?;
     column.close()
