@@ -21,7 +21,7 @@ use super::pace::PacedBody;
 use super::weight::Admits;
 
 /// Above this, work on a body leaves the threads that serve connections.
-const LARGE: usize = 32 * 1024;
+pub const LARGE: usize = 32 * 1024;
 /// How long a body may take to arrive.
 const BODY_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
 /// Room is taken in steps, of which a body up to the larger one takes small ones.

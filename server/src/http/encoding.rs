@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Door;
-use super::body::{Framed, GZIP, Held, takes_gzip};
+use super::body::{Framed, GZIP, Held, LARGE, takes_gzip};
 use super::json;
 use super::weight::Admits;
 
@@ -34,6 +34,10 @@ const GRPC_ENCODING: &str = "grpc-encoding";
 const CONNECT_VERSION: &str = "connect-protocol-version";
 /// Flag and length before a message in gRPC.
 const PREFIX: usize = 5;
+/// Fields of a message that are looked at on a thread that serves connections.
+const MAX_INLINE_FIELDS: usize = 4096;
+/// Answers below this are not compressed: they would not be smaller, and acknowledgements are.
+const MIN_GZIP: usize = 64;
 
 /// How a call is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,19 +110,21 @@ impl Encoding {
     where
         M: Message + Default + DeserializeOwned + 'static,
     {
-        self.plain(door, headers, held, admits).await?;
-        let (bytes, json) = (std::mem::take(&mut held.bytes), self.json);
-        door.on_compute(Activity::Body, bytes.len(), move || decode(&bytes, json)).await?
+        let size = self.plain(door, headers, held, admits).await?;
+        let json = self.json;
+        let bytes = std::mem::take(&mut held.bytes);
+        door.on_compute(Activity::Body, size, move || decode(&bytes, json)).await?
     }
 
-    /// Leaves the bytes of the message in `held`, without what is around them, and takes room for what comes of them.
+    /// Leaves the bytes of the message in `held`, without what is around them, and takes room for what comes of them. Returns
+    /// how large the message is for its reader: less than its bytes where these are profiles that stay as they are.
     pub async fn plain(
         self,
         door: &Door,
         headers: &HeaderMap,
         held: &mut Held,
         admits: &Admits,
-    ) -> Result<(), Status> {
+    ) -> Result<usize, Status> {
         let gzip = if self.frame == Frame::Connect {
             compression(headers, CONTENT_ENCODING.as_str())?
         } else {
@@ -131,7 +137,19 @@ impl Encoding {
         if gzip {
             door.gunzip(held, admits).await?;
         }
-        door.enter(held, admits.weigh(&held.bytes, self.json)? as u64)
+        let length = held.bytes.len();
+        let is_long_json = self.json && length > LARGE;
+        let weighed =
+            if is_long_json { None } else { admits.weigh(&held.bytes, self.json, MAX_INLINE_FIELDS)? };
+        if let Some(weight) = weighed {
+            door.enter(held, weight as u64)?;
+            return Ok(if self.json { length } else { weight.min(length) });
+        }
+        let (admits, bytes, json) = (*admits, held.bytes.clone(), self.json);
+        let weigh = move || admits.weigh(&bytes, json, usize::MAX);
+        let weight = door.on_compute(Activity::Body, usize::MAX, weigh).await??;
+        door.enter(held, weight.unwrap_or(length) as u64)?;
+        Ok(usize::MAX)
     }
 
     /// Whether messages are JSON.
@@ -159,7 +177,7 @@ impl Encoding {
         let mut response = Response::new(Body::empty());
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         match self.frame {
-            Frame::Connect if takes_gzip(headers) => {
+            Frame::Connect if bytes.len() >= MIN_GZIP && takes_gzip(headers) => {
                 response.headers_mut().insert(CONTENT_ENCODING, GZIP);
                 *response.body_mut() = door.gzip(bytes).await?.into();
             }

@@ -73,7 +73,7 @@ pub fn build_info(_: Arc<Hall>, _: Request<Body>) -> Answering {
 /// `GET /debug/pprof/profile?seconds=N`: what this process spends its time on.
 pub fn profile(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     Box::pin(async move {
-        match crate::myself::profile(request.uri().query().unwrap_or_default(), &hall.door).await {
+        match crate::own_profile::profile(request.uri().query().unwrap_or_default(), &hall.door).await {
             Ok(bytes) => text("application/octet-stream", bytes),
             Err(status) => json_error(&status),
         }

@@ -19,6 +19,9 @@ const TEXT: usize = GROWTH * size_of::<String>() / 2;
 /// The largest body of a query: the longest lists of ids that are taken have half of that.
 const QUERY: ByteSize = ByteSize::mib(1);
 
+/// Weighs the bytes of a message, which may be JSON. Looks at so many fields of a binary one.
+type Weigh = fn(&[u8], bool, usize) -> Result<Option<usize>, Status>;
+
 /// What a call takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Admits {
@@ -26,7 +29,7 @@ pub struct Admits {
     pub limit: ByteSize,
     /// What sets that limit, in words.
     pub set_by: &'static str,
-    weigh: fn(&[u8], bool) -> Result<usize, Status>,
+    weigh: Weigh,
 }
 
 impl Admits {
@@ -38,31 +41,31 @@ impl Admits {
         Self {
             limit,
             set_by: "limits.ingestion_body_limit",
-            weigh: |bytes, json| weighed(bytes, json, &PUSH),
+            weigh: |bytes, json, max_fields| weighed(bytes, json, max_fields, &PUSH),
         }
     }
 
     /// Profiles as Parca's clients write them, likewise.
     pub fn raw_profiles(limit: ByteSize) -> Self {
-        let weigh = |bytes: &[u8], json: bool| weighed(bytes, json, &WRITE_RAW);
+        let weigh: Weigh = |bytes, json, max_fields| weighed(bytes, json, max_fields, &WRITE_RAW);
         Self { limit, set_by: "limits.ingestion_body_limit", weigh }
     }
 
     /// An export of OpenTelemetry, in a body of at most so many bytes: it is read from its bytes, and pprof comes of it. A time
     /// in JSON may be two bytes, and is eight as protobuf.
     pub fn export(limit: ByteSize) -> Self {
-        let weigh = |bytes: &[u8], json| Ok(bytes.len() * if json { 4 } else { 1 });
+        let weigh = |bytes: &[u8], json, _| Ok(Some(bytes.len() * if json { 4 } else { 1 }));
         Self { limit, set_by: "limits.ingestion_body_limit", weigh }
     }
 
-    /// About how many bytes a message takes beside its own.
-    pub fn weigh(&self, bytes: &[u8], json: bool) -> Result<usize, Status> {
-        (self.weigh)(bytes, json)
+    /// About how many bytes a message takes beside its own. Returns `None` after so many fields of a binary message.
+    pub fn weigh(&self, bytes: &[u8], json: bool, max_fields: usize) -> Result<Option<usize>, Status> {
+        (self.weigh)(bytes, json, max_fields)
     }
 
     /// One profile in base64, uploaded by hand, in a body of at most so many bytes.
     pub fn upload(limit: ByteSize) -> Self {
-        Self { limit, set_by: "querier.adhoc_profile", weigh: |bytes, _| Ok(bytes.len()) }
+        Self { limit, set_by: "querier.adhoc_profile", weigh: |bytes, _, _| Ok(Some(bytes.len())) }
     }
 
     /// The refusal of a body.
@@ -76,12 +79,12 @@ impl Admits {
     }
 }
 
-fn texts(bytes: &[u8], _: bool) -> Result<usize, Status> {
-    Ok(bytes.len() * TEXT)
+fn texts(bytes: &[u8], _: bool, _: usize) -> Result<Option<usize>, Status> {
+    Ok(Some(bytes.len() * TEXT))
 }
 
-fn weighed(bytes: &[u8], json: bool, shape: &Shape) -> Result<usize, Status> {
-    let mut weight = Weight::default();
+fn weighed(bytes: &[u8], json: bool, max_fields: usize, shape: &Shape) -> Result<Option<usize>, Status> {
+    let mut weight = Weight { max_fields, ..Weight::default() };
     if json {
         // Braces within texts are few. Texts are copied, and those with profiles decoded as well.
         weight.messages = bytes.iter().filter(|&&byte| byte == b'{').count();
@@ -89,6 +92,9 @@ fn weighed(bytes: &[u8], json: bool, shape: &Shape) -> Result<usize, Status> {
     } else {
         // Where this walk ends early, so does the reader, and says why.
         let _ = weight.walk(bytes, shape);
+        if weight.fields > max_fields {
+            return Ok(None);
+        }
     }
     if weight.messages > MOST {
         let message = format!(
@@ -96,7 +102,7 @@ fn weighed(bytes: &[u8], json: bool, shape: &Shape) -> Result<usize, Status> {
         );
         return Err(Status::new(Code::TooLarge, message));
     }
-    Ok(weight.bytes)
+    Ok(Some(weight.bytes))
 }
 
 /// A message, as far as its memory goes.
@@ -133,6 +139,8 @@ static EXECUTABLE: Shape = Shape { size: size_of::<parca::ExecutableInfo>(), cop
 
 #[derive(Default)]
 struct Weight {
+    fields: usize,
+    max_fields: usize,
     messages: usize,
     bytes: usize,
 }
@@ -140,7 +148,8 @@ struct Weight {
 impl Weight {
     /// Walks as the reader will, to where that ends.
     fn walk(&mut self, mut bytes: &[u8], shape: &Shape) -> Result<(), DecodeError> {
-        while !bytes.is_empty() && self.messages <= MOST {
+        while !bytes.is_empty() && self.messages <= MOST && self.fields <= self.max_fields {
+            self.fields += 1;
             let (field, wire_type) = decode_key(&mut bytes)?;
             if wire_type != WireType::LengthDelimited {
                 skip_field(wire_type, field, &mut bytes, DecodeContext::default())?;
@@ -170,7 +179,8 @@ mod tests {
     use super::*;
 
     fn weight(bytes: &[u8], json: bool) -> Result<usize, Code> {
-        Admits::profiles(ByteSize::mib(1)).weigh(bytes, json).map_err(|status| status.code)
+        let weighed = Admits::profiles(ByteSize::mib(1)).weigh(bytes, json, usize::MAX);
+        weighed.map(Option::unwrap).map_err(|status| status.code)
     }
 
     /// What the lists and texts of a message hold.
@@ -192,7 +202,10 @@ mod tests {
             r#"{{"resourceProfiles":[{{"scopeProfiles":[{{"profiles":[{{"samples":[{{"timestampsUnixNano":[{times}]}}]}}]}}]}}]}}"#
         );
         let written = athanor_profile::otlp::from_json(json.as_bytes(), 1 << 20).unwrap();
-        assert!(written.len() <= Admits::export(ByteSize::mib(1)).weigh(json.as_bytes(), true).unwrap());
+        assert!(
+            written.len()
+                <= Admits::export(ByteSize::mib(1)).weigh(json.as_bytes(), true, 0).unwrap().unwrap()
+        );
     }
 
     #[test]
@@ -248,12 +261,24 @@ mod tests {
             let held = read.tenant.len()
                 + read.series.capacity() * size_of::<parca::RawProfileSeries>()
                 + read.series.iter().map(of_series).sum::<usize>();
-            let weight = Admits::raw_profiles(ByteSize::mib(1)).weigh(&bytes, false).unwrap();
+            let weight =
+                Admits::raw_profiles(ByteSize::mib(1)).weigh(&bytes, false, usize::MAX).unwrap().unwrap();
             assert!(held <= weight + 4 * size_of::<parca::RawProfileSeries>(), "{held} {weight}");
         }
         let many = [0x12, 0].repeat(MOST + 1);
-        let refused = Admits::raw_profiles(ByteSize::mib(1)).weigh(&many, false);
+        let refused = Admits::raw_profiles(ByteSize::mib(1)).weigh(&many, false, usize::MAX);
         assert_eq!(refused.map_err(|status| status.code), Err(Code::TooLarge));
+    }
+
+    #[test]
+    fn message_of_many_small_fields_is_not_weighed_to_its_end() {
+        let admits = Admits::profiles(ByteSize::mib(1));
+        // Fields that nobody knows, and profiles without bytes: nothing of either takes memory.
+        for (field, count) in [(&[0x10, 0][..], 1000), (&[0x0a, 0x04, 0x12, 0x02, 0x0a, 0x00], 1000)] {
+            let bytes = field.repeat(count);
+            assert!(admits.weigh(&bytes, false, 1000 * field.len()).unwrap().is_some());
+            assert_eq!(admits.weigh(&bytes, false, 999).unwrap(), None);
+        }
     }
 
     #[test]
