@@ -10,7 +10,7 @@
 //!        ├─ controller what somebody has to decide in a cluster
 //!        ├─ janitor    what is too old goes
 //!        ├─ repair     what the catalogue lost to damage, and the bucket still knows
-//!        └─ metrics, myself   what it says of itself
+//!        └─ metrics, own_profile   what it says of itself
 //! ```
 //!
 //! [`Node`] is a whole server; [`Roles`] is one without a port, for simulations. What depends on the machine comes in
@@ -39,10 +39,10 @@ mod late;
 mod leaders;
 mod loads;
 mod metrics;
-mod myself;
 mod node;
 mod others;
 mod overview;
+mod own_profile;
 mod pieces;
 mod places;
 mod polls;

@@ -35,6 +35,9 @@ use clap::Parser;
 
 use args::{Cli, Command};
 
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse().and_then(args::checked) {
         Ok(cli) => cli,

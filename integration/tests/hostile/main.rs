@@ -14,6 +14,7 @@ mod bombs;
 mod calls;
 mod documents;
 mod exports;
+mod own_profile;
 mod pprofs;
 mod process;
 mod recordings;
@@ -107,5 +108,27 @@ fn hostile_uploads_at_once_take_no_more_than_requests_may() {
     let threads = thread::available_parallelism().unwrap().get().min(together.len()) as u64;
     let most = REQUESTS + threads * 2 * BODY + SLACK;
     assert!(grown <= most, "{} MiB at the peak, {} MiB are allowed", grown >> 20, most >> 20);
+    serves_on(server);
+}
+
+/// A small server that was attacked is small again.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "clients of a test that wait for their answers")]
+fn memory_of_hostile_uploads_goes_back_to_the_system() {
+    let server = Served::start_as_shipped(&LIMITS);
+    streams::assert_serves(&server);
+    let before = server.begin_peak();
+    // Those that are taken stay, in the log and in heads.
+    let refused: Vec<_> = bombs::greedy().into_iter().filter(|bomb| bomb.status != 200).collect();
+    thread::scope(|scope| {
+        for bomb in &refused {
+            // Some are refused before all of them is sent, which may end the connection.
+            scope.spawn(|| drop(server.send(bomb)));
+        }
+    });
+    let grown = server.peak().saturating_sub(before);
+    println!("{} MiB at the peak of {} uploads", grown >> 20, refused.len());
+    assert!(grown >= BODY / 2, "{} MiB at the peak: no attack", grown >> 20);
+    streams::assert_gives_back(&server, before);
     serves_on(server);
 }

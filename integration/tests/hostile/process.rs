@@ -46,6 +46,16 @@ impl Served {
 
     /// As [`Served::start`], with more settings.
     pub fn start_with(limits: &Limits, more: &[&str]) -> Self {
+        // What was freed goes back to the kernel at once, so that what is measured is what is held.
+        Self::launch(limits, more, Some(("MALLOC_CONF", "narenas:1,dirty_decay_ms:0,muzzy_decay_ms:0")))
+    }
+
+    /// As [`Served::start`], with an allocator that keeps free memory for as long as it does for users.
+    pub fn start_as_shipped(limits: &Limits) -> Self {
+        Self::launch(limits, &[], None)
+    }
+
+    fn launch(limits: &Limits, more: &[&str], allocator: Option<(&str, &str)>) -> Self {
         let Limits { body, profile, answer, requests } = limits;
         // An address of this machine that no other test has: processes have 22 bits, and this one some servers.
         static STARTED: AtomicU8 = AtomicU8::new(0);
@@ -72,14 +82,8 @@ impl Served {
             "shutdown_delay=0s".to_owned(),
         ];
         settings.extend(more.iter().map(|setting| (*setting).to_owned()));
-        // What was freed goes back to the kernel at once, so that what is measured is what is held.
-        let variables = [
-            ("MALLOC_ARENA_MAX", "1"),
-            ("MALLOC_MMAP_THRESHOLD_", "65536"),
-            ("MALLOC_TRIM_THRESHOLD_", "65536"),
-        ];
         let (data, said) = (folder.path().join("data"), folder.path().join("said.log"));
-        let mut process = Process::start(&data, said, &settings, variables);
+        let mut process = Process::start(&data, said, &settings, allocator);
         Served { address: process.address(), process, _folder: folder, otlp }
     }
 

@@ -68,7 +68,7 @@ fn open_requests(runtime: &Runtime, to: SocketAddr, bytes: &'static [u8]) -> Vec
 }
 
 /// A push and a query of somebody else.
-fn assert_serves(server: &Served) {
+pub fn assert_serves(server: &Served) {
     let to = server.address();
     let pushed = send(to, "POST /ingest?name=other.cpu", &[], b"main;run 5\n");
     assert_eq!(pushed.status, 200, "{}", String::from_utf8_lossy(&pushed.body));
@@ -81,7 +81,8 @@ fn assert_serves(server: &Served) {
 #[test]
 fn open_streams_leave_room_for_others() {
     let limits = Limits { body: BODY, profile: PROFILE, answer: 128 << 20, requests: REQUEST_BYTES };
-    let server = Served::start(&limits);
+    let server = Served::start_as_shipped(&limits);
+    assert_serves(&server);
     let idle = server.begin_peak();
     let runtime = Runtime::new().unwrap();
     for bytes in [&b""[..], &[b'x'; 600]] {
@@ -95,7 +96,15 @@ fn open_streams_leave_room_for_others() {
         drop(attack);
     }
     runtime.shutdown_background();
+    assert_gives_back(&server, idle);
     server.end();
+}
+
+/// Waits until the server holds no more than half as much again as before an attack.
+pub fn assert_gives_back(server: &Served, before: u64) {
+    let held = server.settle(before * 3 / 2);
+    println!("{} MiB are held after the attack, {} before", held >> 20, before >> 20);
+    assert!(held <= before * 3 / 2, "{} MiB are held after the attack, {} before", held >> 20, before >> 20);
 }
 
 /// Asks for a large answer, and reads no more than its head.

@@ -1,0 +1,100 @@
+//! Names of instruction addresses of this process: functions, inlined ones too, with their files and lines.
+//!
+//! Debug information takes more memory than the program does. So it is opened after the samples are taken, and closed after
+//! each batch of addresses.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use addr2line::Loader;
+use athanor_profile::Profile;
+use athanor_profile::symbols::{Function, Line, NONE};
+
+use super::sampler::Module;
+
+/// Addresses that are named before the memory that this took is freed. They are sorted, so that few parts are read twice.
+const ADDRESSES_PER_BATCH: usize = 512;
+/// Different addresses that are named. The others show as numbers.
+const MAX_NAMED: usize = 32_768;
+
+/// Adds a location for each address to the dictionary of a profile. An address without a name becomes `file+0x1234`.
+pub fn add_locations(
+    profile: &mut Profile,
+    modules: &[Module],
+    addresses: HashSet<usize>,
+) -> HashMap<usize, u32> {
+    let mut locations = HashMap::with_capacity(addresses.len());
+    let mut addresses: Vec<usize> = addresses.into_iter().collect();
+    for address in addresses.drain(MAX_NAMED.min(addresses.len())..) {
+        locations.insert(address, add_unnamed(profile, &format!("0x{address:x}")));
+    }
+    addresses.sort_unstable();
+    for module in modules {
+        for range in &module.ranges {
+            for batch in select_range(&addresses, range).chunks(ADDRESSES_PER_BATCH) {
+                let file = module.file().and_then(|path| Loader::new(path).ok());
+                for &address in batch {
+                    let lines = add_lines(profile, file.as_ref(), module, address);
+                    let location = profile.dictionary.symbols.location(NONE, 0, false, &lines);
+                    locations.insert(address, location);
+                }
+            }
+        }
+    }
+    for address in addresses {
+        locations.entry(address).or_insert_with(|| add_unnamed(profile, &format!("0x{address:x}")));
+    }
+    locations
+}
+
+/// Returns the part of sorted addresses that lies in a range.
+fn select_range<'a>(addresses: &'a [usize], range: &Range<usize>) -> &'a [usize] {
+    let start = addresses.partition_point(|&address| address < range.start);
+    let end = addresses.partition_point(|&address| address < range.end);
+    &addresses[start..end.max(start)]
+}
+
+/// Adds the functions at an address, the innermost first.
+fn add_lines(profile: &mut Profile, file: Option<&Loader>, module: &Module, address: usize) -> Vec<Line> {
+    let offset = address.wrapping_sub(module.bias) as u64;
+    let mut lines = Vec::new();
+    if let Some(mut frames) = file.and_then(|file| file.find_frames(offset).ok()) {
+        while let Ok(Some(frame)) = frames.next() {
+            let Some(function) = &frame.function else { continue };
+            let (Ok(name), Ok(system_name)) = (function.demangle(), function.raw_name()) else { continue };
+            let location = frame.location.as_ref();
+            let filename = location.and_then(|location| location.file).unwrap_or_default();
+            let line = location.and_then(|location| location.line).unwrap_or_default();
+            lines.push(add_line(profile, &name, &system_name, filename, i64::from(line)));
+        }
+    }
+    if lines.is_empty() {
+        // A library without debug information still has names for what others call.
+        lines.push(match file.and_then(|file| file.find_symbol(offset)) {
+            Some(symbol) => {
+                let name = addr2line::demangle_auto(symbol.into(), None);
+                add_line(profile, &name, symbol, "", 0)
+            }
+            None => {
+                let name = format!("{}+0x{offset:x}", module.name());
+                add_line(profile, &name, &name, "", 0)
+            }
+        });
+    }
+    lines
+}
+
+/// Adds a location of one frame without a function.
+pub fn add_unnamed(profile: &mut Profile, name: &str) -> u32 {
+    let line = add_line(profile, name, name, "", 0);
+    profile.dictionary.symbols.location(NONE, 0, false, &[line])
+}
+
+fn add_line(profile: &mut Profile, name: &str, system_name: &str, filename: &str, line: i64) -> Line {
+    let symbols = &mut profile.dictionary.symbols;
+    let name = symbols.strings.intern(name);
+    let system_name = symbols.strings.intern(system_name);
+    let filename = symbols.strings.intern(filename);
+    let function = symbols.function(Function { name, system_name, filename, start_line: 0 });
+    Line { function, line, column: 0 }
+}
