@@ -1,0 +1,51 @@
+# Short names for commands of CONTRIBUTING.md and docs/benchmarks.md. Nothing needs `just`: each recipe runs without it.
+set positional-arguments
+
+# Lists the recipes
+default:
+    @just --list
+
+# Builds the release binary
+build:
+    cargo build --release --locked --package athanor-server
+
+# Builds the server and runs it on ./athanor-data; arguments go to `athanor serve`
+run *ARGS:
+    ./run "$@"
+
+# Runs all tests; with arguments, `cargo test --workspace --locked` with these
+test *ARGS:
+    ./test "$@"
+
+# Runs the tests of one crate, named by its folder: `just test-crate block`
+test-crate CRATE:
+    cargo test --locked --package athanor-{{CRATE}}
+
+# Checks format and lints as CI does
+lint:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Replays one seed of the simulated node; writes its events to integration/story.txt
+seed SEED:
+    ATHANOR_SEED={{SEED}} ATHANOR_STORY=story.txt cargo test --locked --package athanor-integration --test simulation counted_once
+
+# Replays one seed of the simulated cluster; writes integration/story.txt and integration/log.txt
+cluster-seed SEED:
+    ATHANOR_FLEET_SEED={{SEED}} ATHANOR_STORY=story.txt ATHANOR_LOG=log.txt cargo test --locked --package athanor-integration --test simulation fleet::a_cluster_lives -- --nocapture
+
+# Plants each bug whose name begins with NAME and runs the test that must fail
+mutant NAME:
+    ./integration/mutants/run {{NAME}}
+
+# Fuzzes one target, named by its file in fuzz/targets
+fuzz TARGET SECONDS='60':
+    ./fuzz/run {{SECONDS}} {{TARGET}}
+
+# Runs everything that CI checks
+ci:
+    ./.ci/run
+
+# Runs one benchmark of one crate: `just bench profile decode`
+bench CRATE NAME:
+    cargo bench --locked --package athanor-{{CRATE}} --bench {{NAME}}
