@@ -119,7 +119,7 @@ impl<'s> Builder<'s> {
             content: self.decoded.content.finish(header),
             client_id: None,
         };
-        // E2 and E3: the n-th equal upload counts on its own only where it says no time.
+        // INV-02 and INV-03: the n-th equal upload counts on its own only where it says no time.
         let identity = upload.identity();
         let n = if header.time_nanos == 0 {
             let seen = self.equals.entry(identity).or_default();

@@ -51,7 +51,7 @@ impl Held for MemorySource {
 
 /// Writes a block into an empty folder. Tenants come ascending, each once; series and profiles in any order. Profiles
 /// without rows are left out, and so is what then has no profile. Of profiles of one id a tenant keeps one, in whichever series the
-/// copies are (E20).
+/// copies are [INV-20].
 pub fn write_held<'h>(
     folder: &dyn Folder,
     id: &str,

@@ -60,7 +60,7 @@ pub fn merge_all(
 }
 
 /// Merges any number of blocks, or some tenants' rows of them, into an empty folder. Of profiles of one id a tenant
-/// keeps one, in whichever series the copies are (E20).
+/// keeps one, in whichever series the copies are [INV-20].
 pub fn make(
     folder: &dyn Folder,
     making: &Making,
@@ -81,7 +81,7 @@ pub fn make(
     merge_round(folder, making, &blocks, progress)
 }
 
-/// Merges blocks into an empty folder. Profiles of equal id are kept once (E20).
+/// Merges blocks into an empty folder. Profiles of equal id are kept once [INV-20].
 pub fn merge(folder: &dyn Folder, id: &str, blocks: &[Block]) -> Result<Meta, BlockError> {
     merge_round(folder, &Making { id: id.to_owned(), ..Making::default() }, blocks, &mut |_| ())
 }

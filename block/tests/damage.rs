@@ -105,7 +105,7 @@ fn with_a_copy_in_each_of_two_series() -> MemoryFolder {
     folder
 }
 
-/// E20, in blocks of versions that kept an id once in each series.
+/// INV-20, in blocks of versions that kept an id once in each series.
 #[test]
 fn block_of_earlier_version_with_duplicates_merges_to_one_copy_each() {
     let folder = with_a_copy_in_each_of_two_series();

@@ -237,7 +237,7 @@ fn sums_by_pod(block: &Block) -> BTreeMap<String, Vec<i64>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// E20: an id hashes labels as sent, so copies of one profile may lie in several series.
+    /// INV-20: an id hashes labels as sent, so copies of one profile may lie in several series.
     #[test]
     fn copies_of_an_upload_in_several_series_are_merged_to_one(
         copies in prop::collection::vec((0usize..5, 0usize..3, 0usize..4), 1..16),

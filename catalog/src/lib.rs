@@ -16,9 +16,9 @@
 //!
 //! # What registering means
 //! A block holds the range `(from, to]` of one shard's log. It is accepted only if `from` is the shard's watermark,
-//! which then becomes `to`: so ranges neither overlap nor leave gaps, whoever led the shard (E14). Doing it again
+//! which then becomes `to`: so ranges neither overlap nor leave gaps, whoever led the shard [INV-14]. Doing it again
 //! changes nothing. A block that was condemned never registers, nor one whose name is more than a day from now: so that
-//! what was condemned may be forgotten after two days (E15). A shard that is lost registers nothing (E13).
+//! what was condemned may be forgotten after two days [INV-15]. A shard that is lost registers nothing [INV-13].
 //!
 //! # What expiring means
 //! A block past its retention expires by the catalog's time, at most a share of all blocks per hour. It leaves the
@@ -30,9 +30,10 @@
 //! parts before it registers. [`Catalog::register`] and [`Catalog::recall`] do so. No listing names the block before it has all.
 //!
 //! # What replacing means
-//! Blocks are made of others and take their places in one command, so that no listing has both or neither (E20). What they
-//! hold of logs, whose rows and of which time must be what their inputs hold, so that each row is in one listed block until it is too
-//! old to be kept. Inputs are condemned by it: their objects stay for those who planned before (E18).
+//! Blocks are made of others and take their places in one command, so that no listing has both or neither [INV-20].
+//! What they hold of logs, whose rows and of which time must be what their inputs hold, so that each row is in one
+//! listed block until it is too old to be kept. Inputs are condemned by it: their objects stay for those who planned
+//! before [INV-18].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

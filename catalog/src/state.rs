@@ -54,7 +54,7 @@ pub use tables::{CLOCKS, Pending};
 pub struct State {
     revision: u64,
     /// The newest time that came with a command. No command is older: else what was forgotten by a clock that was ahead
-    /// could register by one that is not (E15).
+    /// could register by one that is not [INV-15].
     #[serde(default)]
     now: Timestamp,
     shards: BTreeMap<ShardId, ShardEntry>,

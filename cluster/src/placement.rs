@@ -1,4 +1,4 @@
-//! Which slot takes a profile (E4), and which nodes serve it: pure functions, with no clock, chance or network.
+//! Which slot takes a profile [INV-04], and which nodes serve it: pure functions, with no clock, chance or network.
 //!
 //! ```text
 //!  profile's time ─► Tables ─► Table: n slots

@@ -11,7 +11,7 @@
 //! * A frame names its own position, the log's salt and the frame before it: old bytes in a recycled file, frames
 //!   that were cut off, and payloads that imitate frames fit nowhere.
 //! * A frame says how far the log was *durable* before it. Damage below that is loss, damage above it is a commit
-//!   that was cut short (E7). What is durable is what a completed sync covers, never the end of what was written.
+//!   that was cut short [INV-07]. What is durable is what a completed sync covers, never the end of what was written.
 //! * The last commit is attested by an empty frame after a while without work, and at close: else damage to it would
 //!   look like a commit cut short.
 //! * A segment's first frame repeats what each group needs of the segments before, so that those may go, oldest

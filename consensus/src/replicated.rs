@@ -59,7 +59,7 @@ pub trait StateMachine: Send + Sync + 'static {
     }
 
     /// What may replace the entries up to an index: the label that the machine is willing to be cut at, not above
-    /// what was applied (E9).
+    /// what was applied [INV-09].
     fn snapshot(&self) -> Snapshot;
 
     /// The files on [`Deps::disk`] that a snapshot's bytes name. They never change, their names are no other member's, and

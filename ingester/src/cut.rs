@@ -149,7 +149,7 @@ impl Cutter {
         asked: Arc<Asked>,
     ) -> Self {
         let watermark = entry.watermark;
-        // A crash may have come between registering and saying so in the log (E14).
+        // A crash may have come between registering and saying so in the log [INV-14].
         shard.heads().registered(watermark, deps.clock.monotonic());
         // Which block it was, the catalogue knows.
         let untold =

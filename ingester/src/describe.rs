@@ -1,4 +1,4 @@
-//! What a node's disk says of shards, for a catalogue that is rebuilt (E16).
+//! What a node's disk says of shards, for a catalogue that is rebuilt [INV-16].
 //!
 //! ```text
 //!  the catalogue is gone ─► asked ─► shards that the disk names are opened ─► a majority says how much is stored ─► told

@@ -6,11 +6,11 @@
 //!                          what a follower reads ┘
 //!  end     kind generation                         nothing more is built on its names
 //!  cut     kind to stamp block
-//!  fence   kind version from revision                       from this time of profiles on another table places (E5)
+//!  fence   kind version from revision              from this time of profiles on another table places [INV-05]
 //!  void    kind version                            that table was given up
-//!  seal    kind                                    no batch comes after it (E12)
-//!  inherit kind source of first last stamp span ids marks holds   the ids of others (E12, E13)
-//!  drop    kind ids                                another shard holds these records (E13)
+//!  seal    kind                                    no batch comes after it [INV-12]
+//!  inherit kind source of first last stamp span ids marks holds   the ids of others [INV-12, INV-13]
+//!  drop    kind ids                                another shard holds these records [INV-13]
 //!  release kind of                                 all rows of another shard lie in blocks
 //!  counted kind …                                  what series have counted, for who leads next: see counters.rs
 //! ```
@@ -63,7 +63,7 @@ pub enum Entry {
         token: u64,
         /// The node.
         node: u64,
-        /// The log's own time, nanoseconds (E10).
+        /// The log's own time, nanoseconds [INV-10].
         stamp: u64,
     },
     /// Profiles.
@@ -82,7 +82,7 @@ pub enum Entry {
         /// The last of the blocks.
         block: BlockId,
     },
-    /// From a time of profiles on another table places them (E5).
+    /// From a time of profiles on another table places them [INV-05].
     Fence {
         /// The table's version.
         version: u64,

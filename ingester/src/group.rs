@@ -36,7 +36,7 @@ use crate::tenants::KnownTenants;
 use crate::walking::Walkers;
 use crate::window::{Shelf, Window};
 
-/// The most bytes that an entry has, where the log takes so much: a follower has a second to take one (E6).
+/// The most bytes that an entry has, where the log takes so much: a follower has a second to take one [INV-06].
 const ENTRY: usize = 8 << 20;
 /// After a failure to begin, until the next try.
 const RETRY: Duration = Duration::from_millis(200);
@@ -434,7 +434,7 @@ impl Group {
         let token = deps.random.next_u64();
         self.claim.put(token, Arc::clone(reign));
         let (window, stored) = self.log.with(|machine| (machine.window(), machine.stored()));
-        // The time since the last entry came to this node; none after a start: ids are known a little longer (E10).
+        // The time since the last entry came to this node; none after a start: ids are known a little longer [INV-10].
         let since = stored.map_or(Duration::ZERO, |stored| deps.clock.monotonic().saturating_sub(stored));
         let stamp = lock(&window).stamp() + u64::try_from(since.as_nanos()).unwrap_or_default();
         let begin = Entry::begin(token, deps.consensus.node, stamp).into();

@@ -8,7 +8,8 @@ use athanor_catalog::ShardId;
 
 use crate::head::{Head, read, write};
 
-/// Registered heads are kept so long (E17), so that a plan made before finds them, and as long as there is room for them.
+/// Registered heads are kept so long [INV-17], so that a plan made before finds them, and as long as there is room for
+/// them.
 pub const KEEP: Duration = Duration::from_secs(60);
 
 /// The heads of a shard, oldest first. The last one grows.

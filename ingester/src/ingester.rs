@@ -121,7 +121,7 @@ pub struct Ingester {
     pub(crate) kept: AtomicU64,
 }
 
-/// What this node can say of a shard of which it is a member (E16).
+/// What this node can say of a shard of which it is a member [INV-16].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
     /// The shard.
@@ -323,8 +323,8 @@ impl Ingester {
         Some(self.group(shard)?.log.answer(request).await)
     }
 
-    /// That this node leads a shard now, so that its rows are all that were acknowledged (E17). One that was deposed, and
-    /// does not know it yet, finds out.
+    /// That this node leads a shard now, so that its rows are all that were acknowledged [INV-17]. One that was
+    /// deposed, and does not know it yet, finds out.
     pub async fn confirm(&self, shard: ShardId) -> Result<(), Moved> {
         let group = self.group_of(shard)?;
         let led = group.lead()?;
@@ -338,7 +338,7 @@ impl Ingester {
         if Arc::ptr_eq(&led, &group.lead()?) { Ok(()) } else { Err(Moved::Lead { shard, leader: None }) }
     }
 
-    /// A tenant's rows in a shard that lie after a watermark (E17).
+    /// A tenant's rows in a shard that lie after a watermark [INV-17].
     pub fn views(&self, shard: ShardId, watermark: u64, tenant: &TenantId) -> Result<Vec<View>, Moved> {
         let group = self.group_of(shard)?;
         let led = group.lead()?;
@@ -346,7 +346,7 @@ impl Ingester {
         Ok(heads.iter().filter_map(|head| Some(head.view(tenant)?.on(&self.parts.deps.compute))).collect())
     }
 
-    /// How many entries of a shard's log after a watermark were acknowledged and lost to damage (E7).
+    /// How many entries of a shard's log after a watermark were acknowledged and lost to damage [INV-07].
     pub fn lost(&self, shard: ShardId, watermark: u64) -> u64 {
         let range = watermark..u64::MAX;
         self.group(shard).map_or(0, |group| match group.led() {
@@ -355,7 +355,7 @@ impl Ingester {
         })
     }
 
-    /// The shards of which acknowledged entries are in no block and were lost to damage, and how many (E7).
+    /// The shards of which acknowledged entries are in no block and were lost to damage, and how many [INV-07].
     pub fn lost_to_damage(&self) -> Vec<(ShardId, u64)> {
         let lost = |group: Arc<Group>| {
             let watermark = group.log.with(Machine::cut);
@@ -470,8 +470,8 @@ impl Ingester {
 /// The shards of this node: those that the catalogue knows and those that have a log here. The first start opens as
 /// many as it is told to.
 ///
-/// E4: a service's slot follows from their number, so a folder keeps it, whatever is configured later: else services
-/// would move, and a repeat of what another shard has stored would count again.
+/// INV-04: a service's slot follows from their number, so a folder keeps it, whatever is configured later: else
+/// services would move, and a repeat of what another shard has stored would count again.
 async fn known(config: &Config, deps: &Deps) -> Result<Vec<ShardEntry>, OpenError> {
     let listed =
         async || Ok::<_, OpenError>(deps.catalog.listing(&TenantId::anonymous(), 0, 0).await?.shards);

@@ -1,4 +1,4 @@
-//! How a shard begins that succeeds another, and how one comes back that was lost (E12, E13).
+//! How a shard begins that succeeds another, and how one comes back that was lost [INV-12, INV-13].
 //!
 //! ```text
 //!  successor  copy all ─► copy what came since, again and again ─► (the other seals) ─► the rest ─► counters ─► fences ─► Opened

@@ -40,7 +40,7 @@ pub struct Intake {
     /// When it came.
     received: i64,
     identity: Hash,
-    /// Which of the equal uploads of its request it is (E2).
+    /// Which of the equal uploads of its request it is [INV-02].
     number: u64,
     taken: Taken,
     rows: Vec<Sent>,
@@ -60,7 +60,7 @@ pub struct Taken {
     pub dropped: Dropped,
 }
 
-/// How often each upload occurred in a request (E2).
+/// How often each upload occurred in a request [INV-02].
 pub type Equals = HashMap<Hash, u64>;
 
 impl Intake {
@@ -104,7 +104,7 @@ impl Intake {
             time_nanos: sent,
             duration_nanos: header.duration_nanos,
             content: decoded.content.finish(header),
-            // E3: what has neither id nor time cannot be told from its repeat, so each counts. Our own time would
+            // INV-03: what has neither id nor time cannot be told from its repeat, so each counts. Our own time would
             // not tell two apart that come at one moment. It was drawn before any shard was asked: the next one that is
             // asked for the same upload knows it.
             client_id: client_id.map(str::as_bytes).or((sent == 0).then_some(&drawn[..])),
@@ -132,7 +132,7 @@ impl Intake {
         self.walk.memory() + list_memory(&self.rows)
     }
 
-    /// Tells it apart from equal uploads of its request (E2).
+    /// Tells it apart from equal uploads of its request [INV-02].
     pub fn count(&mut self, equals: &mut Equals) {
         let n = equals.entry(self.identity).or_default();
         self.number = *n;
@@ -293,8 +293,8 @@ impl Intake {
     }
 }
 
-/// E2: for each sample type of a profile its place among those that are equal to it, and how many these are. They are
-/// equal profiles of one request like any others.
+/// INV-02: for each sample type of a profile its place among those that are equal to it, and how many these are. They
+/// are equal profiles of one request like any others.
 fn equals(types: &[ValueType]) -> Vec<(u64, u64)> {
     let mut counts: HashMap<&ValueType, u64> = HashMap::new();
     let count = |value_type| {

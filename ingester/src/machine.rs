@@ -35,7 +35,7 @@ pub struct Machine {
     standing: Standing,
     /// ...and what it said where the log may be cut: snapshots say that.
     marks: BTreeMap<u64, Standing>,
-    /// Ids that were taken over from shards that settled: if they ask again, they hold them (E13).
+    /// Ids that were taken over from shards that settled: if they ask again, they hold them [INV-13].
     taken: Vec<Taken>,
     /// Records after the cut that another shard holds: they are none of this one.
     dropped: Arc<HashSet<Hash>>,
@@ -115,7 +115,7 @@ pub enum Applied {
 pub enum Verdict {
     /// For each of its records whether it is new.
     Records(Vec<bool>),
-    /// It was placed by a table that does not hold for its time any more: nothing of it was taken (E5).
+    /// It was placed by a table that does not hold for its time any more: nothing of it was taken [INV-05].
     Stale {
         /// The newest one that holds.
         newest: u64,
@@ -271,7 +271,7 @@ impl Machine {
             );
         }
         if *first {
-            // E13: of a shard that is lost meanwhile it would hold ids of records that only that one has.
+            // INV-13: of a shard that is lost meanwhile it would hold ids of records that only that one has.
             lock(&self.window).forget();
             (self.standing.inherited, self.taken) = (None, Vec::new());
             self.standing.holds.clear();
@@ -420,8 +420,8 @@ impl StateMachine for Machine {
         })
     }
 
-    /// Labelled with the last cut: what comes after it is in no block, so the log must keep it (E9). Where a cut is,
-    /// nothing is open.
+    /// Labelled with the last cut: what comes after it is in no block, so the log must keep it [INV-09]. Where a cut
+    /// is, nothing is open.
     fn snapshot(&self) -> Snapshot {
         let (captured, forgot) = (Window::capture(&self.window, self.cut), self.forgot());
         let standing = self.marks.get(&self.cut).cloned().unwrap_or_default();

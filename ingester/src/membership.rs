@@ -1,7 +1,8 @@
 //! What a node keeps of each shard that it is a member of, beside the shard's log.
 //!
 //! It is written before the log begins. So a member whose log is gone is known as one that may have voted, and does not
-//! vote anew (E8); and a shard of which nothing is in a block yet is known somewhere when the catalogue is lost (E16).
+//! vote anew [INV-08]; and a shard of which nothing is in a block yet is known somewhere when the catalogue is lost
+//! [INV-16].
 
 use std::collections::BTreeSet;
 
@@ -153,7 +154,7 @@ mod tests {
         ShardEntry { id, slot, epoch: 1, watermark: 0, members, phase, fenced: 1, since: Timestamp::EPOCH }
     }
 
-    /// E8: it may have voted, and what for is gone.
+    /// INV-08: it may have voted, and what for is gone.
     #[test]
     fn a_member_whose_log_is_gone_does_not_begin_anew() {
         let (disk, entry) = (MemoryDisk::new(), entry(4));

@@ -29,9 +29,9 @@ const MOST: usize = 4096;
 const RAW: usize = 4;
 /// What an entry says of a record beside its rows, at most.
 const RECORD: usize = 90;
-/// Added to the age limits: how long ids are remembered beyond them (E11).
+/// Added to the age limits: how long ids are remembered beyond them [INV-11].
 pub(crate) const MARGIN: Duration = Duration::from_secs(15 * 60);
-/// How long ids are remembered where profiles may have any age (E11).
+/// How long ids are remembered where profiles may have any age [INV-11].
 pub(crate) const ANY_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// What a shard is asked.
@@ -382,8 +382,8 @@ impl Preparing {
         Err(Status::new(Code::TooLarge, message).because("log_entry_limit"))
     }
 
-    /// Why no new id is taken, if the window holds too many (E11). Those count that are young enough by the time that
-    /// has passed here, so that whoever waits is let in, though nothing was logged meanwhile.
+    /// Why no new id is taken, if the window holds too many [INV-11]. Those count that are young enough by the time
+    /// that has passed here, so that whoever waits is let in, though nothing was logged meanwhile.
     fn full(&self) -> Option<Status> {
         let (ids, limit) = (lock(&self.begin.window).len_at(self.stamp_now()), self.begin.ids);
         (ids >= limit).then(|| {
@@ -431,7 +431,7 @@ impl Preparing {
     }
 }
 
-/// How long the ids of a tenant's records are remembered, nanoseconds (E11).
+/// How long the ids of a tenant's records are remembered, nanoseconds [INV-11].
 fn remembered(limits: &Limits) -> u64 {
     let span = if limits.reject_older_than.is_zero() {
         ANY_AGE

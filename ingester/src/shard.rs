@@ -58,7 +58,7 @@ pub struct ShardDeps {
     pub compute: Compute,
     /// Walks profiles, for all shards.
     pub walkers: Arc<Walkers>,
-    /// The most bytes that an entry of the log has (E6).
+    /// The most bytes that an entry of the log has [INV-06].
     pub entry: usize,
     /// Bytes of uploads that may wait for a shard.
     pub waiting: ByteSize,
@@ -140,9 +140,9 @@ impl Shard {
         lost(&self.log, range.clone()) + self.reign.unreadable(&range)
     }
 
-    /// Has the log say what series have counted, before it lets go of what says so (E14), and when it ends. All of it at each
-    /// cut: what an earlier cut has said goes with this one. A disk that is nearly full has no room for it, and must be
-    /// cut all the same: then, if another node leads before the next cut, series begin anew there.
+    /// Has the log say what series have counted, before it lets go of what says so [INV-14], and when it ends. All of
+    /// it at each cut: what an earlier cut has said goes with this one. A disk that is nearly full has no room for it,
+    /// and must be cut all the same: then, if another node leads before the next cut, series begin anew there.
     pub(crate) async fn tell_counted(&self) -> Result<(), Status> {
         let remembered = Duration::from_nanos(lock(&self.window).span());
         self.reign.counters().forget_idle(remembered, self.deps.clock.monotonic());
@@ -342,8 +342,9 @@ impl<'s> Sending<'s> {
     }
 }
 
-/// Equal uploads of a request are told apart by their number in it (E2), and may lie in different entries. If one of them
-/// was not stored and may be later, all are to be sent again: alone it would have the number of one that was stored.
+/// Equal uploads of a request are told apart by their number in it [INV-02], and may lie in different entries. If one
+/// of them was not stored and may be later, all are to be sent again: alone it would have the number of one that was
+/// stored.
 fn together(answers: &mut [Result<Stored, Status>], identities: &[Option<Hash>]) {
     let of = |(answer, identity): (&Result<Stored, Status>, &Option<Hash>)| {
         let status = answer.as_ref().err().filter(|status| status.code.retryable())?;
@@ -375,7 +376,7 @@ fn stopping() -> Status {
 mod tests {
     use super::*;
 
-    /// E2: alone it would be sent as the first of its kind, and taken for a repeat of the one that was stored.
+    /// INV-02: alone it would be sent as the first of its kind, and taken for a repeat of the one that was stored.
     #[test]
     fn equal_uploads_are_sent_again_together() {
         let stored = || Ok(Stored { new: 1, ..Stored::default() });

@@ -1,7 +1,7 @@
 //! What a shard's log says of the shard as a whole: by which tables it was fenced, where it has ended, whose ids it knows.
 //!
-//! A snapshot is labelled with a cut and made later (E9). So this is remembered as it was wherever may be cut: a member that
-//! begins with a snapshot of now, and reads the tail again, would answer otherwise than others did.
+//! A snapshot is labelled with a cut and made later [INV-09]. So this is remembered as it was wherever may be cut: a
+//! member that begins with a snapshot of now, and reads the tail again, would answer otherwise than others did.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use crate::entry::{Source, UploadHead};
 /// What holds after an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Of each version of the table whose fence was logged, the time of profiles from which it holds (E5), and the
+    /// Of each version of the table whose fence was logged, the time of profiles from which it holds [INV-05], and the
     /// catalogue's revision at which it was proposed.
     fences: BTreeMap<u64, (i64, u64)>,
     /// The time of the latest profile that was taken; none before one was.
     pub latest: Option<i64>,
-    /// Where the log has ended (E12).
+    /// Where the log has ended [INV-12].
     pub sealed: Option<u64>,
     /// Whose ids were copied, as a whole.
     pub inherited: Option<(Source, ShardId)>,

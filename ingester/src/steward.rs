@@ -107,7 +107,7 @@ impl Steward {
         self.change(Command::Retire { shard: entry.id, rest_is_empty }).await
     }
 
-    /// Logs the fence of a table that is proposed, and makes those of tables none that were given up (E5).
+    /// Logs the fence of a table that is proposed, and makes those of tables none that were given up [INV-05].
     async fn fence(&self, view: &View, entry: &ShardEntry) -> Result<(), Status> {
         let pending = view.pending.as_ref().filter(|pending| pending.needs.contains(&entry.id));
         let logged: Vec<(u64, u64)> = self.group.log.with(|machine| machine.standing().fences().collect());

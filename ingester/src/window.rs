@@ -1,4 +1,4 @@
-//! The ids of recent records: what makes a repeat known (E10, E11).
+//! The ids of recent records: what makes a repeat known [INV-10, INV-11].
 //!
 //! ```text
 //!  recent ids, in memory ──a cut──► a sorted file ──► merged with those before it
@@ -67,7 +67,7 @@ struct Moment {
     /// Ids with stamps before this are not known any more, and never again, though the span may grow.
     horizon: u64,
     /// The log's time where it was cut: what came later lies in no block, so none of it is forgotten. A shard that asks
-    /// for such an id must be told that it is held (E13).
+    /// for such an id must be told that it is held [INV-13].
     floor: u64,
 }
 
@@ -313,7 +313,7 @@ impl Window {
         *self = read;
         Ok(())
     }
-    /// What a snapshot labelled with an entry holds (E9): the ids that were known after it.
+    /// What a snapshot labelled with an entry holds [INV-09]: the ids that were known after it.
     pub fn capture(window: &Arc<Mutex<Self>>, to: u64) -> Captured {
         let this = lock(window);
         let mut captured = Captured {

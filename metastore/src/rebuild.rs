@@ -1,4 +1,4 @@
-//! A catalogue that lost all its voters, from what lies in the bucket and what nodes say of their disks (E16).
+//! A catalogue that lost all its voters, from what lies in the bucket and what nodes say of their disks [INV-16].
 //!
 //! Nothing in the bucket is changed. What comes out is the state with which a node founds the group anew, by
 //! [`begin_again`]; the others then join it.

@@ -101,7 +101,7 @@ impl Service {
     }
 
     async fn propose_here(&self, logged: Logged) -> Result<Bytes, Status> {
-        // The leader stamps it with the catalog's time (E15).
+        // The leader stamps it with the catalog's time [INV-15].
         let answer = self.deps.metastore.propose(logged.command).await.map_err(status)?;
         pack(&answer).map_err(|error| Status::of(&error))
     }

@@ -1,4 +1,4 @@
-//! Snapshots of the catalogue in the bucket: what is left when all voters have lost their disks (E16).
+//! Snapshots of the catalogue in the bucket: what is left when all voters have lost their disks [INV-16].
 //!
 //! A snapshot is one object, or, where it is large, parts and then the object that tells of them: who finds that finds a
 //! whole snapshot, or sees by its sum that it is none.

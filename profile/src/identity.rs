@@ -1,8 +1,8 @@
 //! Who a profile is: the ids by which repeats are known.
 //!
-//! E1: an upload's identity hashes tenant, labels and time *as sent*, type, duration, canonical content and
+//! INV-01: an upload's identity hashes tenant, labels and time *as sent*, type, duration, canonical content and
 //! the client's id where it sends one. Re-encoding, other gzip levels and relabelling change nothing.
-//! E2: a record's id hashes the upload's identity, the sample type, the labels that split it off, and `n`
+//! INV-02: a record's id hashes the upload's identity, the sample type, the labels that split it off, and `n`
 //! for the n-th equal profile of one request, so that records of one upload never look like repeats.
 
 use crate::hash::{self, Hash};
@@ -58,7 +58,7 @@ pub struct Upload<'a> {
     pub tenant: &'a str,
     /// Labels as sent, before any rule changed them.
     pub labels: &'a Labels,
-    /// Time as sent: the profile's own, else the request's `from` (E3).
+    /// Time as sent: the profile's own, else the request's `from` [INV-03].
     pub time_nanos: i64,
     /// Duration as sent.
     pub duration_nanos: i64,
@@ -69,7 +69,7 @@ pub struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// The upload's identity (E1). An id of zero bytes only is nil: it counts as absent.
+    /// The upload's identity [INV-01]. An id of zero bytes only is nil: it counts as absent.
     pub fn identity(&self) -> Hash {
         let client = self.client_id.filter(|id| id.iter().any(|&byte| byte != 0));
         hash::list(&[
@@ -83,7 +83,7 @@ impl Upload<'_> {
     }
 }
 
-/// A record's id (E2): `n` counts equal profiles within one request. Its first half is that of all records of the
+/// A record's id [INV-02]: `n` counts equal profiles within one request. Its first half is that of all records of the
 /// profile, whatever their types and splits: so they are known to be one profile, wherever they lie.
 pub fn record_id(upload: Hash, value_type: &ValueType, split: &Labels, n: u64) -> Hash {
     let profile = hash::list(&[upload, u128::from(n)]);
@@ -121,7 +121,7 @@ mod tests {
         assert_ne!(sum(&rows), sum(&[(9, 0, -2), (7, 0, 6)]));
     }
 
-    /// E1: when samples were taken is part of the content, whatever rows say it, and in whatever order.
+    /// INV-01: when samples were taken is part of the content, whatever rows say it, and in whatever order.
     #[test]
     fn moments_are_part_of_the_content_of_their_stack() {
         let header = Header { types: vec![ValueType::new("cpu", "ns")], ..Header::default() };
@@ -143,7 +143,7 @@ mod tests {
         others.iter().for_each(|rows| assert_ne!(one, sum(rows), "{rows:?}"));
     }
 
-    /// E1: whatever differs in one of these is another upload.
+    /// INV-01: whatever differs in one of these is another upload.
     #[test]
     fn each_field_of_an_upload_is_part_of_its_identity() {
         let (labels, others) =
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(one.identity(), Upload { labels: &labels.clone(), ..one }.identity());
     }
 
-    /// E1: the sample types, the period and its type are part of the content.
+    /// INV-01: the sample types, the period and its type are part of the content.
     #[test]
     fn what_a_header_says_of_values_is_part_of_the_content() {
         let header = |kind: &str, unit: &str, period: i64, period_type: Option<ValueType>| Header {

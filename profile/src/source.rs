@@ -116,7 +116,7 @@ pub enum SourceError {
     /// The store or the peer does not answer now.
     #[error("stored profiles cannot be read now: {0}")]
     Unavailable(String),
-    /// The data has gone elsewhere since the query was planned (E18).
+    /// The data has gone elsewhere since the query was planned [INV-18].
     #[error("stored profiles have moved: {0}")]
     Moved(String),
     /// Whoever asked has left: nobody wants the answer.

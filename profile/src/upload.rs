@@ -8,16 +8,16 @@ use crate::pprof;
 /// One profile as it was sent, with the labels that rules made of those sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upload {
-    /// Labels as the client sent them (E1).
+    /// Labels as the client sent them [INV-01].
     pub sent: Labels,
     /// Labels after all rules, with metric and service.
     pub labels: Labels,
     /// The client's own id for this profile, if it gave one.
     pub client_id: Option<String>,
-    /// Unix nanoseconds, used where the profile itself says no time (E3); 0 if unknown.
+    /// Unix nanoseconds, used where the profile itself says no time [INV-03]; 0 if unknown.
     pub time_nanos: i64,
     /// Like no other's, drawn once where the request came in: it is what tells uploads apart that have neither id nor time
-    /// (E3), to whichever shard's leader they are sent, and how often.
+    /// [INV-03], to whichever shard's leader they are sent, and how often.
     pub drawn: u128,
     /// When the request came in, by the clock of who took it, Unix nanoseconds: the time of a profile for which nobody says
     /// one. 0 if unknown; then it is the shard's.

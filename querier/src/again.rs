@@ -3,8 +3,8 @@
 //!
 //! Blocks never change, so what was made of some stays true of them. What lies in heads does change: an answer in which a
 //! head had part is not kept, and one that was kept is given again only after a new listing and a new word of all leaders
-//! (E17) that nothing of theirs belongs into it. Whatever else comes to decide what blocks answer has to go into
-//! [`Plan::made_of`](crate::Plan::made_of) (E19).
+//! [INV-17] that nothing of theirs belongs into it. Whatever else comes to decide what blocks answer has to go into
+//! [`Plan::made_of`](crate::Plan::made_of) [INV-19].
 //!
 //! Requests that come at once are one, as far as they may be ([`Together`]).
 

@@ -24,7 +24,7 @@ mod wire;
 pub(crate) use wire::Kept;
 pub use wire::{Answered, Looked, Progress};
 
-/// How long an answer is kept, and the longest that a query may run: a plan is not older (E18).
+/// How long an answer is kept, and the longest that a query may run: a plan is not older [INV-18].
 const KEEP: Duration = Duration::from_secs(15 * 60);
 /// Answers of one tenant that are kept at once: the next one takes the place of the oldest.
 const MOST_KEPT: usize = 8;

@@ -17,7 +17,7 @@ use crate::replan::Asked;
 #[async_trait]
 pub trait Remote: Send + Sync {
     /// Asks for all that the plan says it has, and puts what comes into the inbox: the pieces of an answer, its end, and
-    /// so on for each answer. A shard or block is either whole in an answer or not at all (E17).
+    /// so on for each answer. A shard or block is either whole in an answer or not at all [INV-17].
     ///
     /// Where some have moved, the others are put in all the same, and the end is [`Asked::Replan`] or [`Asked::Gone`].
     async fn ask(&self, tenant: &TenantId, ask: &Ask, inbox: &mut Inbox) -> Result<(), Asked>;

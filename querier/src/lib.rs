@@ -114,8 +114,8 @@ impl Plan {
 #[async_trait]
 pub trait Stored: Send {
     /// What it has of what the plan was made for, and how that was found. A block that the bucket has no more is
-    /// [`Asked::Gone`] (E18). None where it has nothing but what it has put into the inbox: the answer of another one who
-    /// can read it, or that nobody can.
+    /// [`Asked::Gone`] [INV-18]. None where it has nothing but what it has put into the inbox: the answer of another
+    /// one who can read it, or that nobody can.
     async fn answer(self: Box<Self>, inbox: &mut Inbox) -> Result<Option<(Partial, Part)>, Asked>;
 }
 

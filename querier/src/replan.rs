@@ -3,7 +3,7 @@
 //! A plan is a listing and those who have what the listing has not. Between the two, rows may move: into blocks that
 //! a newer listing names, or to another leader. Whoever finds out says *replan*, be it whoever plans, a source, or a
 //! peer; and the question begins again, with a new plan. What was put together by then is thrown away, since its parts
-//! are of another plan: a profile might be missing, or count twice (E18).
+//! are of another plan: a profile might be missing, or count twice [INV-18].
 
 use std::collections::BTreeSet;
 

@@ -6,7 +6,7 @@
 //!  third                               waits ────────────► leads: asks anew, for all who wait by then
 //! ```
 //! Whoever asks may know of what was stored a moment before. So an answer is for those who came before it was planned
-//! (E17); all others wait for the next one, together. However many ask, one is answered and one waits.
+//! [INV-17]; all others wait for the next one, together. However many ask, one is answered and one waits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -357,7 +357,7 @@ impl Stored for Here {
         let (OfHere { gateways, question, .. }, at) = (&*self.of, &self.block.at);
         match gateways.here.answer_of(question, at).await {
             Ok((partial, found)) => Ok(Some((partial, of_block(at.block, found)))),
-            // Another took its place, or it is too old (E18).
+            // Another took its place, or it is too old [INV-18].
             Err(status) if status.code == Code::NotFound => Err(gone(&[at.block])),
             Err(status) if is_unread(&status) => self.others(status, inbox).await.map(|()| None),
             Err(status) => Err(status.into()),

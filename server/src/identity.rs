@@ -1,4 +1,4 @@
-//! Who this node is: drawn once, kept in its folder. A wiped folder is a new node (E8).
+//! Who this node is: drawn once, kept in its folder. A wiped folder is a new node [INV-08].
 
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{Code, Coded, Disk, Random};

@@ -4,8 +4,8 @@
 //!  overdue ──Expire──► expired, restorable ──deletion_delay──► Purge ──► objects are removed
 //! ```
 //! The catalog decides what is overdue, by its own time, and how much expires per hour. A block that is not listed any
-//! more never registers again (E15), and its objects stay as long as a plan may name them (E18). The catalog remembers
-//! condemned blocks for longer than that, so a restart forgets none.
+//! more never registers again [INV-15], and its objects stay as long as a plan may name them [INV-18]. The catalog
+//! remembers condemned blocks for longer than that, so a restart forgets none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ const EVERY: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 256;
 /// Blocks whose objects are removed side by side: one takes ten calls of the bucket, one after the other.
 const SIDE_BY_SIDE: usize = 16;
-/// Objects stay so long after their block was condemned, for queries that were planned before (E18). The catalog's time
-/// runs at twice the normal speed at most, so at least half of it passes.
+/// Objects stay so long after their block was condemned, for queries that were planned before [INV-18]. The catalog's
+/// time runs at twice the normal speed at most, so at least half of it passes.
 const GRACE: Duration = Duration::from_secs(30 * 60);
 /// A command is proposed at least so often, so that the time of the newest command is that of a running server.
 const STAMP_INTERVAL: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! Which slot takes an upload: by its tenant, its service and labels as sent, and its time (E4).
+//! Which slot takes an upload: by its tenant, its service and labels as sent, and its time [INV-04].
 
 use athanor_chassis::{Activity, Coded, Compute, Overrides, Status, TenantId};
 use athanor_cluster::placement::Route;
@@ -85,7 +85,7 @@ mod tests {
         places().slot(&tables.route(&tenant, i64::MIN, i64::MAX), &tenant, upload).await.unwrap()
     }
 
-    /// E4: rules change; where a repeat goes must not.
+    /// INV-04: rules change; where a repeat goes must not.
     #[tokio::test]
     async fn an_upload_goes_by_its_labels_as_sent() {
         let tables = Tables::from(table(1, i64::MIN, 0..8));
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(seen.len(), 8);
     }
 
-    /// E4: late profiles go where profiles of their time went.
+    /// INV-04: late profiles go where profiles of their time went.
     #[tokio::test]
     async fn an_upload_goes_by_the_table_of_its_time() {
         let tables = Tables::try_from(vec![table(1, i64::MIN, 0..8), table(2, CHANGE, 8..16)]).unwrap();

@@ -7,7 +7,7 @@
 //!              └─ a newer table places them ◄── refused as routed by an older one
 //! ```
 //! A batch keeps its uploads and their order however often it is sent: of equal uploads the shard knows each by its
-//! place among them (E2), so a part of a batch that is sent alone would look like what is stored already.
+//! place among them [INV-02], so a part of a batch that is sent alone would look like what is stored already.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

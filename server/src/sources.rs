@@ -1,8 +1,8 @@
 //! Where profiles lie: the one place where the catalogue, the heads and the bucket meet.
 //!
-//! A plan is one listing and the heads after its watermarks (E17): so every profile is read once, though it may be in
-//! a head and in a block at the moment. A head that has let go of what the listing does not know yet means that the
-//! listing is old: the plan says so, and whoever asked for it asks for another one (E18).
+//! A plan is one listing and the heads after its watermarks [INV-17]: so every profile is read once, though it may be
+//! in a head and in a block at the moment. A head that has let go of what the listing does not know yet means that the
+//! listing is old: the plan says so, and whoever asked for it asks for another one [INV-18].
 
 use std::sync::Arc;
 
@@ -145,7 +145,7 @@ impl Everywhere {
         if self.asking.outages.unavailable(shard.id, now).is_some() {
             return None;
         }
-        // Who was deposed, and does not know it, lacks what others have acknowledged since (E17).
+        // Who was deposed, and does not know it, lacks what others have acknowledged since [INV-17].
         let views = match ingester.confirm(shard.id).await {
             Ok(()) => ingester.views(shard.id, shard.watermark, tenant),
             Err(moved) => Err(moved),
@@ -207,8 +207,8 @@ impl Found {
         telling
     }
 
-    /// Names the blocks, in whichever order: what a block answers is decided by nothing else (E19). None where a head of this
-    /// node has part in that time, or something is missing.
+    /// Names the blocks, in whichever order: what a block answers is decided by nothing else [INV-19]. None where a
+    /// head of this node has part in that time, or something is missing.
     fn made_of(&self, range: TimeRange) -> Option<Hash> {
         let Self { views, blocks, missing, moved, .. } = self;
         let has_part = |(_, view): &(Place, View)| view.times().is_some_and(|times| range.meets(times));
@@ -262,7 +262,7 @@ fn without(partial: &[ShardId]) -> Option<String> {
     ))
 }
 
-/// What an answer lacks (E7). Whose profiles were lost, and of which time, only they could have said.
+/// What an answer lacks [INV-07]. Whose profiles were lost, and of which time, only they could have said.
 fn missing(Beside { lost, forgets, silent, .. }: &Beside, scars: &[Scar]) -> Vec<String> {
     let lost = *lost;
     let (mut unlisted, mut unknown, mut abandoned, mut ids) = (0, 0, 0, *forgets);

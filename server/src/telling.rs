@@ -142,7 +142,7 @@ pub fn span(times: impl Iterator<Item = (i64, i64)>) -> Option<(i64, i64)> {
     times.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
 }
 
-/// That a message means the shard that it names: its number says its epoch, too (E12).
+/// That a message means the shard that it names: its number says its epoch, too [INV-12].
 pub fn is_of_epoch(shard: ShardId, epoch: u32) -> Result<(), Status> {
     match slot_and_epoch(shard) {
         Some((_, known)) if known == epoch => Ok(()),

@@ -2,7 +2,8 @@
 //!
 //! What belongs to an answer belongs to its key: whose part of which block it is of, and the question as it is packed,
 //! whose first byte says how bytes are to be read. Whatever else comes to decide what a block answers has to go into the
-//! question (E19). Each answer is kept with its sum, which is looked at before it is used, where that holds up nobody.
+//! question [INV-19]. Each answer is kept with its sum, which is looked at before it is used, where that holds up
+//! nobody.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Blocks: which exist, which never will, and what damage took (E14, E15).
+//! Blocks: which exist, which never will, and what damage took [INV-14, INV-15].
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, Bounded, Outcome, Phase, Refused, ShardEntry, ShardId, State, Step};
 use crate::block::{BlockEntry, BlockId, Rows};
 
-/// How far from now the name may be under which a block registers (E15).
+/// How far from now the name may be under which a block registers [INV-15].
 pub const REGISTER_WITHIN: Duration = Duration::from_secs(24 * 3600);
-/// How long a condemned name is remembered: longer than it could register (E15). As long as a retired shard.
+/// How long a condemned name is remembered: longer than it could register [INV-15]. As long as a retired shard.
 pub const REMEMBER: Duration = Duration::from_secs(48 * 3600);
 /// The most damages that are remembered.
 pub const MAX_SCARS: usize = 10_000;
@@ -70,7 +70,7 @@ impl Wound {
     }
 }
 
-/// Whether a block's name is near enough to now to tell whether it was condemned (E15).
+/// Whether a block's name is near enough to now to tell whether it was condemned [INV-15].
 pub(super) fn is_named_in_time(block: BlockId, now: Timestamp) -> bool {
     let named = block.named_at();
     now.since(named).max(named.since(now)) <= REGISTER_WITHIN

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::block::{BlockEntry, BlockId};
 
 /// How good a choice of blocks is: how much it holds, then how young its oldest block is, since of two that hold the
-/// same the older one may have records that were dropped later (E13).
+/// same the older one may have records that were dropped later [INV-13].
 type Worth = (u64, BlockId);
 
 fn none() -> Worth {

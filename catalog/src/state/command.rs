@@ -239,7 +239,7 @@ pub enum Command {
         before: Timestamp,
     },
     /// Puts blocks in the places of those that they were made of, which cease to exist as if condemned. Nobody sees both,
-    /// nor neither (E20).
+    /// nor neither [INV-20].
     Replace {
         /// The blocks that they were made of.
         inputs: Vec<BlockId>,
@@ -273,7 +273,7 @@ pub enum Command {
 }
 
 /// A command as a log holds it. Applying reads no clock, so the time comes with it: that of the voter that leads, since
-/// whoever proposes may have a clock that is days ahead, by which condemned names would be forgotten early (E15).
+/// whoever proposes may have a clock that is days ahead, by which condemned names would be forgotten early [INV-15].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logged {
     /// When it was proposed.

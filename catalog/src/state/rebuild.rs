@@ -1,4 +1,5 @@
-//! The facts again, when all who kept them are gone: from a snapshot, blocks, and what nodes say of their disks (E16).
+//! The facts again, when all who kept them are gone: from a snapshot, blocks, and what nodes say of their disks
+//! [INV-16].
 //!
 //! A snapshot is older than what was done last. What it lacks of blocks they say themselves: which shard they are of and
 //! which range of its log they hold. What it lacks of shards only the nodes know that have their logs. Nothing that may

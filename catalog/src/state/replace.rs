@@ -1,4 +1,4 @@
-//! Blocks that take the places of those that they were made of (E20).
+//! Blocks that take the places of those that they were made of [INV-20].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

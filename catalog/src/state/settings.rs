@@ -13,7 +13,7 @@ use super::{Bounded, MAX_COPIES, Outcome, Refused, State};
 pub const MAX_SERVICES: usize = 100_000;
 /// The most voters.
 pub const MAX_VOTERS: usize = 16;
-/// How far ahead the times of profiles may be where limits set no bound (E5): without any, one profile of the next
+/// How far ahead the times of profiles may be where limits set no bound [INV-05]: without any, one profile of the next
 /// century would keep its shard from taking a new table for ever.
 pub const NEWEST: Duration = Duration::from_secs(24 * 3600);
 

@@ -32,7 +32,7 @@ pub struct ShardEntry {
     pub id: ShardId,
     /// The slot that it serves.
     pub slot: u32,
-    /// Which of the slot's successive shards it is (E12).
+    /// Which of the slot's successive shards it is [INV-12].
     pub epoch: u32,
     /// The last index of its log that lies in a registered block.
     pub watermark: u64,
@@ -43,7 +43,7 @@ pub struct ShardEntry {
     /// What it may do.
     #[serde(default)]
     pub phase: Phase,
-    /// The newest table whose fence is in its log, or that was published when it first opened (E5).
+    /// The newest table whose fence is in its log, or that was published when it first opened [INV-05].
     #[serde(default = "first_table")]
     pub fenced: u64,
     /// When its phase began.
@@ -56,7 +56,7 @@ pub struct ShardEntry {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Phase {
     /// It accepts nothing yet: not before the catalogue has answered that it is open, else what it accepted would be
-    /// gone when it is succeeded before that (E12).
+    /// gone when it is succeeded before that [INV-12].
     Opening {
         /// The ids that it must know first.
         inherits: Inherits,
@@ -72,7 +72,7 @@ pub enum Phase {
         at: u64,
     },
     /// Others serve its slot, and do not know which records it holds after its watermark: so it registers nothing and
-    /// answers nothing until it has settled with who serves the slot (E13).
+    /// answers nothing until it has settled with who serves the slot [INV-13].
     Lost {
         /// Its watermark.
         kept: u64,

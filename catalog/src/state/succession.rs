@@ -1,4 +1,4 @@
-//! How a shard ends and the next one of its slot begins (E12, E13).
+//! How a shard ends and the next one of its slot begins [INV-12, INV-13].
 //!
 //! ```text
 //!  Opening ─► Open ─► Closing ─► Sealed ─► Retired

@@ -1,4 +1,4 @@
-//! Tables: how a new one comes into force, and an old one goes (E5).
+//! Tables: how a new one comes into force, and an old one goes [INV-05].
 //!
 //! A new table is proposed for a time of profiles that no shard can have taken yet. Each shard that takes records logs
 //! its fence, and only then is it published: so no shard takes by the older table what is looked for by the newer one.
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bounded, Outcome, Phase, Refused, ShardId, State, Step};
 
-/// What clocks of nodes may differ by (E5).
+/// What clocks of nodes may differ by [INV-05].
 pub const CLOCKS: Duration = Duration::from_secs(15 * 60);
 
 /// A table that is proposed.

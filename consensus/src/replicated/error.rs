@@ -53,7 +53,7 @@ pub enum ProposeError {
 /// Why a group was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Entries or votes of a member of a larger group were lost: it must never vote again (E7).
+    /// Entries or votes of a member of a larger group were lost: it must never vote again [INV-07].
     #[error(
         "the log of group {group} is damaged, so this member must not vote; take it out of the group and give the node a new id"
     )]

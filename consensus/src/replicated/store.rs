@@ -79,7 +79,7 @@ impl Store {
 
     /// A member that led before it ended leads no more by the votes it was given then. It does not know how far was
     /// committed, so that its reads would lack what was acknowledged. And others may hold entries of that term that
-    /// damage has taken from its log (E7): it would give their places to other entries.
+    /// damage has taken from its log [INV-07]: it would give their places to other entries.
     pub(crate) fn resign(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(vote) = &mut state.vote

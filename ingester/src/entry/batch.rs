@@ -18,9 +18,9 @@ const RESERVE: usize = 1024;
 pub struct Batch {
     /// Tells the proposer its own batch from others.
     pub token: u64,
-    /// The log's own time, nanoseconds (E10).
+    /// The log's own time, nanoseconds [INV-10].
     pub stamp: u64,
-    /// How long ids are remembered, nanoseconds (E11).
+    /// How long ids are remembered, nanoseconds [INV-11].
     pub window: u64,
     /// The token of its generation's first batch.
     pub generation: u64,
@@ -61,7 +61,7 @@ pub struct Admitted {
 /// One profile of one series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Its id (E2).
+    /// Its id [INV-02].
     pub id: Hash,
     /// The series' id within the tenant and generation.
     pub series: u32,

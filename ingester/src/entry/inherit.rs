@@ -28,9 +28,9 @@ pub struct Inherit {
     pub first: bool,
     /// These are the last ones.
     pub last: bool,
-    /// The log's own time, nanoseconds (E10).
+    /// The log's own time, nanoseconds [INV-10].
     pub stamp: u64,
-    /// How long ids are remembered, nanoseconds (E11).
+    /// How long ids are remembered, nanoseconds [INV-11].
     pub span: u64,
     /// The ids.
     pub ids: Vec<Hash>,

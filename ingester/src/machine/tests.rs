@@ -353,7 +353,7 @@ fn batch(token: u64, time: i64, routed: u64) -> Vec<u8> {
     batch.encode()
 }
 
-/// E5: a repeat of what came by the older table may go to another shard by the newer one, and the other way round.
+/// INV-05: a repeat of what came by the older table may go to another shard by the newer one, and the other way round.
 #[test]
 fn behind_a_fence_nothing_is_taken_that_was_placed_by_an_older_table() {
     let (mut machine, mut index) = (machine(&Arc::default()), 0);
@@ -373,7 +373,7 @@ fn behind_a_fence_nothing_is_taken_that_was_placed_by_an_older_table() {
     assert_eq!(apply(batch(5, 70, 3)), taken);
 }
 
-/// E12.
+/// INV-12.
 #[test]
 fn a_cut_of_what_comes_after_it_is_none() {
     let mut machine = machine(&Arc::default());
@@ -400,7 +400,7 @@ fn a_sealed_shard_takes_nothing() {
     assert_eq!(machine.generations(10), [whole]);
 }
 
-/// E13: the answer to a question may be lost, and what was half copied is not known by whoever has it.
+/// INV-13: the answer to a question may be lost, and what was half copied is not known by whoever has it.
 #[test]
 fn who_asks_again_is_answered_alike_and_what_was_half_copied_is_forgotten() {
     let (mut machine, mut index) = (machine(&Arc::default()), 0);

@@ -313,7 +313,7 @@ fn what_takes_more_room_than_there_is_goes_in_pieces() {
     });
 }
 
-/// E6: what fits goes in as many entries as it takes, and what does not is told.
+/// INV-06: what fits goes in as many entries as it takes, and what does not is told.
 #[test]
 fn no_entry_is_larger_than_the_log_takes() {
     simulate(async {

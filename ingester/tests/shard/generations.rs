@@ -364,7 +364,7 @@ fn a_successor_goes_on_from_what_was_counted() {
     });
 }
 
-/// E13: what others have taken meanwhile is not counted twice, and what nobody has is not lost.
+/// INV-13: what others have taken meanwhile is not counted twice, and what nobody has is not lost.
 #[test]
 fn a_shard_that_was_lost_settles_before_it_shows_anything() {
     simulate(async {
@@ -399,7 +399,8 @@ fn a_shard_that_was_lost_settles_before_it_shows_anything() {
     });
 }
 
-/// E5: nothing is taken that was placed by a table which does not hold any more, and a table that was given up binds nobody.
+/// INV-05: nothing is taken that was placed by a table which does not hold any more, and a table that was given up
+/// binds nobody.
 #[test]
 fn shards_log_the_fences_of_tables_and_forget_those_that_were_given_up() {
     simulate(async {

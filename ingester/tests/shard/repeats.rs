@@ -162,7 +162,7 @@ fn a_shard_that_remembers_enough_takes_repeats_and_waits_until_the_oldest_are_fo
     });
 }
 
-/// E1: an identity is what was sent, not what rules, encoders and proxies make of it.
+/// INV-01: an identity is what was sent, not what rules, encoders and proxies make of it.
 #[test]
 fn what_is_sent_again_in_another_form_is_a_repeat() {
     simulate(async {
@@ -192,7 +192,7 @@ fn what_is_sent_again_in_another_form_is_a_repeat() {
     });
 }
 
-/// E2: records of one upload do not look like repeats of each other, and each is known again.
+/// INV-02: records of one upload do not look like repeats of each other, and each is known again.
 #[test]
 fn records_that_one_upload_was_split_into_count_each() {
     simulate(async {
@@ -210,7 +210,7 @@ fn records_that_one_upload_was_split_into_count_each() {
     });
 }
 
-/// E10: what is in one batch with its repeat is not known before it is applied.
+/// INV-10: what is in one batch with its repeat is not known before it is applied.
 #[test]
 fn several_who_send_the_same_at_once_store_it_once() {
     simulate(async {
@@ -221,7 +221,7 @@ fn several_who_send_the_same_at_once_store_it_once() {
     });
 }
 
-/// E10: the log's own time is what processes saw pass.
+/// INV-10: the log's own time is what processes saw pass.
 #[test]
 fn a_wall_clock_that_jumps_between_two_starts_makes_no_repeat_new() {
     simulate(async {
@@ -242,7 +242,7 @@ fn a_wall_clock_that_jumps_between_two_starts_makes_no_repeat_new() {
     });
 }
 
-/// E11: reject_older_than + reject_newer_than + 15 min.
+/// INV-11: reject_older_than + reject_newer_than + 15 min.
 #[test]
 fn a_repeat_is_known_as_long_as_it_may_come() {
     simulate(async {

@@ -77,7 +77,7 @@ fn a_profile_of_which_all_is_dropped_is_stored_as_nothing() {
     });
 }
 
-/// E1, E4: what was sent says what is a repeat.
+/// INV-01, INV-04: what was sent says what is a repeat.
 #[test]
 fn a_repeat_is_known_though_rules_have_changed_meanwhile() {
     simulate(async {

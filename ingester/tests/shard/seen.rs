@@ -89,7 +89,7 @@ fn moments_stay_with_their_rows_through_the_log_and_into_the_block() {
     });
 }
 
-/// E4: a service's shard follows from the number of slots.
+/// INV-04: a service's shard follows from the number of slots.
 #[test]
 fn a_folder_keeps_the_number_of_slots_that_it_was_begun_with() {
     simulate(async {

@@ -258,7 +258,7 @@ fn a_member_whose_log_is_gone_does_not_vote_and_keeps_no_other_shard_from_openin
     });
 }
 
-/// E16: the catalogue is gone, and what it had told no process knows any more.
+/// INV-16: the catalogue is gone, and what it had told no process knows any more.
 #[test]
 fn disks_tell_of_shards_and_tables_where_there_is_no_catalogue() {
     simulate(async {

@@ -77,7 +77,7 @@ fn is_over(view: &View) -> bool {
 }
 
 /// What the lost shard has in blocks its successor knows; what it has nowhere else is taken again, once, and when the
-/// shard is back it lets go of it (E13).
+/// shard is back it lets go of it [INV-13].
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_again_while_a_shard_is_lost_counts_once_when_it_is_back() {
     let (mut cluster, mut oracle, dead) = without_a_majority().await;

@@ -52,7 +52,7 @@ pub async fn change(cluster: &Cluster, table: Table, by: &[&str]) {
 }
 
 /// Profiles go by the table of their time, whichever door takes them and whenever they come. A door that knows the first table
-/// only stores nothing that the second one places (E4, E5).
+/// only stores nothing that the second one places [INV-04, INV-05].
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_again_after_a_new_table_is_known() {
     let all_else = "ingester,distributor,querier";

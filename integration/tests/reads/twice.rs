@@ -1,5 +1,5 @@
 //! Profiles that lie in two places although no rule lets them, as after ids were lost to damage: they count once in each
-//! answer, wherever they lie, and before and after they are merged (E20).
+//! answer, wherever they lie, and before and after they are merged [INV-20].
 
 use std::collections::BTreeMap;
 use std::ops::Range;

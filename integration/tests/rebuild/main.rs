@@ -1,5 +1,5 @@
 //! A cluster whose catalogue lost the disks of all its voters is put together again by `athanor catalogue rebuild`, and every
-//! sum is what it was (E16).
+//! sum is what it was [INV-16].
 //!
 //! Real processes, killed. When that happens, some profiles lie in blocks and some in logs only; one shard was followed by
 //! another that no snapshot knows; and in the bucket lie a block that was never registered, one that was not written to its

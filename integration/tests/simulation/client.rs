@@ -43,7 +43,7 @@ pub struct Clients<'a> {
     pub strict: bool,
     /// Disks of one of them were harmed: ids that rotted away come back with nothing, and answers say so.
     pub harmed: bool,
-    /// A shard was without its members for so long that others took its place, without its ids (E13).
+    /// A shard was without its members for so long that others took its place, without its ids [INV-13].
     pub loss: Rc<Cell<bool>>,
     /// How far the clocks of two of them may be apart.
     pub apart: Duration,

@@ -207,7 +207,7 @@ fn a_cluster_counts_once_whatever_fails() {
     assert!(seeds < SEEDS || never.is_empty(), "it never happened in {seeds} seeds: {never:?}");
 }
 
-/// E18, E20: nothing is lost and nothing counts twice while blocks take the places of others.
+/// INV-18, INV-20: nothing is lost and nothing counts twice while blocks take the places of others.
 #[test]
 fn a_cluster_counts_once_whatever_is_merged() {
     let seeds = number("ATHANOR_FLEET_SEEDS").unwrap_or(MERGING_SEEDS);

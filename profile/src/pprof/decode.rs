@@ -441,9 +441,10 @@ impl Decoder {
         Ok(())
     }
 
-    /// Hashes locations as they are part of the identity (E1), where that differs from how they are stored: addresses are
-    /// relative to the start of the mapping, whatever their kind, and names are without the shapes of Go's generic
-    /// functions, whatever the language. So a retry is recognized by each version, and however it was sent.
+    /// Hashes locations as they are part of the identity [INV-01], where that differs from how they are stored:
+    /// addresses are relative to the start of the mapping, whatever their kind, and names are without the shapes of
+    /// Go's generic functions, whatever the language. So a retry is recognized by each version, and however it was
+    /// sent.
     fn hash_identity(&mut self, raw: &[u8], limits: &Limits) -> Result<(), DecodeError> {
         self.identity_hashes.clear();
         let has_elf_addresses = self.mappings.iter().any(|mapping| mapping.flags & ELF_ADDRESSES != 0);

@@ -522,7 +522,7 @@ fn walked(sender: Sender, raw: &[u8]) -> (Vec<Vec<String>>, crate::hash::Hash, D
 }
 
 /// A normalized address must stay as it is, or no symbolizer can find it in the file again. Who sent the profile before
-/// addresses had kinds gets the same identity (E1).
+/// addresses had kinds gets the same identity [INV-01].
 #[test]
 fn normalized_addresses_are_kept_and_are_no_part_of_the_identity() {
     let raw = Draft::with(|draft| {

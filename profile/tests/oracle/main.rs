@@ -70,7 +70,7 @@ proptest! {
         prop_assert_eq!(named::ours(&read(&raw).0), named::theirs(&message));
     }
 
-    /// E1: re-encoding and other compression are the same upload.
+    /// INV-01: re-encoding and other compression are the same upload.
     #[test]
     fn other_bytes_of_the_same_profile_have_the_same_content(seed: u64) {
         let raw = encode(&arbitrary(seed));
@@ -86,7 +86,7 @@ proptest! {
         prop_assert_eq!(content(&zstd), content(&raw));
     }
 
-    /// The other half of E1: what differs in one value, name or label is another upload.
+    /// The other half of INV-01: what differs in one value, name or label is another upload.
     #[test]
     fn a_changed_value_or_name_is_another_content(seed: u64) {
         let raw = encode(&arbitrary(seed));

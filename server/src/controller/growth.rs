@@ -2,8 +2,8 @@
 //!
 //! Doors count what services send. From their sums follow rates, from rates a number of slots for each service; where
 //! that is another one than the newest table has, a new table is proposed, which comes into force for profiles of a
-//! time that no shard has taken yet (E5). That takes as long as profiles may be ahead of their time, and then some: so
-//! a rate is a mean over minutes, and a table stays for a while.
+//! time that no shard has taken yet [INV-05]. That takes as long as profiles may be ahead of their time, and then some:
+//! so a rate is a mean over minutes, and a table stays for a while.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

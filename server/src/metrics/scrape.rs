@@ -241,7 +241,7 @@ impl Numbers {
         histogram("athanor_log_commit_batches", help, ONE, &health.commit_batches);
     }
 
-    /// Acknowledged ranges that are gone (E7), each counted with every group that it hurts.
+    /// Acknowledged ranges that are gone [INV-07], each counted with every group that it hurts.
     fn damage(&self, page: &mut Page) {
         let mut groups: BTreeMap<String, [u64; 3]> = BTreeMap::new();
         for Damage { at, hurt } in &self.damage {

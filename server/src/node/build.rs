@@ -265,8 +265,9 @@ impl Site<'_> {
         };
         let ingester = Arc::new(Ingester::open(&self.config.ingester, deps).await?);
         if let (None, Some(voter)) = (self.others, voter) {
-            // E4: while a damaged catalogue learns of slots again, one after the other, views have a first table without
-            // those that are left. What it places is looked for elsewhere later, so that its repeat would count again.
+            // INV-04: while a damaged catalogue learns of slots again, one after the other, views have a first table
+            // without those that are left. What it places is looked for elsewhere later, so that its repeat would count
+            // again.
             views.see(voter.metastore.view());
         }
         kinship.begin(&ingester);
@@ -489,8 +490,8 @@ async fn refresh_tenants(ingester: Arc<Ingester>, clock: Clock, ending: Cancella
     }
 }
 
-/// Says what was found in the log at the start (E7). Where the groups that it hurts are known, it is said later whether
-/// something is lost with it.
+/// Says what was found in the log at the start [INV-07]. Where the groups that it hurts are known, it is said later
+/// whether something is lost with it.
 fn report(recovery: &log::Recovery) {
     for damage in &recovery.damage {
         match &damage.hurt {

@@ -1,5 +1,5 @@
 //! A catalogue that lost all its voters is put together again, on a node that has nothing of it: from what lies in the
-//! bucket and what ingesters say of their disks (E16).
+//! bucket and what ingesters say of their disks [INV-16].
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

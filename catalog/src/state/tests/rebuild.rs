@@ -382,7 +382,7 @@ fn followed(first: Described, second: Described) -> Result<State, RebuildError> 
     State::rebuilt(Remains { snapshot: Some(state), described, ..Remains::default() }).map(|(state, _)| state)
 }
 
-/// E12, E16: what is open takes repeats of what it does not know.
+/// INV-12, INV-16: what is open takes repeats of what it does not know.
 #[test]
 fn a_successor_that_has_taken_nothing_inherits_before_it_opens() {
     let (first, second) = (1, shard_id(0, 2));
@@ -405,7 +405,7 @@ fn a_successor_that_has_taken_nothing_inherits_before_it_opens() {
     assert_eq!((phase(&state, first), phase(&state, second)), (Phase::Sealed { at: 10 }, Phase::Open));
 }
 
-/// E13, E16: what only blocks told of the one before, that one has to settle.
+/// INV-13, INV-16: what only blocks told of the one before, that one has to settle.
 #[test]
 fn who_was_lost_and_has_sealed_since_settles() {
     let sealed = Described { sealed: Some(10), taken: Some(true), ..Described::default() };
@@ -417,7 +417,7 @@ fn who_was_lost_and_has_sealed_since_settles() {
     }
 }
 
-/// E13, E16: taken for lost, it would hear that all of its records are held, by one that has only their ids.
+/// INV-13, INV-16: taken for lost, it would hear that all of its records are held, by one that has only their ids.
 #[test]
 fn who_was_copied_as_a_whole_must_say_where_it_ended() {
     let by = Described {
@@ -429,7 +429,7 @@ fn who_was_copied_as_a_whole_must_say_where_it_ended() {
     assert_eq!(refused, RebuildError::Unsealed { shard: 1, by: shard_id(0, 2) });
 }
 
-/// E16: neither the snapshot nor its node tells of a shard, but the one that copies its ids.
+/// INV-16: neither the snapshot nor its node tells of a shard, but the one that copies its ids.
 #[test]
 fn who_is_silent_is_known_by_who_copies_its_ids() {
     let (second, third) = (shard_id(0, 2), shard_id(0, 3));

@@ -395,7 +395,7 @@ fn what_was_acknowledged_outlives_any_member() {
     }
 }
 
-/// Where the disks of all are full, what frees them is committed all the same (E8).
+/// Where the disks of all are full, what frees them is committed all the same [INV-08].
 #[test]
 fn what_frees_space_reaches_members_whose_disks_are_full() {
     simulate(async {
