@@ -1,6 +1,9 @@
 //! The house stands as it was drawn: dependencies point down, roles do not know each other, folders are tidy.
 
+mod invariants;
+
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -106,8 +109,9 @@ fn each_crate_lies_in_the_folder_of_its_name() {
     }
 }
 
-/// All folders and Rust files of the workspace, without what is built.
-fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+/// Finds all folders below a folder and the files with these extensions, without what is built.
+fn walk(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
+    let is_wanted = |extension: &OsStr| extensions.iter().any(|wanted| extension == *wanted);
     for entry in std::fs::read_dir(folder).expect("readable") {
         let path = entry.expect("readable").path();
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
@@ -116,8 +120,8 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         }
         if path.is_dir() {
             found.push(path.clone());
-            walk(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            walk(&path, extensions, found);
+        } else if path.extension().is_some_and(is_wanted) {
             found.push(path);
         }
     }
@@ -125,7 +129,7 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
 
 fn tree() -> Vec<PathBuf> {
     let mut found = Vec::new();
-    walk(&root(), &mut found);
+    walk(&root(), &["rs"], &mut found);
     found
 }
 
