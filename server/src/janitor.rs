@@ -25,9 +25,9 @@ const EVERY: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 256;
 /// Blocks whose objects are removed side by side: one takes ten calls of the bucket, one after the other.
 const SIDE_BY_SIDE: usize = 16;
-/// Objects stay so long after their block was condemned, for queries that were planned before [INV-18]. The catalog's
-/// time runs at twice the normal speed at most, so at least half of it passes.
-const GRACE: Duration = Duration::from_secs(30 * 60);
+/// Time that objects stay after their block was condemned, for queries that were planned before [INV-18]. The catalog's
+/// time runs at twice the normal speed at most. So at least half of it passes, and a plan lives 15 minutes at most.
+const GRACE: Duration = Duration::from_secs(40 * 60);
 /// A command is proposed at least so often, so that the time of the newest command is that of a running server.
 const STAMP_INTERVAL: Duration = Duration::from_secs(3600);
 /// A clock that differs from the catalog's time by more is reported.
