@@ -17,6 +17,15 @@ const ADDRESSES_PER_BATCH: usize = 512;
 /// Different addresses that are named. The others show as numbers.
 const MAX_NAMED: usize = 32_768;
 
+/// Name of a function and the place in its source.
+#[derive(Default)]
+struct FrameName {
+    name: String,
+    system_name: String,
+    filename: String,
+    line: i64,
+}
+
 /// Adds a location for each address to the dictionary of a profile. An address without a name becomes `file+0x1234`.
 pub fn add_locations(
     profile: &mut Profile,
@@ -57,44 +66,56 @@ fn select_range<'a>(addresses: &'a [usize], range: &Range<usize>) -> &'a [usize]
 /// Adds the functions at an address, the innermost first.
 fn add_lines(profile: &mut Profile, file: Option<&Loader>, module: &Module, address: usize) -> Vec<Line> {
     let offset = address.wrapping_sub(module.bias) as u64;
-    let mut lines = Vec::new();
-    if let Some(mut frames) = file.and_then(|file| file.find_frames(offset).ok()) {
-        while let Ok(Some(frame)) = frames.next() {
-            let Some(function) = &frame.function else { continue };
-            let (Ok(name), Ok(system_name)) = (function.demangle(), function.raw_name()) else { continue };
-            let location = frame.location.as_ref();
-            let filename = location.and_then(|location| location.file).unwrap_or_default();
-            let line = location.and_then(|location| location.line).unwrap_or_default();
-            lines.push(add_line(profile, &name, &system_name, filename, i64::from(line)));
+    let mut frames = file.map_or_else(Vec::new, |file| read_frames(file, offset));
+    if let Some(symbol) = file.and_then(|file| file.find_symbol(offset)) {
+        // Debug information that has lines only gives names without their modules. Symbols have them, but none for what is
+        // inlined. A library without debug information still has symbols.
+        if frames.is_empty() {
+            frames.push(FrameName::default());
+        }
+        if let Some(outermost) = frames.last_mut() {
+            outermost.name = addr2line::demangle_auto(symbol.into(), None).into_owned();
+            outermost.system_name = symbol.to_owned();
         }
     }
-    if lines.is_empty() {
-        // A library without debug information still has names for what others call.
-        lines.push(match file.and_then(|file| file.find_symbol(offset)) {
-            Some(symbol) => {
-                let name = addr2line::demangle_auto(symbol.into(), None);
-                add_line(profile, &name, symbol, "", 0)
-            }
-            None => {
-                let name = format!("{}+0x{offset:x}", module.name());
-                add_line(profile, &name, &name, "", 0)
-            }
+    if frames.is_empty() {
+        let name = format!("{}+0x{offset:x}", module.name());
+        frames.push(FrameName { system_name: name.clone(), name, ..FrameName::default() });
+    }
+    frames.iter().map(|frame| add_line(profile, frame)).collect()
+}
+
+/// Reads the functions at an address of a file from its debug information.
+fn read_frames(file: &Loader, offset: u64) -> Vec<FrameName> {
+    let mut names = Vec::new();
+    let Ok(mut frames) = file.find_frames(offset) else { return names };
+    while let Ok(Some(frame)) = frames.next() {
+        let Some(function) = &frame.function else { continue };
+        let Ok(name) = function.demangle() else { continue };
+        let Ok(system_name) = function.raw_name() else { continue };
+        let location = frame.location.as_ref();
+        names.push(FrameName {
+            name: name.into_owned(),
+            system_name: system_name.into_owned(),
+            filename: location.and_then(|location| location.file).unwrap_or_default().to_owned(),
+            line: i64::from(location.and_then(|location| location.line).unwrap_or_default()),
         });
     }
-    lines
+    names
 }
 
 /// Adds a location of one frame without a function.
 pub fn add_unnamed(profile: &mut Profile, name: &str) -> u32 {
-    let line = add_line(profile, name, name, "", 0);
+    let frame = FrameName { name: name.to_owned(), system_name: name.to_owned(), ..FrameName::default() };
+    let line = add_line(profile, &frame);
     profile.dictionary.symbols.location(NONE, 0, false, &[line])
 }
 
-fn add_line(profile: &mut Profile, name: &str, system_name: &str, filename: &str, line: i64) -> Line {
+fn add_line(profile: &mut Profile, frame: &FrameName) -> Line {
     let symbols = &mut profile.dictionary.symbols;
-    let name = symbols.strings.intern(name);
-    let system_name = symbols.strings.intern(system_name);
-    let filename = symbols.strings.intern(filename);
+    let name = symbols.strings.intern(&frame.name);
+    let system_name = symbols.strings.intern(&frame.system_name);
+    let filename = symbols.strings.intern(&frame.filename);
     let function = symbols.function(Function { name, system_name, filename, start_line: 0 });
-    Line { function, line, column: 0 }
+    Line { function, line: frame.line, column: 0 }
 }
