@@ -109,18 +109,13 @@ fn each_call_is_compressed_both_ways() {
                 ("accept-encoding", "gzip, deflate"),
             ];
             let mut answer = post(&aviary.server, &call, &headers, &message);
+            // Errors stay as they are.
+            let encoding = if call.code == "ok" { "gzip" } else { "" };
             let told = (answer.header("content-encoding"), answer.header("accept-encoding"));
-            let is_compressed = told == ("gzip", "gzip");
-            wrong
-                .unless(is_compressed || told == ("", "gzip"), || format!("{} {way:?}: {told:?}", call.path));
-            if is_compressed {
+            wrong.unless(told == (encoding, "gzip"), || format!("{} {way:?}: {told:?}", call.path));
+            if encoding == "gzip" {
                 answer.body = gunzip(&answer.body);
             }
-            // Errors stay as they are, and so do answers that would not be smaller.
-            let expected = call.code == "ok" && answer.body.len() >= 64;
-            wrong.unless(is_compressed == expected, || {
-                format!("{} {way:?}: {} bytes, compressed: {is_compressed}", call.path, answer.body.len())
-            });
             let reply = of_connect(&call, way, &answer);
             wrong.unless(is_good(&call, way, &model, &reply), || {
                 format!("{} {way:?} in gzip: {reply:?}", call.path)

@@ -36,8 +36,6 @@ const CONNECT_VERSION: &str = "connect-protocol-version";
 const PREFIX: usize = 5;
 /// Fields of a message that are looked at on a thread that serves connections.
 const MAX_INLINE_FIELDS: usize = 4096;
-/// Answers below this are not compressed: they would not be smaller, and acknowledgements are.
-const MIN_GZIP: usize = 64;
 
 /// How a call is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +175,7 @@ impl Encoding {
         let mut response = Response::new(Body::empty());
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         match self.frame {
-            Frame::Connect if bytes.len() >= MIN_GZIP && takes_gzip(headers) => {
+            Frame::Connect if takes_gzip(headers) => {
                 response.headers_mut().insert(CONTENT_ENCODING, GZIP);
                 *response.body_mut() = door.gzip(bytes).await?.into();
             }
