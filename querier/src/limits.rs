@@ -9,7 +9,7 @@ use athanor_query::{Ask, Heat, Partial, Points, Sizes, TimeRange, What};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::check::{self, invalid};
+use crate::check::{self, MILLI, invalid};
 use crate::diagnostics::Scribe;
 use crate::{Querier, Reader, mixed_up};
 use athanor_chassis::turns::Turn;
@@ -83,7 +83,9 @@ impl Querier {
 pub(crate) fn lead(ask: &Ask) -> Duration {
     match &ask.what {
         What::Points(Points { steps, .. }) | What::Heat(Heat { steps, .. }) => {
-            let lead = i128::from(steps.start) - i128::from(ask.selection.time.from);
+            // A point ends with its millisecond; what was named is where that begins.
+            let named = steps.start.div_euclid(MILLI).saturating_mul(MILLI);
+            let lead = i128::from(named) - i128::from(ask.selection.time.from);
             Duration::from_nanos(u64::try_from(lead).unwrap_or_default())
         }
         _ => Duration::ZERO,

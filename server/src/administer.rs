@@ -185,7 +185,7 @@ fn tenant_text(tenant: Option<&TenantId>) -> Option<&str> {
 }
 
 fn path(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
-    let mut query = form_urlencoded::Serializer::new(format!("{path}?"));
+    let mut query = form_urlencoded::Serializer::for_suffix(format!("{path}?"), path.len() + 1);
     for (name, value) in parameters.iter().filter_map(|(name, value)| Some((name, (*value)?))) {
         query.append_pair(name, value);
     }

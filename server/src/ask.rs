@@ -267,7 +267,9 @@ mod tests {
         );
         let error = refused("{}", Some("wall"), all).to_string();
         assert_eq!(error, "no series of type wall; there are cpu/nanoseconds, samples/count");
+        // Their times lie in 1970, which is no time that one could ask about.
         let error = refused("{}", None, TimeRange { from: 0, to: 100 }).to_string();
-        assert!(error.contains("from 100 to 300"), "{error}");
+        assert!(error.contains("no profile states its time"), "{error}");
+        assert!(suggestion(Some((100, 300))).contains("from 100 to 300"));
     }
 }

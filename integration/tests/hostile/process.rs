@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -57,11 +57,11 @@ impl Served {
 
     fn launch(limits: &Limits, more: &[&str], allocator: Option<(&str, &str)>) -> Self {
         let Limits { body, profile, answer, requests } = limits;
-        // An address of this machine that no other test has: processes have 22 bits, and this one some servers.
-        static STARTED: AtomicU8 = AtomicU8::new(0);
+        // An address of this machine that no other process of tests has, and two ports for each server.
+        static STARTED: AtomicU16 = AtomicU16::new(0);
         let [_, a, b, c] = std::process::id().to_be_bytes();
-        let first = 1 + a + 64 * STARTED.fetch_add(1, Ordering::Relaxed);
-        let otlp = [4317, 4318].map(|port| SocketAddr::from(([127, first, b, c.max(1)], port)));
+        let grpc_port = 4317 + 2 * STARTED.fetch_add(1, Ordering::Relaxed);
+        let otlp = [grpc_port, grpc_port + 1].map(|port| SocketAddr::from(([127, 1 + a, b, c.max(1)], port)));
         let folder = TempDir::new().unwrap();
         let mut settings = vec![
             "ingester.shards=1".to_owned(),
