@@ -250,6 +250,10 @@ impl<S: StateMachine> Replicated<S> {
     /// whose snapshot was damaged, with [`Replicated::forgot`].
     pub async fn open(deps: &Deps, group: u32, founding: Founding, machine: S) -> Result<Self, OpenError> {
         raft::draw_from(&deps.random);
+        // What it shows may never have become durable: a group would seem to have begun that a crash leaves nothing of.
+        if let Some(cause) = deps.log.failed() {
+            return Err(OpenError::Raft { cause: LogError::Failed { cause }.to_string() });
+        }
         let kept = Arc::<Kept>::default();
         let store = Store::new(deps.log.clone(), deps.compute.clone(), (group, deps.node), &kept);
         let store = store.ok_or(OpenError::BadState { group })?;

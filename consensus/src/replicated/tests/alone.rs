@@ -161,6 +161,26 @@ fn a_member_without_the_log_that_it_should_have_does_not_start() {
     });
 }
 
+/// Whoever keeps that it has begun would miss its log after a crash, and could not go on.
+#[test]
+fn a_group_whose_beginning_was_not_synced_has_not_begun() {
+    simulate(async {
+        let disk = MemoryDisk::new();
+        let deps = deps(open_log(&disk, 1).unwrap().0, &disk, 1, 1, None);
+        disk.fail_syncs(1);
+        for founding in [Founding::Members([1, 2, 3].into()), Founding::Kept] {
+            let opened = Replicated::open(&deps, 3, founding, Numbers::default()).await;
+            let error = opened.unwrap_err().to_string();
+            assert!(error.contains("failed to sync"), "{error}");
+            // It is read, though it never becomes durable.
+            assert_eq!(deps.log.groups(), [3]);
+        }
+        drop(deps);
+        let (log, _) = open_log(&disk.crash(1), 1).unwrap();
+        assert!(log.groups().is_empty());
+    });
+}
+
 #[test]
 fn a_single_voter_whose_log_was_hurt_starts_and_says_so() {
     let disk = MemoryDisk::new();
