@@ -314,7 +314,12 @@ fn kept(server: &Server, tenant: &str, kind: &str) -> (Vec<String>, Vec<u8>) {
     let mut names: Vec<String> = entries(&folder);
     names.sort();
     let parts = names.iter().filter(|name| name.split('.').count() == 3);
-    let bytes = parts.flat_map(|name| std::fs::read(folder.join(name)).unwrap()).collect();
+    // A part may be removed meanwhile: then its bytes are none.
+    let read = |name: &String| match std::fs::read(folder.join(name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read.unwrap(),
+    };
+    let bytes = parts.flat_map(read).collect();
     (names.iter().map(|name| name.split_once('.').unwrap().1.to_owned()).collect(), bytes)
 }
 
