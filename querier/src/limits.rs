@@ -228,10 +228,10 @@ mod tests {
     #[test]
     fn only_grids_begin_before_the_time_that_was_named() {
         use athanor_query::{Bounds, Selection, Steps};
-        let steps = Steps { start: 100, step: 10, count: 3 };
+        let steps = Steps { start: 101 * MILLI - 1, step: 10 * MILLI, count: 3 };
         let selection = Selection { time: steps.time(), ..Selection::default() };
         let lead = |what| lead(&Ask { selection: selection.clone(), what, bounds: Bounds::default() });
-        let nine = Duration::from_nanos(9);
+        let nine = Duration::from_millis(9);
         assert_eq!(lead(What::Points(Points { steps, ..Points::default() })), nine);
         assert_eq!(lead(What::Heat(Heat { steps, ..Heat::default() })), nine);
         assert_eq!(lead(What::LabelNames), Duration::ZERO);

@@ -384,7 +384,7 @@ async fn charts_of_a_permitted_time_are_whole() {
     assert_eq!(asked(2, 17, 0.005).await, Ok((1, 1, None)));
     let refused = asked(3, 19, 0.004).await.expect_err("it is longer");
     assert!(refused.message.contains("16ms long, the limit is 15ms"), "{refused}");
-    let refused = asked(18, 18, 0.016).await.expect_err("a point stands for more than may be read");
+    let refused = asked(18, 18, 0.017).await.expect_err("a point stands for more than may be read");
     assert!(refused.message.contains("limits.max_query_length"), "{refused}");
     let (.., missing) = asked(1, 10, 0.005).await.expect("an answer");
     assert!(missing.expect("what is older").contains("older than 18ms is left out"));
