@@ -43,7 +43,7 @@ fn defined_numbers(page: &str) -> BTreeSet<&str> {
     page.lines().filter(|line| line.starts_with("## ")).flat_map(cited_numbers).collect()
 }
 
-/// Whether a line cites an invariant by an `E` and its number. In code only comments cite.
+/// Returns whether a line cites an invariant by an `E` and its number. In code only comments cite.
 fn has_old_citation(line: &str, is_code: bool) -> bool {
     let prose = if is_code { line.split_once("//").map_or("", |(_, comment)| comment) } else { line };
     let words = prose.split(|c: char| !c.is_alphanumeric() && c != '_');

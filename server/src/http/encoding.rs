@@ -143,7 +143,9 @@ impl Encoding {
             door.enter(held, weight as u64)?;
             return Ok(if self.json { length } else { weight.min(length) });
         }
-        let (admits, bytes, json) = (*admits, held.bytes.clone(), self.json);
+        let admits = *admits;
+        let bytes = held.bytes.clone();
+        let json = self.json;
         let weigh = move || admits.weigh(&bytes, json, usize::MAX);
         let weight = door.on_compute(Activity::Body, usize::MAX, weigh).await??;
         door.enter(held, weight.unwrap_or(length) as u64)?;
