@@ -18,7 +18,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use crate::leaders::Leaders;
 use crate::pieces::{Piece, Unheard, receive};
-use crate::shard_outages::{AttemptFailure, FailedAttempt, LEADERLESS_TIMEOUT, ShardOutages};
+use crate::shard_outages::{AttemptFailure, FailedAttempt, LEADERLESS_TIMEOUT, PROBE_INTERVAL, ShardOutages};
 use crate::telling::{Telling, piece_of, question, span};
 use crate::twice::pack_heads;
 use crate::ways::{Afar, Ways};
@@ -60,6 +60,13 @@ pub struct Far {
     tells: bool,
     /// Those that do not count there.
     doubles: Doubles,
+}
+
+/// A call to one node about some shards.
+#[derive(Clone, Copy)]
+struct ShardCall {
+    node: NodeId,
+    begun: Duration,
 }
 
 /// What other nodes have of some shards beside rows.
@@ -114,8 +121,9 @@ impl Far {
                 by_leader.entry(leaders.guess(&shard, attempt)).or_default().push(shard);
             }
             for (node, shards) in by_leader {
+                let call = ShardCall { node, begun: clock.monotonic() };
                 let answered = self.ask_one(node, &shards, tenant, ask, inbox.as_deref_mut()).await;
-                left.extend(self.settle(node, shards, answered, &mut beside)?);
+                left.extend(self.settle(call, shards, answered, &mut beside)?);
             }
             let now = clock.monotonic();
             // Each member is called once, however long the outage is known.
@@ -152,7 +160,7 @@ impl Far {
     /// Records the response of one node. Returns the shards that it did not answer for, which are to be asked for again.
     fn settle(
         &self,
-        node: NodeId,
+        ShardCall { node, begun }: ShardCall,
         shards: Vec<ShardEntry>,
         answered: Result<Vec<wire::ShardDone>, Status>,
         beside: &mut Beside,
@@ -175,7 +183,7 @@ impl Far {
                 false
             }
             Some(error) => {
-                outages.record_failure(shard, FailedAttempt { node, failure, error, now }, &known);
+                outages.record_failure(shard, FailedAttempt { node, failure, error, begun, now }, &known);
                 true
             }
         };
@@ -189,12 +197,13 @@ impl Far {
             for attempt in 0..shard.members.len().max(1) {
                 let node = leaders.guess(shard, attempt);
                 let one = std::slice::from_ref(shard);
+                let call = ShardCall { node, begun: clock.monotonic() };
                 let asked =
                     clock.within(PROBE_TIMEOUT, self.ask_one(node, one, tenant, &Bytes::new(), None)).await;
                 let answered = asked.unwrap_or_else(|late| {
                     Err(Status::new(Code::Deadline, format!("node {node} did not answer: {late}")))
                 });
-                match self.settle(node, one.to_vec(), answered, &mut Beside::default()) {
+                match self.settle(call, one.to_vec(), answered, &mut Beside::default()) {
                     Ok(unanswered) if !unanswered.is_empty() => {}
                     Ok(_) | Err(_) => break,
                 }
@@ -302,29 +311,32 @@ impl Remote for Far {
 }
 
 impl Asking {
-    /// Looks in the background whether a shard has a leader again, unless that is under way or was done just now.
+    /// Looks in the background for a leader of a shard, until there is one or no more queries come. One task per shard.
     fn probe(&self, shard: &ShardEntry, tenant: &TenantId) {
-        if !self.outages.begin_probe(shard.id, self.clock.monotonic()) {
+        if !self.outages.begin_probe(shard, self.clock.monotonic()) {
             return;
         }
-        let far = Far {
-            asking: self.clone(),
-            shards: vec![shard.clone()],
-            tells: false,
-            doubles: Doubles::default(),
-        };
-        let (id, tenant, token) = (shard.id, tenant.clone(), self.tasks.token());
+        let (asking, id, tenant, token) = (self.clone(), shard.id, tenant.clone(), self.tasks.token());
         let probing = async move {
             tokio::select! {
                 biased;
                 () = token.cancelled() => {}
-                () = far.find_leader(&tenant) => {}
+                () = asking.probe_until_led(id, &tenant) => {}
             }
-            far.asking.outages.end_probe(id);
+            asking.outages.end_probe(id);
         };
         if let Err(error) = self.tasks.spawn("probe of a shard without a leader", probing) {
             tracing::debug!(shard = id, %error, "failed to start a probe, will retry on the next query");
             self.outages.end_probe(id);
+        }
+    }
+
+    async fn probe_until_led(&self, id: ShardId, tenant: &TenantId) {
+        while let Some(shard) = self.outages.next_probe(id, self.clock.monotonic()) {
+            let far =
+                Far { asking: self.clone(), shards: vec![shard], tells: false, doubles: Doubles::default() };
+            far.find_leader(tenant).await;
+            self.clock.sleep(PROBE_INTERVAL).await;
         }
     }
 

@@ -6,6 +6,8 @@
 //! ```text
 //!  no entry ──attempt failed──► waiting ──timeout──► unavailable ──probe or query answered──► no entry
 //! ```
+//!
+//! Probes repeat for as long as queries come, so that none is told of an outage that is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,10 +21,13 @@ use athanor_cluster::members::Member;
 pub const LEADERLESS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that queries wait for a leader while most members cannot be reached: nobody can be elected.
 pub const NO_QUORUM_TIMEOUT: Duration = Duration::from_secs(2);
-/// Age after which the last failed attempt proves little, so that the next query calls each member once.
-const MAX_VERDICT_AGE: Duration = Duration::from_secs(5);
+/// Age after which the last failed attempt proves little, so that the next query calls each member once. Matters only
+/// where no probe is under way.
+const MAX_VERDICT_AGE: Duration = Duration::from_secs(1);
 /// Pause between two probes of a shard.
-const PROBE_INTERVAL: Duration = Duration::from_millis(250);
+pub const PROBE_INTERVAL: Duration = Duration::from_millis(250);
+/// Time for which probes of a shard go on after the last query that missed it.
+const PROBING_TIME: Duration = Duration::from_secs(10);
 /// Bound of the table. Beyond it, the outage that was attempted longest ago is forgotten.
 const MAX_TRACKED_SHARDS: usize = 4096;
 
@@ -35,7 +40,7 @@ pub struct ShardOutages {
 /// One shard without a leader. All times are on the node's monotonic clock.
 #[derive(Debug)]
 struct ShardOutage {
-    /// First failed attempt.
+    /// Begin of the first failed attempt.
     since: Duration,
     last_attempt: Duration,
     last_error: String,
@@ -43,6 +48,8 @@ struct ShardOutage {
     unreachable: BTreeMap<NodeId, Duration>,
     /// Time since which too many members are missing to elect a leader.
     no_quorum_since: Option<Duration>,
+    /// Last query that went on without the shard, and the shard as its plan had it.
+    last_missed: Option<(Duration, ShardEntry)>,
     is_probing: bool,
 }
 
@@ -55,6 +62,8 @@ pub struct FailedAttempt<'a> {
     pub failure: AttemptFailure,
     /// Error text.
     pub error: &'a str,
+    /// Begin of the attempt. A leader that has lost its quorum takes seconds to reject a read.
+    pub begun: Duration,
     /// Time of the failure.
     pub now: Duration,
 }
@@ -80,7 +89,7 @@ impl ShardOutages {
         attempt: FailedAttempt<'_>,
         known: &BTreeMap<NodeId, Member>,
     ) {
-        let FailedAttempt { node, failure, error, now } = attempt;
+        let FailedAttempt { node, failure, error, begun, now } = attempt;
         let mut outages = self.lock();
         if failure == AttemptFailure::TimedOut && !outages.contains_key(&shard.id) {
             return;
@@ -89,7 +98,7 @@ impl ShardOutages {
             let oldest = outages.iter().min_by_key(|(_, outage)| outage.last_attempt).map(|(id, _)| *id);
             oldest.map(|id| outages.remove(&id));
         }
-        let outage = outages.entry(shard.id).or_insert_with(|| ShardOutage::new(now));
+        let outage = outages.entry(shard.id).or_insert_with(|| ShardOutage::new(begun));
         outage.last_attempt = now;
         error.clone_into(&mut outage.last_error);
         match failure {
@@ -125,17 +134,23 @@ impl ShardOutages {
         known.unwrap_or_else(|| format!("shard {shard} has no leader, its latest profiles are left out"))
     }
 
-    /// Returns whether the caller is to probe an unavailable shard; then [`end_probe`](Self::end_probe) must follow.
-    pub fn begin_probe(&self, shard: ShardId, now: Duration) -> bool {
+    /// Records that a query goes on without a shard. Returns whether the caller is to begin probing; then
+    /// [`end_probe`](Self::end_probe) must follow.
+    pub fn begin_probe(&self, shard: &ShardEntry, now: Duration) -> bool {
         let mut outages = self.lock();
-        let Some(outage) = outages.get_mut(&shard) else { return false };
-        let is_due = now.saturating_sub(outage.last_attempt) >= PROBE_INTERVAL;
-        let begins = is_due && !outage.is_probing;
-        outage.is_probing |= begins;
-        begins
+        let Some(outage) = outages.get_mut(&shard.id) else { return false };
+        outage.last_missed = Some((now, shard.clone()));
+        !std::mem::replace(&mut outage.is_probing, true)
     }
 
-    /// Ends a probe, whatever it found.
+    /// Returns the shard with the members to probe next. None ends probing: there is a leader, or no more queries come.
+    pub fn next_probe(&self, shard: ShardId, now: Duration) -> Option<ShardEntry> {
+        let outages = self.lock();
+        let (missed_at, shard) = outages.get(&shard)?.last_missed.as_ref()?;
+        (now.saturating_sub(*missed_at) <= PROBING_TIME).then(|| shard.clone())
+    }
+
+    /// Ends probing, whatever it found.
     pub fn end_probe(&self, shard: ShardId) {
         if let Some(outage) = self.lock().get_mut(&shard) {
             outage.is_probing = false;
@@ -150,20 +165,23 @@ impl ShardOutages {
 // === impl ShardOutage ===
 
 impl ShardOutage {
-    fn new(now: Duration) -> Self {
+    fn new(since: Duration) -> Self {
         Self {
-            since: now,
-            last_attempt: now,
+            since,
+            last_attempt: since,
             last_error: String::new(),
             unreachable: BTreeMap::new(),
             no_quorum_since: None,
+            last_missed: None,
             is_probing: false,
         }
     }
 
     fn give_up_at(&self) -> Duration {
-        let leaderless = self.since + LEADERLESS_TIMEOUT;
-        self.no_quorum_since.map_or(leaderless, |since| leaderless.min(since + NO_QUORUM_TIMEOUT))
+        match self.no_quorum_since {
+            Some(no_quorum_since) => self.since.min(no_quorum_since) + NO_QUORUM_TIMEOUT,
+            None => self.since + LEADERLESS_TIMEOUT,
+        }
     }
 
     fn reason(&self, shard: ShardId, now: Duration) -> String {
@@ -237,7 +255,8 @@ mod tests {
     }
 
     fn attempt(node: NodeId, failure: AttemptFailure, seconds: u32) -> FailedAttempt<'static> {
-        FailedAttempt { node, failure, error: "connection refused", now: seconds * SECOND }
+        let now = seconds * SECOND;
+        FailedAttempt { node, failure, error: "connection refused", begun: now, now }
     }
 
     #[test]
@@ -246,18 +265,29 @@ mod tests {
         outages.record_failure(&shard, attempt(1, Unreachable, 10), &all_alive);
         assert!(outages.is_worth_waiting(1, 19 * SECOND), "two of three may elect a leader");
         outages.record_failure(&shard, attempt(3, Unreachable, 11), &all_alive);
+        assert!(outages.is_worth_waiting(1, 11 * SECOND));
+        assert_eq!(outages.unavailable(1, 11 * SECOND), None);
         outages.record_failure(&shard, attempt(2, NotLeader, 12), &all_alive);
-        assert!(outages.is_worth_waiting(1, 12 * SECOND));
-        assert_eq!(outages.unavailable(1, 12 * SECOND), None);
-        assert!(!outages.is_worth_waiting(1, 13 * SECOND));
-        let reason = outages.unavailable(1, 13 * SECOND).expect("unavailable");
+        assert!(!outages.is_worth_waiting(1, 12 * SECOND));
+        let reason = outages.unavailable(1, 12 * SECOND).expect("unavailable");
         assert_eq!(
             reason,
-            "shard 1 has had no majority of members for 3.0s, its latest profiles are left out: connection refused"
+            "shard 1 has had no majority of members for 2.0s, its latest profiles are left out: connection refused"
         );
         outages.record_response(1);
-        assert_eq!(outages.unavailable(1, 13 * SECOND), None);
-        assert!(outages.is_worth_waiting(1, 13 * SECOND));
+        assert_eq!(outages.unavailable(1, 12 * SECOND), None);
+        assert!(outages.is_worth_waiting(1, 12 * SECOND));
+    }
+
+    #[test]
+    fn outage_begins_with_the_call_to_the_leader_that_cannot_confirm_its_lead() {
+        let (outages, shard, all_alive) = (ShardOutages::default(), shard_of_three(), gossip(&[]));
+        let rejected = FailedAttempt { begun: 10 * SECOND, ..attempt(1, NotLeader, 12) };
+        outages.record_failure(&shard, rejected, &all_alive);
+        outages.record_failure(&shard, attempt(2, Unreachable, 12), &all_alive);
+        assert!(outages.is_worth_waiting(1, 12 * SECOND), "two of three may elect a leader");
+        outages.record_failure(&shard, attempt(3, Unreachable, 12), &all_alive);
+        assert!(!outages.is_worth_waiting(1, 12 * SECOND), "two seconds are over");
     }
 
     #[test]
@@ -293,15 +323,30 @@ mod tests {
     fn verdict_without_recent_attempts_allows_attempts_and_no_wait() {
         let (outages, shard) = (ShardOutages::default(), shard_of_three());
         outages.record_failure(&shard, attempt(2, Unreachable, 60), &gossip(&[(2, 31), (3, 30)]));
-        assert!(outages.unavailable(1, 65 * SECOND).is_some());
-        assert!(outages.begin_probe(1, 65 * SECOND));
-        assert!(!outages.begin_probe(1, 65 * SECOND), "one probe at a time");
+        assert!(outages.unavailable(1, 61 * SECOND).is_some());
+        assert!(outages.begin_probe(&shard, 61 * SECOND));
+        assert!(!outages.begin_probe(&shard, 62 * SECOND), "one probe at a time");
         assert!(outages.unavailable(1, 90 * SECOND).is_some(), "a probe is under way");
         outages.end_probe(1);
         assert_eq!(outages.unavailable(1, 90 * SECOND), None);
         assert!(!outages.is_worth_waiting(1, 90 * SECOND), "queries have waited once");
         outages.record_response(1);
-        assert!(!outages.begin_probe(1, 90 * SECOND), "there is nothing to probe");
+        assert!(!outages.begin_probe(&shard, 90 * SECOND), "there is nothing to probe");
+    }
+
+    #[test]
+    fn probes_go_on_while_queries_miss_the_shard() {
+        let (outages, shard) = (ShardOutages::default(), shard_of_three());
+        assert!(outages.next_probe(1, SECOND).is_none(), "no outage");
+        outages.record_failure(&shard, attempt(2, Unreachable, 60), &gossip(&[(2, 31), (3, 30)]));
+        assert!(outages.begin_probe(&shard, 61 * SECOND));
+        assert_eq!(outages.next_probe(1, 71 * SECOND).as_ref(), Some(&shard));
+        assert!(outages.next_probe(1, 72 * SECOND).is_none(), "no query for more than ten seconds");
+        let moved = ShardEntry { members: BTreeSet::from([4, 5, 6]), ..shard_of_three() };
+        assert!(!outages.begin_probe(&moved, 70 * SECOND), "a query missed it again");
+        assert_eq!(outages.next_probe(1, 80 * SECOND), Some(moved), "its members are others by now");
+        outages.record_response(1);
+        assert!(outages.next_probe(1, 80 * SECOND).is_none(), "it has a leader");
     }
 
     #[test]
