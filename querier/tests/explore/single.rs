@@ -132,7 +132,7 @@ fn great_change_is_more_than_sampling_noise_and_small_one_is_not() {
 fn api_and_its_docs_never_call_a_change_significant() {
     let texts = [
         include_str!("../../../proto/protos/athanor/v1/explore.proto"),
-        include_str!("../../../docs/api.md"),
+        include_str!("../../../docs/users/analysis.md"),
     ];
     for text in texts {
         assert!(!text.to_lowercase().contains("significan"));
