@@ -1,7 +1,7 @@
 //! Tests of the crates together, and against programs that others wrote. Nothing here is part of the server.
 //!
 //! ```text
-//!  layers       no crate depends upwards
+//!  tidy         structure and style of the source tree, its links, and mutants: bugs that tests must detect
 //!  go_pprof     tables, merges and rows are those of `go tool pprof`
 //!  regexp       regular expressions match what they match in Go
 //!  relabel      rules for labels do what they do in Prometheus
@@ -28,7 +28,6 @@
 //!  dev          the local cluster of a command tells what happens in it, and leaves nobody behind
 //!  chaos        so does a cluster of processes in three zones, whichever are killed or cut off
 //!  rebuild      a catalogue whose voters lost all their disks comes back by command, and sums are what they were
-//!  mutants      bugs that tests must notice can still be planted
 //!  simulation   a node on a made machine, and a cluster of them, from a seed: each answer is that of a naive model
 //! ```
 //!

@@ -2,34 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::{root, walk};
+use super::source::{TextFile, read_files, root};
 
 const PAGE_PATH: &str = "docs/design/invariants.md";
 const SECTION_LABELS: [&str; 4] = ["- Reason: ", "- Enforced in: ", "- Tests: ", "- Mutants: "];
 /// Numbers of the old form of citation, an `E` and a number.
 const OLD_NUMBERS: RangeInclusive<u8> = 1..=20;
-
-/// A file of the repository, with its path below the root.
-struct SourceFile {
-    path: String,
-    text: String,
-}
-
-/// Returns all Rust, Markdown and patch files of the repository.
-fn read_sources() -> Vec<SourceFile> {
-    let root = root();
-    let mut paths = Vec::new();
-    walk(&root, &["rs", "md", "patch"], &mut paths);
-    let read = |path: &PathBuf| {
-        let below = path.strip_prefix(&root).expect("a path below the root");
-        let path = below.to_str().expect("a path of UTF-8").to_owned();
-        let text = std::fs::read_to_string(root.join(below)).expect("readable");
-        SourceFile { path, text }
-    };
-    paths.iter().filter(|path| path.is_file()).map(read).collect()
-}
 
 /// Returns the numbers that a text cites or defines, as they are written.
 fn cited_numbers(text: &str) -> BTreeSet<&str> {
@@ -52,11 +32,11 @@ fn has_old_citation(line: &str, is_code: bool) -> bool {
 }
 
 /// Returns where numbers and citations do not fit together.
-fn citation_problems(page: &str, sources: &[SourceFile]) -> Vec<String> {
+fn citation_problems(page: &str, sources: &[TextFile]) -> Vec<String> {
     let defined = defined_numbers(page);
     let mut unused = defined.clone();
     let mut problems = Vec::new();
-    for SourceFile { path, text } in sources {
+    for TextFile { path, text } in sources {
         let is_code = path.ends_with(".rs");
         let cited = cited_numbers(text);
         for number in cited.difference(&defined) {
@@ -109,7 +89,7 @@ fn page_problems(root: &Path, page: &str) -> Vec<String> {
 
 #[test]
 fn invariants_are_defined_cited_and_proven() {
-    let sources = read_sources();
+    let sources = read_files(&root(), &["rs", "md", "patch"]);
     let page = &sources.iter().find(|source| source.path == PAGE_PATH).expect("the page of invariants").text;
     assert!(!defined_numbers(page).is_empty(), "{PAGE_PATH} defines nothing");
     let mut problems = citation_problems(page, &sources);
@@ -121,7 +101,7 @@ fn invariants_are_defined_cited_and_proven() {
 fn wrong_citations_are_listed() {
     let prefix = "INV-";
     let page = format!("# Page\n\n## {prefix}01: one\n\n## {prefix}02: two\n");
-    let source = |path: &str, text: String| SourceFile { path: path.to_owned(), text };
+    let source = |path: &str, text: String| TextFile { path: path.to_owned(), text };
     let good = source("a.rs", format!("fn a<E1>() {{}} // [{prefix}01, {prefix}02]\n"));
     assert_eq!(citation_problems(&page, &[good]), [""; 0]);
     let unknown = source("a.rs", format!("// [{prefix}01] and {prefix}03\n"));
