@@ -26,6 +26,10 @@ lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
 
+# Prints the measures of style with their limits and goals
+tidy:
+    cargo test --locked --package athanor-integration --test tidy measures_stay_within -- --nocapture
+
 # Replays one seed of the simulated node; writes its events to integration/story.txt
 seed SEED:
     ATHANOR_SEED={{SEED}} ATHANOR_STORY=story.txt cargo test --locked --package athanor-integration --test simulation counted_once
